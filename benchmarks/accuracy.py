@@ -1,0 +1,178 @@
+"""Accuracy of the strategies on real video: traffic-sign tracks, single-session NICv2 batches, final accuracy.
+
+    python benchmarks/accuracy.py --data gtsrb_tracks.tar --device cuda --jobs 6
+
+The run number seeds split and order: 10 classes in batch 1; of each class 3 test tracks where it has at least 9, else a
+quarter of them. Cells already in `--out` are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import multiprocessing
+import os
+import random
+import statistics
+import tarfile
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from primavista.backbones import build
+from primavista.frames import fit
+from primavista.strategies import create
+from primavista.strategies.cumulative import Cumulative
+from primavista.streams.base import DataSet, Session
+from primavista.streams.protocols import nicv2
+
+STRATEGIES = [
+    "naive", "naive:norm=bn", "lwf", "ewc", "ewc:guard=modulate", "cwr+", "cwr*", "ar1", "ar1*", "ar1*:norm=bn",
+    "ar1*:path=displacement", "ar1*:compat=caffe", "cwr*:compat=caffe", "dslda", "cumulative",
+]  # fmt: skip
+TEST_EVERY = 32  # batches between two points of the curve
+
+
+def decode(entry: tuple[str, bytes, int]) -> np.ndarray[Any, Any]:
+    return fit(Image.open(io.BytesIO(entry[1])), entry[2])
+
+
+def pack(tar: Path, size: int, folder: Path, jobs: int) -> tuple[Path, Path]:
+    """The frames as one uint8 array and the tracks as (class, track, start, stop); decoded once."""
+    array, index = folder / f"{tar.stem}_{size}.npy", folder / f"{tar.stem}_{size}.json"
+    if not index.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(tar) as archive:
+            entries = []
+            for member in sorted(archive.getmembers(), key=lambda m: m.name):
+                if member.name.endswith(".jpg"):
+                    data = archive.extractfile(member)
+                    assert data is not None
+                    entries.append((member.name, data.read(), size))
+        with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+            np.save(array, np.stack(pool.map(decode, entries, chunksize=64)))
+        tracks: dict[str, list[int]] = {}
+        for k, (name, _, _) in enumerate(entries):
+            tracks.setdefault(str(Path(name).parent), []).append(k)
+        index.write_text(json.dumps([[name, ks[0], ks[-1] + 1] for name, ks in tracks.items()]))
+    return array, index
+
+
+def data_set(array: Path, index: Path, run: int, device: str) -> tuple[DataSet, list[int]]:
+    frames = torch.from_numpy(np.load(array)).to(device)
+    draw = random.Random(f"split/{run}")
+    by_class: dict[str, list[tuple[int, int]]] = {}
+    for name, start, stop in json.loads(index.read_text()):
+        by_class.setdefault(name.partition("/")[0], []).append((start, stop))
+    train, test = [], []
+    for label, name in enumerate(sorted(by_class)):
+        tracks = by_class[name]
+        draw.shuffle(tracks)
+        held = 3 if len(tracks) >= 9 else len(tracks) // 4
+        test += [Session(label, number, *t) for number, t in enumerate(tracks[:held], 1)]
+        train += [Session(label, number, *t) for number, t in enumerate(tracks[held:], 1)]
+    classes = tuple(sorted(by_class))
+    first = sorted(draw.sample(range(len(classes)), 10))
+    return DataSet("gtsrb", frames, tuple(train), tuple(test), classes, tuple(range(len(classes)))), first
+
+
+def parse(spec: str) -> tuple[str, dict[str, Any]]:
+    name, _, rest = spec.partition(":")
+    options: dict[str, Any] = {}
+    for pair in filter(None, rest.split(",")):
+        key, _, value = pair.partition("=")
+        try:
+            options[key] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key] = value
+    return name, options
+
+
+def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace) -> dict[str, Any]:
+    torch.set_num_threads(args.threads)
+    warnings.simplefilter("ignore")
+    data, first = data_set(array, index, run, args.device)
+    stream = nicv2(data, run=run, first=first)
+    name, options = parse(spec)
+    if name == "cumulative":
+        options = {"every": None, **options}
+    strategy = create(name, build(size=args.size), seed=run, **options).to(args.device)
+    test = stream.test()
+    truth = test.labels.to(args.device)
+
+    def accuracy() -> float:
+        best = strategy.classes[strategy.scores(test.images).argmax(1)]
+        return 100 * float((best == truth).float().mean())
+
+    curve, saturated, began, tested = [], None, time.perf_counter(), 0.0
+    for i in range(len(stream)):
+        batch = stream[i]
+        report = strategy.learn(batch.images, batch.labels, batch.sessions)
+        saturated = report.saturated if i == 0 else saturated
+        if (i + 1) % TEST_EVERY == 0 and name != "cumulative":
+            now = time.perf_counter()
+            curve.append([i + 1, accuracy()])
+            tested += time.perf_counter() - now
+    if isinstance(strategy, Cumulative):
+        strategy.retrain()
+    if args.device == "cuda":
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - began - tested
+    return {
+        "strategy": spec, "run": run, "batches": len(stream), "accuracy": accuracy(), "curve": curve,
+        "saturated_after_batch_1": saturated, "saturated": report.saturated, "learn_seconds": seconds,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/gtsrb_tracks.tar"))
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="name or name:option=value,option=value")
+    parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each")
+    parser.add_argument("--out", type=Path, default=Path("results/accuracy.jsonl"))
+    args = parser.parse_args()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    array, index = pack(args.data, args.size, args.out.parent / "packed", max(args.jobs, 2))
+    results = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    done = {(r["strategy"], r["run"]) for r in results}
+    todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]
+    # slow cells first, so that the last processes end together
+    todo.sort(key=lambda c: (c[0].partition(":")[0] in ("dslda", "cwr*", "cwr+"), c[1]))
+    with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool, args.out.open("a") as out:
+        pending = {pool.submit(cell, s, r, array, index, args): (s, r) for s, r in todo}
+        for k, future in enumerate(as_completed(pending), 1):
+            try:
+                result = future.result()
+            except Exception as error:
+                print(f"[{k}/{len(todo)}] {pending[future]} failed: {type(error).__name__}: {error}", flush=True)
+                continue
+            results.append(result)
+            out.write(json.dumps(result) + "\n")
+            out.flush()
+            print(f"[{k}/{len(todo)}] {result['strategy']} run {result['run']}: {result['accuracy']:.1f} "
+                  f"in {result['learn_seconds']:.0f} s", flush=True)  # fmt: skip
+    device = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {os.cpu_count()} cores"
+    print(f"\n{device}, torch {torch.__version__}, {args.size} px, runs {args.runs}\n")
+    print("| strategy | final accuracy, mean ± std | runs | saturated after batch 1 | s a run |\n|---|---|---|---|---|")
+    for spec in dict.fromkeys(r["strategy"] for r in results):
+        own = [r for r in results if r["strategy"] == spec]
+        accuracies = [r["accuracy"] for r in own]
+        full = own[0]["saturated_after_batch_1"]
+        print(f"| {spec} | {statistics.mean(accuracies):.1f} ± {statistics.pstdev(accuracies):.1f} | "
+              f"{', '.join(f'{a:.1f}' for a in accuracies)} | {'' if full is None else f'{full:.0%}'} | "
+              f"{statistics.mean(r['learn_seconds'] for r in own):.0f} |")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

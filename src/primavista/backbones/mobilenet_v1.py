@@ -1,0 +1,46 @@
+"""MobileNet v1 (Howard et al. 2017), as the ImageNet weights of TensorFlow-Slim need it."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from primavista.backbones.layers import ConvNorm, Padding
+
+# (output channels at width 1, stride) of the 13 depthwise separable blocks
+BLOCKS = (
+    (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2),
+    (512, 1), (512, 1), (512, 1), (512, 1), (512, 1), (1024, 2), (1024, 1),
+)  # fmt: skip
+
+
+class MobileNetV1(nn.Module):
+    """N x 3 x H x W to N x 1024 (at width 1): one full convolution, 13 depthwise separable blocks, mean over the map.
+
+    27 norms, 14 non-pointwise convolutions (13 depthwise and the first), 13 pointwise ones, 3.2 million weights.
+
+    >>> import torch
+    >>> MobileNetV1(width=0.25)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 256])
+    """
+
+    def __init__(self, width: float = 1.0, padding: Padding = "same", eps: float = 1e-3) -> None:
+        super().__init__()
+
+        def channels(n: int) -> int:
+            return max(8, round(n * width))
+
+        inputs = channels(32)
+        self.stem = ConvNorm(3, inputs, 3, stride=2, padding=padding, eps=eps)
+        self.blocks = nn.ModuleList()
+        for n, stride in BLOCKS:
+            depthwise = ConvNorm(inputs, inputs, 3, stride=stride, groups=inputs, padding=padding, eps=eps)
+            pointwise = ConvNorm(inputs, channels(n), 1, padding=padding, eps=eps)
+            self.blocks.append(nn.Sequential(depthwise, pointwise))
+            inputs = channels(n)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features: the mean of the last map."""
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return x.mean((2, 3))

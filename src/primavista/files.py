@@ -1,0 +1,125 @@
+"""One kind of file for everything that is kept: safetensors with a checked JSON manifest. Never pickle."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from primavista.errors import FileError
+
+KEY = "primavista"  # the one metadata key: the header of a file with several would not have equal bytes each time
+MAX_HEADER = 16 * 2**20
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def write(path: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
+    """Write the whole file or nothing: to a temporary one beside it, synced, then renamed over it.
+
+    Equal arrays and manifests give equal bytes.
+    """
+    target = Path(path)
+    data = encode(arrays, manifest)
+    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    try:
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except OSError as error:
+        raise FileError(
+            f"cannot write in {target.parent}: {error.strerror or error}. Choose a folder that you may write"
+        ) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise FileError(f"cannot write {target}: {error.strerror or error}. What was there before is untouched") from error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+    _sync_folder(target.parent)
+
+
+def read(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """Arrays and manifest of a file that `write` made, checked to the last bit."""
+    target = Path(path)
+    try:
+        data = target.read_bytes()
+    except OSError as error:
+        raise FileError(f"cannot read {target}: {error.strerror or error}") from error
+    return decode(data, str(target))
+
+
+def encode(arrays: Arrays, manifest: Mapping[str, Any]) -> bytes:
+    """The bytes of a file."""
+    ordered = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
+    header = {"manifest": dict(manifest), "sha256": digest(ordered, manifest)}
+    return save(ordered, {KEY: _canonical(header)})
+
+
+def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """Arrays and manifest from the bytes of a file; `name` is for the messages."""
+    header = _header(data, name)
+    try:
+        arrays = load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{name} is damaged ({error}): restore it from a copy") from error
+    manifest = header["manifest"]
+    if digest(arrays, manifest) != header["sha256"]:
+        raise FileError(f"{name} is damaged or was altered: its contents do not match its checksum. Restore it from a copy")
+    return arrays, manifest
+
+
+def digest(arrays: Arrays, manifest: Mapping[str, Any]) -> str:
+    """sha256 over the canonical manifest and every array: name, type, shape, bytes."""
+    sha = hashlib.sha256(_canonical(manifest).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        sha.update(_canonical([name, str(array.dtype), list(array.shape)]).encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()
+
+
+def _header(data: bytes, name: str) -> dict[str, Any]:
+    foreign = FileError(f"{name} is not a primavista file. Files are made by Learner.save")
+    if len(data) < 8:
+        raise FileError(f"{name} has only {len(data)} bytes: it was cut off. Restore it from a copy") if data else foreign
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > MAX_HEADER:
+        raise foreign
+    if length > len(data) - 8:
+        raise FileError(f"{name} was cut off, or is not a primavista file. Restore it from a copy")
+    try:
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][KEY])
+        if not isinstance(header["manifest"], dict) or not isinstance(header["sha256"], str):
+            raise foreign
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise foreign from error
+    return header  # type: ignore[no-any-return]
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _sync_folder(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # not every file system can sync a folder; the file itself is synced
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,312 @@
+"""Learner: a strategy with class names, preprocessing, undo and files; a lesson that fails changes nothing."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from primavista import files
+from primavista.backbones import Backbone, Spec, build, rebuild
+from primavista.errors import FileError, InputError, PrimavistaError
+from primavista.frames import Frames, check_labels, model_frames, take
+from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
+from primavista.strategies import PRESETS, LearnReport, Strategy, create
+
+CAPACITY = 64
+MAX_LABEL = 200
+UNDO = "undo/"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one frame shows: the likeliest name, how sure that is among the known ones, and the share of each."""
+
+    label: str | None
+    confidence: float
+    known: bool
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _State:
+    """Everything that a lesson may change. It is replaced whole, never changed in place."""
+
+    strategy: Strategy
+    names: dict[int, str] = field(default_factory=dict)  # by id, in the order in which they were first taught
+    counts: dict[int, int] = field(default_factory=dict)  # frames learned, by id
+    next_id: int = 0
+    lessons: tuple[str, ...] = ()
+
+
+class Learner:
+    """Show it a few seconds of an object, say its name, and it is recognised from then on. No frame is kept.
+
+    >>> frames = np.zeros((4, 32, 32, 3), np.uint8)
+    >>> learner = Learner("cwr*", weights="random", size=32, width=0.25)
+    >>> _ = learner.learn(frames, "dark"); _ = learner.learn(frames + 255, "bright")
+    >>> learner.labels
+    ['dark', 'bright']
+    >>> learner.rename("bright", "lamp"); learner.undo(); learner.labels
+    ['dark', 'bright']
+
+    `strategy` is a name of `primavista.strategies.names()`, `backbone` a name or a module of yours; `options` that the strategy
+    does not know go to the backbone. The first lesson is learned as the paper learns batch 2 (small learning rate, moments
+    inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where
+    its confidence has gone `threshold` of the way from an even share to certainty: (p - 1/K) / (1 - 1/K) of K names.
+    """
+
+    def __init__(
+        self,
+        strategy: str = "cwr*",
+        *,
+        backbone: str | nn.Module = "mobilenet_v1",
+        weights: str | Path | None = "imagenet",
+        size: int = 128,
+        seed: int = 0,
+        device: str | torch.device = "auto",
+        threshold: float = 0.1,
+        first_batch: bool = False,
+        **options: Any,
+    ) -> None:
+        width = {"width": options.pop("width")} if "width" in options else {}
+        if strategy in PRESETS:
+            options = {"capacity": CAPACITY, "first_batch": first_batch, **options}
+        features = backbone if isinstance(backbone, Backbone) else build(backbone, weights, size=size, seed=seed, **width)
+        made = create(strategy, features, seed=seed, **options).to(choose_device(device))
+        self._name, self._options = strategy, _options(made, options)
+        self._spec = features.spec
+        self.threshold = threshold
+        self._state = _State(made)
+        self._previous: _State | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        """The known names, in the order in which they were first taught."""
+        return list(self._state.names.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many frames each name was taught with."""
+        return {name: self._state.counts[i] for i, name in self._state.names.items()}
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy as it stands: to look at, not to change."""
+        return self._state.strategy
+
+    @property
+    def size(self) -> int:
+        """The side of the images that the backbone sees."""
+        return self._spec.size
+
+    def learn(self, frames: Any, label: str | Sequence[str]) -> LearnReport:
+        """One lesson: frames of one object and its name (or a name a frame). A lesson that fails changes nothing.
+
+        `frames` are images of any size: an array N x H x W x 3 (uint8, RGB), a list of images, `open_frames("mug.mp4")`.
+        """
+        images, _ = model_frames(frames, self.size)
+        given = _labels(label, len(images))
+        state = self._state
+        ids = {name: i for i, name in state.names.items()}
+        for name in given:
+            ids.setdefault(name, state.next_id + sum(i >= state.next_id for i in ids.values()))
+        numbers = torch.tensor([ids[name] for name in given])
+        lesson = _lesson_id(images, given)
+        strategy = copy.deepcopy(state.strategy)  # predictions go on from the old one meanwhile
+        report = strategy.learn(images, numbers)
+        counts = dict(state.counts)
+        for i in numbers.tolist():
+            counts[i] = counts.get(i, 0) + 1
+        names = dict(sorted(((i, name) for name, i in ids.items())))
+        self._become(_State(strategy, names, counts, max(names) + 1, (*state.lessons, lesson)))
+        return report
+
+    def predict(self, frames: Any) -> Any:
+        """A `Prediction` of one image, or a list of them of several (an array N x H x W x 3, a list, a video)."""
+        images, single = model_frames(frames, self.size)
+        state = self._state
+        names = [state.names[i] for i in state.strategy.classes.tolist()]
+        if not names:
+            unknown = Prediction(None, 0.0, False)
+            return unknown if single else [unknown] * len(images)
+        shares = state.strategy.scores(images).float().softmax(1).cpu()
+        best = shares.max(1)
+        predictions = [
+            Prediction(names[j], p, self._is_known(p, len(names)), dict(zip(names, row, strict=True)))
+            for j, p, row in zip(best.indices.tolist(), best.values.tolist(), shares.tolist(), strict=True)
+        ]
+        return predictions[0] if single else predictions
+
+    def score(self, frames: Any, label: str | Sequence[str]) -> float:
+        """The share of frames whose likeliest name is the right one."""
+        images, _ = model_frames(frames, self.size)
+        given = _labels(label, len(images))
+        predicted = self.predict(images)
+        right = sum(1 for p, name in zip(predicted, given, strict=True) if p.label == name)
+        return right / len(given)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a known object another name; its id stays."""
+        i = self._id(old)
+        if _label(new) in self.labels:
+            raise InputError(f"there is a {new!r} already: forget it first, or choose another name")
+        self._become(replace(self._state, names={**self._state.names, i: new}))
+
+    def forget(self, label: str) -> None:
+        """Take an object out; what it left in the representation, if that goes on learning, stays."""
+        i = self._id(label)
+        strategy = copy.deepcopy(self._state.strategy)
+        strategy.forget(i)
+        names = {k: name for k, name in self._state.names.items() if k != i}
+        counts = {k: n for k, n in self._state.counts.items() if k != i}
+        self._become(replace(self._state, strategy=strategy, names=names, counts=counts))
+
+    def undo(self) -> None:
+        """Take the last lesson, renaming or forgetting back; one level, and it survives saving and loading."""
+        if self._previous is None:
+            raise InputError("there is nothing to undo: only the last change can be taken back")
+        self._state, self._previous = self._previous, None
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a change to take back."""
+        return self._previous is not None
+
+    def save(self, path: str | Path) -> None:
+        """Write everything into one file, whole or not at all; equal learners give equal bytes."""
+        arrays = _arrays(self._state.strategy)
+        undo = None
+        if self._previous is not None:
+            before = _arrays(self._previous.strategy)
+            arrays |= {UNDO + name: a for name, a in before.items() if not _equal(a, arrays.get(name))}
+            undo = UndoRecord(tensors=sorted(before), **_records(self._previous))
+        manifest = Manifest(
+            format=FORMAT,
+            strategy=StrategyRecord(name=self._name, seed=int(self.strategy.seed), options=self._options),
+            backbone=BackboneRecord(**asdict(self._spec)),
+            threshold=self.threshold,
+            undo=undo,
+            **_records(self._state),
+        )
+        files.write(path, arrays, manifest.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, path: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "auto") -> Learner:
+        """The learner of a file, exactly as it was saved. A module of your own must be given again as `backbone`."""
+        arrays, raw = files.read(path)
+        manifest = parse_manifest(raw, str(path))
+        try:
+            return cls._restored(arrays, manifest, backbone, choose_device(device))
+        except FileError:
+            raise
+        except (PrimavistaError, RuntimeError, ValueError, TypeError, KeyError) as error:
+            raise FileError(f"{path} cannot be loaded: {error}") from error
+
+    @classmethod
+    def _restored(cls, arrays: dict[str, Any], manifest: Manifest, backbone: nn.Module | None, device: torch.device) -> Learner:
+        self = cls.__new__(cls)
+        self._name, self._options = manifest.strategy.name, dict(manifest.strategy.options)
+        self._spec = Spec(**manifest.backbone.model_dump())
+        self.threshold = manifest.threshold
+        features = rebuild(self._spec) if backbone is None else Backbone(copy.deepcopy(backbone), self._spec)
+        options: dict[str, Any] = dict(self._options)
+        made = create(self._name, features, seed=manifest.strategy.seed, **options)
+        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO)}
+        self._state = _state(copy.deepcopy(made), current, manifest, device)
+        self._previous = None
+        if manifest.undo is not None:
+            before = {name: arrays.get(UNDO + name, current.get(name)) for name in manifest.undo.tensors}
+            self._previous = _state(made, before, manifest.undo, device)
+        return self
+
+    def _is_known(self, p: float, k: int) -> bool:
+        return k == 1 or (p - 1 / k) / (1 - 1 / k) >= self.threshold
+
+    def _id(self, label: str) -> int:
+        for i, name in self._state.names.items():
+            if name == label:
+                return i
+        raise InputError(f"there is no {label!r}; known are {', '.join(self.labels) or 'none yet'}")
+
+    def _become(self, state: _State) -> None:
+        self._state, self._previous = state, self._state
+
+
+def choose_device(device: str | torch.device) -> torch.device:
+    """ "auto" is the GPU where there is one."""
+    if str(device) != "auto":
+        return torch.device(device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _options(strategy: Strategy, given: dict[str, Any]) -> dict[str, Any]:
+    """What `create` needs to make it again: all of its options where it names them, else those that were given."""
+    options = getattr(strategy, "options", None)
+    return asdict(options) if is_dataclass(options) and not isinstance(options, type) else dict(given)
+
+
+def _label(label: str) -> str:
+    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL:
+        raise InputError(
+            f"a name is a text of 1 to {MAX_LABEL} characters; got {label!r:.80}.\n"
+            "  wrong: learner.learn(frames, 3)\n"
+            '  right: learner.learn(frames, "mug")'
+        )
+    return label
+
+
+def _labels(label: str | Sequence[str], count: int) -> list[str]:
+    if isinstance(label, str) or not isinstance(label, Sequence):
+        return [_label(label)] * count
+    if len(label) != count:
+        raise InputError(
+            f"there are {count} frames but {len(label)} names: give one name for all, or one a frame.\n"
+            '  right: learner.learn(frames, "mug")'
+        )
+    return [_label(name) for name in label]
+
+
+def _lesson_id(images: Frames, labels: list[str]) -> str:
+    """Names a lesson by what was shown: the same video gives the same id on every machine."""
+    sha = hashlib.sha256(repr(len(images)).encode())
+    for index in torch.linspace(0, len(images) - 1, min(8, len(images))).long().unique():
+        sha.update(take(images, index[None], torch.device("cpu")).numpy().tobytes())
+    return sha.hexdigest()[:32]
+
+
+def _records(state: _State) -> dict[str, Any]:
+    classes = [ClassRecord(id=i, name=name, frames=state.counts[i]) for i, name in state.names.items()]
+    return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
+
+
+def _arrays(strategy: Strategy) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in strategy.state_dict().items()}
+
+
+def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None) -> bool:
+    return b is not None and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _state(strategy: Strategy, arrays: dict[str, Any], record: Manifest | UndoRecord, device: torch.device) -> _State:
+    tensors: dict[str, Tensor] = {}
+    own = strategy.state_dict()
+    for name, array in arrays.items():
+        if array is None:
+            raise FileError(f"the file lacks {name}")
+        tensors[name] = torch.from_numpy(np.array(array))
+        if name in own and own[name].dtype != tensors[name].dtype:
+            raise FileError(f"{name} is {tensors[name].dtype}, expected {own[name].dtype}")
+    strategy.load_state_dict(tensors)
+    names = {c.id: c.name for c in record.classes}
+    if set(check_labels(strategy.classes, len(strategy.classes)).tolist()) < set(names) or len(names) != len(record.classes):
+        raise FileError("the names in the file do not belong to its classes")
+    counts = {c.id: c.frames for c in record.classes}
+    return _State(strategy.to(device), names, counts, record.next_id, tuple(record.lessons))

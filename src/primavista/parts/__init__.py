@@ -1,0 +1,1 @@
+"""The parts that strategies are composed of, each beside its formula."""

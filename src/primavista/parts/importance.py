@@ -1,0 +1,102 @@
+"""How much each weight matters to the past: Synaptic Intelligence, for AR1 and AR1*, and the Fisher matrix, for EWC."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from primavista.parts.rows import PerWeight
+
+Path = Literal["gradient", "displacement"]
+Guard = Literal["modulate", "penalty"]
+
+
+class Importance(PerWeight):
+    """F, one value a guarded weight, clipped to [0, max_F]; and the two update rules that use it (section 2.4)."""
+
+    def __init__(self, weights: Mapping[str, Tensor], max_f: float, row_weights: Collection[str] = ()) -> None:
+        super().__init__(weights, row_weights)
+        self.max_f = max_f
+
+    def f(self) -> list[Tensor]:
+        """F_k in [0, max_F], in the order of the weights."""
+        return [total.clamp(0, self.max_f) for total in self.tensors]
+
+    def modulation(self) -> list[Tensor]:
+        """1 - F_k / max_F."""
+        return [1 - f / self.max_f for f in self.f()]
+
+    def pull(self, lam: float, theta: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """lambda F_k and theta*_k: the weights as they stand when a batch begins are those that the last one left."""
+        return [lam * f for f in self.f()], [t.detach().clone() for t in theta]
+
+    def saturated(self) -> float:
+        """The share of weights at F = max_F: the guard's fuel gauge."""
+        full = sum(int((f >= self.max_f).sum()) for f in self.f())
+        return full / max(1, sum(f.numel() for f in self.f()))
+
+
+class SynapticIntelligence(Importance):
+    """Omega_k += w_i sum_steps(-g_k dtheta_k) / ((theta_end - theta_start)^2 + 1e-7) at the end of batch i (Zenke et al. 2017)
+
+    g is the gradient of the cross-entropy alone. `path="displacement"` is what the authors' release computes: its stored
+    gradient was already overwritten by the update, so the sum is of dtheta^2.
+    """
+
+    EPSILON = 1e-7
+
+    def __init__(self, weights: Mapping[str, Tensor], max_f: float, path: Path = "gradient") -> None:
+        super().__init__(weights, max_f)
+        self.path = path
+
+    @torch.no_grad()
+    def start(self, theta: Sequence[Tensor]) -> None:
+        """Remember where the batch begins. Copies: a view of the live weights would make every importance 0."""
+        self._theta_start = [t.detach().clone() for t in theta]
+        self._sum = [torch.zeros_like(t) for t in self._theta_start]
+
+    @torch.no_grad()
+    def add(self, g: Sequence[Tensor], dtheta: Sequence[Tensor]) -> None:
+        """One step of the path."""
+        if not self._sum:  # everything that could be guarded is frozen
+            return
+        if self.path == "gradient":
+            torch._foreach_addcmul_(self._sum, list(g), list(dtheta), -1.0)
+        else:
+            torch._foreach_addcmul_(self._sum, list(dtheta), list(dtheta), 1.0)
+
+    @torch.no_grad()
+    def finish(self, theta: Sequence[Tensor], w: float) -> None:
+        """The batch is learned: add its share to Omega and forget its path."""
+        for omega, path, end, start in zip(self.tensors, self._sum, theta, self._theta_start, strict=True):
+            omega += w * path / ((end - start).square() + self.EPSILON)
+        del self._sum, self._theta_start
+
+
+class Fisher(Importance):
+    """F = clip(sum_batches(mean_minibatches(g^2)) / batches, 0, max_F);  g is the mean gradient of a minibatch
+
+    One matrix updated over time, not one a batch; in evaluation mode the moments are untouched.
+    """
+
+    batches: Tensor
+
+    def __init__(self, weights: Mapping[str, Tensor], max_f: float, row_weights: Collection[str] = ()) -> None:
+        super().__init__(weights, max_f, row_weights)
+        self.register_buffer("batches", torch.zeros(()))
+
+    def f(self) -> list[Tensor]:
+        """F_k in [0, max_F], in the order of the weights."""
+        return [(total / self.batches.clamp(min=1)).clamp(0, self.max_f) for total in self.tensors]
+
+    @torch.no_grad()
+    def add(self, g: Sequence[Tensor], minibatches: int) -> None:
+        """One minibatch of the `minibatches` of a batch."""
+        torch._foreach_addcmul_(self.tensors, list(g), list(g), 1.0 / minibatches)
+
+    def finish(self) -> None:
+        """The batch is counted."""
+        self.batches += 1

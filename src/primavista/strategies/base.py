@@ -1,0 +1,187 @@
+"""The contract of a strategy: learn a batch, score frames, forget a class; all of its state in `state_dict()`."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from primavista.backbones import Backbone
+from primavista.errors import InputError
+from primavista.frames import Frames, check_frames, check_labels, chunks, take
+from primavista.parts.rows import AnySize, drop_all, grow_all
+
+CHUNK = 128  # frames a forward pass without gradients
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One training batch B_i: any classes, any count. Either frames or, for a frozen representation, their features."""
+
+    i: int  # from 1
+    images: Frames | None
+    features: Tensor | None
+    columns: Tensor  # of each pattern, on the CPU
+    present: Tensor  # the columns of the classes in it
+    cur: Tensor  # how many patterns each of them has
+    new: tuple[int, ...]  # labels never seen before
+    sessions: Tensor | None
+
+    @property
+    def count(self) -> int:
+        """How many patterns it has."""
+        return len(self.columns)
+
+
+@dataclass(frozen=True)
+class LearnReport:
+    """What learning one batch came to."""
+
+    batch: int
+    patterns: int
+    new_classes: tuple[int, ...]
+    losses: tuple[float, ...] = ()  # the mean of each epoch
+    saturated: float | None = None  # share of guarded weights at F = max_F
+    stored_bytes: int = 0  # frames kept: 0 for everything rehearsal-free
+
+
+class Strategy(AnySize, ABC):
+    """Learns a stream, one batch at a time.
+
+    A strategy of your own has `_learn(batch)` and `_scores(features)`; see docs/your-own-strategy.md. It owns a copy of the
+    backbone that it is given. Every tensor that it must remember is a parameter or a buffer, so `state_dict()` is complete;
+    random numbers come from generators seeded by (seed, batch, epoch), so there is no random state.
+    """
+
+    rehearsal_free: ClassVar[bool] = True
+    classes: Tensor
+    batches: Tensor
+    seed: Tensor
+    embedding_version: Tensor
+
+    def __init__(self, backbone: Backbone, *, seed: int = 0, first_batch: bool = True) -> None:
+        super().__init__()
+        self.backbone = copy.deepcopy(backbone)
+        self.first_batch = first_batch
+        self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
+        self.register_buffer("embedding_version", torch.zeros((), dtype=torch.int64))
+        self._any_size.append("classes")
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.classes.device
+
+    @property
+    def i(self) -> int:
+        """The number of the next batch B_i, from 1; from 2 where the paper's B_1 is left out (`first_batch=False`)."""
+        return int(self.batches) + (1 if self.first_batch else 2)
+
+    @final
+    def learn(self, images: Frames, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
+        """Learn one batch: frames (uint8, N x H x W x 3), one label >= 0 a frame, and what session each is of, if known."""
+        frames = check_frames(images)
+        return self._learn_checked(frames, None, len(frames), labels, sessions)
+
+    @final
+    @torch.no_grad()
+    def scores(self, images: Frames) -> Tensor:
+        """N x len(classes), a column a known class in the order of `classes`: the higher, the likelier."""
+        frames = check_frames(images)
+        return torch.cat([self._scores(self._features(frames, i))[:, : len(self.classes)] for i in chunks(len(frames), CHUNK)])
+
+    @final
+    def forget(self, label: int) -> None:
+        """Take a class out; it may be learned again later as if it were new."""
+        column = (self.classes == label).nonzero()
+        if not len(column):
+            raise InputError(f"class {label} is not known; the known ones are {self.classes.tolist()}")
+        j = int(column[0, 0])
+        drop_all(self, j)
+        self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
+        self._forgot(label)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the representation stays as it is from the next batch on, so that features may be kept by who measures."""
+        return False
+
+    @final
+    def embed(self, images: Frames) -> Tensor:
+        """N x D: the features in evaluation mode; they hold as long as `embedding_version` does not change."""
+        frames = check_frames(images)
+        return torch.cat([self._features(frames, i) for i in chunks(len(frames), CHUNK)])
+
+    @final
+    def learn_embedded(self, z: Tensor, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
+        """`learn` from the features that `embed` gives, where `embeds`."""
+        if not self.embeds:
+            raise InputError("this batch trains the representation, so it needs the frames: call learn(images, labels)")
+        return self._learn_checked(None, self._checked_features(z), len(z), labels, sessions)
+
+    @final
+    @torch.no_grad()
+    def scores_embedded(self, z: Tensor) -> Tensor:
+        """`scores` from the features that `embed` gives."""
+        return self._scores(self._checked_features(z))[:, : len(self.classes)]
+
+    @abstractmethod
+    def _learn(self, batch: Batch) -> LearnReport:
+        """Learn one batch, already checked; its new classes have their columns."""
+
+    @abstractmethod
+    def _scores(self, z: Tensor) -> Tensor:
+        """Features to scores, with at least a column a known class."""
+
+    def _forgot(self, label: int) -> None:
+        """A class has been taken out of everything that has a row a class."""
+
+    def _rows_for(self, classes: int) -> int:
+        """How many rows the tensors with a row a class should have."""
+        return classes
+
+    @torch.no_grad()
+    def _features(self, frames: Frames, indices: Tensor) -> Tensor:
+        self.backbone.eval()
+        return self.backbone(take(frames, indices, self.device))  # type: ignore[no-any-return]
+
+    def _checked_features(self, z: Tensor) -> Tensor:
+        dim = self.backbone.dim
+        if not isinstance(z, Tensor) or z.ndim != 2 or z.shape[1] != dim or len(z) < 1 or not z.is_floating_point():
+            shape = tuple(getattr(z, "shape", ()))
+            raise InputError(f"features are float, N x {dim}, N at least 1, as embed() gives; got {shape}")
+        if not bool(z.isfinite().all()):
+            raise InputError("the features hold NaN or infinity")
+        return z.to(self.device, torch.float32)
+
+    def _learn_checked(
+        self, frames: Frames | None, features: Tensor | None, count: int, labels: Any, sessions: Any
+    ) -> LearnReport:
+        values = check_labels(labels, count)
+        checked = None if sessions is None else check_labels(sessions, count, "sessions")
+        batch = self._enter(frames, features, values, checked)
+        report = self._learn(batch)
+        self.batches += 1
+        self.backbone.eval()
+        return report
+
+    def _enter(self, frames: Frames | None, features: Tensor | None, labels: Tensor, sessions: Tensor | None) -> Batch:
+        """Algorithm 1, line 6: expand the output layer with neurons for the classes never seen before."""
+        present, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
+        known = {label: column for column, label in enumerate(self.classes.tolist())}
+        new = tuple(label for label in present.tolist() if label not in known)
+        if new:
+            known |= {label: len(known) + k for k, label in enumerate(new)}
+            self.classes = torch.tensor(list(known), device=self.device)
+            grow_all(self, self._rows_for(len(known)))
+        columns = torch.tensor([known[label] for label in present.tolist()])
+        return Batch(
+            i=self.i, images=frames, features=features, columns=columns[inverse], present=columns.to(self.device),
+            cur=cur.to(self.device, torch.float32), new=new, sessions=sessions,
+        )  # fmt: skip

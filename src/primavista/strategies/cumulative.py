@@ -1,0 +1,140 @@
+"""Cumulative: retrained from scratch on the union of the current batch and all the past data; the upper bound."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from primavista.backbones import Backbone
+from primavista.errors import InputError
+from primavista.frames import Frames, Selection, chunks, take
+from primavista.parts.freezing import Freeze
+from primavista.parts.renorm import Norm
+from primavista.parts.rows import AnySize
+from primavista.parts.sgd import one_cycle
+from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.gradient import GradientStrategy
+from primavista.strategies.options import Options
+
+
+@dataclass(frozen=True)
+class CumulativeOptions(Options):
+    """A recipe of ours, since the paper gives none: batch norm, all weights free, one cycle of the learning rate.
+
+    `every` batches it is retrained; None: only when `retrain()` is called.
+    """
+
+    epochs_1: int = 4
+    epochs: int = 4
+    lr_1: float = 0.01
+    lr: float = 0.01
+    norm: Norm = "bn"
+    freeze: Freeze = "none"
+    every: int | None = 1
+
+
+class Memory(AnySize):
+    """All the past data: indices into the stream where frames come from one, the frames themselves where they are loose."""
+
+    frames: Tensor
+    indices: Tensor
+    labels: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("frames", torch.zeros(0, 0, 0, 3, dtype=torch.uint8))
+        self.register_buffer("indices", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
+        self._any_size += ["indices", "labels"]
+        self.source: Frames | None = None
+
+    def add(self, images: Frames, labels: Tensor) -> None:
+        """Remember a batch."""
+        if isinstance(images, Selection):
+            if len(self.frames):
+                raise InputError("Cumulative has stored loose frames: go on with loose frames, or begin anew with a stream")
+            self.source = images.source
+            self.indices = torch.cat([self.indices, images.indices.to(self.indices.device)])
+        else:
+            if len(self.indices):
+                raise InputError("Cumulative remembers indices into a stream: go on with that stream, or begin anew")
+            if not len(self.frames):
+                warnings.warn("Cumulative stores every frame that it is given (that is what it is for)", stacklevel=6)
+            device = self.frames.device
+            loose = torch.cat([take(images, i, device) for i in chunks(len(images), 128)])
+            self.frames = torch.cat([self.frames, loose]) if len(self.frames) else loose
+        self.labels = torch.cat([self.labels, labels.to(self.labels.device)])
+
+    def keep(self, wanted: Tensor) -> None:
+        """Drop all but the `wanted` patterns."""
+        self.labels = self.labels[wanted]
+        if len(self.frames):
+            self.frames = self.frames[wanted]
+        else:
+            self.indices = self.indices[wanted]
+
+    def images(self) -> Frames:
+        """Everything remembered, in the order in which it came."""
+        if len(self.frames):
+            return self.frames
+        if self.source is None:
+            raise InputError("this Cumulative was loaded without its stream: learn the next batch of that stream first")
+        return Selection(self.source, self.indices.cpu())
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of frames; indices into a stream are counted as the frames that must be at hand for them."""
+        return self.frames.numel() or len(self.indices) * 8
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+        saved = state_dict.get(prefix + "frames")
+        if isinstance(saved, Tensor) and saved.ndim == 4:
+            self.frames = self.frames.new_zeros(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class Cumulative(GradientStrategy):
+    """Joint training on everything seen so far. Not rehearsal-free, and not constant in time or memory: a bound."""
+
+    rehearsal_free = False
+    IN_RELEASE = False
+    OPTIONS = CumulativeOptions
+    options: CumulativeOptions
+
+    def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
+        super().__init__(backbone, seed=seed, options=options, **overrides)
+        self.scratch = copy.deepcopy(self.backbone).requires_grad_(False)
+        self.memory = Memory()
+
+    def _learn(self, batch: Batch) -> LearnReport:
+        assert batch.images is not None
+        self.memory.add(batch.images, self.classes.cpu()[batch.columns[: len(batch.images)]])
+        every = self.options.every
+        losses: tuple[float, ...] = ()
+        if every is not None and (int(self.batches) + 1) % every == 0:
+            losses = self.retrain()
+        return LearnReport(batch.i, batch.count, batch.new, losses, stored_bytes=self.memory.stored_bytes)
+
+    def retrain(self) -> tuple[float, ...]:
+        """From scratch, on everything seen so far. Returns the mean loss of each epoch."""
+        self.backbone.load_state_dict(self.scratch.state_dict())
+        with torch.no_grad():
+            for tensor in self.head.weights().values():
+                tensor.zero_()
+        if not len(self.memory.labels):
+            return ()
+        column = {label: j for j, label in enumerate(self.classes.tolist())}
+        columns = torch.tensor([column[label] for label in self.memory.labels.tolist()])
+        present, cur = columns.unique(return_counts=True)
+        union = Batch(1, self.memory.images(), None, columns, present.to(self.device), cur.to(self.device), (), None)
+        losses = self._sgd(union, self._weights(union.i), rate=one_cycle)
+        self.head.consolidate(union.present, union.cur, len(self.classes))
+        return losses
+
+    def _forgot(self, label: int) -> None:
+        self.memory.keep(self.memory.labels != label)
+        self.retrain()

@@ -1,0 +1,118 @@
+"""DSLDA: deep streaming linear discriminant analysis (Hayes & Kanan 2020) on fixed features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from primavista.backbones import Backbone
+from primavista.parts.head import LinearHead
+from primavista.parts.rows import Rows
+from primavista.parts.statistics import lda_update, lda_weights, oas_covariance
+from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.gradient import GradientStrategy
+from primavista.strategies.options import Options
+
+
+@dataclass(frozen=True)
+class DSLDAOptions(Options):
+    """`tab:hyper_core50`, DSLDA: shrinkage 1e-4, plastic covariance. Features are ImageNet's unless `tune`."""
+
+    shrinkage: float = 1e-4
+    tune: bool = False  # train the representation on batch 1 first, with a linear head that is then thrown away
+    base_init: bool = False  # begin with the OAS covariance of batch 1, as its authors do
+
+
+class Statistics(Rows):
+    """The mean mu and the count n of each class, and S = t Sigma; in float64."""
+
+    mu: Tensor
+    n: Tensor
+    scatter: Tensor
+    t: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.add_rows("mu", torch.zeros(0, dim, dtype=torch.float64))
+        self.add_rows("n", torch.zeros(0, dtype=torch.float64))
+        self.register_buffer("scatter", torch.zeros(dim, dim, dtype=torch.float64))
+        self.register_buffer("t", torch.zeros((), dtype=torch.int64))
+
+
+class DSLDA(GradientStrategy):
+    """scores = w z + b,  w = Lambda mu,  b = -mu^T Lambda mu / 2,  Lambda = inv((1 - eps) Sigma + eps I)
+
+    with one covariance Sigma for all classes, updated with every sample. A batch is one matrix product, and the Cholesky solve
+    waits until scores are asked for. What `forget` leaves is a class' share in Sigma.
+    """
+
+    IN_RELEASE = False
+    OPTIONS = DSLDAOptions
+    options: DSLDAOptions
+
+    def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
+        super().__init__(backbone, seed=seed, options=options, **overrides)
+        self.statistics = Statistics(self.backbone.dim)
+        self._solved: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def embeds(self) -> bool:
+        """Always, unless batch 1 tunes the representation."""
+        return not (self.options.tune and self.i == 1)
+
+    def _make_head(self) -> LinearHead:
+        return LinearHead(self.backbone.dim, 0)  # tuning makes one for its batch
+
+    def _rows_for(self, classes: int) -> int:
+        return classes
+
+    @torch.no_grad()
+    def _learn(self, batch: Batch) -> LearnReport:
+        losses: tuple[float, ...] = ()
+        if self.options.tune and batch.i == 1:
+            losses = self._tune(batch)
+        z = self._batch_features(batch).double()
+        y, s = batch.columns.to(self.device), self.statistics
+        if self.options.base_init and int(s.t) == 0:
+            self._base_init(z, y)
+        else:
+            s.t.fill_(lda_update(s.mu, s.n, s.scatter, int(s.t), z, y))
+        self._solved = None
+        return LearnReport(batch.i, batch.count, batch.new, losses)
+
+    def _scores(self, z: Tensor) -> Tensor:
+        s, known = self.statistics, len(self.classes)
+        if self._solved is None:
+            w, b = lda_weights(s.mu[:known], s.scatter, int(s.t), self.options.shrinkage, _cholesky_solve)
+            self._solved = w.float(), b.float()
+        w, b = self._solved
+        return z @ w.T + b
+
+    def _forgot(self, label: int) -> None:
+        self._solved = None
+
+    def _load_from_state_dict(self, *args: object) -> None:
+        super()._load_from_state_dict(*args)  # type: ignore[arg-type]
+        self._solved = None
+
+    def _tune(self, batch: Batch) -> tuple[float, ...]:
+        self.head = LinearHead(self.backbone.dim, self.options.capacity).to(self.device)
+        self.head.grow(len(self.classes))
+        with torch.enable_grad():
+            losses = self._sgd(batch, self._weights(batch.i))
+        self.head = self._make_head().to(self.device)
+        return losses
+
+    def _base_init(self, z: Tensor, y: Tensor) -> None:
+        s = self.statistics
+        for j in y.unique():
+            own = z[y == j]
+            s.mu[j], s.n[j] = own.mean(0), len(own)
+        s.scatter.copy_(oas_covariance(z - s.mu[y]) * len(z))
+        s.t.fill_(len(z))
+
+
+def _cholesky_solve(a: Tensor, b: Tensor) -> Tensor:
+    return torch.cholesky_solve(b, torch.linalg.cholesky(a))

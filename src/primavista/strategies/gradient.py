@@ -1,0 +1,192 @@
+"""What every strategy that learns by gradient descent shares: the parts, the weights that learn, the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from primavista.backbones import Backbone
+from primavista.errors import InputError
+from primavista.frames import Frames, take
+from primavista.parts.freezing import set_freezing
+from primavista.parts.head import CWRHead, LinearHead
+from primavista.parts.importance import SynapticIntelligence
+from primavista.parts.renorm import norm_layers, replace_batch_norm, set_limits
+from primavista.parts.rows import PerWeight
+from primavista.parts.sgd import SGD, Weight, generator, minibatches, pieces
+from primavista.strategies.base import Batch, Strategy
+from primavista.strategies.options import PAPER, Options
+
+
+class GradientStrategy(Strategy):
+    """A backbone (Theta), a head, and stochastic gradient descent on the batches; `options` compose the parts."""
+
+    OPTIONS: ClassVar[type[Options]] = Options
+    GUARDED: ClassVar[str] = "nothing"  # "convolutions" or "everything" that is free from batch 2 on
+    THETA_LEARNS: ClassVar[bool] = True  # from batch 2 on
+    IN_RELEASE: ClassVar[bool] = True  # whether the authors' release has this strategy, so that `compat` concerns it
+
+    def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: Any) -> None:
+        options = make_options(self.OPTIONS, options, overrides)
+        super().__init__(backbone, seed=seed, first_batch=options.first_batch)
+        self.options = options
+        self.release = options.release if self.IN_RELEASE else PAPER
+        self._guarded: frozenset[str] = frozenset()
+        self._fixed_by_user = {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
+        if options.norm == "brn":
+            self.backbone.body = replace_batch_norm(self.backbone.body, debiased=self.release.moments_from_zero)
+        self.head = self._make_head()
+        if self.release.all_outputs:
+            self.classes = torch.arange(options.capacity)
+        if self.release.keep_momentum:
+            learning = self._weights(max(options.freeze_from, 2), self.THETA_LEARNS)
+            self.velocity = PerWeight({w.name: w.tensor for w in learning}, self._head_names())
+
+    def _make_head(self) -> LinearHead | CWRHead:
+        dim, capacity, release = self.backbone.dim, self.options.capacity, self.release
+        if self.options.head == "linear":
+            return LinearHead(dim, capacity, generator(int(self.seed)) if release.all_outputs else None)
+        return CWRHead(dim, capacity, self.options.head, self.options.wpast, release_bias=release.all_outputs)
+
+    def _scores(self, z: Tensor) -> Tensor:
+        return self.head.scores(z)
+
+    def _rows_for(self, classes: int) -> int:
+        """The capacity, doubled when full."""
+        if self.release.all_outputs and classes > self.options.capacity:
+            raise InputError(f"compat='caffe' has all outputs from the start: labels 0 to {self.options.capacity - 1}")
+        rows = self.head.rows
+        while rows < classes:
+            rows *= 2
+        return rows
+
+    def _enter(self, frames: Frames | None, features: Tensor | None, labels: Tensor, sessions: Tensor | None) -> Batch:
+        if self.release.all_outputs and int(labels.max()) >= self.options.capacity:
+            raise InputError(f"compat='caffe' has all outputs from the start: labels 0 to {self.options.capacity - 1}")
+        if self.release.pad_batch:
+            size = self.options.minibatch
+            index = torch.arange(pieces(len(labels), size) * size) % len(labels)
+            return super()._enter(frames, features, labels[index], None)
+        return super()._enter(frames, features, labels, sessions)
+
+    def _head_names(self) -> list[str]:
+        return [f"head.{name}" for name in self.head.weights()]
+
+    def _weights(self, i: int, theta: bool = True) -> list[Weight]:
+        """What learns in batch `i`: Theta but for the frozen convolutions, if `theta`, and the head."""
+        options = self.options
+        self.backbone.requires_grad_(theta)
+        if theta:
+            set_freezing(self.backbone, options.freeze if i >= options.freeze_from else "none")
+        for name, parameter in self.backbone.named_parameters():
+            if name in self._fixed_by_user:
+                parameter.requires_grad_(False)
+        lr = options.lr_1 if i == 1 else options.lr
+        lr_head = options.lr_1 if i == 1 else options.lr if options.lr_head is None else options.lr_head
+
+        def weight(name: str, tensor: Tensor, rate: float) -> Weight:
+            # norm scales and biases are vectors: they do not decay
+            return Weight(name, tensor, rate, decays=tensor.ndim > 1, guarded=name in self._guarded)
+
+        free = [(name, p) for name, p in self.backbone.named_parameters() if p.requires_grad]
+        return [
+            *(weight(f"backbone.{name}", p, lr) for name, p in free),
+            *(weight(f"head.{name}", tensor, lr_head) for name, tensor in self.head.weights().items()),
+        ]
+
+    def _to_guard(self) -> dict[str, Tensor]:
+        """The weights that `GUARDED` names among those free from batch 2 on, by name."""
+        free = self._weights(max(self.options.freeze_from, 2))
+        if self.GUARDED == "convolutions":
+            free = [w for w in free if w.name.startswith("backbone.") and w.tensor.ndim > 1]
+        elif isinstance(self.head, CWRHead):
+            free = [w for w in free if w.name != "head.tw"]  # tw is begun anew in each batch: nothing to guard
+        self._guarded = frozenset(w.name for w in free)
+        return {w.name: w.tensor for w in free}
+
+    def _sgd(
+        self,
+        batch: Batch,
+        weights: list[Weight],
+        *,
+        features: Tensor | None = None,
+        targets: Tensor | None = None,
+        modulation: list[Tensor] | None = None,
+        pull: tuple[list[Tensor], list[Tensor]] | None = None,
+        si: SynapticIntelligence | None = None,
+        rate: Callable[[int, int], float] = lambda t, total: 1.0,
+    ) -> tuple[float, ...]:
+        """Train `weights` on the batch by cross-entropy with its columns, or with soft `targets`. Returns the mean losses.
+
+        With `features` the backbone is not run at all. Returns one loss an epoch.
+        """
+        options = self.options
+        epochs = options.epochs_1 if batch.i == 1 else options.epochs
+        total = epochs * pieces(batch.count, options.minibatch)
+        velocity = self.velocity.tensors if self.release.keep_momentum and batch.i > 1 else None
+        sgd = SGD(weights, momentum=options.momentum, weight_decay=options.weight_decay,
+                  velocity=velocity, modulation=modulation, pull=pull)  # fmt: skip
+        goal = (batch.columns if targets is None else targets).to(self.device)
+        limits, losses, t = None, [], 0
+        if features is None:
+            self._train_mode()
+        for epoch in range(epochs):
+            summed = torch.zeros((), device=self.device)
+            for index in self._order(batch, epoch):
+                if features is None and limits != (now := options.renorm.at(batch.i, t, total)):
+                    set_limits(self.backbone, limits := now)
+                logits = self.head(self._minibatch(batch, features, index))
+                loss = F.cross_entropy(logits, goal[index.to(self.device)])
+                g = torch.autograd.grad(loss, sgd.theta)
+                dtheta = sgd.step(g, rate(t, total))
+                if si is not None:
+                    si.add([g[k] for k in sgd.guarded], [dtheta[k] for k in sgd.guarded])
+                summed += loss.detach() * len(index)
+                t += 1
+            losses.append(summed / batch.count)
+        self.backbone.eval()
+        if features is None:
+            self.embedding_version += 1
+        return tuple(torch.stack(losses).tolist())
+
+    def _order(self, batch: Batch, epoch: int) -> Iterator[Tensor]:
+        if self.release.shuffle_once:
+            return minibatches(batch.count, self.options.minibatch, generator(0))
+        return minibatches(batch.count, self.options.minibatch, generator(int(self.seed), batch.i, epoch))
+
+    def _minibatch(self, batch: Batch, features: Tensor | None, index: Tensor) -> Tensor:
+        """The features of one minibatch: from those given, or through the backbone as it stands."""
+        if features is not None:
+            return features[index.to(self.device)]
+        assert batch.images is not None
+        if len(index) == 1 and self.options.norm == "bn":
+            index = index.repeat(2)  # batch norm has no variance of one value; twice the same frame has the same mean
+            return self.backbone(take(batch.images, index % len(batch.images), self.device))[:1]  # type: ignore[no-any-return]
+        return self.backbone(take(batch.images, index % len(batch.images), self.device))  # type: ignore[no-any-return]
+
+    def _batch_features(self, batch: Batch) -> Tensor:
+        """The features of a whole batch in evaluation mode, computed once."""
+        if batch.features is not None:
+            return batch.features[torch.arange(batch.count, device=self.device) % len(batch.features)]
+        assert batch.images is not None
+        index = torch.arange(batch.count) % len(batch.images)
+        return torch.cat([self._features(batch.images, part) for part in index.split(128)])
+
+    def _train_mode(self) -> None:
+        """Norms on minibatch statistics; everything else as in evaluation, so that no dropout draws random numbers."""
+        self.backbone.eval()
+        for layer in norm_layers(self.backbone):
+            layer.train()
+
+
+def make_options(kind: type[Options], options: Options | None, overrides: dict[str, Any]) -> Options:
+    """`options`, or the defaults of `kind`, with some replaced by name."""
+    known = set(kind.__dataclass_fields__)
+    if strange := sorted(set(overrides) - known):
+        raise InputError(f"there is no option {', '.join(strange)}: choose from {', '.join(sorted(known))}")
+    given = {} if options is None else {name: getattr(options, name) for name in known if hasattr(options, name)}
+    return kind(**{**given, **overrides})

@@ -1,0 +1,51 @@
+"""LwF: learning without forgetting (Li & Hoiem 2016), in the single-incremental-task form of Maltoni & Lomonaco 2019."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.gradient import GradientStrategy
+from primavista.strategies.options import Options
+
+
+@dataclass(frozen=True)
+class LwFOptions(Options):
+    """`tab:hyper_core50`, LWF."""
+
+    lr: float = 5e-5
+    lam: float = 0.1
+
+
+class LwF(GradientStrategy):
+    """target = (1 - lambda) onehot + lambda softmax(previous model), computed once a batch before training."""
+
+    OPTIONS = LwFOptions
+    options: LwFOptions
+
+    def _learn(self, batch: Batch) -> LearnReport:
+        weights = self._weights(batch.i)
+        has_past = batch.i > 1 and len(batch.new) < len(self.classes)
+        targets = self._targets(batch) if has_past else None
+        self.head.load(batch.present, batch.i == 1)
+        losses = self._sgd(batch, weights, targets=targets)
+        self.head.consolidate(batch.present, batch.cur, len(self.classes))
+        return LearnReport(batch.i, batch.count, batch.new, losses)
+
+    @torch.no_grad()
+    def _targets(self, batch: Batch) -> Tensor:
+        lam = self.options.lam
+        onehot = F.one_hot(batch.columns, self.head.rows).to(self.device, torch.float32)
+        z = self._train_mode_features(batch) if self.release.train_mode_features else self._batch_features(batch)
+        previous = self.head.scores(z).softmax(1)
+        return (1 - lam) * onehot + lam * previous
+
+    def _train_mode_features(self, batch: Batch) -> Tensor:
+        """The release's: minibatch statistics, and the moments move."""
+        self._train_mode()
+        index = torch.arange(batch.count).split(self.options.minibatch)
+        return torch.cat([self._minibatch(batch, None, part) for part in index])

@@ -1,0 +1,278 @@
+"""Casting the rendered data set's rays: culling, sphere tracing, the hand's capsules, and shading.
+
+Camera frame: x right, y up, the camera at (0, 0, CAMERA) looking along -z at the object near the origin. A
+body point p is at R p + T in it. Points and colours are tuples or 3 x P tensors over the rays that remain
+after culling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import pi
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample
+
+from .hands import Hand, Moves, distance, meet, surface
+from .looks import Look
+from .places import Light
+from .shapes import FAMILIES, Hold, Points, Vector, length
+
+CAMERA = 4.5  # decimetres from the camera to the object
+STEPS = 16  # of sphere tracing; grazing rays that need more count as edge pixels
+CONTACT = 0.14  # decimetres: how near the hand begins to darken the object, and the object the hand
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """Poses of N frames as tables to gather from: rows are R's nine entries, then the camera in the body's
+    frame.
+    """
+
+    thing: Tensor
+    wrist: Tensor
+    spin: Tensor
+    place: Tensor
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Rays that met a body: index into N*size*size pixels, frame, coverage, depth, and the point in the
+    body's frame.
+    """
+
+    index: Tensor
+    frame: Tensor
+    alpha: Tensor
+    depth: Tensor
+    point: Points
+
+
+class Rays:
+    """The rays of one image: unit directions (3 x size²) in the camera frame, and the plane coordinates they
+    cross.
+    """
+
+    def __init__(self, size: int, tan: float, device: torch.device) -> None:
+        self.size, self.tan, self.device = size, tan, device
+        line = (torch.arange(size, device=device) + 0.5) * (2 / size) - 1
+        self.x = line.repeat(size)
+        self.y = -line.repeat_interleave(size)
+        scale = ((self.x * tan) ** 2 + (self.y * tan) ** 2 + 1).rsqrt()
+        self.ray = torch.stack([self.x * tan * scale, self.y * tan * scale, -scale])
+        self.pixel = 2 * tan * CAMERA / size
+
+    def near(self, table: Tensor, place: Tensor, bounds: Sequence[tuple[Vector, Vector, float]]) -> Tensor:
+        """Indices of the pixels, over all frames, whose rays may meet one of the bounding capsules."""
+        mask: Tensor | None = None
+        for low, high, radius in bounds:
+            (ax, ay, ar), (bx, by, br) = (self._seen(table, place, end, radius) for end in (low, high))
+            ex, ey = bx - ax, by - ay
+            x, y = self.x - ax, self.y - ay
+            share = ((x * ex).addcmul_(y, ey) / (ex * ex + ey * ey).clamp_min(1e-9)).clamp_(0, 1)
+            gap = x.addcmul_(share, ex, value=-1).square_().add_(y.addcmul_(share, ey, value=-1).square_())
+            inside = gap < torch.maximum(ar, br) ** 2
+            mask = inside if mask is None else mask.logical_or_(inside)
+        assert mask is not None
+        return mask.view(-1).nonzero().view(-1)
+
+    def _seen(self, table: Tensor, place: Tensor, point: Vector, radius: float) -> tuple[Tensor, Tensor, Tensor]:
+        """A body point on the image plane, and the radius of a ball round it there (N x 1 each)."""
+        x, y, z = (
+            table[3 * i] * point[0] + table[3 * i + 1] * point[1] + table[3 * i + 2] * point[2] + place[i] for i in range(3)
+        )
+        scale = 1 / ((CAMERA - z).clamp_min(0.5) * self.tan)
+        margin = 2.5 / self.size
+        return (
+            (x * scale).unsqueeze(1),
+            (y * scale).unsqueeze(1),
+            (radius * scale * 1.08 + margin).unsqueeze(1),
+        )
+
+    def cast(self, table: Tensor, index: Tensor) -> tuple[Tensor, Points, Points]:
+        """Frame, origin and direction of the indexed rays, in the body's frame."""
+        frame = index.div(self.size**2, rounding_mode="floor")
+        pose = table.index_select(1, frame)
+        vx, vy, vz = self.ray.index_select(1, index - frame * self.size**2)
+        ray = tuple((pose[i] * vx).addcmul_(pose[3 + i], vy).addcmul_(pose[6 + i], vz) for i in range(3))
+        return frame, (pose[9], pose[10], pose[11]), (ray[0], ray[1], ray[2])
+
+
+def bodies_of(moves: Moves, device: torch.device) -> Bodies:
+    """Tables of the poses; made in float64, so that they do not depend on how many frames are asked for."""
+    camera = -moves.place.clone()
+    camera[:, 2] += CAMERA
+    whole = (moves.wrist.unsqueeze(-1) * moves.spin.unsqueeze(-3)).sum(-2)
+
+    def table(turn: Tensor) -> Tensor:
+        origin = (turn * camera.unsqueeze(-1)).sum(-2)
+        return torch.cat([turn.reshape(-1, 9), origin], 1).t().contiguous().to(device, torch.float32)
+
+    spin = moves.spin.reshape(-1, 9).t().contiguous().to(device, torch.float32)
+    return Bodies(table(whole), table(moves.wrist), spin, moves.place.t().contiguous().to(device, torch.float32))
+
+
+def turn(pose: Tensor, p: Points) -> Points:
+    """R p, with R's entries as the first nine rows of pose."""
+    x, y, z = p
+    a, b, c = ((pose[3 * i] * x).addcmul_(pose[3 * i + 1], y).addcmul_(pose[3 * i + 2], z) for i in range(3))
+    return a, b, c
+
+
+def turn_back(pose: Tensor, p: Points) -> Points:
+    """R^T p."""
+    x, y, z = p
+    a, b, c = ((pose[i] * x).addcmul_(pose[3 + i], y).addcmul_(pose[6 + i], z) for i in range(3))
+    return a, b, c
+
+
+def outside(look: Look, p: Points) -> Tensor:
+    """Signed distance of points from the object."""
+    parts = FAMILIES[look.family][1](p, look.measures)
+    nearest = parts[0]
+    for part in parts[1:]:
+        nearest = torch.minimum(nearest, part)
+    return nearest
+
+
+def meet_object(look: Look, hold: Hold, rays: Rays, bodies: Bodies) -> Hits:
+    """Sphere tracing, t <- t + distance(o + t r); coverage is 1 - d / pixel at the nearest approach d."""
+    index = rays.near(bodies.thing, bodies.place, [(hold.low, hold.high, hold.radius)])
+    frame, origin, ray = rays.cast(bodies.thing, index)
+    middle = [(a + b) / 2 for a, b in zip(hold.low, hold.high, strict=True)]
+    reach = hold.radius + sum((b - a) ** 2 for a, b in zip(hold.low, hold.high, strict=True)) ** 0.5 / 2
+    x, y, z = (o - m for o, m in zip(origin, middle, strict=True))
+    near = (x * ray[0]).addcmul_(y, ray[1]).addcmul_(z, ray[2]).neg_()
+    gap = length(x, y, z).square_().addcmul_(near, near, value=-1)
+    depth = near - (reach * reach - gap).clamp_min_(0).sqrt_()
+    closest, at = torch.full_like(depth, 1e3), depth
+    for _ in range(STEPS):
+        step = outside(look, _along(origin, ray, depth))
+        at = torch.where(step < closest, depth, at)
+        closest = torch.minimum(closest, step)
+        depth = depth + step
+    alpha = closest.div_(-rays.pixel).add_(1).clamp_(0, 1)
+    keep = alpha.nonzero().view(-1)
+    index, frame, alpha, at = (v.index_select(0, keep) for v in (index, frame, alpha, at))
+    _, origin, ray = rays.cast(bodies.thing, index)
+    return Hits(index, frame, alpha, at, _along(origin, ray, at))
+
+
+def meet_hand(hand: Hand, rays: Rays, bodies: Bodies) -> Hits:
+    index = rays.near(bodies.wrist, bodies.place, hand.bounds)
+    frame, origin, ray = rays.cast(bodies.wrist, index)
+    depth, alpha = meet(hand, origin, ray, rays.pixel)
+    keep = alpha.nonzero().view(-1)
+    index, frame, alpha, depth = (v.index_select(0, keep) for v in (index, frame, alpha, depth))
+    _, origin, ray = rays.cast(bodies.wrist, index)
+    return Hits(index, frame, alpha, depth, _along(origin, ray, depth))
+
+
+def _along(origin: Points, ray: Points, depth: Tensor) -> Points:
+    x, y, z = (torch.addcmul(o, depth, r) for o, r in zip(origin, ray, strict=True))
+    return x, y, z
+
+
+def _normal(look: Look, p: Points, step: float) -> Points:
+    """The distance's gradient from four samples at the corners of a tetrahedron.
+
+    With a step of one pixel it is also the mean normal of what the pixel sees, which keeps thin edges from
+    sparkling.
+    """
+    total = [torch.zeros_like(p[0]) for _ in range(3)]
+    for signs in ((1, -1, -1), (-1, -1, 1), (-1, 1, -1), (1, 1, 1)):
+        x, y, z = (v + sign * step for v, sign in zip(p, signs, strict=True))
+        value = outside(look, (x, y, z))
+        for axis in range(3):
+            total[axis].add_(value, alpha=signs[axis])
+    scale = length(*total).clamp_min_(1e-9).reciprocal_()
+    return total[0] * scale, total[1] * scale, total[2] * scale
+
+
+def _lit(base: Tensor, normal: Points, light: Light, gloss: Tensor | float, metal: Tensor | float, open_: Tensor) -> Tensor:
+    """base * open * (ambient + strength * wrapped lambert), metals reflecting a banded room, plus a Blinn
+    highlight.
+    """
+    nx, ny, nz = normal
+    lx, ly, lz = light.direction
+    facing = (nx * lx).add_(ny, alpha=ly).add_(nz, alpha=lz)
+    diffuse = (
+        facing.add(0.2).div_(1.2).clamp_min_(0).mul_(light.strength).add_(ny, alpha=0.25 * light.ambient).add_(light.ambient)
+    )
+    twice = nz.clamp_min(0) * 2
+    mirror = (
+        torch.sin((twice * ny).mul_(4.5).add_(twice * nx, alpha=2.5))
+        .mul_(0.5)
+        .add_(0.55)
+        .mul_(light.ambient + light.strength * 0.7)
+    )
+    body = torch.lerp(diffuse, mirror, metal) if isinstance(metal, Tensor) else diffuse
+    size = (lx * lx + ly * ly + (lz + 1) ** 2) ** 0.5
+    shine = (nx * (lx / size)).add_(ny, alpha=ly / size).add_(nz, alpha=(lz + 1) / size).clamp_min_(0)
+    broad = shine.square_().square_().square_()
+    sharp = broad.square().square_()
+    glint = (broad * 0.12 + sharp * sharp * 0.8).mul_(light.strength) * gloss
+    rim = (1 - nz.abs()).clamp_(0, 1).pow_(3).mul_(0.25 * light.ambient) * gloss
+    glint = (glint + rim) * open_
+    return torch.addcmul(glint, base, body * open_)
+
+
+def object_colour(
+    look: Look, label: Tensor, hand: Hand, hits: Hits, bodies: Bodies, light: Light, pixel: float
+) -> tuple[Tensor, Tensor]:
+    """Colour (3 x P) and opacity of the object where rays met it."""
+    device = hits.alpha.device
+    parts = torch.stack(FAMILIES[look.family][1](hits.point, look.measures)).argmin(0)
+    rows = [(*m.colour, m.gloss, m.metal, m.alpha, float(m.labelled)) for m in look.materials]
+    made = torch.tensor(rows, device=device).t().contiguous().index_select(1, parts)
+    base = torch.lerp(made[:3], *_printed(look, label, hits.point, made[6]))
+    normal = _normal(look, hits.point, pixel)
+    room = outside(look, _along(hits.point, normal, torch.full_like(hits.alpha, 0.1))).div_(0.1).clamp_(0.25, 1)
+    pose = bodies.thing.index_select(1, hits.frame)
+    touch = distance(hand, turn(bodies.spin.index_select(1, hits.frame), hits.point)).div_(CONTACT).add_(0.35).clamp_(0.35, 1)
+    colour = _lit(base, turn(pose, normal), light, made[3], made[4], room.mul_(touch))
+    return colour, hits.alpha * made[5]
+
+
+def _printed(look: Look, label: Tensor, p: Points, labelled: Tensor) -> tuple[Tensor, Tensor]:
+    """The label's colour at points (3 x P), and where it is printed: all round, or on the front and back of
+    flat things.
+    """
+    x, y, z = p
+    k, name = look.measures, FAMILIES[look.family][0]
+    tall = (
+        k["size"] * k["stretch"] if name == "balls" else k.get("half" if name in ("cans", "cups", "markers") else "tall", 1.0)
+    )
+    if name in ("mobile phones", "remote controls", "plug adapters"):
+        wide = k.get("wide", k.get("half", 1.0))
+        thick = k.get("thick", k.get("half", 1.0) * k.get("depth", 1.0))
+        front = (z > 0).to(torch.float32)
+        u = (x / wide).clamp_(-1, 1).mul_(front - 0.5).add_(0.5 - front)
+        labelled = labelled * ((z + y * y * k.get("bow", 0.0)).abs() > 0.6 * thick)
+    else:
+        u = torch.atan2(x, z).mul_(1 / pi)
+    grid = torch.stack([u, (y / tall).clamp_(-1, 1)], -1).view(1, -1, 1, 2)
+    return grid_sample(label, grid, padding_mode="border", align_corners=False).view(3, -1), labelled
+
+
+def hand_colour(look: Look, hand: Hand, hits: Hits, bodies: Bodies, light: Light) -> Tensor:
+    """Colour (3 x P) of the hand: darker between the fingers and where it touches the object, redder at the
+    tips.
+    """
+    normal, openness, fingertip = surface(hand, hits.point)
+    pose = bodies.wrist.index_select(1, hits.frame)
+    inside = turn_back(bodies.spin.index_select(1, hits.frame), hits.point)
+    touch = outside(look, inside).div_(CONTACT).add_(0.4).clamp_(0.4, 1)
+    skin = torch.tensor(hand.skin, device=openness.device).view(3, 1)
+    flush = torch.tensor((0.03, -0.05, -0.03), device=openness.device).view(3, 1)
+    mottle = torch.sin(hits.point[0] * 23 + torch.sin(hits.point[1] * 31) * 2).mul_(0.02)
+    return _lit(
+        skin + flush * fingertip + mottle,
+        turn(pose, normal),
+        light,
+        0.18,
+        0.0,
+        openness.add(0.35).clamp_(0, 1).mul_(touch),
+    )
