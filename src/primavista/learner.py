@@ -119,7 +119,7 @@ class Learner:
         for name in given:
             ids.setdefault(name, state.next_id + sum(i >= state.next_id for i in ids.values()))
         numbers = torch.tensor([ids[name] for name in given])
-        lesson = _lesson_id(images, given)
+        lesson = _lesson_id(images)
         strategy = copy.deepcopy(state.strategy)  # predictions go on from the old one meanwhile
         report = strategy.learn(images, numbers)
         counts = dict(state.counts)
@@ -133,11 +133,13 @@ class Learner:
         """A `Prediction` of one image, or a list of them of several (an array N x H x W x 3, a list, a video)."""
         images, single = model_frames(frames, self.size)
         state = self._state
-        names = [state.names[i] for i in state.strategy.classes.tolist()]
+        known = state.strategy.classes.tolist()
+        columns = [j for j, i in enumerate(known) if i in state.names]  # compat="caffe" has columns for classes not taught yet
+        names = [state.names[known[j]] for j in columns]
         if not names:
             unknown = Prediction(None, 0.0, False)
             return unknown if single else [unknown] * len(images)
-        shares = state.strategy.scores(images).float().softmax(1).cpu()
+        shares = state.strategy.scores(images)[:, columns].float().softmax(1).cpu()
         best = shares.max(1)
         predictions = [
             Prediction(names[j], p, self._is_known(p, len(names)), dict(zip(names, row, strict=True)))
@@ -205,8 +207,6 @@ class Learner:
         manifest = parse_manifest(raw, str(path))
         try:
             return cls._restored(arrays, manifest, backbone, choose_device(device))
-        except FileError:
-            raise
         except (PrimavistaError, RuntimeError, ValueError, TypeError, KeyError) as error:
             raise FileError(f"{path} cannot be loaded: {error}") from error
 
@@ -274,7 +274,7 @@ def _labels(label: str | Sequence[str], count: int) -> list[str]:
     return [_label(name) for name in label]
 
 
-def _lesson_id(images: Frames, labels: list[str]) -> str:
+def _lesson_id(images: Frames) -> str:
     """Names a lesson by what was shown: the same video gives the same id on every machine."""
     sha = hashlib.sha256(repr(len(images)).encode())
     for index in torch.linspace(0, len(images) - 1, min(8, len(images))).long().unique():
@@ -300,13 +300,16 @@ def _state(strategy: Strategy, arrays: dict[str, Any], record: Manifest | UndoRe
     own = strategy.state_dict()
     for name, array in arrays.items():
         if array is None:
-            raise FileError(f"the file lacks {name}")
+            raise InputError(f"it lacks {name}")
         tensors[name] = torch.from_numpy(np.array(array))
         if name in own and own[name].dtype != tensors[name].dtype:
-            raise FileError(f"{name} is {tensors[name].dtype}, expected {own[name].dtype}")
+            raise InputError(f"{name} is {tensors[name].dtype}, expected {own[name].dtype}")
     strategy.load_state_dict(tensors)
     names = {c.id: c.name for c in record.classes}
-    if set(check_labels(strategy.classes, len(strategy.classes)).tolist()) < set(names) or len(names) != len(record.classes):
-        raise FileError("the names in the file do not belong to its classes")
+    classes = check_labels(strategy.classes, len(strategy.classes), "classes").tolist()
+    if len(set(classes)) < len(classes) or len(set(names.values())) < len(record.classes) or not set(names) <= set(classes):
+        raise InputError("its names do not belong to its classes")
+    if record.next_id <= max(names, default=-1):
+        raise InputError(f"its next id is {record.next_id}, but that was given already")
     counts = {c.id: c.frames for c in record.classes}
     return _State(strategy.to(device), names, counts, record.next_id, tuple(record.lessons))

@@ -47,25 +47,25 @@ def test_a_broken_strategy_is_caught():
     from primavista.strategies.naive import Naive
 
     class KeepsFrames(Naive):
-        def _learn(self, batch):
+        def learn_batch(self, batch):
             kept = getattr(self, "kept", torch.zeros(0, 16, 16, 3, dtype=torch.uint8))
             self.register_buffer("kept", torch.cat([kept, batch.images[torch.arange(len(batch.images))]]))
-            return super()._learn(batch)
+            return super().learn_batch(batch)
 
     class GlobalRandom(Naive):
-        def _learn(self, batch):
+        def learn_batch(self, batch):
             self.head.weight.data += torch.randn(())
-            return super()._learn(batch)
+            return super().learn_batch(batch)
 
     class Aliases(Naive):
-        def _learn(self, batch):
+        def learn_batch(self, batch):
             self.register_buffer("old", self.head.weight.data)
-            return super()._learn(batch)
+            return super().learn_batch(batch)
 
     class Writes(Naive):
-        def _learn(self, batch):
+        def learn_batch(self, batch):
             batch.images[:] = 0
-            return super()._learn(batch)
+            return super().learn_batch(batch)
 
     for broken, words in [
         (KeepsFrames, "going|grow|went|loads|load"),

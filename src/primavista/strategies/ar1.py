@@ -46,7 +46,7 @@ class AR1(GradientStrategy):
         path: Path = "displacement" if self.release.displacement else self.options.path
         self.importance = SynapticIntelligence(self._to_guard(), self.options.max_f, path)
 
-    def _learn(self, batch: Batch) -> LearnReport:
+    def learn_batch(self, batch: Batch) -> LearnReport:
         options, si = self.options, self.importance
         weights = self._weights(batch.i)
         theta = [weight.tensor for weight in weights if weight.guarded]

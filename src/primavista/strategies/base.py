@@ -52,9 +52,9 @@ class LearnReport:
 class Strategy(AnySize, ABC):
     """Learns a stream, one batch at a time.
 
-    A strategy of your own has `_learn(batch)` and `_scores(features)`; see docs/your-own-strategy.md. It owns a copy of the
-    backbone that it is given. Every tensor that it must remember is a parameter or a buffer, so `state_dict()` is complete;
-    random numbers come from generators seeded by (seed, batch, epoch), so there is no random state.
+    A strategy of your own has `learn_batch(batch)` and `score_features(z)`; see docs/your-own-strategy.md. It owns a copy
+    of the backbone that it is given. Every tensor that it must remember is a parameter or a buffer, so `state_dict()` is
+    complete; random numbers come from generators seeded by (seed, batch, epoch), so there is no random state.
     """
 
     rehearsal_free: ClassVar[bool] = True
@@ -94,7 +94,9 @@ class Strategy(AnySize, ABC):
     def scores(self, images: Frames) -> Tensor:
         """N x len(classes), a column a known class in the order of `classes`: the higher, the likelier."""
         frames = check_frames(images)
-        return torch.cat([self._scores(self._features(frames, i))[:, : len(self.classes)] for i in chunks(len(frames), CHUNK)])
+        return torch.cat(
+            [self.score_features(self._forward(frames, i))[:, : len(self.classes)] for i in chunks(len(frames), CHUNK)]
+        )
 
     @final
     def forget(self, label: int) -> None:
@@ -116,7 +118,7 @@ class Strategy(AnySize, ABC):
     def embed(self, images: Frames) -> Tensor:
         """N x D: the features in evaluation mode; they hold as long as `embedding_version` does not change."""
         frames = check_frames(images)
-        return torch.cat([self._features(frames, i) for i in chunks(len(frames), CHUNK)])
+        return torch.cat([self._forward(frames, i) for i in chunks(len(frames), CHUNK)])
 
     @final
     def learn_embedded(self, z: Tensor, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
@@ -129,15 +131,23 @@ class Strategy(AnySize, ABC):
     @torch.no_grad()
     def scores_embedded(self, z: Tensor) -> Tensor:
         """`scores` from the features that `embed` gives."""
-        return self._scores(self._checked_features(z))[:, : len(self.classes)]
+        return self.score_features(self._checked_features(z))[:, : len(self.classes)]
 
     @abstractmethod
-    def _learn(self, batch: Batch) -> LearnReport:
+    def learn_batch(self, batch: Batch) -> LearnReport:
         """Learn one batch, already checked; its new classes have their columns."""
 
     @abstractmethod
-    def _scores(self, z: Tensor) -> Tensor:
+    def score_features(self, z: Tensor) -> Tensor:
         """Features to scores, with at least a column a known class."""
+
+    def features(self, batch: Batch) -> Tensor:
+        """The features of a whole batch in evaluation mode, computed once."""
+        if batch.features is not None:
+            return batch.features[torch.arange(batch.count, device=self.device) % len(batch.features)]
+        assert batch.images is not None
+        index = torch.arange(batch.count) % len(batch.images)
+        return torch.cat([self._forward(batch.images, part) for part in index.split(CHUNK)])
 
     def _forgot(self, label: int) -> None:
         """A class has been taken out of everything that has a row a class."""
@@ -147,7 +157,7 @@ class Strategy(AnySize, ABC):
         return classes
 
     @torch.no_grad()
-    def _features(self, frames: Frames, indices: Tensor) -> Tensor:
+    def _forward(self, frames: Frames, indices: Tensor) -> Tensor:
         self.backbone.eval()
         return self.backbone(take(frames, indices, self.device))  # type: ignore[no-any-return]
 
@@ -166,7 +176,7 @@ class Strategy(AnySize, ABC):
         values = check_labels(labels, count)
         checked = None if sessions is None else check_labels(sessions, count, "sessions")
         batch = self._enter(frames, features, values, checked)
-        report = self._learn(batch)
+        report = self.learn_batch(batch)
         self.batches += 1
         self.backbone.eval()
         return report

@@ -110,7 +110,7 @@ class Cumulative(GradientStrategy):
         self.scratch = copy.deepcopy(self.backbone).requires_grad_(False)
         self.memory = Memory()
 
-    def _learn(self, batch: Batch) -> LearnReport:
+    def learn_batch(self, batch: Batch) -> LearnReport:
         assert batch.images is not None
         self.memory.add(batch.images, self.classes.cpu()[batch.columns[: len(batch.images)]])
         every = self.options.every

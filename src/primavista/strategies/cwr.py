@@ -34,13 +34,13 @@ class CWR(GradientStrategy):
         """From batch 2 on."""
         return self.i > 1 and not self.release.train_mode_features
 
-    def _learn(self, batch: Batch) -> LearnReport:
+    def learn_batch(self, batch: Batch) -> LearnReport:
         self.head.load(batch.present, batch.i == 1)  # line 7
         if batch.i == 1:
             losses = self._sgd(batch, self._weights(batch.i))  # line 9: learn both Theta and tw
         elif self.release.train_mode_features:
             losses = self._sgd(batch, self._weights(batch.i, theta=False))
         else:  # line 10: learn tw while keeping Theta fixed
-            losses = self._sgd(batch, self._weights(batch.i, theta=False), features=self._batch_features(batch))
+            losses = self._sgd(batch, self._weights(batch.i, theta=False), features=self.features(batch))
         self.head.consolidate(batch.present, batch.cur, len(self.classes))  # lines 11 to 14
         return LearnReport(batch.i, batch.count, batch.new, losses)

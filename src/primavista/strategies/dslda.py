@@ -54,6 +54,7 @@ class DSLDA(GradientStrategy):
 
     def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
         super().__init__(backbone, seed=seed, options=options, **overrides)
+        del self.head  # tuning makes one for its batch
         self.statistics = Statistics(self.backbone.dim)
         self._solved: tuple[Tensor, Tensor] | None = None
 
@@ -62,18 +63,15 @@ class DSLDA(GradientStrategy):
         """Always, unless batch 1 tunes the representation."""
         return not (self.options.tune and self.i == 1)
 
-    def _make_head(self) -> LinearHead:
-        return LinearHead(self.backbone.dim, 0)  # tuning makes one for its batch
-
     def _rows_for(self, classes: int) -> int:
         return classes
 
     @torch.no_grad()
-    def _learn(self, batch: Batch) -> LearnReport:
+    def learn_batch(self, batch: Batch) -> LearnReport:
         losses: tuple[float, ...] = ()
         if self.options.tune and batch.i == 1:
             losses = self._tune(batch)
-        z = self._batch_features(batch).double()
+        z = self.features(batch).double()
         y, s = batch.columns.to(self.device), self.statistics
         if self.options.base_init and int(s.t) == 0:
             self._base_init(z, y)
@@ -82,7 +80,7 @@ class DSLDA(GradientStrategy):
         self._solved = None
         return LearnReport(batch.i, batch.count, batch.new, losses)
 
-    def _scores(self, z: Tensor) -> Tensor:
+    def score_features(self, z: Tensor) -> Tensor:
         s, known = self.statistics, len(self.classes)
         if self._solved is None:
             w, b = lda_weights(s.mu[:known], s.scatter, int(s.t), self.options.shrinkage, _cholesky_solve)
@@ -102,7 +100,7 @@ class DSLDA(GradientStrategy):
         self.head.grow(len(self.classes))
         with torch.enable_grad():
             losses = self._sgd(batch, self._weights(batch.i))
-        self.head = self._make_head().to(self.device)
+        del self.head
         return losses
 
     def _base_init(self, z: Tensor, y: Tensor) -> None:

@@ -41,7 +41,7 @@ class EWC(GradientStrategy):
         super().__init__(backbone, seed=seed, options=options, **overrides)
         self.importance = Fisher(self._to_guard(), self.options.max_f, self._head_names())
 
-    def _learn(self, batch: Batch) -> LearnReport:
+    def learn_batch(self, batch: Batch) -> LearnReport:
         weights = self._weights(batch.i)
         guarded = [weight.tensor for weight in weights if weight.guarded]
         has_past = bool(self.importance.batches > 0)

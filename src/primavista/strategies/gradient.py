@@ -52,7 +52,7 @@ class GradientStrategy(Strategy):
             return LinearHead(dim, capacity, generator(int(self.seed)) if release.all_outputs else None)
         return CWRHead(dim, capacity, self.options.head, self.options.wpast, release_bias=release.all_outputs)
 
-    def _scores(self, z: Tensor) -> Tensor:
+    def score_features(self, z: Tensor) -> Tensor:
         return self.head.scores(z)
 
     def _rows_for(self, classes: int) -> int:
@@ -167,14 +167,6 @@ class GradientStrategy(Strategy):
             index = index.repeat(2)  # batch norm has no variance of one value; twice the same frame has the same mean
             return self.backbone(take(batch.images, index % len(batch.images), self.device))[:1]  # type: ignore[no-any-return]
         return self.backbone(take(batch.images, index % len(batch.images), self.device))  # type: ignore[no-any-return]
-
-    def _batch_features(self, batch: Batch) -> Tensor:
-        """The features of a whole batch in evaluation mode, computed once."""
-        if batch.features is not None:
-            return batch.features[torch.arange(batch.count, device=self.device) % len(batch.features)]
-        assert batch.images is not None
-        index = torch.arange(batch.count) % len(batch.images)
-        return torch.cat([self._features(batch.images, part) for part in index.split(128)])
 
     def _train_mode(self) -> None:
         """Norms on minibatch statistics; everything else as in evaluation, so that no dropout draws random numbers."""

@@ -27,7 +27,7 @@ class LwF(GradientStrategy):
     OPTIONS = LwFOptions
     options: LwFOptions
 
-    def _learn(self, batch: Batch) -> LearnReport:
+    def learn_batch(self, batch: Batch) -> LearnReport:
         weights = self._weights(batch.i)
         has_past = batch.i > 1 and len(batch.new) < len(self.classes)
         targets = self._targets(batch) if has_past else None
@@ -40,7 +40,7 @@ class LwF(GradientStrategy):
     def _targets(self, batch: Batch) -> Tensor:
         lam = self.options.lam
         onehot = F.one_hot(batch.columns, self.head.rows).to(self.device, torch.float32)
-        z = self._train_mode_features(batch) if self.release.train_mode_features else self._batch_features(batch)
+        z = self._train_mode_features(batch) if self.release.train_mode_features else self.features(batch)
         previous = self.head.scores(z).softmax(1)
         return (1 - lam) * onehot + lam * previous
 

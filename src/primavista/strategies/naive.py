@@ -9,7 +9,7 @@ from primavista.strategies.gradient import GradientStrategy
 class Naive(GradientStrategy):
     """theta <- theta - eta dL_cross / dtheta, for a few epochs a batch (paper, section 4)."""
 
-    def _learn(self, batch: Batch) -> LearnReport:
+    def learn_batch(self, batch: Batch) -> LearnReport:
         weights = self._weights(batch.i)
         self.head.load(batch.present, batch.i == 1)
         losses = self._sgd(batch, weights)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import overload
 
 import torch
 from torch import Tensor
 
+from primavista.errors import InputError
 from primavista.frames import Frames, Selection
 
 
@@ -23,6 +25,9 @@ class Session:
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+
+Batch = tuple[Session, ...]
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,10 @@ class Patterns:
 
 def patterns(data: DataSet, sessions: Sequence[Session], every: int = 1) -> Patterns:
     """The frames of some sessions, in order; `every` takes one in so many of each."""
+    if not sessions:
+        raise InputError(f"no sessions to take frames from in the data set '{data.name}'")
+    if every < 1:
+        raise InputError(f"every must be 1 or more; got {every}")
     indices = [torch.arange(s.start, s.stop, every) for s in sessions]
     counts = torch.tensor([len(index) for index in indices])
     labels = torch.tensor([s.label for s in sessions])
@@ -58,11 +67,16 @@ def patterns(data: DataSet, sessions: Sequence[Session], every: int = 1) -> Patt
 
 
 class Stream:
-    """A run over a data set: `stream[i]` is batch B_{i+1}; it can be sliced, counted and iterated."""
+    """A run over a data set: `stream[i]` is batch B_{i+1}; it can be sliced, counted and iterated.
 
-    def __init__(self, data: DataSet, batches: Sequence[Sequence[Session]], name: str, run: int) -> None:
-        self.data, self.name, self.run = data, name, run
-        self.batches = tuple(tuple(batch) for batch in batches)
+    `batches` are the sessions of each batch; `source` says where the order comes from: our generator or an official file.
+    """
+
+    def __init__(
+        self, data: DataSet, batches: Sequence[Sequence[Session]], name: str, run: int, source: str = "generated"
+    ) -> None:
+        self.data, self.name, self.run, self.source = data, name, run, source
+        self.batches: Sequence[Batch] = batches if isinstance(batches, _Unions) else tuple(tuple(batch) for batch in batches)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -75,9 +89,37 @@ class Stream:
 
     def __getitem__(self, index: int | slice) -> Patterns | Stream:
         if isinstance(index, slice):
-            return Stream(self.data, self.batches[index], self.name, self.run)
+            return Stream(self.data, self.batches[index], self.name, self.run, self.source)
         return patterns(self.data, self.batches[index])
 
     def test(self, every: int = 1) -> Patterns:
         """The test set, or one frame in `every` of it."""
         return patterns(self.data, self.data.test, every)
+
+    def cumulative(self) -> Stream:
+        """The same run seen cumulatively: batch i is the union of batches 1 to i, in order. Nothing is copied."""
+        if isinstance(self.batches, _Unions):
+            return self
+        return Stream(self.data, _Unions(self.batches), f"{self.name}, cumulative", self.run, self.source)
+
+
+class _Unions(Sequence[Batch]):
+    """The unions of the first batches, each made when it is asked for."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Batch, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Batch | tuple[Batch, ...]:
+        chosen = range(len(self))[index]
+        if isinstance(chosen, range):
+            return tuple(self[i] for i in chosen)
+        return tuple(chain.from_iterable(self._batches[: chosen + 1]))

@@ -1,0 +1,5 @@
+"""`python -m primavista`."""
+
+from primavista.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Measuring: strategies over streams."""

@@ -1,0 +1,47 @@
+"""The command line. Nothing here imports torch until a command needs it, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from primavista import __version__
+from primavista.cli import data
+from primavista.cli.doctor import doctor
+from primavista.cli.run import run
+from primavista.errors import PrimavistaError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="""Learn to recognise objects from short videos, one small batch at a time, keeping none of the frames.
+
+    Begin with `primavista run`: the paper's strategies side by side on object videos that are drawn on the spot.
+    `primavista doctor` says what this machine has and what is missing.""",
+)
+app.command()(run)
+app.command()(doctor)
+app.add_typer(data.app, name="data")
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    """Options of every command."""
+    if version:
+        print(f"primavista {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; an error that we know is one message and exit code 1."""
+    try:
+        app()
+    except PrimavistaError as error:
+        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {error}", soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

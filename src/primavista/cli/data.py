@@ -1,0 +1,234 @@
+"""`primavista data`: data sets made, fetched, packed, checked and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from primavista.errors import InputError
+
+if TYPE_CHECKING:
+    from primavista.streams.base import DataSet
+    from primavista.streams.rendered import Scene
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="""Data sets: draw one, fetch CORe50, pack any into one fast file, check it, look at it.
+
+    Where a command takes a SOURCE, it is a CORe50 folder, a folder of your own (`<class>/<session>/<frame>.png` pictures or
+    `<class>/<session>.mp4` videos), a packed store, or `rendered`: videos drawn on the spot, as large as you say
+    (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
+)
+Source = Annotated[str, typer.Argument(help="A CORe50 folder, a class/session folder, a packed store, or `rendered`.")]
+Size = Annotated[int, typer.Option(help="Side of the frames in pixels.", min=8, max=4096)]
+Cache = Annotated[Path | None, typer.Option(help="Where videos are decoded to (default: ~/.cache/primavista/videos).")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out and count what cannot be decoded, instead of stopping.")]
+console = Console(stderr=True, highlight=False)
+
+
+@app.command()
+def render(
+    folder: Annotated[Path, typer.Argument(help="Folder to write; made if it is not there.")],
+    format: Annotated[Literal["png", "jpg", "mp4"], typer.Option(help="png is exact; mp4 writes s1/o1.mp4.")] = "png",
+    categories: Annotated[int, typer.Option(help="Kinds of things.", min=1)] = 10,
+    objects: Annotated[int, typer.Option(help="Objects in each category.", min=1)] = 5,
+    sessions: Annotated[int, typer.Option(help="Videos of each object.", min=1)] = 11,
+    frames: Annotated[int, typer.Option(help="Frames a video (CORe50 has 300).", min=1)] = 60,
+    size: Size = 128,
+    seed: Annotated[int, typer.Option(help="Another seed, other objects and places.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Draw a data set and write it in CORe50's layout: `s1/o1/C_01_01_000.png`, or `s1/o1.mp4`.
+
+    Stopped, it goes on where it was when the same command is given again.
+
+    Example: `primavista data render my-objects --objects 2 --frames 30`
+    """
+    from primavista.learner import choose_device
+    from primavista.streams.rendered import Scene
+    from primavista.streams.rendered.dataset import write
+
+    scene = Scene(categories, objects, sessions, frames, size, seed)
+    with bar("drawing frames") as progress:
+        write(scene, folder, format, progress, choose_device(device))
+    typer.echo(f"{categories * objects} objects x {sessions} videos x {frames} frames in {folder}")
+
+
+@app.command()
+def core50(folder: Annotated[Path, typer.Argument(help="Folder to download to; made if it is not there.")]) -> None:
+    """Download CORe50 (128 x 128) from its official site; stopped, the same command goes on where it was.
+
+    Example: `primavista data core50 ~/data/core50`
+    """
+    from primavista.streams.core50 import download
+
+    columns = (TextColumn("{task.description:<24}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bars:
+        tasks = {}
+
+        def progress(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total or None)
+            bars.update(tasks[name], completed=done, total=total or None)
+
+        download(folder.expanduser(), progress)
+    typer.echo(f"CORe50 is in {folder}. Next: primavista data pack {folder} STORE")
+
+
+@app.command()
+def pack(
+    source: Source,
+    store: Annotated[Path, typer.Argument(help="Folder of the store to make.")],
+    size: Size = 128,
+    test: Annotated[
+        list[str] | None, typer.Option(help="Session names for testing (class/session folders); repeat it.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes (default: one a core).", min=1)] = None,
+    skip_bad: SkipBad = False,
+    cache: Cache = None,
+) -> None:
+    """Decode a data set once into a packed store: one memory-mapped file, so that streams start at once.
+
+    Stopped or killed, the same command finishes it. Several processes may read a finished store.
+
+    Example: `primavista data pack ~/data/core50 ~/data/core50.store`
+    """
+    from primavista.streams import store as stores
+
+    data = open_data(source, size, test=test, skip_bad=skip_bad, cache=cache)
+    with bar("packing frames") as progress:
+        packed = stores.pack(data, store, workers, progress)
+    typer.echo(f"{describe(packed)} in {store}")
+
+
+@app.command()
+def verify(store: Annotated[Path, typer.Argument(help="Folder of a packed store.")]) -> None:
+    """Read a packed store and compare every piece with its checksum; exit code 1 where one differs.
+
+    Example: `primavista data verify ~/data/core50.store`
+    """
+    from primavista.streams import store as stores
+
+    with bar("checking frames") as progress:
+        report = stores.verify(store, progress)
+    if report.ok:
+        typer.echo(f"all {report.frames} frames of {store} are as they were packed")
+        return
+    few = "; ".join(report.sessions[:8]) + (" ..." if len(report.sessions) > 8 else "")
+    raise InputError(
+        f"{len(report.bad)} of {report.chunks} pieces of {store} are damaged (frames of {few}): delete it and pack again"
+    )
+
+
+@app.command()
+def sheet(
+    source: Source,
+    picture: Annotated[Path, typer.Argument(help="PNG file to write.")],
+    classes: Annotated[int, typer.Option(help="Rows at most.", min=1)] = 20,
+    sessions: Annotated[int, typer.Option(help="Columns at most.", min=1)] = 11,
+    thumb: Annotated[int, typer.Option(help="Side of a thumbnail in pixels.", min=8, max=1024)] = 64,
+    size: Size = 128,
+    skip_bad: SkipBad = False,
+    cache: Cache = None,
+) -> None:
+    """Make a contact sheet of a data set: a row a class, a column a session, test sessions framed in red.
+
+    Example: `primavista data sheet rendered:objects=2,frames=3 sheet.png`
+    """
+    from primavista.streams.sheet import contact_sheet
+
+    data = open_data(source, size, skip_bad=skip_bad, cache=cache)
+    image = contact_sheet(data, classes, sessions, thumb)
+    _save(picture, lambda: image.save(picture, "PNG"))
+
+
+def open_data(
+    source: str, size: int = 128, *, test: list[str] | None = None, skip_bad: bool = False, cache: Path | None = None
+) -> DataSet:
+    """The data set that a SOURCE names: a packed store, a CORe50 or class/session folder, or `rendered:key=value,...`."""
+    from primavista.streams.folder import folder
+    from primavista.streams.packed import INDEX, PART
+    from primavista.streams.rendered.dataset import rendered
+    from primavista.streams.store import open_store
+
+    if source == "rendered" or source.startswith("rendered:"):
+        return rendered(parse_scene(source, size))
+    path = Path(source).expanduser()
+    if (path / INDEX).exists() or (path / PART).exists():
+        return open_store(path)
+    if is_core50(path):
+        from primavista.streams.core50 import CORe50
+
+        return CORe50(path)
+    with bar("reading sessions") as progress:
+        data = folder(path, test=test or "quarter", size=size, skip_bad=skip_bad, cache=cache, progress=progress)
+    typer.echo(data.note, err=True)
+    return data
+
+
+def parse_scene(source: str, size: int = 128) -> Scene:
+    """The scene of "rendered" or "rendered:objects=2,frames=12"."""
+    from dataclasses import fields
+
+    from primavista.streams.rendered import Scene
+
+    values = {"size": size}
+    known = [field.name for field in fields(Scene)]
+    for part in filter(None, source.removeprefix("rendered").removeprefix(":").split(",")):
+        key, _, value = part.partition("=")
+        if key not in known or not value.removeprefix("-").isdecimal():
+            raise InputError(f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {', '.join(known)}")
+        values[key] = int(value)
+    try:
+        return Scene(**values)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def is_core50(path: Path) -> bool:
+    """Whether a folder holds CORe50's pictures or its array file."""
+    inner = (path, path / "core50_128x128")
+    return any((p / "core50_imgs.npz").exists() or any(p.glob("s[0-9]*/o[0-9]*/C_*")) for p in inner)
+
+
+def describe(data: DataSet) -> str:
+    """A data set in one line."""
+    sessions = f"{len(data.train)} training and {len(data.test)} test sessions"
+    return f"{data.name}: {len(data.frames)} frames, {len(data.classes)} classes, {sessions}"
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar with the time left; gives `progress(done, total)`."""
+    columns = (TextColumn("{task.description:<18}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
+        task = bars.add_task(what, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _save(path: Path, save: Callable[[], object]) -> None:
+    from primavista.errors import FileError
+
+    try:
+        save()
+    except OSError as error:
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error}. Choose a folder that is there and that you may write"
+        ) from error
+    typer.echo(f"wrote {path}")

@@ -1,0 +1,231 @@
+"""Downloads CORe50 from its official hosts, when it is asked to; nothing else here touches the network.
+
+The hosts publish no checksums, so the first download is trusted if it is whole and has the right structure; its sha256 is
+written to `core50.sha256.json` beside it and every later call checks it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from primavista.errors import FileError, InputError
+from primavista.streams.core50.pickles import read_pickle
+from primavista.streams.core50.unzip import Progress, unzip
+
+_IMAGES = "http://bias.csr.unibo.it/maltoni/download/core50/"
+_LISTS = "https://vlomonaco.github.io/core50/data/"
+FILES = {
+    "core50_128x128.zip": _IMAGES + "core50_128x128.zip",
+    "core50_imgs.npz": _IMAGES + "core50_imgs.npz",
+    "batches_filelists.zip": _LISTS + "batches_filelists.zip",
+    "batches_filelists_NICv2.zip": _LISTS + "batches_filelists_NICv2.zip",
+    "paths.pkl": _LISTS + "paths.pkl",
+    "LUP.pkl": _LISTS + "LUP.pkl",
+    "labels.pkl": _LISTS + "labels.pkl",
+}
+DEFAULT = ("batches_filelists.zip", "batches_filelists_NICv2.zip", "paths.pkl", "core50_128x128.zip")
+RECORD = "core50.sha256.json"
+ATTEMPTS = 6  # without a byte of progress
+TIMEOUT = 60.0
+_CHUNK = 1 << 20
+_NET = (urllib.error.URLError, http.client.HTTPException, OSError, EOFError)
+
+
+def download(
+    folder: str | Path,
+    progress: Progress | None = None,
+    *,
+    files: Sequence[str] = DEFAULT,
+    urls: Mapping[str, str] = FILES,
+    pause: float = 1.0,
+) -> None:
+    """Download `files` of CORe50 into `folder` and unpack the archives; called again, it goes on where it was and checks.
+
+    `progress(name, done, total)` is told of bytes as they come (total None where the server does not say). The default is the
+    images and the official lists; "core50_imgs.npz" is the same images as one array. `pause` is the wait in seconds after a
+    cut connection, doubled each time.
+    """
+    if unknown := [name for name in files if name not in urls]:
+        raise InputError(f"no such files of CORe50: {unknown}; there are {list(urls)}")
+    target = Path(folder).expanduser()
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make the folder {target}: {error.strerror or error}") from error
+    for name in files:
+        _file(target, name, urls[name], progress, pause)
+
+
+def _file(folder: Path, name: str, url: str, progress: Progress | None, pause: float) -> None:
+    record = _record(folder)
+    entry = record.get(name)
+    path = folder / name
+    if entry and entry.get("unpacked") and not path.exists():
+        return  # the archive was deleted to save room after it was unpacked
+    if not path.exists():
+        part = _fetch(folder, name, url, progress, pause)
+        part.with_name(part.name + ".json").unlink(missing_ok=True)  # whole, or to be begun anew
+        _check_structure(part, name)
+        os.replace(part, path)
+    digest = sha256(path)
+    if entry is None:
+        _check_structure(path, name)
+        entry = record[name] = {"url": url, "bytes": path.stat().st_size, "sha256": digest}
+        _write_record(folder, record)
+    elif digest != entry["sha256"]:
+        raise FileError(_changed(path, name, folder))
+    if name.endswith(".zip") and not entry.get("unpacked"):
+        unzip(path, folder, progress)
+        entry["unpacked"] = True
+        _write_record(folder, record)
+
+
+def sha256(path: Path) -> str:
+    """The file's checksum, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _changed(path: Path, name: str, folder: Path) -> str:
+    return (
+        f"{path} is not what was first downloaded: its sha256 differs from the one in {folder / RECORD}. Delete it to "
+        f"download it again; if the official file has changed, delete the entry '{name}' there too"
+    )
+
+
+def _fetch(folder: Path, name: str, url: str, progress: Progress | None, pause: float) -> Path:
+    """The whole file as `name`.part, in as many requests as it takes."""
+    part = folder / f"{name}.part"
+    idle, most, reason = 0, _size(part), ""
+    while idle < ATTEMPTS:
+        try:
+            if _request(part, name, url, progress):
+                return part
+            reason = "the connection was cut"
+        except urllib.error.HTTPError as error:
+            if error.code in (400, 401, 403, 404, 410, 451):
+                raise FileError(
+                    f"{url} answered {error.code} {error.reason}: see https://vlomonaco.github.io/core50"
+                ) from error
+            reason = f"{error.code} {error.reason}"
+        except FileError:
+            raise
+        except _NET as error:
+            reason = str(error) or type(error).__name__
+        idle = 0 if _size(part) > most else idle + 1
+        most = max(most, _size(part))  # it only grows, so this ends
+        time.sleep(min(60.0, pause * 2**idle) if pause else 0)
+    raise FileError(f"could not download {url} ({reason}). What came is in {part}: the same command goes on from there")
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
+def _request(part: Path, name: str, url: str, progress: Progress | None) -> bool:
+    """One request for what is missing, appended to the part; whether the file is whole now."""
+    have = _size(part)
+    validator = _validator(part)
+    if have and not validator:
+        have = 0  # nothing says that the rest would be of the same file
+    headers = {"User-Agent": "primavista", "Accept-Encoding": "identity"}
+    if have:
+        headers |= {"Range": f"bytes={have}-", "If-Range": validator}
+    try:
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 416:
+            raise
+        if error.headers.get("Content-Range", "").rpartition("/")[2] == str(have):
+            return True  # the part was whole already
+        part.unlink(missing_ok=True)
+        return False
+    with answer:
+        start, total = _extent(answer, have, url)
+        _room(part, total, start)
+        part.with_name(part.name + ".json").write_text(json.dumps({"validator": _of(answer.headers)}))
+        with part.open("r+b" if start else "wb") as sink:
+            sink.seek(start)
+            sink.truncate()
+            done = start
+            while chunk := answer.read(_CHUNK):
+                sink.write(chunk)
+                done += len(chunk)
+                if progress is not None:
+                    progress(name, done, total)
+    return total is None or done == total
+
+
+def _extent(answer: Any, have: int, url: str) -> tuple[int, int | None]:
+    """Where the answer's bytes begin, and how many the whole file has."""
+    length = answer.headers.get("Content-Length")
+    if answer.status == 206:
+        extent = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
+        if not extent or int(extent[1]) != have:
+            raise FileError(f"{url} answered with another part of the file than was asked for: try again later")
+        return have, int(extent[2])
+    return 0, int(length) if length and length.isdigit() else None
+
+
+def _of(headers: Any) -> str:
+    etag = headers.get("ETag", "")
+    return str(etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", ""))
+
+
+def _validator(part: Path) -> str:
+    try:
+        return str(json.loads(part.with_name(part.name + ".json").read_text())["validator"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _room(part: Path, total: int | None, start: int) -> None:
+    free = shutil.disk_usage(part.parent).free
+    if total is not None and total - start > free:
+        raise FileError(f"{part} needs {total - start:,} bytes more and {free:,} are free: make room, or choose another folder")
+
+
+def _check_structure(path: Path, name: str) -> None:
+    """A whole file of another kind (a page that says sorry) is no CORe50."""
+    try:
+        if name.endswith(".pkl"):
+            read_pickle(path)
+        else:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+                if name.endswith(".npz") and "x.npy" not in names:
+                    raise FileError(f"{path} holds no array 'x'")
+    except (FileError, zipfile.BadZipFile) as error:
+        raise FileError(
+            f"{path} is not the {name} of CORe50 ({error}). Try again later, and delete it if it stays so"
+        ) from error
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    path = folder / RECORD
+    try:
+        record = json.loads(path.read_text()) if path.exists() else {}
+        if not isinstance(record, dict) or any("sha256" not in entry for entry in record.values()):
+            raise ValueError("it holds no checksums")
+    except (OSError, ValueError, TypeError) as error:
+        raise FileError(f"cannot read {path} ({error}): delete it to trust the files that are there") from error
+    return record
+
+
+def _write_record(folder: Path, record: dict[str, Any]) -> None:
+    part = folder / f"{RECORD}.part"
+    part.write_text(json.dumps(record, indent=1, sort_keys=True))
+    os.replace(part, folder / RECORD)

@@ -1,0 +1,152 @@
+"""The official orders: file lists, LUP.pkl with paths.pkl, or our JSON of them. Each gives batches of (session, object)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from primavista.errors import FileError
+from primavista.streams.core50.pickles import read_pickle
+from primavista.streams.core50.sources import Clip, Key, parse_name
+
+BATCHES = {"ni": 8, "nc": 9, "nic": 79, "nicv2-79": 79, "nicv2-196": 196, "nicv2-391": 391}
+RUNS = 10
+FOLDERS = {"ni": "NI_inc", "nc": "NC_inc", "nic": "NIC_inc", **{f"nicv2-{n}": f"NIC_v2_{n}" for n in (79, 196, 391)}}
+PARENTS = ("", "batches_filelists", "batches_filelists_NICv2", "batches_filelists_nicv2")
+JSON_ORDERS = "nicv2_official_orders.json"
+_LIST = re.compile(r"train_batch_(\d{2,5})_filelist\.txt")
+Order = list[list[Key]]
+Clips = Mapping[Key, Clip]
+
+
+def official_order(folder: Path, protocol: str, run: int, clips: Clips) -> tuple[Order, str] | None:
+    """The official order of a run and the file that it comes from; None where no file of `folder` holds it.
+
+    `clips` are the training sessions that there are: a batch must hold each of its sessions whole.
+    """
+    if protocol not in BATCHES or not 0 <= run < RUNS:
+        return None
+    for parent in PARENTS:
+        lists = folder / parent / FOLDERS[protocol]
+        if lists.is_dir():
+            return _checked(_from_lists(lists / f"run{run}", clips), protocol, lists / f"run{run}", clips)
+    table, names = folder / "LUP.pkl", folder / "paths.pkl"
+    if table.is_file() and names.is_file():
+        runs = _look_up(table).get(protocol.replace("-", "_"))
+        if runs is not None:
+            return _checked(_from_table(runs, names, run, table, clips), protocol, table, clips)
+    orders = folder / JSON_ORDERS
+    if orders.is_file() and protocol.startswith("nicv2-"):
+        return _checked(_from_json(orders, protocol, run), protocol, orders, clips)
+    return None
+
+
+def read_list(path: Path) -> list[tuple[int, int, int]]:
+    """Session, object and frame number of each line of a file list, such as "s11/o1/C_11_01_000.png 0".
+
+    The object is the one in the name. The label must be a number, the same on all lines of an object, and is not used further:
+    the official NC lists number the classes of each run in the order in which they come.
+    """
+    labels: dict[int, str] = {}
+    frames = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        name, _, label = line.strip().rpartition(" ")
+        try:
+            frame = parse_name(name)
+        except ValueError as error:
+            raise FileError(f"{path}, line {number}: {error}") from error
+        if labels.setdefault(frame[1], label) != label or not label.isdigit():
+            raise FileError(f"{path}, line {number}: the label '{label}' of o{frame[1]} is not that of the lines before")
+        frames.append(frame)
+    if not frames:
+        raise FileError(f"{path} names no frame: download the file lists again")
+    return frames
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise FileError(f"cannot read the file list {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path} is no text: download the file lists again") from error
+
+
+def _from_lists(folder: Path, clips: Clips) -> Order:
+    if not folder.is_dir():
+        there = ", ".join(sorted(p.name for p in folder.parent.glob("run*"))) or "none"
+        raise FileError(f"{folder} is missing (there: {there}): download the file lists again, or choose one of those runs")
+    found = {int(match[1]): path for path in folder.iterdir() if (match := _LIST.fullmatch(path.name))}
+    if sorted(found) != list(range(len(found))) or not found:
+        missing = next((i for i in range(len(found)) if i not in found), 0)
+        raise FileError(f"{folder} has no train_batch_{missing:02d}_filelist.txt: download the file lists again")
+    return [_whole(read_list(found[i]), clips, found[i]) for i in range(len(found))]
+
+
+def _whole(frames: Iterable[tuple[int, int, int]], clips: Clips, where: Path) -> list[Key]:
+    """The sessions of a batch in the order of their first frames; each must be there whole."""
+    numbers: dict[Key, list[int]] = {}
+    for session, thing, number in frames:
+        numbers.setdefault((session, thing), []).append(number)
+    for key, listed in numbers.items():
+        _complete(key, np.sort(np.array(listed)), clips, where)
+    return list(numbers)
+
+
+def _complete(key: Key, listed: np.ndarray[Any, Any], clips: Clips, where: Path) -> None:
+    if key not in clips:
+        raise FileError(f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk")
+    there = clips[key].numbers
+    if not np.array_equal(listed, there):
+        odd = sorted(set(listed.tolist()) ^ set(there.tolist()))[:3]
+        raise FileError(
+            f"{where} lists {len(listed)} frames of s{key[0]}/o{key[1]} and the data set has {len(there)} (differing: "
+            f"{', '.join(map(str, odd)) or 'frames listed twice'}): complete the data set, or remove these lists"
+        )
+
+
+def _look_up(table: Path) -> dict[str, Any]:
+    runs = read_pickle(table)
+    if not isinstance(runs, dict):
+        raise FileError(f"{table} is no look-up table of protocols: download LUP.pkl again")
+    return runs
+
+
+def _from_table(runs: Any, names_file: Path, run: int, table: Path, clips: Clips) -> Order:
+    names = read_pickle(names_file)
+    try:
+        batches: Sequence[Any] = runs[run][:-1]  # the last entry is the test set
+        return [_whole((parse_name(names[int(i)]) for i in batch), clips, table) for batch in batches]
+    except FileError:
+        raise
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{table} does not fit {names_file} ({error}): download both again") from error
+
+
+def _from_json(path: Path, protocol: str, run: int) -> Order:
+    try:
+        order = json.loads(_text(path))["orders"][protocol.removeprefix("nicv2-")][run]
+        return [[(int(session), int(thing)) for session, thing in batch] for batch in order]
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise FileError(f"{path} holds no order of {protocol}, run {run} ({error})") from error
+
+
+def _checked(order: Order, protocol: str, where: Path, clips: Clips) -> tuple[Order, str]:
+    """The order, if it has the protocol's number of batches and each session once."""
+    if len(order) != BATCHES[protocol]:
+        raise FileError(f"{where} has {len(order)} batches and {protocol} has {BATCHES[protocol]}: download it again")
+    seen: set[Key] = set()
+    for key in (key for batch in order for key in batch):
+        if key in seen:
+            raise FileError(f"{where} trains twice on s{key[0]}/o{key[1]}: download it again")
+        if key not in clips:
+            raise FileError(f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk")
+        seen.add(key)
+    return order, str(where)

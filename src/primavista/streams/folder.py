@@ -1,0 +1,257 @@
+"""Anybody's own data: `<class>/<session>/<frame>.png` pictures and `<class>/<session>.mp4` videos, mixed as they come."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from primavista.errors import FileError, InputError
+from primavista.streams.base import DataSet, Session
+from primavista.streams.decode import read_image
+from primavista.streams.video import IMAGES, VIDEOS, Bad, Clip, media_in, natural, open_frames
+
+log = logging.getLogger("primavista")
+
+
+@dataclass(frozen=True)
+class Folder(DataSet):
+    """A data set of a folder; `note` says which sessions are the test set, `skipped` counts what could not be decoded."""
+
+    note: str
+    skipped: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The frames of one session: picture files, or an array file that a video was decoded into."""
+
+    name: str
+    count: int
+    pictures: tuple[Path, ...] = ()
+    array: Path | None = None
+
+
+class FolderFrames:
+    """`Frames` of several segments, one after the other: pictures are decoded when asked for, arrays memory-mapped."""
+
+    def __init__(self, segments: Sequence[Segment], size: int) -> None:
+        self.segments, self.size = tuple(segments), size
+        self.starts = np.array([0, *accumulate(s.count for s in self.segments)])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        asked = torch.arange(len(self))[indices.cpu()].numpy()
+        where = np.searchsorted(self.starts, asked, "right") - 1
+        pictures = np.empty((len(asked), self.size, self.size, 3), np.uint8)
+        for i in np.unique(where).tolist():
+            here = np.flatnonzero(where == i)
+            pictures[here] = self._read(self.segments[i], asked[here] - self.starts[i])
+        return torch.from_numpy(pictures)
+
+    def _read(self, segment: Segment, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if segment.array is None:
+            return np.stack([read_image(segment.pictures[i], self.size) for i in places.tolist()])
+        return np.asarray(_array(segment.array)[places])
+
+
+def folder(
+    path: str | Path,
+    *,
+    test: Literal["quarter", "none"] | Sequence[str] = "quarter",
+    size: int = 128,
+    max_frames: int = 600,
+    fps: float | None = None,
+    skip_bad: bool = False,
+    cache: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Folder:
+    """The data set of a folder: a folder a class, in it a folder of pictures or a video a session, in natural order.
+
+    `test="quarter"` takes every fourth session of each class from its third (of two, the second) for testing; a list of
+    session names takes those of every class; "none" takes none. Each class is a category of its own.
+    Pictures are decoded whenever they are asked for: `pack` a data set that is used more than once. Videos are decoded now, at
+    most `max_frames` of each, into `cache` (default ~/.cache/primavista/videos), once until they change. With `skip_bad`, every
+    picture is decoded once now, and those that cannot be are left out and counted. `progress(done, total)` counts sessions.
+    """
+    root, bad = Path(path).expanduser(), Bad(skip_bad)
+    found = _find(root, bad)
+    reader = _Reader(size, max_frames, fps, bad, Path(cache).expanduser() if cache else _default_cache())
+    classes, segments, rows = sorted(found, key=natural), [], []
+    total, done, start = sum(map(len, found.values())), 0, 0
+    for label, name in enumerate(classes):
+        number = 0
+        for place in found[name]:
+            segment = reader.session(place)
+            done += 1
+            if progress:
+                progress(done, total)
+            if segment is not None:
+                number += 1
+                segments.append(segment)
+                rows.append(Session(label, number, start, start + segment.count))
+                start += segment.count
+    held = _held_out(rows, segments, test)
+    return _data_set(root, classes, rows, held, FolderFrames(segments, size), bad, segments)
+
+
+def _data_set(
+    root: Path,
+    classes: list[str],
+    rows: list[Session],
+    held: list[bool],
+    frames: FolderFrames,
+    bad: Bad,
+    segments: list[Segment],
+) -> Folder:
+    if not rows:
+        why = f", the first: {bad.problems[0]}" if bad.problems else ""
+        raise FileError(f"{root} holds no session that can be read ({bad.skipped} skipped{why}). {LAYOUT}")
+    chosen = [f"{classes[r.label]}/{s.name}" for r, s, h in zip(rows, segments, held, strict=True) if h]
+    few = ", ".join(chosen[:12]) + (f" and {len(chosen) - 12} more" if len(chosen) > 12 else "")
+    note = f"{len(chosen)} of {len(rows)} sessions are the test set: {few or 'none'}"
+    note += f"; skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}" if bad.problems else ""
+    log.info("%s: %s", root, note)
+    return Folder(
+        name=root.resolve().name,
+        frames=frames,
+        train=tuple(r for r, h in zip(rows, held, strict=True) if not h),
+        test=tuple(r for r, h in zip(rows, held, strict=True) if h),
+        classes=tuple(classes),
+        categories=tuple(range(len(classes))),
+        note=note,
+        skipped=bad.skipped,
+    )
+
+
+def _held_out(rows: list[Session], segments: list[Segment], test: str | Sequence[str]) -> list[bool]:
+    if test == "none":
+        return [False] * len(rows)
+    if test == "quarter":
+        counts = {label: sum(r.label == label for r in rows) for label in {r.label for r in rows}}
+        return [r.number == 2 if counts[r.label] == 2 else r.number % 4 == 3 for r in rows]
+    if isinstance(test, str):
+        raise InputError(f'test is "quarter", "none" or a list of session names; got {test!r}. Right: test=["{test}"]')
+    names = {s.name for s in segments}
+    if missing := [name for name in test if name not in names]:
+        raise InputError(f"there are no sessions {', '.join(missing)}; there are {', '.join(sorted(names, key=natural)[:20])}")
+    return [s.name in set(test) for s in segments]
+
+
+LAYOUT = "Expected are <class>/<session>/<frame>.png pictures or <class>/<session>.mp4 videos"
+
+
+def _find(root: Path, bad: Bad) -> dict[str, list[Path]]:
+    """The sessions of each class: folders of pictures, and videos."""
+    found: dict[str, list[Path]] = {}
+    for place in _folders(root):
+        with bad.guard():
+            places = sorted([*_folders(place), *media_in(place, VIDEOS)], key=lambda p: natural(p.name))
+            if not places:
+                loose = " directly in it: put those of each video in a folder of their own" if media_in(place, IMAGES) else ""
+                raise FileError(f"the class {place} has no sessions{' but pictures' if loose else ''}{loose}. {LAYOUT}")
+            found[place.name] = places
+    if not found and not bad.problems:
+        raise FileError(f"{root} holds no classes. {LAYOUT}")
+    return found
+
+
+def _folders(place: Path) -> list[Path]:
+    try:
+        names = [e.name for e in os.scandir(place) if not e.name.startswith(".") and (place / e.name).is_dir()]
+    except OSError as error:
+        raise FileError(f"cannot read the folder {place}: {error.strerror or error}. Check the path and permissions") from error
+    return [place / name for name in sorted(names, key=natural)]
+
+
+@dataclass(frozen=True)
+class _Reader:
+    size: int
+    max_frames: int
+    fps: float | None
+    bad: Bad
+    cache: Path
+
+    def session(self, place: Path) -> Segment | None:
+        """The frames of one session, or nothing where none can be decoded and that was asked for."""
+        with self.bad.guard():
+            return self._pictures(place) if place.is_dir() else self._video(place)
+        return None
+
+    def _pictures(self, place: Path) -> Segment:
+        files = media_in(place, IMAGES)
+        if self.bad.skip:
+            files = [file for file in files if self._reads(file)]
+        if not files:
+            raise FileError(f"the session {place} has no pictures that can be read. {LAYOUT}")
+        return Segment(place.name, len(files), tuple(files))
+
+    def _reads(self, file: Path) -> bool:
+        with self.bad.guard():
+            read_image(file, self.size)
+            return True
+        return False
+
+    def _video(self, place: Path) -> Segment:
+        target = self.cache / f"{self._key(place)}.npy"
+        if not target.exists():
+            clip = open_frames(place, size=self.size, max_frames=self.max_frames, fps=self.fps, skip_bad=self.bad.skip)
+            _save(target, clip)
+        elsewhere = target.with_suffix(".json")
+        if elsewhere.exists():
+            record = json.loads(elsewhere.read_text())
+            self.bad.skipped += record["skipped"]
+            self.bad.problems += record["problems"]
+        return Segment(place.stem, len(_array(target)), array=target)
+
+    def _key(self, place: Path) -> str:
+        """Another file, or the same one changed, has another key."""
+        try:
+            found = os.stat(place)
+        except OSError as error:
+            raise FileError(f"cannot read {place}: {error.strerror or error}") from error
+        what = [str(place.resolve()), found.st_size, found.st_mtime_ns, self.size, self.max_frames, self.fps, self.bad.skip]
+        return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
+
+
+def _save(target: Path, clip: Clip) -> None:
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if clip.skipped:
+            target.with_suffix(".json").write_text(json.dumps({"skipped": clip.skipped, "problems": clip.problems}))
+        with open(part, "wb") as file:
+            np.save(file, clip.frames.numpy())
+        os.replace(part, target)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        reason = error.strerror or error
+        raise InputError(
+            f"cannot keep decoded videos in {target.parent}: {reason}. Make room, or pass another folder as cache"
+        ) from error
+
+
+def _array(path: Path) -> np.ndarray[Any, Any]:
+    try:
+        frames: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise FileError(
+            f"the decoded video {path} is damaged or gone ({error}): delete it and open the folder again"
+        ) from error
+    return frames
+
+
+def _default_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "primavista" / "videos"

@@ -1,0 +1,215 @@
+"""The files of a packed store: one uint8 .npy array, and an index that says what lies where."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from primavista.errors import FileError
+from primavista.streams.base import DataSet, Session
+
+FORMAT = 1
+CHUNK = 256  # frames: what one worker decodes at a time, and what one checksum covers
+FRAMES, INDEX, PART, DONE, LOCK = "frames.npy", "index.json", "index.part.json", "done.jsonl", "lock"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a store holds, before any frame is decoded: two packings of the same data have equal plans.
+
+    `probe` is a checksum of a few frames, so that another data set of the same shape is noticed.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    categories: tuple[int, ...]
+    train: tuple[tuple[int, int, int, int], ...]  # label, number, start, stop
+    test: tuple[tuple[int, int, int, int], ...]
+    count: int
+    height: int
+    width: int
+    probe: str
+    chunk: int = CHUNK
+    format: int = FORMAT
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of the array."""
+        return self.count, self.height, self.width, 3
+
+    @property
+    def chunks(self) -> int:
+        """How many pieces it is made of."""
+        return -(-self.count // self.chunk)
+
+    def bounds(self, chunk: int) -> tuple[int, int]:
+        """The first frame of a chunk, and the one after its last."""
+        return chunk * self.chunk, min((chunk + 1) * self.chunk, self.count)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of one frame."""
+        return self.height * self.width * 3
+
+    @property
+    def header(self) -> bytes:
+        """What stands before the frames in the .npy file, so that `numpy.load` reads it too."""
+        file = io.BytesIO()
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": self.shape})
+        return file.getvalue()
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the whole array file."""
+        return len(self.header) + self.count * self.frame_bytes
+
+    def data_set(self, frames: Any) -> DataSet:
+        """The data set with these frames."""
+        train, test = (tuple(Session(*row) for row in rows) for rows in (self.train, self.test))
+        return DataSet(self.name, frames, train, test, self.classes, self.categories)
+
+
+def plan_of(data: DataSet) -> Plan:
+    """The plan of a data set; decodes three of its frames."""
+    count = len(data.frames)
+    if not count or not (data.train or data.test):
+        raise FileError(f"the data set {data.name} has no frames to pack")
+    some = data.frames[torch.tensor(sorted({0, count // 2, count - 1}))].cpu().contiguous()
+    rows = [tuple((s.label, s.number, s.start, s.stop) for s in sessions) for sessions in (data.train, data.test)]
+    height, width = some.shape[1:3]
+    return Plan(
+        data.name,
+        data.classes,
+        data.categories,
+        rows[0],
+        rows[1],
+        count,
+        height,
+        width,
+        hashlib.sha256(some.numpy().tobytes()).hexdigest(),
+    )
+
+
+def dump(plan: Plan, sums: list[str] | None = None) -> bytes:
+    """The text of the index; with the checksums of the chunks where it is finished."""
+    record: dict[str, Any] = {"plan": asdict(plan)} | ({} if sums is None else {"sha256": sums})
+    own = hashlib.sha256(_canonical(record).encode()).hexdigest()
+    return (json.dumps(record | {"checksum": own}, indent=1) + "\n").encode()
+
+
+def load(path: Path) -> tuple[Plan, list[str]]:
+    """Plan and checksums from the file of an index."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        record = json.loads(text)
+        own = record.pop("checksum")
+        if record["plan"]["format"] > FORMAT:
+            raise FileError(f"{path} is of a newer primavista: update it (pip install -U primavista)")
+        if own != hashlib.sha256(_canonical(record).encode()).hexdigest():
+            raise ValueError("its checksum does not match")
+        plan = Plan(**{key: _tuples(value) for key, value in record["plan"].items()})
+        return plan, list(record.get("sha256", []))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FileError(f"{path} is damaged or not the index of a packed store ({error}): pack the data set again") from error
+
+
+class Packed:
+    """Frames of a finished store: memory-mapped, read-only, opened when first used, one mapping a process."""
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path, self.plan = path, plan
+        self._array: np.ndarray[Any, Any] | None = None
+
+    def __len__(self) -> int:
+        return self.plan.count
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        chosen = indices.detach().cpu().numpy()
+        return torch.from_numpy(self.array[chosen] if chosen.dtype != bool else self.array[np.flatnonzero(chosen)])
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """The mapping: N x H x W x 3."""
+        if self._array is None:
+            plan = self.plan
+            self._array = np.memmap(self.path / FRAMES, np.uint8, "r", len(plan.header), plan.shape)
+        return self._array
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packed, (self.path, self.plan)
+
+
+class Lock:
+    """One writer at a time. The system lets go of it when its process ends, however that ends: it cannot go stale."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+        self._file = -1
+
+    def __enter__(self) -> Lock:
+        while True:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            if not _grab(self._file):
+                who = os.read(self._file, 200).decode(errors="replace").strip()
+                os.close(self._file)
+                raise FileError(
+                    f"another process ({who or 'unknown'}) is packing {self.path.parent}: wait for it, or stop it first"
+                )
+            if _same(self.path, self._file):
+                break
+            os.close(self._file)  # the one before finished and took its lock file away
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+def _grab(file: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        try:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        except OSError:
+            return False
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _same(path: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

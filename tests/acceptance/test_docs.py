@@ -1,0 +1,56 @@
+"""Every Python block of the README and the docs runs, in order, in one place a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
+
+
+def write_video(path: Path) -> None:
+    av = pytest.importorskip("av")
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=20)
+        stream.width = stream.height = 128
+        stream.pix_fmt = "yuv420p"
+        for k in range(20):
+            image = np.full((128, 128, 3), 60, np.uint8)
+            image[30:90, 20 + k : 80 + k] = np.frombuffer(path.stem.encode().ljust(3)[:3], np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image)))
+        container.mux(stream.encode())
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
+def test_the_pages_code_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mug", "kettle"):
+        write_video(tmp_path / f"{name}.mp4")
+    scope: dict[str, object] = {"__name__": "page"}
+    for block in BLOCK.findall(page.read_text()):
+        exec(compile(block, str(page), "exec"), scope)
+
+
+def test_the_tutorial_is_twenty_lines_long():
+    block = BLOCK.search((ROOT / "docs" / "your-own-strategy.md").read_text())
+    assert block is not None
+    lines = [line for line in block[1].splitlines() if line.strip()]
+    assert len(lines) <= 20
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_projects_files_name_no_machine():
+    """Neither the paths of the machine that it was made on nor its tools belong in the project."""
+    for path in [*PAGES, ROOT / "Makefile", ROOT / "pyproject.toml", *(ROOT / "src").rglob("*.py")]:
+        assert "/work/" not in path.read_text(), path

@@ -1,0 +1,157 @@
+"""The package as others get it: imports without torch, a wheel that works in an empty environment, entry points."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(code: str, *, timeout: int = 120, **options) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def primavista(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "primavista", *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_importing_the_package_loads_no_torch():
+    code = "import primavista, sys; dir(primavista); primavista.__version__; assert 'torch' not in sys.modules"
+    python(code)
+
+
+def test_help_loads_no_torch():
+    code = """
+import sys
+sys.argv = ["primavista", "--help"]
+from primavista.cli import main
+try:
+    main()
+except SystemExit as stop:
+    assert stop.code == 0
+assert "torch" not in sys.modules
+"""
+    text = python(code)
+    assert "doctor" in text
+    assert "run" in text
+
+
+def test_every_public_name_is_there():
+    python("import primavista as pv\nfor name in pv.__all__: getattr(pv, name)")
+
+
+def test_doctor_says_what_there_is_and_what_is_missing():
+    done = primavista("doctor")
+    assert done.returncode == 0, done.stderr
+    for word in ("torch", "weights mobilenet_v1/imagenet", "135 tensors, checksum right", "extra live"):
+        assert word in " ".join(done.stdout.split()), done.stdout
+
+
+def test_an_error_is_one_message_and_exit_code_1():
+    done = primavista("run", "ar2")
+    assert done.returncode == 1
+    assert "no strategy 'ar2': choose from naive" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_the_main_job_in_small():
+    done = primavista("run", "cwr*", "dslda", "--objects", "1", "--frames", "4", "--size", "32", "--threads", "1")
+    assert done.returncode == 0, done.stderr
+    assert "10 objects in 71 batches" in done.stdout
+    assert "cwr*" in done.stdout
+
+
+def test_a_third_party_strategy_is_found_by_its_entry_point(tmp_path):
+    """A package with the entry point, made by hand: `create` and `Learner` know its name."""
+    (tmp_path / "their.py").write_text(
+        "from primavista.strategies.dslda import DSLDA\nclass Theirs(DSLDA):\n    pass\n"
+    )
+    info = tmp_path / "their-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[primavista.strategies]\ntheirs = their:Theirs\n")
+    code = """
+import numpy as np
+from primavista import Learner
+from primavista.strategies import names
+assert "theirs" in names()
+learner = Learner("theirs", weights="random", width=0.0625, size=32)
+learner.learn(np.zeros((3, 32, 32, 3), np.uint8), "mug")
+learner.save("theirs.pv")
+assert Learner.load("theirs.pv").labels == ["mug"]
+"""
+    import os
+
+    python(code, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> Path:
+    """Built from a clean clone of what is committed and staged here, without isolation: the build tools are pinned."""
+    folder = tmp_path_factory.mktemp("wheel")
+    clone = folder / "clone"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(clone)],
+        check=True,
+        capture_output=True,
+    )
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_the_weights_the_licence_and_the_types(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    for wanted in ("primavista/py.typed", "primavista/backbones/data/mobilenet_v1_imagenet_fp16.safetensors"):
+        assert wanted in names
+    for wanted in ("LICENSE", "NOTICE"):
+        assert any(name.endswith(f"licenses/{wanted}") for name in names)
+    assert not any(name.startswith("tests/") for name in names)
+
+
+SMOKE = """
+import numpy as np
+import primavista as pv
+learner = pv.Learner("cwr*")
+learner.learn(np.zeros((4, 64, 64, 3), np.uint8), "dark")
+learner.learn(np.full((4, 64, 64, 3), 255, np.uint8), "bright")
+assert learner.predict(np.full((64, 64, 3), 250, np.uint8)).label == "bright"
+learner.save("a.pv")
+assert pv.Learner.load("a.pv").labels == ["dark", "bright"]
+print("works")
+"""
+EXTRAS = {
+    "": "",
+    "video": "import av",
+    "hub": "import huggingface_hub",
+    "lite": "import primavista as pv; assert pv.build_backbone('efficientnet_lite0', size=64).dim == 1280",
+    "onnx": "import onnx, onnxruntime, onnxscript",
+    "live": "import fastapi, uvicorn, multipart",
+    "ray": "import ray",
+    "plots": "import matplotlib",
+    "trackers": "import tensorboard, wandb",
+}
+
+
+@pytest.mark.slow
+def test_the_wheel_works_in_an_empty_environment_core_and_each_extra(wheel, tmp_path):
+    """One empty environment; the core first, then each extra on top, pinned by constraints.txt."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
+    env_python = tmp_path / "env" / "bin" / "python"
+    for extra, code in EXTRAS.items():
+        wanted = f"{wheel}[{extra}]" if extra else str(wheel)
+        install = [str(env_python), "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), wanted]
+        done = subprocess.run(install, capture_output=True, text=True, timeout=900)
+        assert done.returncode == 0, f"{extra}: {done.stderr[-2000:]}"
+        for script in filter(None, [code, "" if extra else SMOKE]):
+            done = subprocess.run([str(env_python), "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+            assert done.returncode == 0, f"{extra}: {done.stderr[-2000:]}"
+    doctor = subprocess.run([str(tmp_path / "env" / "bin" / "primavista"), "doctor"], capture_output=True, text=True, timeout=300)
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    assert "not installed" not in doctor.stdout

@@ -1,0 +1,137 @@
+"""Synaptic Intelligence and the Fisher matrix: worked by hand, and against slow versions of the reference's formulas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from primavista.parts.importance import Fisher, Importance, SynapticIntelligence
+
+
+def one(value):
+    return torch.tensor([value], dtype=torch.float64)
+
+
+def walk(si, theta, steps, w):
+    """A batch of (g, dtheta) steps on one live weight."""
+    si.start([theta])
+    for g, dtheta in steps:
+        theta += dtheta
+        si.add([one(g)], [one(dtheta)])
+    si.finish([theta], w)
+
+
+def test_si_over_three_batches_by_hand():
+    theta = one(5.0)
+    si = SynapticIntelligence({"a": theta}, max_f=10)
+    # -g dtheta: 2, -1; theta moves by -2: 1/2 * 1 / (4 + 1e-7)
+    walk(si, theta, [(2.0, -1.0), (-1.0, -1.0)], 0.5)
+    assert si.tensors[0].item() == pytest.approx(0.125, rel=1e-6)
+    # uphill: -1 / 1 * 1/2; Omega is not clipped, F is
+    walk(si, theta, [(1.0, 1.0)], 0.5)
+    assert si.tensors[0].item() == pytest.approx(-0.375, rel=1e-6)
+    assert si.f()[0].item() == 0
+    # 4 / 1 * 1/2 = 2: 1.625 and not 2, since the negative share was kept
+    walk(si, theta, [(-4.0, 1.0)], 0.5)
+    assert si.f()[0].item() == pytest.approx(1.625, rel=1e-6)
+
+
+def test_si_displacement_by_hand():
+    theta = one(5.0)
+    si = SynapticIntelligence({"a": theta}, max_f=10, path="displacement")
+    # dtheta^2: 1 + 1; theta moves by -2
+    walk(si, theta, [(2.0, -1.0), (-1.0, -1.0)], 0.5)
+    assert si.f()[0].item() == pytest.approx(0.25, rel=1e-6)
+
+
+def test_si_of_a_weight_that_comes_back():
+    # it moves 1 and back: the sum is 3 * 1 - 1 * 1 = 2, the distance 0: 2 * 0.5 / 1e-7
+    theta = one(0.0)
+    si = SynapticIntelligence({"a": theta}, max_f=10)
+    walk(si, theta, [(3.0, -1.0), (1.0, 1.0)], 0.5)
+    assert si.tensors[0].item() == pytest.approx(1e7)
+    assert si.f()[0].item() == 10
+
+
+@pytest.mark.parametrize("path", ["gradient", "displacement"])
+def test_si_against_a_slow_version(path):
+    random = torch.Generator().manual_seed(0)
+    theta = [torch.randn(3, 2, generator=random).double(), torch.randn(4, generator=random).double()]
+    si = SynapticIntelligence({"a.b": theta[0], "c": theta[1]}, max_f=1.0, path=path)
+    omega = [[0.0] * t.numel() for t in theta]
+    for w in (0.5, 0.25):
+        begin = [t.flatten().tolist() for t in theta]
+        sums = [[0.0] * t.numel() for t in theta]
+        si.start(theta)
+        for _ in range(5):
+            g = [torch.randn(t.shape, generator=random).double() for t in theta]
+            dtheta = [-0.1 * a + 0.4 * torch.randn(a.shape, generator=random) for a in g]
+            for t, d in zip(theta, dtheta, strict=True):
+                t += d
+            si.add(g, dtheta)
+            for k in range(2):
+                for n, (a, d) in enumerate(zip(g[k].flatten().tolist(), dtheta[k].flatten().tolist(), strict=True)):
+                    sums[k][n] += -a * d if path == "gradient" else d * d
+        si.finish(theta, w)
+        for k in range(2):
+            for n, end in enumerate(theta[k].flatten().tolist()):
+                omega[k][n] += w * sums[k][n] / ((end - begin[k][n]) ** 2 + 1e-7)
+    every = torch.tensor(omega[0] + omega[1], dtype=torch.float64)
+    assert torch.allclose(torch.cat([t.flatten() for t in si.tensors]), every, rtol=1e-10)
+    assert torch.allclose(torch.cat([f.flatten() for f in si.f()]), every.clamp(0, 1), rtol=1e-10)
+    assert si.saturated() == (every >= 1).sum() / 10
+    if path == "gradient":
+        assert every.min() < 0
+        assert 0 < si.saturated() < 1
+
+
+def test_modulation_pull_and_the_saturated_share():
+    theta = [torch.tensor([1.0, 2.0]), torch.tensor([[3.0], [4.0]])]
+    guard = Importance({"a": theta[0], "b": theta[1]}, max_f=0.5)
+    guard.tensors[0].copy_(torch.tensor([-1.0, 0.125]))
+    guard.tensors[1].copy_(torch.tensor([[0.5], [7.0]]))
+    assert [f.flatten().tolist() for f in guard.f()] == [[0, 0.125], [0.5, 0.5]]
+    assert [m.flatten().tolist() for m in guard.modulation()] == [[1, 0.75], [0, 0]]
+    assert guard.saturated() == 0.5
+    strength, star = guard.pull(8, theta)
+    theta[0] += 100  # theta* is a copy
+    assert [s.flatten().tolist() for s in strength] == [[0, 1], [4, 4]]
+    assert [s.flatten().tolist() for s in star] == [[1, 2], [3, 4]]
+    assert guard.tensors[0].tolist() == [-1, 0.125]  # F is clipped, the sum is not
+
+
+def test_nothing_guarded():
+    si = SynapticIntelligence({}, max_f=1)
+    si.start([])
+    si.add([], [])
+    si.finish([], 0.5)
+    assert (si.f(), si.modulation(), si.saturated()) == ([], [], 0)
+
+
+def test_fisher_by_hand():
+    fisher = Fisher({"a": torch.zeros(2)}, max_f=8)
+    # mean gradients (2, 0) and (4, 2): the mean of the squares is (10, 2); the square of the mean would be (9, 1)
+    fisher.add([torch.tensor([2.0, 0.0])], minibatches=2)
+    fisher.add([torch.tensor([4.0, 2.0])], minibatches=2)
+    fisher.finish()
+    assert fisher.f()[0].tolist() == [8, 2]
+    # a batch of one minibatch: (10 + 0, 2 + 16) / 2 batches; the sum of the first weight was kept beyond the clip
+    fisher.add([torch.tensor([0.0, 4.0])], minibatches=1)
+    fisher.finish()
+    assert fisher.f()[0].tolist() == [5, 8]
+    assert fisher.modulation()[0].tolist() == [0.375, 0]
+    assert fisher.saturated() == 0.5
+
+
+def test_fisher_before_any_batch_is_zero():
+    assert Fisher({"a": torch.ones(2)}, max_f=1).f()[0].tolist() == [0, 0]
+
+
+def test_fisher_saved_and_loaded_goes_on():
+    first, second = (Fisher({"head.weight": torch.zeros(n, 1)}, 100, ["head.weight"]) for n in (2, 3))
+    first.add([torch.tensor([[2.0], [4.0]])], 1)
+    first.finish()
+    second.load_state_dict(first.state_dict())
+    second.add([torch.tensor([[0.0], [2.0]])], 1)
+    second.finish()
+    assert second.f()[0].flatten().tolist() == [2, 10]

@@ -1,0 +1,153 @@
+"""Stochastic gradient descent: torch's where nothing is guarded, worked by hand where something is."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from primavista.parts.sgd import SGD, Weight, generator, minibatches, one_cycle, pieces
+
+
+def f64(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def weight(*values, lr=0.5, decays=True, guarded=True):
+    return Weight("a", f64(*values), lr, decays, guarded)
+
+
+def steps(sgd, gradients):
+    """theta of the only weight after each step."""
+    seen = []
+    for g in gradients:
+        sgd.step([f64(g)])
+        seen.append(sgd.theta[0].item())
+    return seen
+
+
+def test_momentum_and_weight_decay_are_torchs():
+    random = torch.Generator().manual_seed(0)
+    start = [torch.randn(3, 2, generator=random).double(), torch.randn(3, generator=random).double()]
+    theirs = [t.clone() for t in start]
+    sgd = SGD([Weight("w", start[0], 0.1, decays=True), Weight("b", start[1], 0.02, decays=False)])
+    torchs = torch.optim.SGD(
+        [{"params": [theirs[0]], "lr": 0.1, "weight_decay": 5e-4}, {"params": [theirs[1]], "lr": 0.02}], lr=1, momentum=0.9
+    )
+    for _ in range(6):
+        g = [torch.randn(t.shape, generator=random).double() for t in start]
+        before = [t.clone() for t in start]
+        dtheta = sgd.step(g)
+        for t, gradient in zip(theirs, g, strict=True):
+            t.grad = gradient
+        torchs.step()
+        for mine, other, old, change in zip(start, theirs, before, dtheta, strict=True):
+            assert torch.allclose(mine, other, rtol=1e-13)
+            assert torch.allclose(mine - old, change, rtol=1e-9)
+
+
+def test_plain_by_hand():
+    # eta = mu = wd = 1/2, g = 1, theta = 1
+    # v = 1 + 1/2 = 3/2, theta = 1/4;  v = 3/4 + 9/8 = 15/8, theta = -11/16;  v = 15/16 + 21/32 = 51/32, theta = -95/64
+    sgd = SGD([weight(1.0, guarded=False)], momentum=0.5, weight_decay=0.5)
+    assert steps(sgd, [1, 1, 1]) == [1 / 4, -11 / 16, -95 / 64]
+
+
+def test_modulation_by_hand():
+    # as above with (g + wd theta) / 2: v = 3/4, theta = 5/8;  v = 3/8 + 21/32 = 33/32, theta = 7/64;
+    # v = 33/64 + 135/256 = 267/256, theta = 7/64 - 267/512 = -211/512
+    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, modulation=[f64(0.5)])
+    assert steps(sgd, [1, 1, 1]) == [5 / 8, 7 / 64, -211 / 512]
+
+
+def test_modulation_comes_before_momentum():
+    # velocity 4 is there already: v = 2 + 1/2 (1 + 1/2) = 11/4, theta = 1 - 11/8; after momentum it would be 1 - 7/8
+    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, velocity=[f64(4.0)], modulation=[f64(0.5)])
+    assert steps(sgd, [1]) == [-3 / 8]
+
+
+def test_a_saturated_weight_stands_still_even_against_weight_decay():
+    sgd = SGD([weight(1.0)], modulation=[f64(0.0)])
+    assert steps(sgd, [5, -3, 2]) == [1, 1, 1]
+
+
+def test_penalty_by_hand():
+    # eta = mu = lambda F = 1/2, theta* = 0, g = 1: each step adds -v/2 - theta/4, with v = 1, 3/2, 7/4
+    # 1 - 1/2 - 1/4 = 1/4;  1/4 - 3/4 - 1/16 = -9/16;  -9/16 - 7/8 + 9/64 = -83/64
+    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0, pull=([f64(0.5)], [f64(0.0)]))
+    assert steps(sgd, [1, 1, 1]) == [1 / 4, -9 / 16, -83 / 64]
+    assert sgd.velocity[0].item() == 7 / 4  # the penalty is no part of it
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5, 0.99, 1.0, 1.01, 1.5, 2.0])
+def test_the_penalty_overshoots_iff_eta_lambda_f_is_above_1(strength):
+    # g = 0: theta - theta* is multiplied by 1 - eta lambda F
+    sgd = SGD([weight(4.0, lr=0.25)], weight_decay=0, pull=([f64(strength / 0.25)], [f64(3.0)]))
+    (after,) = steps(sgd, [0])
+    assert after - 3 == pytest.approx(1 - strength)
+    assert (after < 3) == (strength > 1)
+
+
+def test_guards_concern_the_guarded_weights_in_their_order():
+    weights = [weight(1.0, guarded=False), weight(2.0), weight(3.0, guarded=False), weight(4.0, lr=0.25)]
+    sgd = SGD(weights, weight_decay=0, modulation=[f64(0.5), f64(0.0)], pull=([f64(1.0), f64(2.0)], [f64(0.0), f64(6.0)]))
+    sgd.step([f64(1.0)] * 4)
+    # 1 - 1/2;  2 - 1/2 * 1/2 - 1/2 * 1 * 2;  3 - 1/2;  4 - 0 - 1/4 * 2 * (4 - 6)
+    assert [w.tensor.item() for w in weights] == [0.5, 0.75, 2.5, 5.0]
+
+
+def test_rate_scales_the_learning_rate_of_step_and_penalty():
+    sgd = SGD([weight(1.0)], weight_decay=0, pull=([f64(1.0)], [f64(0.0)]))
+    dtheta = sgd.step([f64(1.0)], rate=0.5)
+    assert dtheta[0].item() == -0.5  # eta = 1/4: -1/4 - 1/4
+    assert sgd.theta[0].item() == 0.5
+
+
+def test_a_velocity_that_is_given_is_used_and_kept_up():
+    velocity = [f64(2.0)]
+    steps(SGD([weight(1.0)], momentum=0.5, weight_decay=0, velocity=velocity), [1, 1])
+    assert velocity[0].item() == 2  # 1/2 * 2 + 1 = 2, twice
+
+
+@settings(deadline=None, derandomize=True)
+@given(count=st.integers(1, 700), size=st.integers(1, 300), seed=st.integers(0, 5))
+def test_minibatches_cover_everything_once_in_even_pieces(count, size, seed):
+    parts = list(minibatches(count, size, generator(seed)))
+    assert sorted(torch.cat(parts).tolist()) == list(range(count))
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= size
+    assert len(parts) == pieces(count, size) == math.ceil(count / size)
+
+
+def test_minibatches_are_shuffled_by_the_key_alone():
+    def order(*key):
+        return torch.cat(list(minibatches(100, 30, generator(*key)))).tolist()
+
+    before = torch.get_rng_state()
+    assert order(0, 1, 2) == order(0, 1, 2)
+    keys = [(0, 1, 2), (0, 1, 3), (0, 2, 1), (1, 1, 2), (0,), (0, 12)]
+    assert len({tuple(order(*key)) for key in keys} | {tuple(range(100))}) == len(keys) + 1
+    assert torch.get_rng_state().equal(before)
+
+
+def test_one_cycle_by_hand():
+    # 9 steps, peak at 1/4 of 8 = 2: half way up (0.04 + 1) / 2; down over 6, half way at 5: 1/2, a third: (1 + cos 60) / 2
+    values = [one_cycle(t, 9) for t in range(9)]
+    assert values[:3] == pytest.approx([0.04, 0.52, 1])
+    assert (values[4], values[5], values[8]) == pytest.approx((0.75, 0.5, 0))
+
+
+@settings(deadline=None, derandomize=True)
+@given(total=st.integers(1, 400))
+def test_one_cycle_goes_up_once_and_down_once(total):
+    values = [one_cycle(t, total) for t in range(total)]
+    top = values.index(max(values))
+    assert all(0 <= v <= 1 for v in values)
+    assert values[: top + 1] == sorted(values[: top + 1])
+    assert values[top:] == sorted(values[top:], reverse=True)
+    if total > 1:
+        assert max(values) == pytest.approx(1)
