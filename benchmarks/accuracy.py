@@ -1,9 +1,10 @@
-"""Accuracy of the strategies on real video: traffic-sign tracks, single-session NICv2 batches, final accuracy.
+"""Final accuracy of the strategies over single-session NICv2 batches: on real traffic-sign tracks, or on rendered objects.
 
     python benchmarks/accuracy.py --data gtsrb_tracks.tar --device cuda --jobs 6
+    python benchmarks/accuracy.py --data rendered --device cuda --jobs 6
 
-The run number seeds split and order: 10 classes in batch 1; of each class 3 test tracks where it has at least 9, else a
-quarter of them. Cells already in `--out` are not run again.
+Traffic signs: the run number seeds split and order; 10 classes in batch 1; of each class 3 test tracks where it has at least 9,
+else a quarter of them. Rendered: 50 objects, sessions 3, 7 and 10 are the test set. Cells already in `--out` are not run again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tarfile
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ from primavista.strategies import create
 from primavista.strategies.cumulative import Cumulative
 from primavista.streams.base import DataSet, Session
 from primavista.streams.protocols import nicv2
+from primavista.streams.rendered import Scene
+from primavista.streams.rendered.dataset import materialise
 
 STRATEGIES = [
     "naive", "naive:norm=bn", "lwf", "ewc", "ewc:guard=modulate", "cwr+", "cwr*", "ar1", "ar1*", "ar1*:norm=bn",
@@ -65,11 +69,30 @@ def pack(tar: Path, size: int, folder: Path, jobs: int) -> tuple[Path, Path]:
     return array, index
 
 
-def data_set(array: Path, index: Path, run: int, device: str) -> tuple[DataSet, list[int]]:
+def pack_rendered(size: int, frames: int, folder: Path, device: str) -> tuple[Path, Path]:
+    """The rendered objects as one uint8 array and an index, drawn once."""
+    array, index = folder / f"rendered_{size}_{frames}.npy", folder / f"rendered_{size}_{frames}.json"
+    if not index.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        began = time.perf_counter()
+        data = materialise(Scene(frames=frames, size=size), device=device)
+        assert isinstance(data.frames, torch.Tensor)
+        np.save(array, data.frames.cpu().numpy())
+        print(f"rendered {len(data.frames)} frames in {time.perf_counter() - began:.1f} s", flush=True)
+        sessions = {"train": [astuple(s) for s in data.train], "test": [astuple(s) for s in data.test]}
+        index.write_text(json.dumps({**sessions, "classes": data.classes, "categories": data.categories}))
+    return array, index
+
+
+def data_set(array: Path, index: Path, run: int, device: str) -> tuple[DataSet, list[int] | None]:
     frames = torch.from_numpy(np.load(array)).to(device)
+    facts = json.loads(index.read_text())
+    if isinstance(facts, dict):
+        train, test = (tuple(Session(*s) for s in facts[part]) for part in ("train", "test"))
+        return DataSet("rendered", frames, train, test, tuple(facts["classes"]), tuple(facts["categories"])), None
     draw = random.Random(f"split/{run}")
     by_class: dict[str, list[tuple[int, int]]] = {}
-    for name, start, stop in json.loads(index.read_text()):
+    for name, start, stop in facts:
         by_class.setdefault(name.partition("/")[0], []).append((start, stop))
     train, test = [], []
     for label, name in enumerate(sorted(by_class)):
@@ -104,7 +127,7 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
     if name == "cumulative":
         options = {"every": None, **options}
     strategy = create(name, build(size=args.size), seed=run, **options).to(args.device)
-    test = stream.test()
+    test = stream.test(args.test_thin)
     truth = test.labels.to(args.device)
 
     def accuracy() -> float:
@@ -133,7 +156,9 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/gtsrb_tracks.tar"))
+    parser.add_argument("--data", default="../shared/data/gtsrb_tracks.tar", help="the tar of tracks, or 'rendered'")
+    parser.add_argument("--frames", type=int, default=60, help="frames a session of rendered objects")
+    parser.add_argument("--test-thin", type=int, default=1, help="test on one frame in so many")
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="name or name:option=value,option=value")
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
@@ -143,7 +168,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/accuracy.jsonl"))
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    array, index = pack(args.data, args.size, args.out.parent / "packed", max(args.jobs, 2))
+    packed = args.out.parent / "packed"
+    if args.data == "rendered":
+        array, index = pack_rendered(args.size, args.frames, packed, args.device)
+    else:
+        array, index = pack(Path(args.data), args.size, packed, max(args.jobs, 2))
     results = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     done = {(r["strategy"], r["run"]) for r in results}
     todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]

@@ -260,7 +260,18 @@ def test_the_ramp_stays_at_its_end():
 
 @pytest.mark.parametrize(
     ("iterations", "t", "r_max", "d_max"),
-    [(10, 4, 1, 0), (10, 5, 1.4, 1), (10, 9, 3, 5), (7, 2, 1, 0), (7, 3, 1.5, 1.25), (7, 6, 3, 5), (2, 0, 1, 0), (2, 1, 3, 5)],
+    # of 7 iterations 4 are start-up, and the ramp is 1/3, 2/3, 3/3
+    [
+        (10, 4, 1, 0),
+        (10, 5, 1.4, 1),
+        (10, 9, 3, 5),
+        (7, 3, 1, 0),
+        (7, 4, 5 / 3, 5 / 3),
+        (7, 6, 3, 5),
+        (1, 0, 1, 0),
+        (2, 0, 1, 0),
+        (2, 1, 3, 5),
+    ],
 )
 def test_schedule_on_other_data_start_up_in_the_first_half(iterations, t, r_max, d_max):
     limits = RenormSchedule(r_max=1.5, d_max=2.5).at(1, t, iterations)
@@ -340,8 +351,8 @@ def test_the_root_itself():
 
 def test_a_layer_in_two_places_stays_one():
     shared = nn.BatchNorm2d(3)
-    module = replace_batch_norm(nn.ModuleList([shared, nn.Sequential(shared), nn.BatchNorm2d(3)]))
-    assert module[0] is module[1][0]
+    module = replace_batch_norm(nn.ModuleList([shared, nn.Sequential(shared), nn.BatchNorm2d(3), shared]))
+    assert module[0] is module[1][0] is module[3]
     assert isinstance(module[0], BatchRenorm)
     assert module[0] is not module[2]
 

@@ -166,6 +166,8 @@ def _renorm_like(old: nn.Module, debiased: bool) -> BatchRenorm:
     if isinstance(old, nn.modules.lazy.LazyModuleMixin):
         raise InputError(f"{type(old).__name__} has no channels yet: run the network once before it becomes a backbone")
     new = BatchRenorm(old.num_features, old.eps, debiased)
+    if (like := old.weight if old.running_mean is None else old.running_mean) is not None:
+        new.to(like.device, like.dtype)
     with torch.no_grad():
         if old.affine:
             new.weight.copy_(old.weight)
@@ -176,7 +178,7 @@ def _renorm_like(old: nn.Module, debiased: bool) -> BatchRenorm:
     new.weight.requires_grad_(old.affine)
     new.bias.requires_grad_(old.affine)
     new.train(old.training)
-    return new.to(old.running_mean.device) if old.running_mean is not None else new
+    return new
 
 
 def norm_layers(module: nn.Module) -> Iterator[nn.Module]:
@@ -199,7 +201,7 @@ class RenormSchedule:
 
     r_max = 1 + 2 (t - startup + 1) / ramp,  d_max = 5 (t - startup + 1) / ramp,  t from 0; weight of the past 0.99.
     From batch 2 on: fixed r_max and d_max (`table:renormpar`), weight of the past 0.9999. `startup=None` is the half of batch
-    1's iterations, which on CORe50 (4 epochs of 24) is the paper's 48.
+    1's iterations, rounded up, which on CORe50 (4 epochs of 24) is the paper's 48.
 
     >>> paper = RenormSchedule(r_max=1.5, d_max=2.5)
     >>> paper.at(1, 47, 96), paper.at(1, 95, 96)
@@ -220,7 +222,7 @@ class RenormSchedule:
         """The limits at iteration `t` (from 0) of the `iterations` of batch `i` (from 1)."""
         if i > 1:
             return Limits(self.r_max, self.d_max, self.past)
-        startup = iterations // 2 if self.startup is None else self.startup
+        startup = (iterations + 1) // 2 if self.startup is None else self.startup
         ramp = max(iterations - startup if self.startup is None else startup, 1)
         share = min(max(t - startup + 1, 0) / ramp, 1.0)
         return Limits(1 + (self.r_max_1 - 1) * share, self.d_max_1 * share, self.past_1)

@@ -97,6 +97,8 @@ def one_cycle(t: int, total: int, warm: float = 0.25) -> float:
     >>> [round(one_cycle(t, 9), 2) for t in range(9)]
     [0.04, 0.52, 1.0, 0.93, 0.75, 0.5, 0.25, 0.07, 0.0]
     """
+    if total == 1:
+        return 1.0
     peak = max(1, round(warm * (total - 1)))
     if t <= peak:
         return 0.04 + 0.96 * (1 - math.cos(math.pi * t / peak)) / 2

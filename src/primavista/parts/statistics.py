@@ -26,6 +26,7 @@ def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) 
         delta[mine] = own - mean_before
         mu[j] = (mu[j] * n[j] + own.sum(0)) / (n[j] + len(own))
         n[j] = n[j] + len(own)
+    before_all = n.sum() * 0 + before_all  # in the dtype of the statistics: integers would be divided in float32
     weight = before_all / (before_all + 1.0)
     scatter += (delta * weight[:, None]).T @ delta
     return t + len(z)
@@ -45,7 +46,7 @@ def lda_weights(
 
 
 def oas_covariance(centred: Array) -> Array:
-    """(1 - s) C + s (tr C / D) I, C = X^T X / N: the oracle approximating shrinkage of Chen et al. 2010.
+    """(1 - s) C + s (tr C / D) I, C = X^T X / N: oracle approximating shrinkage (Chen et al. 2010, without its 2 / D terms).
 
     s = (mean(C^2) + m^2) / ((N + 1) (mean(C^2) - m^2 / D)), at most 1, with m = tr C / D.
     """

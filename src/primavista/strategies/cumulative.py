@@ -123,7 +123,7 @@ class Cumulative(GradientStrategy):
         """From scratch, on everything seen so far. Returns the mean loss of each epoch."""
         self.backbone.load_state_dict(self.scratch.state_dict())
         with torch.no_grad():
-            for tensor in self.head.weights().values():
+            for tensor in self.head.state_dict().values():
                 tensor.zero_()
         if not len(self.memory.labels):
             return ()
@@ -131,6 +131,7 @@ class Cumulative(GradientStrategy):
         columns = torch.tensor([column[label] for label in self.memory.labels.tolist()])
         present, cur = columns.unique(return_counts=True)
         union = Batch(1, self.memory.images(), None, columns, present.to(self.device), cur.to(self.device), (), None)
+        self.head.load(union.present, True)
         losses = self._sgd(union, self._weights(union.i), rate=one_cycle)
         self.head.consolidate(union.present, union.cur, len(self.classes))
         return losses

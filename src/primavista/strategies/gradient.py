@@ -36,14 +36,16 @@ class GradientStrategy(Strategy):
         self.options = options
         self.release = options.release if self.IN_RELEASE else PAPER
         self._guarded: frozenset[str] = frozenset()
-        self._fixed_by_user = {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
+        fixed = {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
         if options.norm == "brn":
             self.backbone.body = replace_batch_norm(self.backbone.body, debiased=self.release.moments_from_zero)
+        # those of the replaced norms too: one without scale and shift has them fixed at 1 and 0
+        self._fixed_by_user = fixed | {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
         self.head = self._make_head()
         if self.release.all_outputs:
             self.classes = torch.arange(options.capacity)
         if self.release.keep_momentum:
-            learning = self._weights(max(options.freeze_from, 2), self.THETA_LEARNS)
+            learning = self._weights(2, self.THETA_LEARNS)
             self.velocity = PerWeight({w.name: w.tensor for w in learning}, self._head_names())
 
     def _make_head(self) -> LinearHead | CWRHead:
@@ -127,7 +129,10 @@ class GradientStrategy(Strategy):
         options = self.options
         epochs = options.epochs_1 if batch.i == 1 else options.epochs
         total = epochs * pieces(batch.count, options.minibatch)
-        velocity = self.velocity.tensors if self.release.keep_momentum and batch.i > 1 else None
+        velocity = None
+        if self.release.keep_momentum and batch.i > 1:
+            kept = dict(zip(self.velocity.names, self.velocity.tensors, strict=True))
+            velocity = [kept[weight.name] for weight in weights]
         sgd = SGD(weights, momentum=options.momentum, weight_decay=options.weight_decay,
                   velocity=velocity, modulation=modulation, pull=pull)  # fmt: skip
         goal = (batch.columns if targets is None else targets).to(self.device)

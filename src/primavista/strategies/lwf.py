@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from primavista.parts.renorm import set_limits
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -47,5 +48,6 @@ class LwF(GradientStrategy):
     def _train_mode_features(self, batch: Batch) -> Tensor:
         """The release's: minibatch statistics, and the moments move."""
         self._train_mode()
+        set_limits(self.backbone, self.options.renorm.at(batch.i, 0, 1))
         index = torch.arange(batch.count).split(self.options.minibatch)
         return torch.cat([self._minibatch(batch, None, part) for part in index])
