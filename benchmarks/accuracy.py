@@ -88,13 +88,14 @@ def data_set(array: Path, index: Path, run: int, device: str) -> tuple[DataSet, 
     frames = torch.from_numpy(np.load(array)).to(device)
     facts = json.loads(index.read_text())
     if isinstance(facts, dict):
-        train, test = (tuple(Session(*s) for s in facts[part]) for part in ("train", "test"))
-        return DataSet("rendered", frames, train, test, tuple(facts["classes"]), tuple(facts["categories"])), None
+        parts = [tuple(Session(*s) for s in facts[part]) for part in ("train", "test")]
+        return DataSet("rendered", frames, parts[0], parts[1], tuple(facts["classes"]), tuple(facts["categories"])), None
     draw = random.Random(f"split/{run}")
     by_class: dict[str, list[tuple[int, int]]] = {}
     for name, start, stop in facts:
         by_class.setdefault(name.partition("/")[0], []).append((start, stop))
-    train, test = [], []
+    train: list[Session] = []
+    test: list[Session] = []
     for label, name in enumerate(sorted(by_class)):
         tracks = by_class[name]
         draw.shuffle(tracks)

@@ -70,9 +70,7 @@ def test_the_main_job_in_small():
 
 def test_a_third_party_strategy_is_found_by_its_entry_point(tmp_path):
     """A package with the entry point, made by hand: `create` and `Learner` know its name."""
-    (tmp_path / "their.py").write_text(
-        "from primavista.strategies.dslda import DSLDA\nclass Theirs(DSLDA):\n    pass\n"
-    )
+    (tmp_path / "their.py").write_text("from primavista.strategies.dslda import DSLDA\nclass Theirs(DSLDA):\n    pass\n")
     info = tmp_path / "their-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their\nVersion: 1.0\n")
@@ -152,6 +150,7 @@ def test_the_wheel_works_in_an_empty_environment_core_and_each_extra(wheel, tmp_
         for script in filter(None, [code, "" if extra else SMOKE]):
             done = subprocess.run([str(env_python), "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=300)
             assert done.returncode == 0, f"{extra}: {done.stderr[-2000:]}"
-    doctor = subprocess.run([str(tmp_path / "env" / "bin" / "primavista"), "doctor"], capture_output=True, text=True, timeout=300)
+    command = [str(tmp_path / "env" / "bin" / "primavista"), "doctor"]
+    doctor = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
     assert "not installed" not in doctor.stdout

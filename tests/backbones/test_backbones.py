@@ -131,7 +131,7 @@ def test_a_missing_key_a_strange_key_and_a_wrong_shape_are_named(tmp_path):
     refused({k: v for k, v in state.items() if k != "stem.conv.weight"}, r"1 keys missing \['stem.conv.weight'\]")
     refused({**state, "strange": torch.zeros(1)}, r"1 unknown \['strange'\]")
     refused({**state, "stem.bn.bias": torch.zeros(9)}, r"stem.bn.bias has shape \(9,\).*needs \(8,\)")
-    with pytest.raises(WeightsError, match="width 1.0"):
+    with pytest.raises(WeightsError, match=r"width 1\.0"):
         build("mobilenet_v1", "imagenet", width=0.5)
 
 
@@ -150,7 +150,7 @@ def test_a_pth_that_would_run_code_is_refused(tmp_path):
             return (print, ("code ran",))
 
     torch.save({"a": Evil()}, tmp_path / "evil.pth")
-    with pytest.raises(WeightsError, match="refused|cannot be read"):
+    with pytest.raises(WeightsError, match=r"refused|cannot be read"):
         build("mobilenet_v1", tmp_path / "evil.pth")
 
 

@@ -22,7 +22,6 @@ if __name__ == "__main__":
             before = learner.labels
             learner.learn((noise + 60 * k).astype(np.uint8), label)
         learner.save(HERE / f"{name}.pv")
-        facts = {
-            "labels": learner.labels, "counts": learner.counts, "labels_before": before, "scores": learner.predict(IMAGE).scores,
-        }  # fmt: skip
+        facts = {"labels": learner.labels, "counts": learner.counts, "labels_before": before}
+        facts["scores"] = learner.predict(IMAGE).scores
         (HERE / f"{name}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")

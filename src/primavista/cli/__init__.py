@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+import primavista.cli.data as data
 from primavista import __version__
-from primavista.cli import data
 from primavista.cli.doctor import doctor
 from primavista.cli.run import run
 from primavista.errors import PrimavistaError

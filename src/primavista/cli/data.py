@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from primavista.errors import InputError
+from primavista.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from primavista.streams.base import DataSet
@@ -82,10 +82,10 @@ def core50(folder: Annotated[Path, typer.Argument(help="Folder to download to; m
     with Progress(*columns, console=console) as bars:
         tasks = {}
 
-        def progress(name: str, done: int, total: int) -> None:
+        def progress(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
-                tasks[name] = bars.add_task(name, total=total or None)
-            bars.update(tasks[name], completed=done, total=total or None)
+                tasks[name] = bars.add_task(name, total=total)
+            bars.update(tasks[name], completed=done, total=total)
 
         download(folder.expanduser(), progress)
     typer.echo(f"CORe50 is in {folder}. Next: primavista data pack {folder} STORE")
@@ -99,7 +99,8 @@ def pack(
     test: Annotated[
         list[str] | None, typer.Option(help="Session names for testing (class/session folders); repeat it.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes (default: one a core).", min=1)] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes (default: one a core, where that pays).", min=1)] = None,
+    full_test: Annotated[bool, typer.Option("--full-test", help="CORe50: all test frames, not the official 1 in 20.")] = False,
     skip_bad: SkipBad = False,
     cache: Cache = None,
 ) -> None:
@@ -111,7 +112,8 @@ def pack(
     """
     from primavista.streams import store as stores
 
-    data = open_data(source, size, test=test, skip_bad=skip_bad, cache=cache)
+    official: Literal["full", "reduced"] = "full" if full_test else "reduced"
+    data = open_data(source, size, test=test, official=official, skip_bad=skip_bad, cache=cache)
     with bar("packing frames") as progress:
         packed = stores.pack(data, store, workers, progress)
     typer.echo(f"{describe(packed)} in {store}")
@@ -147,19 +149,51 @@ def sheet(
     skip_bad: SkipBad = False,
     cache: Cache = None,
 ) -> None:
-    """Make a contact sheet of a data set: a row a class, a column a session, test sessions framed in red.
+    """Make a contact sheet of a data set: a row a class, a column a session, test sessions numbered in blue.
 
     Example: `primavista data sheet rendered:objects=2,frames=3 sheet.png`
     """
-    from primavista.streams.sheet import contact_sheet
+    from primavista.streams.pictures import contact_sheet
 
     data = open_data(source, size, skip_bad=skip_bad, cache=cache)
-    image = contact_sheet(data, classes, sessions, thumb)
-    _save(picture, lambda: image.save(picture, "PNG"))
+    step = max(1, -(-len(data.classes) // classes))
+    image = contact_sheet(data, classes=range(0, len(data.classes), step), columns=sessions, tile=thumb)
+    try:
+        image.save(picture, "PNG")
+    except OSError as error:
+        raise FileError(f"cannot write {picture}: {error.strerror or error}. Choose a folder that you may write") from error
+    typer.echo(f"wrote {picture}")
+
+
+@app.command()
+def matrix(
+    source: Source,
+    picture: Annotated[Path, typer.Argument(help="SVG, PNG or PDF file to write.")],
+    protocol: Annotated[str, typer.Option(help="ni, nc, nic, nicv2-79, nicv2-196, nicv2-391 or nicv2-<batches>.")] = "nicv2",
+    order: Annotated[int, typer.Option("--run", help="Which of the random orders.", min=0)] = 0,
+    size: Size = 128,
+    cache: Cache = None,
+) -> None:
+    """Draw which class comes in which batch of a stream: the paper's figure of NICv2. Official orders are used where they are.
+
+    Example: `primavista data matrix rendered order.svg --protocol nicv2-391`
+    """
+    from primavista.streams.core50 import core50_stream
+    from primavista.streams.pictures import save_order
+
+    stream = core50_stream(open_data(source, size, cache=cache), protocol, order)
+    save_order(stream, picture)
+    typer.echo(f"wrote {picture}: {stream.name}, run {order}, {len(stream)} batches ({stream.source})")
 
 
 def open_data(
-    source: str, size: int = 128, *, test: list[str] | None = None, skip_bad: bool = False, cache: Path | None = None
+    source: str,
+    size: int = 128,
+    *,
+    test: list[str] | None = None,
+    official: Literal["full", "reduced"] = "reduced",
+    skip_bad: bool = False,
+    cache: Path | None = None,
 ) -> DataSet:
     """The data set that a SOURCE names: a packed store, a CORe50 or class/session folder, or `rendered:key=value,...`."""
     from primavista.streams.folder import folder
@@ -175,7 +209,7 @@ def open_data(
     if is_core50(path):
         from primavista.streams.core50 import CORe50
 
-        return CORe50(path)
+        return CORe50(path, test=official, size=size)
     with bar("reading sessions") as progress:
         data = folder(path, test=test or "quarter", size=size, skip_bad=skip_bad, cache=cache, progress=progress)
     typer.echo(data.note, err=True)
@@ -220,15 +254,3 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
         task = bars.add_task(what, total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)
-
-
-def _save(path: Path, save: Callable[[], object]) -> None:
-    from primavista.errors import FileError
-
-    try:
-        save()
-    except OSError as error:
-        raise FileError(
-            f"cannot write {path}: {error.strerror or error}. Choose a folder that is there and that you may write"
-        ) from error
-    typer.echo(f"wrote {path}")

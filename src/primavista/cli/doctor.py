@@ -59,6 +59,7 @@ def _machine() -> list[Row]:
         ("primavista", primavista.__version__, True),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", sys.version_info >= (3, 11)),
         ("processors", f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}", True),
+        ("data", "rendered objects are built in; CORe50: primavista data core50 --help", True),
         ("disk", f"{free:.1f} GiB free here" + ("" if free > 1 else ": too little for a packed data set"), True),
     ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,6 +21,7 @@ from torch import Tensor
 from primavista.errors import FileError, InputError
 from primavista.streams.base import DataSet, Session
 from primavista.streams.decode import read_image
+from primavista.streams.split import held_out
 from primavista.streams.video import IMAGES, VIDEOS, Bad, Clip, media_in, natural, open_frames
 
 log = logging.getLogger("primavista")
@@ -80,8 +83,9 @@ def folder(
 ) -> Folder:
     """The data set of a folder: a folder a class, in it a folder of pictures or a video a session, in natural order.
 
-    `test="quarter"` takes every fourth session of each class from its third (of two, the second) for testing; a list of
-    session names takes those of every class; "none" takes none. Each class is a category of its own.
+    Videos as `primavista data render` writes them, a folder a session (`s1/o1.mp4`), are understood too.
+    `test="quarter"` takes every fourth session of each class from its third (of two, the second; of 11, CORe50's 3, 7, 10) for
+    testing; a list of session names takes those of every class; "none" takes none. Each class is a category of its own.
     Pictures are decoded whenever they are asked for: `pack` a data set that is used more than once. Videos are decoded now, at
     most `max_frames` of each, into `cache` (default ~/.cache/primavista/videos), once until they change. With `skip_bad`, every
     picture is decoded once now, and those that cannot be are left out and counted. `progress(done, total)` counts sessions.
@@ -93,8 +97,8 @@ def folder(
     total, done, start = sum(map(len, found.values())), 0, 0
     for label, name in enumerate(classes):
         number = 0
-        for place in found[name]:
-            segment = reader.session(place)
+        for session, place in found[name]:
+            segment = reader.session(session, place)
             done += 1
             if progress:
                 progress(done, total)
@@ -141,7 +145,7 @@ def _held_out(rows: list[Session], segments: list[Segment], test: str | Sequence
         return [False] * len(rows)
     if test == "quarter":
         counts = {label: sum(r.label == label for r in rows) for label in {r.label for r in rows}}
-        return [r.number == 2 if counts[r.label] == 2 else r.number % 4 == 3 for r in rows]
+        return [r.number in held_out(counts[r.label]) for r in rows]
     if isinstance(test, str):
         raise InputError(f'test is "quarter", "none" or a list of session names; got {test!r}. Right: test=["{test}"]')
     names = {s.name for s in segments}
@@ -150,22 +154,39 @@ def _held_out(rows: list[Session], segments: list[Segment], test: str | Sequence
     return [s.name in set(test) for s in segments]
 
 
+Found = dict[str, list[tuple[str, Path]]]
 LAYOUT = "Expected are <class>/<session>/<frame>.png pictures or <class>/<session>.mp4 videos"
 
 
-def _find(root: Path, bad: Bad) -> dict[str, list[Path]]:
-    """The sessions of each class: folders of pictures, and videos."""
-    found: dict[str, list[Path]] = {}
+def _find(root: Path, bad: Bad) -> Found:
+    """The sessions of each class by name: folders of pictures, and videos."""
+    found: Found = {}
     for place in _folders(root):
         with bad.guard():
             places = sorted([*_folders(place), *media_in(place, VIDEOS)], key=lambda p: natural(p.name))
             if not places:
                 loose = " directly in it: put those of each video in a folder of their own" if media_in(place, IMAGES) else ""
                 raise FileError(f"the class {place} has no sessions{' but pictures' if loose else ''}{loose}. {LAYOUT}")
-            found[place.name] = places
+            found[place.name] = [(_name(p), p) for p in places]
     if not found and not bad.problems:
         raise FileError(f"{root} holds no classes. {LAYOUT}")
-    return found
+    return _turned(found)
+
+
+def _turned(found: Found) -> Found:
+    """CORe50 has its sessions outside: s1/o1 becomes o1/s1."""
+    objects = [name for sessions in found.values() for name, _ in sessions]
+    if not all(re.fullmatch(r"s\d+", name) for name in found) or not all(re.fullmatch(r"o\d+", name) for name in objects):
+        return found
+    turned: Found = {}
+    for session in sorted(found, key=natural):
+        for name, place in found[session]:
+            turned.setdefault(name, []).append((session, place))
+    return turned
+
+
+def _name(place: Path) -> str:
+    return place.stem if place.suffix.lower() in VIDEOS and not place.is_dir() else place.name
 
 
 def _folders(place: Path) -> list[Path]:
@@ -184,19 +205,19 @@ class _Reader:
     bad: Bad
     cache: Path
 
-    def session(self, place: Path) -> Segment | None:
+    def session(self, name: str, place: Path) -> Segment | None:
         """The frames of one session, or nothing where none can be decoded and that was asked for."""
         with self.bad.guard():
-            return self._pictures(place) if place.is_dir() else self._video(place)
+            return self._pictures(name, place) if place.is_dir() else self._video(name, place)
         return None
 
-    def _pictures(self, place: Path) -> Segment:
+    def _pictures(self, name: str, place: Path) -> Segment:
         files = media_in(place, IMAGES)
         if self.bad.skip:
             files = [file for file in files if self._reads(file)]
         if not files:
             raise FileError(f"the session {place} has no pictures that can be read. {LAYOUT}")
-        return Segment(place.name, len(files), tuple(files))
+        return Segment(name, len(files), tuple(files))
 
     def _reads(self, file: Path) -> bool:
         with self.bad.guard():
@@ -204,7 +225,7 @@ class _Reader:
             return True
         return False
 
-    def _video(self, place: Path) -> Segment:
+    def _video(self, name: str, place: Path) -> Segment:
         target = self.cache / f"{self._key(place)}.npy"
         if not target.exists():
             clip = open_frames(place, size=self.size, max_frames=self.max_frames, fps=self.fps, skip_bad=self.bad.skip)
@@ -214,7 +235,7 @@ class _Reader:
             record = json.loads(elsewhere.read_text())
             self.bad.skipped += record["skipped"]
             self.bad.problems += record["problems"]
-        return Segment(place.stem, len(_array(target)), array=target)
+        return Segment(name, len(_array(target)), array=target)
 
     def _key(self, place: Path) -> str:
         """Another file, or the same one changed, has another key."""
@@ -236,7 +257,8 @@ def _save(target: Path, clip: Clip) -> None:
             np.save(file, clip.frames.numpy())
         os.replace(part, target)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
         reason = error.strerror or error
         raise InputError(
             f"cannot keep decoded videos in {target.parent}: {reason}. Make room, or pass another folder as cache"

@@ -165,13 +165,15 @@ def contact_sheet(
     labels = list(range(len(data.classes))) if classes is None else list(classes)
     if bad := [label for label in labels if not 0 <= label < len(data.classes)]:
         raise InputError(f"no classes {bad}: the data set '{data.name}' has classes 0 to {len(data.classes) - 1}")
-    heads, cells = _session_cells(data, labels) if by == "sessions" else _frame_cells(data, labels, columns or 12)
-    heads = heads[:columns]
-    if len(labels) * len(heads) > MAX_TILES or tile < 8 or not labels or not heads:
+    if by not in ("sessions", "frames"):
+        raise InputError(f"by must be 'sessions' or 'frames'; got {by!r}")
+    wide = columns or (12 if by == "frames" else len({s.number for s in (*data.train, *data.test)}))
+    if not 1 <= len(labels) * wide <= MAX_TILES or not 8 <= tile <= 1024:
         raise InputError(
-            f"a sheet of {len(labels)} x {len(heads)} pictures of {tile} pixels: choose 1 to {MAX_TILES:,} of 8 or more"
+            f"a sheet of {len(labels)} x {wide} pictures of {tile} pixels: choose 1 to {MAX_TILES:,}, of 8 to 1024"
         )
-    return _paste(data, labels, heads, cells, tile)
+    heads, cells = _session_cells(data, labels) if by == "sessions" else _frame_cells(data, labels, wide)
+    return _paste(data, labels, heads[:wide], cells, tile)
 
 
 Cells = dict[tuple[int, int], int]  # (row, column): frame

@@ -11,26 +11,21 @@ import errno
 import hashlib
 import json
 import os
-import pickle
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
-from multiprocessing.process import BaseProcess
+from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Thread
+from typing import TypeVar
 
 import torch
-from torch import Tensor
 
-from primavista.errors import FileError, InputError
-from primavista.frames import Frames, take
-from primavista.streams import decode
+from primavista.errors import FileError, InputError, PrimavistaError
+from primavista.frames import Frames
 from primavista.streams.base import DataSet
-from primavista.streams.packed import DONE, FRAMES, INDEX, LOCK, PART, Lock, Packed, Plan, dump, load, plan_of
+from primavista.streams.packed import DONE, FRAMES, INDEX, LOCK, PART, Lock, Packed, Plan, dump, load, plan_of, rows
+from primavista.streams.packing import decoded
 
 Progress = Callable[[int, int], None]
+D = TypeVar("D", bound=DataSet)
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class Report:
 
 
 def pack(data: DataSet, path: str | Path, workers: int | None = None, progress: Progress | None = None) -> Store:
-    """Decode every frame of `data` once into a store at `path`, with `workers` processes (default: one a core).
+    """Decode every frame of `data` once into a store at `path`, with `workers` processes (default: one a core if it pays).
 
     `progress(done, total)` counts frames. Stopped, killed or out of disk, it keeps the chunks that are done: the same call goes
     on from there, to the same bytes. A store that is finished already is opened, if it holds the same data set.
@@ -80,7 +75,7 @@ def pack(data: DataSet, path: str | Path, workers: int | None = None, progress: 
             folder.mkdir(parents=True, exist_ok=True)
             with Lock(folder):
                 if not (folder / INDEX).exists():
-                    _fill(data.frames, plan, folder, _count(workers), tell)
+                    _fill(data.frames, plan, folder, workers, tell)
     _check_same(plan, load(folder / INDEX)[0], folder)
     return open_store(folder)
 
@@ -106,6 +101,17 @@ def open_store(path: str | Path) -> Store:
     return Store(made.name, made.frames, made.train, made.test, made.classes, made.categories, folder)
 
 
+def with_store(data: D, path: str | Path) -> D:
+    """The same data set, of its own kind, with its frames from the store that it was packed into.
+
+    CORe50 keeps its official orders so: `with_store(CORe50(folder), store)`.
+    """
+    store = open_store(path)
+    if rows(data) != rows(store) or data.classes != store.classes:
+        raise InputError(f"{path} was not packed from this data set ({data.name}): it holds other sessions ({store.name})")
+    return replace(data, frames=store.frames)
+
+
 def verify(path: str | Path, progress: Progress | None = None) -> Report:
     """Read a finished store and compare every chunk with its checksum."""
     store = open_store(path)
@@ -121,7 +127,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> Report:
     return Report(plan.count, plan.chunks, tuple(bad), tuple(f"{store.classes[s.label]}, session {s.number}" for s in hit))
 
 
-def _fill(frames: Frames, plan: Plan, folder: Path, workers: int, tell: Progress) -> None:
+def _fill(frames: Frames, plan: Plan, folder: Path, workers: int | None, tell: Progress) -> None:
     """Decode the chunks that are not done, then put the index in its place."""
     if (folder / PART).exists():
         _check_same(plan, load(folder / PART)[0], folder)
@@ -136,7 +142,7 @@ def _fill(frames: Frames, plan: Plan, folder: Path, workers: int, tell: Progress
     done = sum(stop - start for start, stop in map(plan.bounds, sums))
     tell(done, plan.count)
     with open(folder / DONE, "ab") as marks:
-        for chunk, digest in _decoded(frames, plan, folder, todo, workers):
+        for chunk, digest in decoded(frames, plan, folder, todo, workers):
             sums[chunk] = digest
             marks.write(_mark(chunk, digest))
             marks.flush()
@@ -147,66 +153,6 @@ def _fill(frames: Frames, plan: Plan, folder: Path, workers: int, tell: Progress
     _replace(folder / INDEX, dump(plan, [sums[c] for c in range(plan.chunks)]))
     for name in (PART, DONE):
         (folder / name).unlink(missing_ok=True)
-
-
-def _decoded(frames: Frames, plan: Plan, folder: Path, todo: list[int], workers: int) -> Iterator[tuple[int, str]]:
-    """Each chunk with its checksum once its frames are safely in the file."""
-    workers = min(workers, len(todo))
-    if workers < 2 or isinstance(frames, Tensor) or not _portable(frames):
-        for chunk in todo:
-            yield chunk, _write_chunk(frames, plan, folder, chunk)
-        return
-    job = (frames, plan, folder)
-    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (job,)) as pool:
-        waiting: dict[Future[str], int] = {pool.submit(_work, chunk): chunk for chunk in todo}
-        try:
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        except BrokenProcessPool as error:
-            raise InputError(
-                "a worker process of pack ended early: out of memory, stopped from outside, or started by a script that calls "
-                'pack without `if __name__ == "__main__":` above. What is done is kept; go on with the same call, or workers=1'
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-_job: tuple[Frames, Plan, Path]
-
-
-def _begin(job: tuple[Frames, Plan, Path]) -> None:
-    """In a worker: one thread, and an end when the process that started it ends, however that ends."""
-    global _job
-    _job = job
-    torch.set_num_threads(1)
-    decode.threads = 1
-    parent = parent_process()
-    if parent is not None:
-        Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
-
-
-def _work(chunk: int) -> str:
-    return _write_chunk(*_job, chunk)
-
-
-def _write_chunk(frames: Frames, plan: Plan, folder: Path, chunk: int) -> str:
-    start, stop = plan.bounds(chunk)
-    images = take(frames, torch.arange(start, stop), torch.device("cpu")).contiguous()
-    if images.shape != (stop - start, *plan.shape[1:]):
-        raise InputError(f"frames {start} to {stop} have shape {tuple(images.shape)}; all frames of a store have one size")
-    data = images.numpy().reshape(-1).data
-    with open(folder / FRAMES, "r+b", buffering=0) as file:
-        file.seek(len(plan.header) + start * plan.frame_bytes)
-        sent = 0
-        while sent < len(data):
-            sent += file.write(data[sent:]) or 0
-        os.fsync(file.fileno())
-    return hashlib.sha256(data).hexdigest()
 
 
 def _sum(folder: Path, plan: Plan, chunk: int) -> str:
@@ -274,22 +220,10 @@ def _replace(path: Path, data: bytes) -> None:
 def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
-    except (FileError, InputError):
+    except PrimavistaError:
         raise
     except OSError as error:
         raise FileError(
             f"cannot write the store {folder}: {error.strerror or error}. What is done is kept: make room, or choose a folder "
             "that you may write, and pack again"
         ) from error
-
-
-def _portable(frames: Frames) -> bool:
-    try:
-        pickle.dumps(frames)
-    except Exception:
-        return False
-    return True
-
-
-def _count(workers: int | None) -> int:
-    return workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

@@ -19,7 +19,7 @@ from primavista.frames import Selection
 from primavista.streams.base import DataSet, Session, Stream
 from primavista.streams.core50.fetch import download
 from primavista.streams.core50.orders import Clips, official_order, read_list
-from primavista.streams.core50.sources import Key, open_source
+from primavista.streams.core50.sources import Clip, Key, open_source
 from primavista.streams.protocols import protocol
 
 __all__ = ["CATEGORIES", "CORe50", "CORe50Data", "core50_stream", "download"]
@@ -85,20 +85,26 @@ def CORe50(  # noqa: N802
     return CORe50Data(named, frames, tuple(sessions.values()), tuple(tested), classes, categories, folder, clips, sessions)
 
 
-def core50_stream(data: DataSet, name: str, run: int = 0) -> Stream:
+def core50_stream(data: DataSet, name: str, run: int = 0, *, orders: str | Path | None = None) -> Stream:
     """A run of a protocol over CORe50: the official order where the folder holds it, else one of our generator.
 
     Official are "ni", "nc", "nic", "nicv2-79", "nicv2-196" and "nicv2-391" in runs 0 to 9, from the file lists, from LUP.pkl
     with paths.pkl, or from nicv2_official_orders.json. `stream.source` says which it was. With category labels the order is
-    that of the objects. Other data sets than CORe50's get the generator.
+    that of the objects. `orders` is another folder with those files; it serves any data set whose class i is object i + 1,
+    such as a packed copy. Data sets that are not CORe50's and have no `orders` get the generator.
     """
+    key = name.lower().replace("_", "-")
+    if isinstance(data, CORe50Data):
+        sessions, clips, folders = data.sessions, data.clips, [data.folder, data.folder.parent]
+    else:
+        sessions = {(session.number, session.label + 1): session for session in data.train}
+        clips, folders = {k: Clip(None, np.arange(len(s))) for k, s in sessions.items()}, []
+    for folder in dict.fromkeys(folders if orders is None else [_folder(orders)]):
+        if found := official_order(folder, key, run, clips):
+            order, where = found
+            return Stream(data, [[sessions[key] for key in batch] for batch in order], key, run, where)
     if not isinstance(data, CORe50Data):
         return protocol(name, data, run)
-    key = name.lower().replace("_", "-")
-    for folder in dict.fromkeys((data.folder, data.folder.parent)):
-        if found := official_order(folder, key, run, data.clips):
-            order, where = found
-            return Stream(data, [[data.sessions[key] for key in batch] for batch in order], key, run, where)
     drawn = protocol(name, _by_object(data), run)
     back = {session.start: session for session in data.train}
     return Stream(data, [[back[session.start] for session in batch] for batch in drawn.batches], drawn.name, run)
@@ -140,8 +146,9 @@ def _find(frame: tuple[int, int, int], clips: Clips, path: Path) -> tuple[Key, i
     if session not in TEST_SESSIONS:
         raise FileError(f"{path} tests on s{session}, a training session; test sessions are 3, 7 and 10")
     clip = clips.get((session, thing))
-    place = int(np.searchsorted(clip.numbers, number)) if clip is not None else 0
-    if clip is None or place == len(clip.numbers) or clip.numbers[place] != number:
+    numbers = np.empty(0) if clip is None or clip.numbers is None else clip.numbers
+    place = int(np.searchsorted(numbers, number))
+    if place == len(numbers) or numbers[place] != number:
         raise FileError(f"{path} names frame {number} of s{session}/o{thing}, which is not on disk: complete the data set")
     return (session, thing), place
 

@@ -103,12 +103,12 @@ def _whole(frames: Iterable[tuple[int, int, int]], clips: Clips, where: Path) ->
 def _complete(key: Key, listed: np.ndarray[Any, Any], clips: Clips, where: Path) -> None:
     if key not in clips:
         raise FileError(f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk")
-    there = clips[key].numbers
-    if not np.array_equal(listed, there):
-        odd = sorted(set(listed.tolist()) ^ set(there.tolist()))[:3]
+    count, there = len(clips[key].rows), clips[key].numbers
+    if len(listed) != count or (there is not None and not np.array_equal(listed, there)):
+        odd = [] if there is None else sorted(set(listed.tolist()) ^ set(there.tolist()))[:3]
         raise FileError(
-            f"{where} lists {len(listed)} frames of s{key[0]}/o{key[1]} and the data set has {len(there)} (differing: "
-            f"{', '.join(map(str, odd)) or 'frames listed twice'}): complete the data set, or remove these lists"
+            f"{where} lists {len(listed)} frames of s{key[0]}/o{key[1]} and the data set has {count} (differing: "
+            f"{', '.join(map(str, odd)) or 'how many'}): complete the data set, or remove these lists"
         )
 
 

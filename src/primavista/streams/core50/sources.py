@@ -29,9 +29,9 @@ Key = tuple[int, int]  # (session, object), as in s1/o1
 
 @dataclass(frozen=True)
 class Clip:
-    """One session of one object: the numbers of its frames, ascending, and the row of each in the source."""
+    """One session of one object: the numbers of its frames, ascending (None: not known), and the row of each in the source."""
 
-    numbers: np.ndarray[Any, Any]
+    numbers: np.ndarray[Any, Any] | None
     rows: np.ndarray[Any, Any]
 
 

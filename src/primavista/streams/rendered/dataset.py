@@ -21,6 +21,7 @@ from torch import Tensor
 from primavista.errors import FileError, InputError, require_extra
 from primavista.streams.base import DataSet, Session
 from primavista.streams.rendered import Scene, render
+from primavista.streams.split import held_out
 
 Progress = Callable[[int, int], None]
 CACHE = 256 * 2**20  # bytes of rendered sessions that are kept
@@ -52,17 +53,6 @@ def materialise(
         if progress:
             progress(start + scene.frames, len(frames))
     return _data_set(scene, frames)
-
-
-def held_out(count: int) -> tuple[int, ...]:
-    """Which of `count` sessions are the test set: CORe50's 3, 7, 10 of 11; else every fourth from 3 (2 of 2; none of 1).
-
-    >>> held_out(11), held_out(8), held_out(2)
-    ((3, 7, 10), (3, 7), (2,))
-    """
-    if count == 11:
-        return 3, 7, 10
-    return (2,) if count == 2 else tuple(range(3, count + 1, 4))
 
 
 class RenderedFrames:

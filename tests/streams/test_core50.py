@@ -1,0 +1,213 @@
+"""CORe50 as people have it on disk. The whole folder is here in shape: 164,866 names, each a hard link to a tiny image."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from primavista.errors import FileError, InputError
+from primavista.streams.base import DataSet
+from primavista.streams.core50 import CATEGORIES, CORe50, CORe50Data, core50_stream
+from primavista.streams.core50.sources import open_source
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+PROTOCOLS = (79, 196, 391)
+Key = tuple[int, int]
+
+pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the folder `shared` with the official orders is not there")
+
+
+def official_numbers() -> dict[Key, range]:
+    """The frames of each session: the official counts, numbered so that the official 1-in-20 list names existing ones."""
+    counts = json.loads((SHARED / "nicv2_official_orders.json").read_text())["frames"]
+    firsts: dict[Key, int] = {}
+    for line in reversed(reduced_list()):
+        session, thing, number = (int(part) for part in line.split(" ")[0].split("/")[2][2:-4].split("_"))
+        firsts[session, thing] = number
+    numbers, place = {}, 0
+    keys = sorted((tuple(map(int, key.split("/"))) for key in counts), key=lambda key: (key[0], str(key[1])))
+    for key in [*(k for k in keys if k[0] in (3, 7, 10)), *(k for k in keys if k[0] not in (3, 7, 10))]:
+        count = counts[f"{key[0]}/{key[1]}"]
+        start = firsts[key] - (-place % 20) if key in firsts else 0
+        numbers[key[0], key[1]] = range(start, start + count)
+        place += count
+    return numbers
+
+
+def reduced_list() -> list[str]:
+    return (SHARED / "core50_test_filelist_reduced.txt").read_text().splitlines()
+
+
+def name(key: Key, number: int, ending: str = "png") -> str:
+    return f"s{key[0]}/o{key[1]}/C_{key[0]:02d}_{key[1]:02d}_{number:03d}.{ending}"
+
+
+def picture(key: Key, size: int = 4) -> Image.Image:
+    return Image.new("RGB", (size, size), (key[0], key[1], 7))
+
+
+@pytest.fixture(scope="module")
+def numbers() -> dict[Key, range]:
+    return official_numbers()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, numbers: dict[Key, range]) -> Iterator[Path]:
+    root = tmp_path_factory.mktemp("core50")
+    for key, frames in numbers.items():
+        home = root / "core50_128x128" / f"s{key[0]}" / f"o{key[1]}"
+        home.mkdir(parents=True)
+        first = os.path.join(root / "core50_128x128", name(key, frames[0]))
+        picture(key).save(first)
+        for number in frames[1:]:
+            os.link(first, os.path.join(root / "core50_128x128", name(key, number)))
+    yield root
+    shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def lists(folder: Path, numbers: dict[Key, range]) -> Path:
+    """All 30 official orders as official file lists."""
+    orders = json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"]
+    text = {key: "".join(f"{name(key, n)} {key[1] - 1}\n" for n in frames) for key, frames in numbers.items()}
+    for batches in PROTOCOLS:
+        for run, order in enumerate(orders[str(batches)]):
+            home = folder / "batches_filelists" / f"NIC_v2_{batches}" / f"run{run}"
+            home.mkdir(parents=True)
+            for i, batch in enumerate(order):
+                (home / f"train_batch_{i:02d}_filelist.txt").write_text("".join(text[s, o] for s, o in batch))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> CORe50Data:
+    return CORe50(folder)
+
+
+def keys(stream: Any) -> list[list[list[int]]]:
+    return [[[session.number, session.label + 1] for session in batch] for batch in stream.batches]
+
+
+def test_the_folder_has_core50_s_figures(data: CORe50Data, folder: Path) -> None:
+    assert data.name == "core50"
+    assert len(data.train) == 400
+    assert sum(map(len, data.train)) == 119_894
+    assert sum(map(len, data.test)) == 2_249
+    assert sum(map(len, CORe50(folder, test="full").test)) == 44_972
+    assert {s.number for s in data.train} == {1, 2, 4, 5, 6, 8, 9, 11}
+    assert {s.number for s in data.test} == {3, 7, 10}
+    assert len(data.classes) == 50
+    assert data.classes[5] == "mobile phone 1"
+    assert data.categories == tuple(i // 5 for i in range(50))
+
+
+def lines_of(data: CORe50Data, folder: Path) -> list[str]:
+    """The lines of the test set, by way of the row of each frame on disk."""
+    rows = {
+        int(row): name(key, int(number))
+        for key, clip in open_source(folder, None).clips.items()
+        for number, row in zip(clip.numbers, clip.rows, strict=True)  # type: ignore[arg-type]
+    }
+    places = [(place, session.label) for session in data.test for place in range(session.start, session.stop)]
+    return [f"{rows[int(data.frames.indices[place])]} {label}" for place, label in places]  # type: ignore[attr-defined]
+
+
+def test_the_reduced_test_set_is_the_official_list_line_by_line(data: CORe50Data, folder: Path) -> None:
+    assert lines_of(data, folder) == reduced_list()
+
+
+def test_the_published_test_set_repeats_the_first_51(folder: Path) -> None:
+    lines = reduced_list()
+    data = CORe50(folder, test="published")
+    assert lines_of(data, folder) == lines + lines[:51]
+    assert sum(map(len, data.test)) == 2_300
+
+
+def test_a_file_list_as_test_set(folder: Path, data: CORe50Data, tmp_path: Path) -> None:
+    listed = CORe50(folder, test=SHARED / "core50_test_filelist_reduced.txt")
+    assert lines_of(listed, folder) == reduced_list()
+    assert listed.test == data.test
+    for line, word in (("s1/o1/C_01_01_000.png 0", "training session"), ("s3/o1/C_03_01_999.png 0", "frame 999")):
+        (tmp_path / "list.txt").write_text(line)
+        with pytest.raises(FileError, match=word):
+            CORe50(folder, test=tmp_path / "list.txt")
+    with pytest.raises(InputError, match="'reduced', 'full'"):
+        CORe50(folder, test="half")
+
+
+@pytest.mark.parametrize("batches", PROTOCOLS)
+def test_all_official_orders_come_back_from_file_lists(lists: Path, data: CORe50Data, batches: int) -> None:
+    orders = json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"][str(batches)]
+    for run in range(10):
+        stream = core50_stream(data, f"nicv2-{batches}", run)
+        assert keys(stream) == orders[run]
+        assert stream.source.endswith(f"run{run}")
+    plain = DataSet("a packed copy", data.frames, data.train, data.test, data.classes, data.categories)
+    assert keys(core50_stream(plain, f"nicv2-{batches}", 9, orders=lists)) == orders[9]
+
+
+def test_train_and_test_are_disjoint(lists: Path) -> None:
+    data = CORe50(lists, test="full")
+    stream = core50_stream(data, "nicv2-79", 0)
+    trained = torch.cat([stream[i].images.indices for i in range(len(stream))])
+    assert len(trained.unique()) == 119_894
+    assert not set(trained.tolist()) & set(stream.test().images.indices.tolist())
+
+
+def test_category_labels_keep_the_objects_order(lists: Path, data: CORe50Data) -> None:
+    by_category = CORe50(lists, labels="category")
+    assert by_category.classes == CATEGORIES
+    for protocol in ("nicv2-391", "nicv2-14", "ni", "nc", "nic"):  # official, then drawn
+        objects, groups = core50_stream(data, protocol, 2), core50_stream(by_category, protocol, 2)
+        for one, other in zip(objects.batches, groups.batches, strict=True):
+            assert [s.start for s in one] == [s.start for s in other]
+            assert [s.label // 5 for s in one] == [s.label for s in other]
+
+
+def test_frames_decode_when_they_are_asked_for(data: CORe50Data) -> None:
+    session = data.train[17]
+    frames = data.frames[torch.tensor([session.start, session.stop - 1])]
+    assert frames.dtype == torch.uint8
+    assert frames.shape == (2, 4, 4, 3)
+    assert frames[1, 0, 0].tolist() == [session.number, session.label + 1, 7]
+
+
+@pytest.mark.parametrize("batches", PROTOCOLS)
+def test_official_orders_from_the_look_up_table(
+    folder: Path, data: CORe50Data, numbers: dict[Key, range], batches: int
+) -> None:
+    orders = json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"][str(batches)]
+    home = folder / f"pickles{batches}"
+    home.mkdir()
+    names, rows = [], {}
+    for key, frames in numbers.items():
+        rows[key] = list(range(len(names), len(names) + len(frames)))
+        names += [name(key, n) for n in frames]
+    table = [[[i for s, o in batch for i in rows[s, o]] for batch in order] + [rows[3, 1]] for order in orders[:2]]
+    (home / "paths.pkl").write_bytes(pickle.dumps(names, 2))
+    (home / "LUP.pkl").write_bytes(pickle.dumps({f"nicv2_{batches}": table}, 2))
+    moved = CORe50Data(**{**vars(data), "folder": home})
+    for run in range(2):
+        assert keys(core50_stream(moved, f"nicv2-{batches}", run)) == orders[run]
+    assert core50_stream(moved, f"nicv2-{batches}", 1).source.endswith("LUP.pkl")
+
+
+def test_orders_from_the_json_and_from_the_generator(folder: Path, data: CORe50Data, tmp_path: Path) -> None:
+    moved = CORe50Data(**{**vars(data), "folder": tmp_path})
+    assert core50_stream(moved, "nicv2-391", 0).source == "generated"
+    shutil.copy(SHARED / "nicv2_official_orders.json", tmp_path)
+    stream = core50_stream(moved, "nicv2-391", 9)
+    assert keys(stream) == json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"]["391"][9]
+    assert core50_stream(moved, "nicv2-391", 10).source == "generated"  # there are runs 0 to 9
+    plain = DataSet("any", data.frames, data.train, data.test, data.classes, data.categories)
+    assert core50_stream(plain, "ni", 1).source == "generated"
+    assert keys(core50_stream(plain, "nicv2-391", 9, orders=tmp_path)) == keys(stream)

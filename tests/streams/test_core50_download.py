@@ -1,0 +1,227 @@
+"""Downloads from a host of our own on 127.0.0.1 that ignores ranges, cuts connections, fails, lies and changes its files."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import os
+import pickle
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from primavista.errors import FileError, InputError
+from primavista.streams.core50 import fetch
+from primavista.streams.core50.fetch import download
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A host with files, which may ignore ranges, cut connections after some bytes, or fail at first."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.ranges, self.cut_after, self.failures, self.length = True, 0, 0, True
+        self.validator = True
+        self.requests: list[str] = []
+
+    def url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/{name}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server, data = self.server, self.server.files.get(self.path[1:])
+        asked = self.headers.get("Range", "")
+        server.requests.append(asked)
+        if server.failures:
+            server.failures -= 1
+            self.send_error(503)
+            return
+        if data is None:
+            self.send_error(404)
+            return
+        etag = f'"{hash(data)}"'
+        start = int(asked[6:-1]) if asked and server.ranges and self.headers.get("If-Range") == etag else 0
+        if start >= len(data) and start:
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(data)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        if server.length:
+            self.send_header("Content-Length", str(len(data) - start))
+        if server.validator:
+            self.send_header("ETag", etag)
+        self.end_headers()
+        stop = start + server.cut_after if server.cut_after else len(data)
+        self.wfile.write(data[start:stop])
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Server() as host:
+        thread = threading.Thread(target=host.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as target:
+            target.writestr("NIC_v2_79/run0/train_batch_00_filelist.txt", b"s1/o1/C_01_01_000.png 0\n")
+            target.writestr("filler.bin", os.urandom(300_000))
+        host.files = {"lists.zip": buffer.getvalue(), "paths.pkl": pickle.dumps(["s1/o1/C_01_01_000.png"] * 9, 2)}
+        yield host
+        host.shutdown()
+        thread.join()
+
+
+def get(server: Server, folder: Path, *names: str, **options: Any) -> list[tuple[str, int, int | None]]:
+    heard: list[tuple[str, int, int | None]] = []
+    urls = {name: server.url(name) for name in (*server.files, "missing.zip")}
+    download(folder, lambda *news: heard.append(news), files=names or tuple(server.files), urls=urls, pause=0, **options)
+    return heard
+
+
+def test_a_download_is_whole_unpacked_and_recorded(server: Server, tmp_path: Path) -> None:
+    heard = get(server, tmp_path / "new")
+    size = len(server.files["lists.zip"])
+    assert ("lists.zip", size, size) in heard
+    assert ("unpacking lists.zip", 2, 2) in heard
+    assert (tmp_path / "new" / "NIC_v2_79" / "run0" / "train_batch_00_filelist.txt").read_text() == "s1/o1/C_01_01_000.png 0\n"
+    record = json.loads((tmp_path / "new" / "core50.sha256.json").read_text())
+    assert record["lists.zip"]["bytes"] == size
+    assert record["lists.zip"]["sha256"] == fetch.sha256(tmp_path / "new" / "lists.zip")
+    assert not list((tmp_path / "new").glob("*.part*"))
+    before = len(server.requests)
+    get(server, tmp_path / "new")
+    assert len(server.requests) == before  # nothing to do, nothing asked
+    (tmp_path / "new" / "lists.zip").unlink()
+    get(server, tmp_path / "new")
+    assert len(server.requests) == before  # unpacked; the archive may go
+
+
+def test_a_cut_connection_goes_on_where_it_was(server: Server, tmp_path: Path) -> None:
+    server.cut_after = 70_000
+    get(server, tmp_path, "lists.zip")
+    assert (tmp_path / "lists.zip").read_bytes() == server.files["lists.zip"]
+    assert server.requests == ["", *(f"bytes={70_000 * i}-" for i in range(1, 5))]
+
+
+def test_a_later_call_goes_on_too_and_a_changed_file_begins_anew(server: Server, tmp_path: Path) -> None:
+    server.cut_after = 50_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetch, "ATTEMPTS", 0)
+        with pytest.raises(FileError, match="goes on from there"):
+            get(server, tmp_path, "lists.zip")
+        patch.setattr(fetch, "ATTEMPTS", 1)
+        server.ranges = False
+        with pytest.raises(FileError, match="goes on from there"):
+            get(server, tmp_path, "lists.zip")
+    assert (tmp_path / "lists.zip.part").stat().st_size == 50_000
+    server.cut_after, server.ranges = 0, True
+    get(server, tmp_path, "lists.zip")
+    assert server.requests[-1] == "bytes=50000-"
+    whole = server.files["lists.zip"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "lists.zip.part").write_bytes(b"of an older version")
+    (tmp_path / "other" / "lists.zip.part.json").write_text('{"validator": "older"}')
+    get(server, tmp_path / "other", "lists.zip")
+    assert (tmp_path / "other" / "lists.zip").read_bytes() == whole
+
+
+def test_a_server_without_ranges(server: Server, tmp_path: Path) -> None:
+    server.ranges = False
+    server.cut_after = 100_000
+    with pytest.raises(FileError, match="connection was cut"):
+        get(server, tmp_path, "lists.zip")
+    assert len(server.requests) == 1 + fetch.ATTEMPTS  # it ends
+    server.cut_after = 0
+    get(server, tmp_path, "lists.zip")
+    assert (tmp_path / "lists.zip").read_bytes() == server.files["lists.zip"]
+
+
+@pytest.mark.parametrize("validator", [True, False])
+def test_a_server_without_lengths_or_validators(server: Server, tmp_path: Path, validator: bool) -> None:
+    server.length, server.validator = False, validator
+    heard = get(server, tmp_path, "lists.zip")
+    assert heard[0][2] is None
+    server.cut_after = 1000
+    with pytest.raises(FileError, match=r"not the lists\.zip"):
+        get(server, tmp_path / "cut", "lists.zip")
+    server.cut_after = 0
+    get(server, tmp_path / "cut", "lists.zip")
+    assert (tmp_path / "cut" / "lists.zip").read_bytes() == server.files["lists.zip"]
+
+
+def test_a_part_that_was_whole_already(server: Server, tmp_path: Path) -> None:
+    whole = server.files["lists.zip"]
+    (tmp_path / "lists.zip.part").write_bytes(whole)
+    (tmp_path / "lists.zip.part.json").write_text(json.dumps({"validator": f'"{hash(whole)}"'}))
+    get(server, tmp_path, "lists.zip")
+    assert (tmp_path / "lists.zip").read_bytes() == whole
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "lists.zip.part").write_bytes(whole + b"more")
+    (tmp_path / "x" / "lists.zip.part.json").write_text(json.dumps({"validator": f'"{hash(whole)}"'}))
+    get(server, tmp_path / "x", "lists.zip")
+    assert (tmp_path / "x" / "lists.zip").read_bytes() == whole
+
+
+def test_passing_failures_are_tried_again_and_lasting_ones_named(server: Server, tmp_path: Path) -> None:
+    server.failures = 3
+    get(server, tmp_path, "paths.pkl")
+    with pytest.raises(FileError, match="answered 404"):
+        get(server, tmp_path, "missing.zip")
+    server.failures = 100
+    with pytest.raises(FileError, match="503"):
+        get(server, tmp_path / "b", "paths.pkl")
+    with pytest.raises(FileError, match="could not download"):
+        download(tmp_path / "c", files=["x.zip"], urls={"x.zip": "http://127.0.0.1:9/x.zip"}, pause=0)
+    with pytest.raises(InputError, match="no such files"):
+        download(tmp_path, files=["other.zip"])
+
+
+def test_what_is_not_core50_is_not_kept(server: Server, tmp_path: Path) -> None:
+    server.files |= {"lists.zip": b"<html>sorry</html>", "paths.pkl": b"cos\nsystem\n(S'true'\ntR."}
+    with pytest.raises(FileError, match=r"not the lists\.zip"):
+        get(server, tmp_path, "lists.zip")
+    with pytest.raises(FileError, match="system"):
+        get(server, tmp_path, "paths.pkl")
+    assert not (tmp_path / "lists.zip").exists()
+    assert not (tmp_path / "core50.sha256.json").exists()
+
+
+def test_a_file_that_changed_after_the_first_download(server: Server, tmp_path: Path) -> None:
+    get(server, tmp_path)
+    (tmp_path / "paths.pkl").write_bytes(pickle.dumps([]))
+    with pytest.raises(FileError, match="not what was first downloaded"):
+        get(server, tmp_path)
+    (tmp_path / "paths.pkl").unlink()
+    get(server, tmp_path)
+    (tmp_path / "paths.pkl").unlink()
+    server.files["paths.pkl"] = pickle.dumps(["another"])
+    with pytest.raises(FileError, match="official file has changed"):
+        get(server, tmp_path)
+    (tmp_path / "core50.sha256.json").write_text("[]")
+    with pytest.raises(FileError, match=r"core50\.sha256\.json"):
+        get(server, tmp_path)
+
+
+def test_a_hostile_archive_is_refused_after_the_download(server: Server, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as target:
+        target.writestr("../escaped.txt", b"x")
+    server.files["lists.zip"] = (tmp_path / "bad.zip").read_bytes()
+    with pytest.raises(FileError, match="leads out"):
+        get(server, tmp_path / "in", "lists.zip")
+    assert not (tmp_path / "escaped.txt").exists()

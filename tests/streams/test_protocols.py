@@ -1,0 +1,302 @@
+"""Protocols: what every order promises, over many shapes of data set, and the statistics of the official orders."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from primavista.errors import InputError
+from primavista.streams.base import DataSet, Session, Stream
+from primavista.streams.protocols import nc, ni, nic, nicv2, protocol
+
+TRAINING = (1, 2, 4, 5, 6, 8, 9, 11)
+MAX_START = {79: 68, 196: 165, 391: 340}
+
+
+def shaped(counts: list[int], categories: list[int] | None = None, numbers: tuple[int, ...] | None = None) -> DataSet:
+    """A data set whose class i has counts[i] training sessions of two frames, and one test session."""
+    train, test, place = [], [], 0
+    for label, count in enumerate(counts):
+        for k in range(count):
+            train.append(Session(label, numbers[k] if numbers else k + 1, place, place + 2))
+            place += 2
+        test.append(Session(label, 100, place, place + 1))
+        place += 1
+    random.Random(0).shuffle(train)
+    frames = torch.zeros(1, 1, 1, 3, dtype=torch.uint8).expand(max(place, 1), 1, 1, 3)
+    names = tuple(f"class {i}" for i in range(len(counts)))
+    return DataSet("shaped", frames, tuple(train), tuple(test), names, tuple(categories or range(len(counts))))
+
+
+CORE50 = shaped([8] * 50, [i // 5 for i in range(50)], TRAINING)
+
+
+def places(batches: object) -> dict[int, list[int]]:
+    """The batches of each class' sessions, in order."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for i, batch in enumerate(batches):  # type: ignore[call-overload]
+        for session in batch:
+            found[session.label].append(i)
+    return found
+
+
+def ks(a: list[int], b: list[int]) -> float:
+    """The Kolmogorov-Smirnov distance of two samples."""
+    x, y = np.sort(a), np.sort(b)
+    both = np.concatenate([x, y])
+    return float(np.abs(np.searchsorted(x, both, "right") / len(x) - np.searchsorted(y, both, "right") / len(y)).max())
+
+
+def check_each_once(stream: Stream) -> None:
+    used = Counter(session for batch in stream.batches for session in batch)
+    assert used == Counter(stream.data.train)
+    assert not set(used) & set(stream.data.test)
+
+
+def check_nicv2(stream: Stream, opening: list[int], last: int | None) -> None:
+    check_each_once(stream)
+    rest = len(stream.data.train) - len(opening)
+    sizes = [len(batch) for batch in stream.batches]
+    assert sizes[0] == len(opening)
+    assert set(sizes[1:]) <= {rest // (len(sizes) - 1), -(-rest // (len(sizes) - 1))}
+    assert [session.label for session in stream.batches[0]] == opening
+    for label in {session.label for session in stream.data.train}:
+        own = [session.number for batch in stream.batches for session in batch if session.label == label]
+        assert own == sorted(own)
+    if last is not None:
+        starts = [where[0] for label, where in places(stream.batches).items() if label not in opening]
+        assert max(starts, default=0) <= last
+
+
+@pytest.mark.parametrize("batches", [79, 196, 391])
+def test_nicv2_on_core50_s_shape(batches: int) -> None:
+    for run in range(60):
+        stream = nicv2(CORE50, batches, run)
+        assert stream.name == f"nicv2-{batches}"
+        check_nicv2(stream, list(range(0, 50, 5)), MAX_START[batches])
+        assert {len(batch) for batch in stream.batches[1:]} == {390 // (batches - 1)}
+        assert {session.number for session in stream.batches[0]} == {1}
+        assert min(where[0] for label, where in places(stream.batches).items() if label % 5) >= 2
+
+
+def official(shared: Path, batches: int) -> list[list[list[Session]]]:
+    orders = json.loads((shared / "data" / "nicv2_official_orders.json").read_text())["orders"][str(batches)]
+    return [[[Session(thing - 1, number, 0, 1) for number, thing in batch] for batch in order] for order in orders]
+
+
+@pytest.mark.parametrize(("batches", "gap_limit"), [(79, 0.06), (196, 0.03), (391, 0.03)])
+def test_nicv2_has_the_statistics_of_the_official_orders(shared: Path, batches: int, gap_limit: float) -> None:
+    def collect(orders: list[list[list[Session]]]) -> tuple[list[int], list[int], list[int]]:
+        found = [where for order in orders for where in places(order).values()]
+        starts = [where[0] for where in found if where[0]]
+        return starts, [int(gap) for where in found for gap in np.diff(where)], [where[-1] for where in found]
+
+    theirs = collect(official(shared, batches))
+    ours = collect([[list(batch) for batch in nicv2(CORE50, batches, run).batches] for run in range(200)])
+    uniform = list(range(2, MAX_START[batches] + 1))
+    distances = [ks(a, b) for a, b in zip(theirs, ours, strict=True)]
+    assert ks(ours[0], uniform) < 0.04
+    assert ks(theirs[0], uniform) < 0.07  # 400 official introductions; 1% of uniform samples are beyond 0.081
+    assert distances[0] < 0.08
+    assert distances[1] < gap_limit  # between a class' sessions
+    assert distances[2] < 0.12  # of a class' last session
+    assert max(ours[0]) == max(theirs[0]) == MAX_START[batches]
+    print(f"nicv2-{batches}: KS of introductions, gaps, last sessions", [round(d, 3) for d in distances])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_nicv2_over_any_shape(data: st.DataObject) -> None:
+    counts = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=14))
+    grouped = data.draw(st.booleans())
+    categories = [i // 3 for i in range(len(counts))] if grouped else None
+    opening = sorted(data.draw(st.sets(st.integers(0, len(counts) - 1), min_size=1)))
+    rest = sum(counts) - len(opening)
+    if not rest:
+        with pytest.raises(InputError, match="no session remains"):
+            nicv2(shaped(counts, categories), first=opening)
+        return
+    batches = data.draw(st.integers(2, rest + 1))
+    last = data.draw(st.none() | st.integers(-1, batches + 1))
+    run = data.draw(st.integers(0, 10**6))
+    try:
+        stream = nicv2(shaped(counts, categories), batches, run, first=opening, max_start=last)
+    except InputError as error:
+        low = int(str(error).removeprefix("max_start must lie from ").split()[0])
+        assert last is not None
+        assert not low <= last < batches
+        check_nicv2(nicv2(shaped(counts, categories), batches, run, first=opening, max_start=low), opening, low)
+        return
+    assert len(stream) == batches
+    check_nicv2(stream, opening, last if len(opening) < len(counts) else None)
+
+
+def test_a_late_max_start_is_mended_not_refused() -> None:
+    data = shaped([2] * 30)  # so tight that hardly any draw fits
+    for run in range(50):
+        check_nicv2(nicv2(data, run=run, first=[0, 1], max_start=57), [0, 1], 57)
+
+
+def test_the_least_max_start_by_hand() -> None:
+    data = shaped([3, 3, 3, 3])  # 11 sessions after batch 1, one a batch; 3 new classes from batch 2 on
+    with pytest.raises(InputError, match=r"from 4 .* to 11"):
+        nicv2(data, first=[0], max_start=3)
+    order = nicv2(data, first=[0], max_start=4).batches
+    assert [batch[0].number for batch in order[1:5]] == [2, 1, 1, 1]
+
+
+def test_ni_on_core50_s_shape() -> None:
+    orders = set()
+    for run in range(100):
+        stream = ni(CORE50, run)
+        check_each_once(stream)
+        assert [len(batch) for batch in stream.batches] == [50] * 8
+        numbers = [{session.number for session in batch} for batch in stream.batches]
+        assert all(len(number) == 1 for number in numbers)
+        orders.add(tuple(number.pop() for number in numbers))
+    assert len(orders) > 95
+
+
+def test_nc_on_core50_s_shape() -> None:
+    for run in range(100):
+        stream = nc(CORE50, run)
+        check_each_once(stream)
+        classes = [{session.label for session in batch} for batch in stream.batches]
+        assert [len(labels) for labels in classes] == [10] + [5] * 8
+        assert len(set().union(*classes)) == 50
+        assert {label // 5 for label in classes[0]} == set(range(10))  # one of each category
+
+
+def test_nc_takes_what_remains_last() -> None:
+    assert [len({s.label for s in b}) for b in nc(shaped([2] * 11), first=3, each=3).batches] == [3, 3, 3, 2]
+    with pytest.raises(InputError, match="from 1 to 11"):
+        nc(shaped([2] * 11), first=12)
+
+
+def test_nic_on_core50_s_shape() -> None:
+    late = []
+    for run in range(60):
+        stream = nic(CORE50, run)
+        check_each_once(stream)
+        assert [session.label for session in stream.batches[0]] == list(range(0, 50, 5))
+        assert [len(batch) for batch in stream.batches] == [10] + [5] * 78
+        assert all(len({session.label for session in batch}) == 5 for batch in stream.batches[1:])
+        late += [where[0] for where in places(stream.batches).values()]
+    # the paper: almost all classes come in the first 10 to 15 batches
+    assert 0.75 < np.mean(np.array(late) < 15) < 0.95
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=12), st.integers(0, 50), st.integers(1, 5))
+def test_simple_protocols_over_any_shape(counts: list[int], run: int, classes: int) -> None:
+    data = shaped(counts)
+    for stream in (ni(data, run), nc(data, run)):
+        check_each_once(stream)
+    try:
+        stream = nic(data, run, classes=classes)
+    except InputError as error:
+        top = int(str(error).rsplit(" ", 1)[1])
+        assert top < classes
+        stream = nic(data, run, classes=top)
+    check_each_once(stream)
+    sizes = [len(batch) for batch in stream.batches[1:]]
+    assert max(sizes, default=0) - min(sizes, default=0) <= 1
+    assert all(len({session.label for session in batch}) == len(batch) for batch in stream.batches)
+
+
+def test_the_published_pseudocode_dead_ends_with_the_published_values() -> None:
+    for batches, expected in ((79, 60), (196, 60), (391, 59)):
+        dead = 0
+        for run in range(60):
+            try:
+                nicv2(CORE50, batches, run, method="paper")
+            except InputError as error:
+                dead += "loops for ever" in str(error)
+        assert dead >= expected
+
+
+def test_the_published_pseudocode_to_the_letter() -> None:
+    stream = nicv2(CORE50, 79, 3, max_start=30, method="paper")
+    used = Counter(session for batch in stream.batches for session in batch)
+    assert max(used.values()) == 1
+    assert {s for s in CORE50.train if s.label % 5} == {s for s in used if s.label % 5}
+    assert {s for s in used if s.label % 5 == 0} == set(stream.batches[0])  # the other 70 are never placed
+    assert len(stream.batches[0]) == 10
+    assert all(1 <= len(batch) <= 5 for batch in stream.batches[1:])
+
+
+@pytest.mark.parametrize("name", ["ni", "nc", "nic", "nicv2-79", "nicv2-196", "nicv2-391", "nicv2-14", "NICv2_79", "nicv2"])
+def test_protocols_by_name_are_functions_of_the_run(name: str) -> None:
+    one, two, other = (protocol(name, CORE50, run).batches for run in (3, 3, 4))
+    assert one == two
+    assert one != other
+    reordered = DataSet("x", CORE50.frames, CORE50.train[::-1], (), CORE50.classes, CORE50.categories)
+    assert protocol(name, reordered, 3).batches == one
+
+
+@pytest.mark.parametrize("wrong", ["", "nicv3", "nicv2-", "nicv2-x", "ni-8", "nicv2-99999999999"])
+def test_unknown_protocols_are_named(wrong: str) -> None:
+    with pytest.raises(InputError, match="no protocol"):
+        protocol(wrong, CORE50)
+
+
+def test_impossible_parameters_name_the_bound() -> None:
+    for batches in (-1, 0, 1, 392, 10**9):
+        with pytest.raises(InputError, match="from 2 to 391"):
+            nicv2(CORE50, batches)
+    for last in (-1, 0, 1, 391):
+        with pytest.raises(InputError, match="to 390"):
+            nicv2(CORE50, 391, max_start=last)
+    with pytest.raises(InputError, match="from 1 to 391"):
+        nicv2(CORE50, 391, max_start=392, method="paper")
+    with pytest.raises(InputError, match=r"\[50\]"):
+        nicv2(CORE50, first=[0, 50])
+    for first in ([], [1, 1]):
+        with pytest.raises(InputError, match="each once"):
+            nicv2(CORE50, first=first)
+    with pytest.raises(InputError, match="method"):
+        nicv2(CORE50, method="other")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no training sessions"):
+        ni(shaped([0]))
+
+
+def test_without_categories_batch_1_has_a_fifth_of_the_classes() -> None:
+    stream = nicv2(shaped([4] * 43))
+    assert [session.label for session in stream.batches[0]] == list(range(8))
+    assert len(stream) == 43 * 4 - 8 + 1
+
+
+def test_cumulative_view_and_slices() -> None:
+    stream = nicv2(CORE50, 79, 1)
+    union = stream.cumulative()
+    assert len(union) == 79
+    assert union.cumulative() is union
+    for i in (0, 1, 40, 78, -1):
+        assert union.batches[i] == tuple(s for batch in stream.batches[: i + 1 or None] for s in batch)
+    assert union[5:7].batches == (union.batches[5], union.batches[6])
+    assert len(union[78].labels) == 800
+    assert union[2].labels.tolist() == torch.cat([stream[i].labels for i in range(3)]).tolist()
+    assert stream[3:].batches == stream.batches[3:]
+    with pytest.raises(IndexError):
+        union.batches[79]
+
+
+def test_train_and_test_frames_are_disjoint() -> None:
+    stream = nicv2(CORE50, 196, 0)
+    trained = torch.cat([stream[i].images.indices for i in range(len(stream))])
+    assert len(trained) == len(trained.unique()) == 800
+    assert not set(trained.tolist()) & set(stream.test().images.indices.tolist())
+
+
+def test_a_data_set_without_test_sessions_says_so() -> None:
+    data = DataSet("bare", CORE50.frames, CORE50.train, (), CORE50.classes, CORE50.categories)
+    with pytest.raises(InputError, match="bare"):
+        ni(data).test()

@@ -1,0 +1,450 @@
+"""The packed store: whole or refused, the same bytes however often it was interrupted, one writer, many readers."""
+
+import errno
+import json
+import os
+import pickle
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import primavista as pv
+from primavista.frames import Lazy
+from primavista.streams import packed, packing
+from primavista.streams.base import DataSet, Session
+from primavista.streams.packed import CHUNK, DONE, FRAMES, INDEX, LOCK, PART, Lock, dump, plan_of
+from primavista.streams.store import open_store, pack, verify, with_store
+
+
+def made(count: int = 3 * CHUNK + 17, seed: int = 0, side: int = 4) -> DataSet:
+    frames = torch.randint(0, 256, (count, side, side, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    third = count // 3
+    sessions = Session(0, 1, 0, third), Session(1, 1, third, 2 * third), Session(1, 2, 2 * third, count)
+    return DataSet("some", frames, sessions[:2], sessions[2:], ("a", "b"), (0, 1))
+
+
+def same(a: DataSet, b: DataSet) -> bool:
+    every = torch.arange(len(a.frames))
+    meta = (a.name, a.train, a.test, a.classes, a.categories) == (b.name, b.train, b.test, b.classes, b.categories)
+    return meta and torch.equal(a.frames[every], b.frames[every])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_packed_data_set_is_the_same_data_set(tmp_path: Path) -> None:
+    data, seen = made(), []
+    result = pack(data, tmp_path / "s", 1, lambda done, total: seen.append((done, total)))
+    assert same(data, result)
+    assert same(data, open_store(tmp_path / "s"))
+    assert [done for done, _ in seen] == [0, CHUNK, 2 * CHUNK, 3 * CHUNK, 3 * CHUNK + 17]
+    assert sorted(contents(tmp_path / "s")) == [FRAMES, INDEX]
+    assert np.array_equal(np.load(tmp_path / "s" / FRAMES), data.frames.numpy())  # type: ignore[attr-defined]
+
+
+def test_any_indices(tmp_path: Path) -> None:
+    data = made(40)
+    frames = pack(data, tmp_path / "s").frames
+    for indices in (torch.tensor([39, 0, 0, -1]), torch.arange(40) % 3 == 0, torch.tensor([], dtype=torch.long)):
+        assert torch.equal(frames[indices], data.frames[indices])
+    first = frames[torch.tensor([0])]
+    first.zero_()  # a copy: nothing happens to the store
+    assert torch.equal(frames[torch.tensor([0])], data.frames[torch.tensor([0])])
+    with pytest.raises(IndexError):
+        frames[torch.tensor([40])]
+
+
+def test_in_processes_the_bytes_are_the_same(tmp_path: Path) -> None:
+    from primavista.streams.rendered import Scene
+    from primavista.streams.rendered.dataset import materialise, rendered
+
+    scene = Scene(categories=2, objects=1, sessions=3, frames=90, size=8)
+    pack(rendered(scene), tmp_path / "a", 1)
+    pack(rendered(scene), tmp_path / "b", 2)
+    pack(materialise(scene), tmp_path / "c", 2)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b") == contents(tmp_path / "c")
+
+
+def test_frames_that_cannot_travel_are_packed_here(tmp_path: Path) -> None:
+    data = made(300)
+    lazy = Lazy(lambda i: data.frames[torch.tensor([i])][0].numpy(), 300)
+    assert same(data, pack(DataSet("some", lazy, data.train, data.test, data.classes, data.categories), tmp_path / "s", 2))
+
+
+def test_processes_are_started_where_they_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[int]] = []
+
+    def spy(frames: object, plan: object, folder: Path, todo: list[int], workers: int) -> Iterator[tuple[int, str]]:
+        started.append(todo)
+        return iter([(chunk, packing._write_chunk(frames, plan, folder, chunk)) for chunk in todo])  # type: ignore[arg-type]
+
+    monkeypatch.setattr(packing, "_in_processes", spy)
+    monkeypatch.setattr(packing, "cores", lambda: 2)
+    data = made()
+    lazy = DataSet("some", Travels(data.frames[torch.arange(len(data.frames))]), data.train, data.test, data.classes, (0, 1))
+    assert same(data, pack(lazy, tmp_path / "quick"))
+    assert started == []
+    monkeypatch.setattr(packing, "PAYS", 0)
+    assert same(data, pack(lazy, tmp_path / "slow"))
+    assert started == [[1, 2, 3]]
+    assert same(data, pack(lazy, tmp_path / "asked", 2))
+    assert started == [[1, 2, 3], [0, 1, 2, 3]]
+    assert contents(tmp_path / "quick") == contents(tmp_path / "slow") == contents(tmp_path / "asked")
+
+
+class Travels:
+    """Frames that are small enough to be sent to a worker."""
+
+    def __init__(self, frames: torch.Tensor) -> None:
+        self.frames = frames
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, indices: torch.Tensor) -> torch.Tensor:
+        return self.frames[indices]
+
+
+def test_large_arrays_are_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rows:
+        array = np.zeros((10, 8, 8, 3), np.uint8)
+
+    monkeypatch.setattr(packing, "LARGE", 1000)
+    assert not packing._portable(Lazy(Rows.array.__getitem__, 10))
+    monkeypatch.setattr(packing, "LARGE", 10_000)
+    assert packing._portable(Lazy(Rows.array.__getitem__, 10))
+    assert not packing._portable(made(40).frames)
+
+
+@dataclass(frozen=True)
+class Own(DataSet):
+    """A data set that knows more than a store keeps."""
+
+    origin: str
+
+
+def test_a_data_set_keeps_what_it_knows_and_takes_its_frames_from_its_store(tmp_path: Path) -> None:
+    data = made(40)
+    own = Own(data.name, data.frames, data.train, data.test, data.classes, data.categories, "here")
+    pack(own, tmp_path / "s")
+    stored = with_store(own, tmp_path / "s")
+    assert (stored.origin, stored.train) == ("here", own.train)
+    assert isinstance(stored.frames, packed.Packed)
+    with pytest.raises(pv.InputError, match="was not packed from this data set"):
+        with_store(made(41), tmp_path / "s")
+
+
+def test_resident_on_a_device(tmp_path: Path) -> None:
+    data = made()
+    resident = pack(data, tmp_path / "s").to("cpu")
+    assert isinstance(resident.frames, torch.Tensor)
+    assert same(data, resident)
+
+
+def test_opening_a_store_of_the_size_of_core50_takes_less_than_a_second(tmp_path: Path) -> None:
+    count, side = 164_866, 128
+    sessions = [(label, number, 0, 300) for label in range(50) for number in range(1, 12)]
+    plan = packed.Plan("core50", ("o",) * 50, (0,) * 50, tuple(sessions), (), count, side, side, "")
+    (tmp_path / INDEX).write_bytes(dump(plan, ["0" * 64] * plan.chunks))
+    with open(tmp_path / FRAMES, "wb") as file:
+        file.write(plan.header)
+        file.truncate(plan.file_bytes)  # 8 GB of nothing
+    began = time.perf_counter()
+    data = open_store(tmp_path)
+    assert data.frames[torch.tensor([0, 80_000, count - 1])].sum() == 0
+    assert time.perf_counter() - began < 1
+    assert os.stat(tmp_path / FRAMES).st_blocks * 512 < 2**20
+
+
+def test_a_damaged_chunk_is_found_and_named(tmp_path: Path) -> None:
+    result = pack(made(), tmp_path / "s")
+    seen: list[tuple[int, int]] = []
+    assert verify(tmp_path / "s", lambda done, total: seen.append((done, total))).ok
+    assert seen[-1] == (3 * CHUNK + 17, 3 * CHUNK + 17)
+    with open(tmp_path / "s" / FRAMES, "r+b") as file:
+        file.seek(len(result.frames.plan.header) + 48 * (CHUNK + 5))  # type: ignore[attr-defined]
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    report = verify(tmp_path / "s")
+    assert not report.ok
+    assert report.bad == (1,)
+    assert report.sessions == ("a, session 1", "b, session 1")  # frames 256 to 511 of 0-260, 261-521, ...
+
+
+def test_cut_foreign_and_damaged_stores_are_refused(tmp_path: Path) -> None:
+    pack(made(40), tmp_path / "s")
+    index = (tmp_path / "s" / INDEX).read_bytes()
+    with open(tmp_path / "s" / FRAMES, "r+b") as file:
+        file.truncate(100)
+    with pytest.raises(pv.FileError, match="has 100 bytes"):
+        open_store(tmp_path / "s")
+    (tmp_path / "s" / FRAMES).unlink()
+    with pytest.raises(pv.FileError, match=r"frames\.npy"):
+        open_store(tmp_path / "s")
+    record = json.loads(index)
+    for wrong in (index[:50], b"[]", b"{}", b"null", index.replace(b'"some"', b'"else"'), b"[" * 100_000):
+        (tmp_path / "s" / INDEX).write_bytes(wrong)
+        with pytest.raises(pv.FileError, match="damaged or not the index"):
+            open_store(tmp_path / "s")
+    record["plan"]["format"] = 99
+    (tmp_path / "s" / INDEX).write_text(json.dumps(record))
+    with pytest.raises(pv.FileError, match="newer primavista"):
+        open_store(tmp_path / "s")
+    with pytest.raises(pv.FileError, match="is no packed store"):
+        open_store(tmp_path)
+
+
+def stop_after(frames: int) -> object:
+    def progress(done: int, total: int) -> None:
+        if done >= frames:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_an_unfinished_store_says_how_to_finish_it_and_is_finished(tmp_path: Path) -> None:
+    data = made()
+    pack(data, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        pack(data, tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
+    with pytest.raises(pv.FileError, match=r"unfinished store: 2 of 4 chunks of some are done.*primavista data pack"):
+        open_store(tmp_path / "s")
+    with pytest.raises(pv.InputError, match="another data set"):
+        pack(made(seed=1), tmp_path / "s")
+    seen: list[int] = []
+    pack(data, tmp_path / "s", 1, lambda done, total: seen.append(done))
+    assert seen[0] == 2 * CHUNK
+    assert contents(tmp_path / "s") == contents(tmp_path / "whole")
+
+
+def test_chunks_that_were_marked_but_not_written_are_done_again(tmp_path: Path) -> None:
+    data = made()
+    pack(data, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        pack(data, tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
+    with open(tmp_path / "s" / FRAMES, "r+b") as file:
+        file.truncate(3000)
+    with open(tmp_path / "s" / DONE, "ab") as file:
+        file.write(b'{"chunk": 3, "sha2')
+    pack(data, tmp_path / "s")
+    assert contents(tmp_path / "s") == contents(tmp_path / "whole")
+
+
+def test_a_finished_store_is_opened_not_packed_again(tmp_path: Path) -> None:
+    data = made(40)
+    pack(data, tmp_path / "s")
+    before = os.stat(tmp_path / "s" / FRAMES).st_mtime_ns
+    assert same(data, pack(data, tmp_path / "s", 1, stop_after(0)))  # type: ignore[arg-type]
+    assert os.stat(tmp_path / "s" / FRAMES).st_mtime_ns == before
+    with pytest.raises(pv.InputError, match="another data set"):
+        pack(made(40, seed=3), tmp_path / "s")
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / FRAMES).write_bytes(b"mine")
+    with pytest.raises(pv.InputError, match="not empty"):
+        pack(made(40), tmp_path)
+    assert contents(tmp_path) == {FRAMES: b"mine"}
+
+
+PACKER = """
+import sys, time, torch
+torch.set_num_threads(1)
+from primavista.streams.base import DataSet, Session
+from primavista.streams.store import pack
+
+class Slow:
+    def __len__(self): return 60 * 256
+    def __getitem__(self, indices):
+        time.sleep(0.02 * (len(indices) > 3))
+        return (indices[:, None] * torch.arange(1, 193) % 251).to(torch.uint8).reshape(-1, 8, 8, 3)
+
+if __name__ == "__main__":
+    data = DataSet("slow", Slow(), (Session(0, 1, 0, len(Slow())),), (), ("a",), (0,))
+    def progress(done, total):
+        print(done, flush=True)
+    pack(data, sys.argv[1], int(sys.argv[2]), progress)
+"""
+
+
+def packer(script: Path, target: Path, workers: int) -> subprocess.Popen[str]:
+    script.write_text(PACKER)
+    return subprocess.Popen(
+        [sys.executable, script, target, str(workers)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def children(pid: int) -> list[int]:
+    return [int(line) for task in Path(f"/proc/{pid}/task").iterdir() for line in (task / "children").read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    process = packer(folder / "script.py", folder / "s", 1)
+    assert process.wait(60) == 0, process.communicate()[1]
+    process.communicate()
+    return contents(folder / "s")
+
+
+def killed(tmp_path: Path, workers: int, kills: int, seed: int) -> int:
+    """Start, kill -9 at random moments; gives how many frames were found done when it was last started."""
+    draw, resumed = random.Random(seed), 0
+    for _ in range(kills):
+        process = packer(tmp_path / "script.py", tmp_path / "s", workers)
+        assert process.stdout
+        resumed = int(process.stdout.readline())
+        if workers > 1:
+            process.stdout.readline()  # a chunk is done: the workers are at work
+        time.sleep(draw.uniform(0, 0.25))
+        helpers = children(process.pid) if workers > 1 else []
+        assert len(helpers) >= workers or workers == 1
+        process.kill()
+        process.communicate()
+        assert (tmp_path / "s" / PART).exists()
+        for pid in helpers:
+            for _ in range(100):
+                if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+                    break
+                time.sleep(0.1)
+            else:
+                os.kill(pid, signal.SIGKILL)
+                pytest.fail("a worker outlived its killed packer")
+    return resumed
+
+
+def test_killed_at_random_moments_it_resumes_to_the_same_bytes(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
+    assert killed(tmp_path, 1, 4, 0) > 0
+    with pytest.raises(pv.FileError, match="unfinished"):
+        open_store(tmp_path / "s")
+    process = packer(tmp_path / "script.py", tmp_path / "s", 1)
+    assert process.communicate(timeout=60)[1] == ""
+    assert contents(tmp_path / "s") == undisturbed
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_killed_with_workers_they_end_too_and_it_resumes_to_the_same_bytes(
+    tmp_path: Path, undisturbed: dict[str, bytes]
+) -> None:
+    killed(tmp_path, 2, 1, 1)
+    process = packer(tmp_path / "script.py", tmp_path / "s", 2)
+    assert process.communicate(timeout=60)[1] == ""
+    assert contents(tmp_path / "s") == undisturbed
+
+
+def test_one_writer_at_a_time_and_no_stale_lock(tmp_path: Path) -> None:
+    data, target = made(), tmp_path / "s"
+
+    def second(done: int, total: int) -> None:
+        with pytest.raises(pv.FileError, match=f"another process .process {os.getpid()} on .*is packing"):
+            pack(data, target)
+
+    pack(data, target, 1, second)
+    other = tmp_path / "t"
+    other.mkdir()
+    (other / LOCK).write_text("process 1 on elsewhere\n")  # of one that was killed: nobody holds it
+    assert same(data, pack(data, other))
+    with Lock(tmp_path):
+        pass
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_readers_in_several_processes(tmp_path: Path) -> None:
+    result = pack(made(), tmp_path / "s")
+    again = pickle.loads(pickle.dumps(result.frames))
+    assert len(pickle.dumps(result.frames)) < 2000
+    assert torch.equal(again[torch.arange(10)], result.frames[torch.arange(10)])
+    code = "import sys; from primavista.streams.store import verify; assert verify(sys.argv[1]).ok"
+    processes = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "s"]) for _ in range(2)]
+    assert [process.wait(60) for process in processes] == [0, 0]
+
+
+@contextmanager
+def largest_file(count: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_found_out_before_anything_is_decoded(tmp_path: Path) -> None:
+    data, seen = made(), []
+    with (
+        largest_file(20_000),
+        pytest.raises(pv.FileError, match=r"cannot write the store .*too large.*make room"),
+    ):
+        pack(data, tmp_path / "s", 1, lambda done, total: seen.append(done))
+    assert seen == []
+    assert same(data, pack(data, tmp_path / "s"))
+
+
+def test_a_disk_that_fills_on_the_way_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, real = made(), packing._write_chunk
+
+    def full(frames: object, plan: object, folder: object, chunk: int) -> str:
+        if chunk == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(frames, plan, folder, chunk)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(packing, "_write_chunk", full)
+    with pytest.raises(pv.FileError, match=r"No space left on device. What is done is kept"):
+        pack(data, tmp_path / "s", 1)
+    monkeypatch.undo()
+    seen: list[int] = []
+    assert same(data, pack(data, tmp_path / "s", 1, lambda done, total: seen.append(done)))
+    assert seen[0] == 2 * CHUNK
+
+
+def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(pv.FileError, match="cannot write the store"):
+        pack(made(40), tmp_path / "file" / "s")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    pack(made(40), tmp_path / "done")
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(pv.FileError, match=r"Read-only file system.*choose a folder"):
+        pack(made(40), tmp_path / "s")
+    assert same(made(40), pack(made(40), tmp_path / "done"))  # finished: only read
+
+
+def test_a_bad_picture_stops_it_by_name_and_the_rest_is_kept(tmp_path: Path) -> None:
+    data = made()
+
+    def read(i: int) -> np.ndarray:  # type: ignore[type-arg]
+        if i == 2 * CHUNK + 3:
+            raise pv.FileError("x/y.png is damaged")
+        return data.frames[torch.tensor([i])][0].numpy()
+
+    lazy = DataSet("some", Lazy(read, len(data.frames)), data.train, data.test, data.classes, data.categories)
+    with pytest.raises(pv.FileError, match=r"x/y\.png is damaged"):
+        pack(lazy, tmp_path / "s", 1)
+    assert same(data, pack(data, tmp_path / "s"))
+
+
+def test_plans_tell_data_sets_of_equal_shape_apart() -> None:
+    assert plan_of(made(40)) == plan_of(made(40))
+    assert plan_of(made(40)) != plan_of(made(40, seed=1))
+    with pytest.raises(pv.InputError, match="workers"):
+        pack(made(40), "nowhere", 0)
