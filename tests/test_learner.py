@@ -273,3 +273,12 @@ def test_the_releases_heads_serve_too():
     learner.learn(clip(0), "mug")
     learner.learn(clip(1), "cup")
     assert list(learner.predict(clip(1)[0]).scores) == ["mug", "cup"]
+
+
+@pytest.mark.parametrize("strategy", ["naive", "ewc", "ar1*"])
+def test_a_backbone_with_a_weight_that_it_does_not_use_serves_too(strategy):
+    body = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    body.register_parameter("unused", torch.nn.Parameter(torch.zeros(3, 3)))
+    learner = Learner(strategy, backbone=body, size=32)
+    learner.learn(clip(0), "mug")
+    assert learner.predict(clip(0)[0]).label == "mug"

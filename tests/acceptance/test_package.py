@@ -62,9 +62,9 @@ def test_an_error_is_one_message_and_exit_code_1():
 
 
 def test_the_main_job_in_small():
-    done = primavista("run", "cwr*", "dslda", "--objects", "1", "--frames", "4", "--size", "32", "--threads", "1")
+    done = primavista("run", "cwr*", "dslda", "--objects", "2", "--frames", "2", "--size", "32", "--threads", "1")
     assert done.returncode == 0, done.stderr
-    assert "10 objects in 71 batches" in done.stdout
+    assert "20 objects in 151 batches" in done.stdout
     assert "cwr*" in done.stdout
 
 

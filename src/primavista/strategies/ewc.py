@@ -61,6 +61,8 @@ class EWC(GradientStrategy):
         parts = list(self._order(batch, 0))
         for index in parts:
             loss = F.cross_entropy(self.head(self._minibatch(batch, None, index)), goal[index.to(self.device)])
-            self.importance.add(torch.autograd.grad(loss, [weight.tensor for weight in guarded]), len(parts))
+            theta = [weight.tensor for weight in guarded]
+            g = torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)
+            self.importance.add(g, len(parts))
         self.importance.finish()
         self.backbone.eval()

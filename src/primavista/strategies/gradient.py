@@ -146,7 +146,7 @@ class GradientStrategy(Strategy):
                     set_limits(self.backbone, limits := now)
                 logits = self.head(self._minibatch(batch, features, index))
                 loss = F.cross_entropy(logits, goal[index.to(self.device)])
-                g = torch.autograd.grad(loss, sgd.theta)
+                g = torch.autograd.grad(loss, sgd.theta, allow_unused=True, materialize_grads=True)
                 dtheta = sgd.step(g, rate(t, total))
                 if si is not None:
                     si.add([g[k] for k in sgd.guarded], [dtheta[k] for k in sgd.guarded])
