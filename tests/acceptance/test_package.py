@@ -61,6 +61,20 @@ def test_an_error_is_one_message_and_exit_code_1():
     assert "Traceback" not in done.stderr
 
 
+def test_an_error_with_brackets_is_printed_whole(monkeypatch, capsys):
+    """The advice `pip install "primavista[video]"` must not lose what looks like markup."""
+    from primavista import cli
+    from primavista.errors import PrimavistaError
+
+    def fail() -> None:
+        raise PrimavistaError('pip install "primavista[video]"')
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert 'primavista[video]"' in capsys.readouterr().err
+
+
 def test_the_main_job_in_small():
     done = primavista("run", "cwr*", "dslda", "--objects", "2", "--frames", "2", "--size", "32", "--threads", "1")
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -112,7 +113,8 @@ def _images(folder: Path, size: int | None) -> Source:
         )
     with _open(folder / names[0]) as first:
         side = size or min(first.size)
-    return names_source(Lazy(lambda row: _decode(folder / names[row], side), len(names)), names, folder)
+    read = partial(_decode_row, folder, names, side)  # not a closure: workers that pack must be able to receive it
+    return names_source(Lazy(read, len(names)), names, folder)
 
 
 def _open(path: Path) -> Image.Image:
@@ -120,6 +122,10 @@ def _open(path: Path) -> Image.Image:
         return Image.open(path)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise FileError(f"cannot read the image {path} ({error}): copy or download it again") from error
+
+
+def _decode_row(folder: Path, names: list[str], side: int, row: int) -> np.ndarray[Any, Any]:
+    return _decode(folder / names[row], side)
 
 
 def _decode(path: Path, side: int) -> np.ndarray[Any, Any]:
