@@ -29,15 +29,20 @@ def write_video(path: Path) -> None:
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
 def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("mug", "kettle"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("mug", "kettle", "cup"):
         write_video(tmp_path / f"{name}.mp4")
+        for place in ("kitchen", "garden", "desk", "sofa"):
+            (tmp_path / "toys" / name).mkdir(parents=True, exist_ok=True)
+            write_video(tmp_path / "toys" / name / f"{place}.mp4")
     scope: dict[str, object] = {"__name__": "page"}
     for block in BLOCK.findall(page.read_text()):
         exec(compile(block, str(page), "exec"), scope)
 
 
-def test_the_tutorial_is_twenty_lines_long():
-    block = BLOCK.search((ROOT / "docs" / "your-own-strategy.md").read_text())
+@pytest.mark.parametrize("page", ["your-own-strategy.md", "your-own-data.md"])
+def test_the_tutorials_are_twenty_lines_long(page):
+    block = BLOCK.search((ROOT / "docs" / page).read_text())
     assert block is not None
     lines = [line for line in block[1].splitlines() if line.strip()]
     assert len(lines) <= 20

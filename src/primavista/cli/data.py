@@ -168,22 +168,35 @@ def sheet(
 @app.command()
 def matrix(
     source: Source,
-    picture: Annotated[Path, typer.Argument(help="SVG, PNG or PDF file to write.")],
+    picture: Annotated[Path | None, typer.Argument(help="SVG, PNG or PDF file to write; none: the table alone.")] = None,
     protocol: Annotated[str, typer.Option(help="ni, nc, nic, nicv2-79, nicv2-196, nicv2-391 or nicv2-<batches>.")] = "nicv2",
     order: Annotated[int, typer.Option("--run", help="Which of the random orders.", min=0)] = 0,
     size: Size = 128,
     cache: Cache = None,
 ) -> None:
-    """Draw which class comes in which batch of a stream: the paper's figure of NICv2. Official orders are used where they are.
+    """Draw which class comes in which batch of a stream: the paper's figure of NICv2, and print its table of batches.
+
+    Official orders are used where they are.
 
     Example: `primavista data matrix rendered order.svg --protocol nicv2-391`
     """
+    from rich.console import Console
+    from rich.table import Table
+
     from primavista.streams.core50 import core50_stream
-    from primavista.streams.pictures import save_order
+    from primavista.streams.pictures import protocol_row, save_order
 
     stream = core50_stream(open_data(source, size, cache=cache), protocol, order)
-    save_order(stream, picture)
-    typer.echo(f"wrote {picture}: {stream.name}, run {order}, {len(stream)} batches ({stream.source})")
+    row = protocol_row(stream)
+    table = Table("protocol", "batches", "initial: classes", "images", "incremental: classes", "images (mean)")
+    low, high = row.incremental_classes
+    later = f"{low}" if low == high else f"{low} to {high}"
+    counts = [str(n) for n in (row.batches, row.initial_classes, row.initial_images)]
+    table.add_row(row.protocol, *counts, later, f"{row.incremental_images:.0f}")
+    Console().print(table)
+    if picture is not None:
+        save_order(stream, picture)
+        typer.echo(f"wrote {picture}: {stream.name}, run {order}, {len(stream)} batches ({stream.source})")
 
 
 def open_data(

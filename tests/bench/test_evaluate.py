@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+import primavista.bench.evaluate as module
+from primavista.bench.evaluate import Examiner, collect, evaluate, spaced, state_bytes
+from primavista.errors import InputError
+from primavista.strategies import create
+from primavista.streams.protocols import protocol
+
+
+def test_one_step_a_batch_with_every_measure(tiny_data, tiny_backbone):
+    stream = protocol("nicv2", tiny_data)[:5]
+    steps = collect("cwr*", stream, backbone=tiny_backbone)
+    assert [step.batch for step in steps] == [1, 2, 3, 4, 5]
+    last = steps[-1]
+    test = stream.test()
+    assert last.confusion.sum() == len(test.labels)
+    assert last.accuracy == pytest.approx(100 * last.confusion.trace().item() / len(test.labels))
+    assert last.average == pytest.approx(sum(step.accuracy for step in steps) / 5)
+    assert set(last.class_accuracy) == set(test.labels.tolist())
+    assert steps[0].forgetting is None
+    assert last.forgetting is not None
+    assert all(step.learn_seconds > 0 and step.test_seconds > 0 for step in steps)
+
+
+def test_a_step_says_what_an_independent_loop_finds(tiny_data, tiny_backbone):
+    """The same by the contract alone: learn, scores."""
+    stream = protocol("nicv2", tiny_data)[:4]
+    strategy = create("naive", tiny_backbone)
+    test = stream.test()
+    for step in evaluate("naive", stream, backbone=tiny_backbone):
+        batch = stream[step.batch - 1]
+        strategy.learn(batch.images, batch.labels, batch.sessions)
+        best = strategy.classes[strategy.scores(test.images).argmax(1)]
+        assert step.accuracy == pytest.approx(100 * (best == test.labels).float().mean().item(), abs=1e-4)
+
+
+def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tiny_backbone):
+    stream = protocol("nicv2", tiny_data)[:6]
+    strategy = create("dslda", tiny_backbone)
+    shares, known = [], set()
+    for i in range(6):
+        batch = stream[i]
+        old = torch.tensor([label in known for label in batch.labels.tolist()])
+        if old.any():
+            best = strategy.classes[strategy.scores(batch.images).argmax(1)]
+            shares.append(100 * (best == batch.labels)[old].double().mean().item() - 100 / len(known))
+        strategy.learn(batch.images, batch.labels)
+        known |= set(batch.labels.tolist())
+    last = collect("dslda", stream, backbone=tiny_backbone)[-1]
+    assert last.forward_transfer == pytest.approx(sum(shares) / len(shares))
+
+
+def test_tests_come_after_the_first_each_nth_and_the_last_batch(tiny_data, tiny_backbone):
+    stream = protocol("nicv2", tiny_data)[:8]
+    steps = collect("dslda", stream, backbone=tiny_backbone, test_every=3)
+    assert [step.batch for step in steps if step.accuracy is not None] == [1, 3, 6, 8]
+    untested = steps[1]
+    assert (untested.confusion, untested.average, untested.forgetting, untested.class_accuracy) == (None, None, None, {})
+
+
+def test_features_of_a_frozen_representation_are_computed_once(tiny_data, tiny_backbone, monkeypatch):
+    counts = {"cwr*": 0, "naive": 0}
+    test = protocol("nicv2", tiny_data)[:5].test()
+    for name in counts:
+        strategy = create(name, tiny_backbone)
+        forward = strategy._forward
+
+        def counted(frames, indices, name=name, forward=forward):
+            counts[name] += int(getattr(frames, "indices", None) is not None and len(frames) == len(test.labels))
+            return forward(frames, indices)
+
+        monkeypatch.setattr(strategy, "_forward", counted)
+        collect(strategy, protocol("nicv2", tiny_data)[:5])
+    assert counts == {"cwr*": 1, "naive": 5}
+
+
+def test_an_examiner_notices_a_new_representation(tiny_data, tiny_backbone):
+    stream = protocol("nicv2", tiny_data)
+    strategy = create("cwr*", tiny_backbone)
+    examiner = Examiner(stream.test(), 6)
+    strategy.learn(stream[0].images, stream[0].labels)
+    before = examiner.examine(strategy)
+    with torch.no_grad():
+        for parameter in strategy.backbone.parameters():
+            parameter.neg_()
+    assert torch.equal(examiner.examine(strategy), before)
+    strategy.embedding_version += 1
+    assert not torch.equal(examiner._embedded(strategy), torch.zeros(1)) and examiner._version == int(strategy.embedding_version)
+
+
+def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, tiny_backbone):
+    stream = protocol("nicv2", tiny_data)[:7]
+    steps = collect("cumulative", stream, backbone=tiny_backbone, every=None, epochs_1=1, retrain=3)
+    assert spaced(3, 7) == {2, 5, 7}
+    assert [step.batch for step in steps if step.accuracy is not None] == [2, 5, 7]
+    assert [bool(step.report.losses) for step in steps] == [False, True, False, False, True, False, True]
+
+
+def test_bytes_beyond_the_model(tiny_backbone):
+    dim = tiny_backbone.dim
+    # four counters of 8 bytes (classes are empty): batches, seed, embedding_version
+    assert state_bytes(create("naive", tiny_backbone)) == 3 * 8
+    # CWR*: tw (50 x dim) and past (50) in float32
+    assert state_bytes(create("cwr*", tiny_backbone)) == 3 * 8 + 4 * 50 * dim + 4 * 50
+    # DSLDA: the scatter matrix in float64 and t
+    assert state_bytes(create("dslda", tiny_backbone)) == 3 * 8 + 8 * dim * dim + 8
+
+
+def test_a_name_gets_the_default_backbone_at_the_size_of_the_frames(tiny_data, tiny_backbone, monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "build", lambda size: asked.append(size) or tiny_backbone)
+    next(evaluate("dslda", protocol("nicv2", tiny_data)[:2]))
+    assert asked == [32]
+
+
+def test_wrong_calls_are_said_before_anything_is_learned(tiny_data, tiny_backbone):
+    stream = protocol("nicv2", tiny_data)
+    with pytest.raises(InputError, match="no strategy 'ar2'"):
+        evaluate("ar2", stream, backbone=tiny_backbone)
+    with pytest.raises(InputError, match="test_every must be 1 or more"):
+        evaluate("cwr*", stream, backbone=tiny_backbone, test_every=0)
+    with pytest.raises(InputError, match="for Cumulative"):
+        evaluate("cwr*", stream, backbone=tiny_backbone, retrain=3)
+    with pytest.raises(InputError, match="for a strategy by name"):
+        evaluate(create("cwr*", tiny_backbone), stream, backbone=tiny_backbone)

@@ -1,0 +1,165 @@
+"""The folder of a cell: what two processes, a full disk, a read-only folder and a damaged file do to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from primavista.bench.executors import Inline
+from primavista.bench.lock import BusyError, FolderLock, held
+from primavista.bench.results import CHECKPOINT, METRICS, CellFolder, read_lines, state_of
+from primavista.errors import FileError, InputError
+
+RUN = {"format": 1, "strategy": "cwr*", "run": 0}
+
+
+def test_lines_after_the_checkpoint_are_cut(tmp_path):
+    with CellFolder(tmp_path / "cell", RUN) as folder:
+        assert folder.resume() is None
+        for batch in (1, 2):
+            folder.append({"batch": batch}, {"batch": batch})
+        folder.checkpoint({}, {"position": 2})
+        folder.append({"batch": 3}, {"batch": 3})
+    with open(tmp_path / "cell" / METRICS, "a") as file:
+        file.write('{"batch": 4, "los')  # killed while it wrote
+    assert [line["batch"] for line in read_lines(tmp_path / "cell" / METRICS)] == [1, 2, 3]
+    with CellFolder(tmp_path / "cell", RUN) as folder:
+        assert folder.resume()[1]["position"] == 2
+        folder.append({"batch": 3}, {"batch": 3})
+    assert (tmp_path / "cell" / METRICS).read_text() == '{"batch": 1}\n{"batch": 2}\n{"batch": 3}\n'
+
+
+def test_without_a_checkpoint_a_cell_begins_anew(tmp_path):
+    with CellFolder(tmp_path, RUN) as folder:
+        folder.resume()
+        folder.append({"batch": 1}, {"batch": 1})
+    with CellFolder(tmp_path, RUN) as folder:
+        folder.resume()
+    assert (tmp_path / METRICS).read_bytes() == b""
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    with CellFolder(tmp_path, RUN):
+        pass
+    with pytest.raises(InputError, match="run with run 0, not 1: choose another folder"), CellFolder(tmp_path, {**RUN, "run": 1}):
+        pass
+    assert json.loads((tmp_path / "run.json").read_text()) == RUN
+    assert not held(tmp_path / ".lock")
+
+
+def test_a_damaged_checkpoint_is_said(tmp_path):
+    with CellFolder(tmp_path, RUN) as folder:
+        folder.resume()
+        folder.append({"batch": 1}, {"batch": 1})
+        folder.checkpoint({}, {"position": 1})
+    data = bytearray((tmp_path / CHECKPOINT).read_bytes())
+    data[-1] ^= 1
+    (tmp_path / CHECKPOINT).write_bytes(data)
+    with CellFolder(tmp_path, RUN) as folder, pytest.raises(FileError, match="or delete .* to begin this cell anew"):
+        folder.resume()
+
+
+def test_a_failure_is_kept_until_the_cell_is_run_again(tmp_path):
+    with CellFolder(tmp_path, RUN) as folder:
+        folder.fail("no memory")
+    assert state_of(tmp_path) == "failed"
+    with CellFolder(tmp_path, RUN):
+        assert not (tmp_path / "failed.json").exists()
+        assert state_of(tmp_path) == "running"
+    assert state_of(tmp_path) == "stopped"
+    assert state_of(tmp_path / "other") == "waiting"
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from primavista.bench.lock import FolderLock
+with FolderLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_processes_on_one_folder(tmp_path, suite):
+    """The second is told who is there, and changes nothing; when the first is killed, the folder is free at once."""
+    one = suite("dslda")
+    one.run(Inline())
+    before = {path: path.read_bytes() for path in one.out.rglob("*") if path.is_file() and path.name != ".lock"}
+    for place in (one.out, one.states[0].path):
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(place / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(BusyError, match=rf"another process \(process {holder.pid} on .*\) is at work in"):
+            FolderLock(place / ".lock", wait=0.1).__enter__()
+        if place == one.out:
+            with pytest.raises(BusyError):
+                suite("dslda").run(Inline())
+        holder.kill()
+        holder.communicate()
+        with FolderLock(place / ".lock", wait=0):
+            pass
+    assert before == {path: path.read_bytes() for path in one.out.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_a_cell_that_another_process_is_at_is_listed_and_left_alone(suite):
+    one = suite("dslda", "cwr*")
+    busy = one.states[0]
+    busy.path.mkdir(parents=True)
+    with FolderLock(busy.path / ".lock"):
+        failed = one.run(Inline())
+    assert [state.planned.cell.strategy for state in failed] == ["dslda"]
+    assert "another process" in failed[0].reason
+    assert not (busy.path / "failed.json").exists()
+    assert one.states[1].status == "done"
+
+
+def test_a_full_disk_loses_nothing(suite, tmp_path, results):
+    """Files may not grow beyond a limit: the cell fails with a clear reason, and goes on to the same bits with more room."""
+    suite("cwr*", out=tmp_path / "undisturbed", limit=12, batches=3).run(Inline())
+    full = suite("cwr*", limit=12, batches=3)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    line = len((tmp_path / "undisturbed" / full.states[0].planned.folder / METRICS).read_bytes()) // 12
+    (tmp_path / "out").mkdir()
+    suite("cwr*", limit=12, batches=3)._check(None)  # the frames are drawn already
+    try:
+        for room in (line // 2, 10_000_000):  # no room for a line; room for everything
+            resource.setrlimit(resource.RLIMIT_FSIZE, (max(room, 2500) if room < 10**6 else room, hard))
+            failed = full.run(Inline())
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            if room < 10**6:
+                assert len(failed) == 1
+                assert "File too large" in failed[0].reason
+                assert "the same command goes on from there" in failed[0].reason
+            else:
+                assert not failed
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert results(tmp_path / "out") == results(tmp_path / "undisturbed")
+
+
+def test_a_read_only_folder_is_said(suite, tmp_path):
+    place = tmp_path / "locked"
+    place.mkdir()
+    code = f"""
+import sys
+from pathlib import Path
+from primavista.bench.results import CellFolder
+try:
+    CellFolder(Path({str(place / "cell")!r}), {{"format": 1}}).__enter__()
+except OSError as error:
+    print(error)
+"""
+    place.chmod(0o555)
+    as_user = {"user": 65534, "group": 65534} if os.getuid() == 0 else {}  # to root nothing is read-only
+    if as_user:
+        for parent in (tmp_path, *tmp_path.parents[:3]):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **as_user)
+    place.chmod(0o755)
+    assert done.stdout.startswith(f"cannot make {place / 'cell'}: Permission denied. Choose a folder"), done.stderr
