@@ -35,7 +35,6 @@ def results(device: str, channels_last: bool, r_max: float, d_max: float) -> lis
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize(("r_max", "d_max"), CASES)
 def test_cuda_equals_cpu(channels_last, r_max, d_max):
-    for ours, reference in zip(
-        results("cuda", channels_last, r_max, d_max), results("cpu", channels_last, r_max, d_max), strict=True
-    ):
+    ours, theirs = (results(device, channels_last, r_max, d_max) for device in ("cuda", "cpu"))
+    for value, reference in zip(ours, theirs, strict=True):
         torch.testing.assert_close(value, reference, rtol=1e-4, atol=1e-4)
