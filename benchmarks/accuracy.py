@@ -39,7 +39,7 @@ from primavista.streams.rendered.dataset import materialise
 
 STRATEGIES = [
     "naive", "naive:norm=bn", "lwf", "ewc", "ewc:guard=modulate", "cwr+", "cwr*", "ar1", "ar1*", "ar1*:norm=bn",
-    "ar1*:path=displacement", "ar1*:compat=caffe", "cwr*:compat=caffe", "dslda", "cumulative",
+    "ar1*:path=displacement", "ar1*:r_max=3,d_max=5", "ar1*:compat=caffe", "cwr*:compat=caffe", "dslda", "cumulative",
 ]  # fmt: skip
 TEST_EVERY = 32  # batches between two points of the curve
 
@@ -175,18 +175,23 @@ def main() -> None:
     else:
         array, index = pack(Path(args.data), args.size, packed, max(args.jobs, 2))
     results = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    what = [Path(args.data).stem, args.size, args.frames if args.data == "rendered" else 0, args.test_thin]
+    results = [r for r in results if r["what"] == what]
     done = {(r["strategy"], r["run"]) for r in results}
     todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]
     # slow cells first, so that the last processes end together
     todo.sort(key=lambda c: (c[0].partition(":")[0] in ("dslda", "cwr*", "cwr+"), c[1]))
     with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool, args.out.open("a") as out:
         pending = {pool.submit(cell, s, r, array, index, args): (s, r) for s, r in todo}
+        failed = 0
         for k, future in enumerate(as_completed(pending), 1):
             try:
                 result = future.result()
             except Exception as error:
+                failed += 1
                 print(f"[{k}/{len(todo)}] {pending[future]} failed: {type(error).__name__}: {error}", flush=True)
                 continue
+            result["what"] = what
             results.append(result)
             out.write(json.dumps(result) + "\n")
             out.flush()
@@ -196,12 +201,15 @@ def main() -> None:
     print(f"\n{device}, torch {torch.__version__}, {args.size} px, runs {args.runs}\n")
     print("| strategy | final accuracy, mean ± std | runs | saturated after batch 1 | s a run |\n|---|---|---|---|---|")
     for spec in dict.fromkeys(r["strategy"] for r in results):
-        own = [r for r in results if r["strategy"] == spec]
+        own = sorted((r for r in results if r["strategy"] == spec), key=lambda r: r["run"])
         accuracies = [r["accuracy"] for r in own]
         full = own[0]["saturated_after_batch_1"]
         print(f"| {spec} | {statistics.mean(accuracies):.1f} ± {statistics.pstdev(accuracies):.1f} | "
               f"{', '.join(f'{a:.1f}' for a in accuracies)} | {'' if full is None else f'{full:.0%}'} | "
               f"{statistics.mean(r['learn_seconds'] for r in own):.0f} |")  # fmt: skip
+
+    if failed:
+        raise SystemExit(f"{failed} cells failed")
 
 
 if __name__ == "__main__":

@@ -97,6 +97,8 @@ def test_a_missing_file_and_a_folder_say_so(tmp_path):
         Learner.load(tmp_path / "none.pv")
     with pytest.raises(FileError, match="directory"):
         Learner.load(tmp_path)
+    with pytest.raises(FileError, match="no ordinary file"):
+        Learner.load("/dev/zero")
 
 
 def altered(good: bytes, change) -> bytes:
@@ -133,6 +135,17 @@ def test_a_file_of_a_newer_format_says_so(good, tmp_path):
     lambda m, a: a.update({"head.cw": np.zeros((64, 3), np.float32)}),
     lambda m, a: a.update({"head.cw": a["head.cw"].astype(np.float64)}),
     lambda m, a: a.update(classes=np.array([-1, 1])),
+    lambda m, a: a.update({"head.cw": a["head.cw"][:1], "head.past": a["head.past"][:1]}),
+    lambda m, a: a.update({"head.cw": a["head.cw"] * np.float32("nan")}),
+    lambda m, a: m["backbone"].update(std=[0, 1, 1]),
+    lambda m, a: m["backbone"]["options"].update(width=4),
+    lambda m, a: m["strategy"]["options"].update(capacity=2**15),
+    lambda m, a: m["strategy"]["options"].update(epochs=10**9),
+    lambda m, a: m["strategy"]["options"].update(compat=5),
+    lambda m, a: m["backbone"]["options"].update(width=-1e308),
+    lambda m, a: m.update(format=-3),
+    lambda m, a: m.update(next_id=0),
+    lambda m, a: m.update(threshold=7),
 ])  # fmt: skip
 def test_a_hostile_manifest_with_a_right_checksum_is_refused(good, tmp_path, change):
     (tmp_path / "evil.pv").write_bytes(altered(good, change))

@@ -128,7 +128,7 @@ def test_names_keep_their_ids():
 ])  # fmt: skip
 def test_undo_takes_the_last_change_back_and_survives_a_restart(change, tmp_path):
     before = taught()
-    before._previous = None
+    before._history = (before._state, None)
     state = saved(before, tmp_path)
     learner = taught()
     change(learner)

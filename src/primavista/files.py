@@ -10,6 +10,7 @@ import secrets
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from primavista.errors import FileError
 
 KEY = "primavista"  # the one metadata key: the header of a file with several would not have equal bytes each time
 MAX_HEADER = 16 * 2**20
+MAX_FILE = 16 * 2**30
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -58,9 +60,13 @@ def read(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, A
     """Arrays and manifest of a file that `write` made, checked to the last bit."""
     target = Path(path)
     try:
-        data = target.read_bytes()
+        facts = target.stat()
+        data = target.read_bytes() if S_ISREG(facts.st_mode) and facts.st_size <= MAX_FILE else None
     except OSError as error:
         raise FileError(f"cannot read {target}: {error.strerror or error}") from error
+    if data is None:
+        what = "a directory" if S_ISDIR(facts.st_mode) else f"no ordinary file of at most {MAX_FILE >> 30} GiB"
+        raise FileError(f"cannot read {target}: it is {what}")
     return decode(data, str(target))
 
 
@@ -68,7 +74,10 @@ def encode(arrays: Arrays, manifest: Mapping[str, Any]) -> bytes:
     """The bytes of a file."""
     ordered = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
     header = {"manifest": dict(manifest), "sha256": digest(ordered, manifest)}
-    return save(ordered, {KEY: _canonical(header)})
+    text = _canonical(header)
+    if len(text) > MAX_HEADER // 2:
+        raise FileError(f"the manifest has {len(text)} characters, too many to be read again")
+    return save(ordered, {KEY: text})
 
 
 def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:

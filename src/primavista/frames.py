@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -127,6 +128,11 @@ def fit(image: Any, size: int) -> np.ndarray[Any, Any]:
 
 def model_frames(images: Any, size: int) -> tuple[Frames, bool]:
     """Whatever people call images as `Frames` at model size, and whether it was one single image."""
+    if isinstance(images, str | PurePath):
+        raise InputError(
+            f"this is the name of a file, not its frames.\n  wrong: learner.learn({str(images)!r:.60}, ...)\n"
+            f"  right: learner.learn(primavista.open_frames({str(images)!r:.60}), ...)"
+        )
     if isinstance(images, Image.Image):
         return torch.from_numpy(fit(images, size))[None], True
     if isinstance(images, list | tuple):

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from primavista import files
-from primavista.backbones import Backbone, Spec, build, rebuild
-from primavista.errors import FileError, InputError, PrimavistaError
+from primavista.backbones import Backbone, Spec, build, rebuild, shapes
+from primavista.errors import FileError, InputError
 from primavista.frames import Frames, check_labels, model_frames, take
 from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
+from primavista.parts.rows import Rows
 from primavista.strategies import PRESETS, LearnReport, Strategy, create
 
 CAPACITY = 64
@@ -46,6 +48,9 @@ class _State:
     lessons: tuple[str, ...] = ()
 
 
+_History = tuple[_State, _State | None]  # now, and before the last change; replaced in one step
+
+
 class Learner:
     """Show it a few seconds of an object, say its name, and it is recognised from then on. No frame is kept.
 
@@ -57,10 +62,11 @@ class Learner:
     >>> learner.rename("bright", "lamp"); learner.undo(); learner.labels
     ['dark', 'bright']
 
-    `strategy` is a name of `primavista.strategies.names()`, `backbone` a name or a module of yours; `options` that the strategy
-    does not know go to the backbone. The first lesson is learned as the paper learns batch 2 (small learning rate, moments
-    inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where
-    its confidence has gone `threshold` of the way from an even share to certainty: (p - 1/K) / (1 - 1/K) of K names.
+    `strategy` is a name of `primavista.strategies.names()`, `backbone` a name or a module of yours; `options` are the
+    strategy's (and `width`, of MobileNet v1). The first lesson is learned as the paper learns batch 2 (small learning rate,
+    moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its confidence p has
+    gone `threshold` of the way from an even share to certainty, (p - 1/K) / (1 - 1/K) of K names; always, if K is 1.
+    Predictions may be asked for while another thread teaches; lessons that come at once are learned one after the other.
     """
 
     def __init__(
@@ -83,9 +89,15 @@ class Learner:
         made = create(strategy, features, seed=seed, **options).to(choose_device(device))
         self._name, self._options = strategy, _options(made, options)
         self._spec = features.spec
+        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+            raise InputError(f"threshold must lie from 0 to 1; got {threshold!r}")
         self.threshold = threshold
-        self._state = _State(made)
-        self._previous: _State | None = None
+        self._history: _History = (_State(made), None)
+        self._writing = Lock()
+
+    @property
+    def _state(self) -> _State:
+        return self._history[0]
 
     @property
     def labels(self) -> list[str]:
@@ -114,6 +126,10 @@ class Learner:
         """
         images, _ = model_frames(frames, self.size)
         given = _labels(label, len(images))
+        with self._writing:  # lessons that come at once are learned one after the other
+            return self._learn(images, given)
+
+    def _learn(self, images: Frames, given: list[str]) -> LearnReport:
         state = self._state
         ids = {name: i for i, name in state.names.items()}
         for name in given:
@@ -126,7 +142,7 @@ class Learner:
         for i in numbers.tolist():
             counts[i] = counts.get(i, 0) + 1
         names = dict(sorted(((i, name) for name, i in ids.items())))
-        self._become(_State(strategy, names, counts, max(names) + 1, (*state.lessons, lesson)))
+        self._become(_State(strategy, names, counts, max(state.next_id, max(names) + 1), (*state.lessons, lesson)))
         return report
 
     def predict(self, frames: Any) -> Any:
@@ -157,46 +173,51 @@ class Learner:
 
     def rename(self, old: str, new: str) -> None:
         """Give a known object another name; its id stays."""
-        i = self._id(old)
-        if _label(new) in self.labels:
-            raise InputError(f"there is a {new!r} already: forget it first, or choose another name")
-        self._become(replace(self._state, names={**self._state.names, i: new}))
+        with self._writing:
+            i = self._id(old)
+            if _label(new) in self.labels:
+                raise InputError(f"there is a {new!r} already: forget it first, or choose another name")
+            self._become(replace(self._state, names={**self._state.names, i: new}))
 
     def forget(self, label: str) -> None:
         """Take an object out; what it left in the representation, if that goes on learning, stays."""
-        i = self._id(label)
-        strategy = copy.deepcopy(self._state.strategy)
-        strategy.forget(i)
-        names = {k: name for k, name in self._state.names.items() if k != i}
-        counts = {k: n for k, n in self._state.counts.items() if k != i}
-        self._become(replace(self._state, strategy=strategy, names=names, counts=counts))
+        with self._writing:
+            i = self._id(label)
+            strategy = copy.deepcopy(self._state.strategy)
+            strategy.forget(i)
+            names = {k: name for k, name in self._state.names.items() if k != i}
+            counts = {k: n for k, n in self._state.counts.items() if k != i}
+            self._become(replace(self._state, strategy=strategy, names=names, counts=counts))
 
     def undo(self) -> None:
         """Take the last lesson, renaming or forgetting back; one level, and it survives saving and loading."""
-        if self._previous is None:
-            raise InputError("there is nothing to undo: only the last change can be taken back")
-        self._state, self._previous = self._previous, None
+        with self._writing:
+            previous = self._history[1]
+            if previous is None:
+                raise InputError("there is nothing to undo: only the last change can be taken back")
+            self._history = (previous, None)
 
     @property
     def can_undo(self) -> bool:
         """Whether there is a change to take back."""
-        return self._previous is not None
+        return self._history[1] is not None
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; equal learners give equal bytes."""
-        arrays = _arrays(self._state.strategy)
+        state, previous = self._history  # read once: a lesson may end meanwhile
+        arrays = _arrays(state.strategy)
         undo = None
-        if self._previous is not None:
-            before = _arrays(self._previous.strategy)
+        if previous is not None:
+            before = _arrays(previous.strategy)
             arrays |= {UNDO + name: a for name, a in before.items() if not _equal(a, arrays.get(name))}
-            undo = UndoRecord(tensors=sorted(before), **_records(self._previous))
+            undo = UndoRecord(tensors=sorted(before), **_records(previous))
         manifest = Manifest(
             format=FORMAT,
-            strategy=StrategyRecord(name=self._name, seed=int(self.strategy.seed), options=self._options),
+            strategy=StrategyRecord(name=self._name, seed=int(state.strategy.seed), options=self._options),
             backbone=BackboneRecord(**asdict(self._spec)),
             threshold=self.threshold,
             undo=undo,
-            **_records(self._state),
+            **_records(state),
         )
         files.write(path, arrays, manifest.model_dump(mode="json"))
 
@@ -207,7 +228,7 @@ class Learner:
         manifest = parse_manifest(raw, str(path))
         try:
             return cls._restored(arrays, manifest, backbone, choose_device(device))
-        except (PrimavistaError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        except Exception as error:  # whatever a strange file makes torch say, it is the file's fault
             raise FileError(f"{path} cannot be loaded: {error}") from error
 
     @classmethod
@@ -216,15 +237,19 @@ class Learner:
         self._name, self._options = manifest.strategy.name, dict(manifest.strategy.options)
         self._spec = Spec(**manifest.backbone.model_dump())
         self.threshold = manifest.threshold
-        features = rebuild(self._spec) if backbone is None else Backbone(copy.deepcopy(backbone), self._spec)
+        self._writing = Lock()
+        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO)}
+        _check_sizes(current, manifest, self._spec)
+        own = backbone.body if isinstance(backbone, Backbone) else backbone
+        features = rebuild(self._spec) if own is None else Backbone(copy.deepcopy(own), self._spec)
         options: dict[str, Any] = dict(self._options)
         made = create(self._name, features, seed=manifest.strategy.seed, **options)
-        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO)}
-        self._state = _state(copy.deepcopy(made), current, manifest, device)
-        self._previous = None
+        state = _state(copy.deepcopy(made), current, manifest, device)
+        previous = None
         if manifest.undo is not None:
             before = {name: arrays.get(UNDO + name, current.get(name)) for name in manifest.undo.tensors}
-            self._previous = _state(made, before, manifest.undo, device)
+            previous = _state(made, before, manifest.undo, device)
+        self._history = (state, previous)
         return self
 
     def _is_known(self, p: float, k: int) -> bool:
@@ -237,13 +262,16 @@ class Learner:
         raise InputError(f"there is no {label!r}; known are {', '.join(self.labels) or 'none yet'}")
 
     def _become(self, state: _State) -> None:
-        self._state, self._previous = state, self._state
+        self._history = (state, self._state)
 
 
 def choose_device(device: str | torch.device) -> torch.device:
-    """ "auto" is the GPU where there is one."""
+    """The device of that name; "auto" is the GPU where there is one."""
     if str(device) != "auto":
-        return torch.device(device)
+        try:
+            return torch.device(device)
+        except RuntimeError as error:
+            raise InputError(f"there is no device {device!r}: choose auto, cpu or cuda") from error
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -251,6 +279,21 @@ def _options(strategy: Strategy, given: dict[str, Any]) -> dict[str, Any]:
     """What `create` needs to make it again: all of its options where it names them, else those that were given."""
     options = getattr(strategy, "options", None)
     return asdict(options) if is_dataclass(options) and not isinstance(options, type) else dict(given)
+
+
+def _check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None:
+    """What the manifest asks to be built must be as large as what the file holds: a small file takes little memory."""
+    for name, shape in shapes(spec).items():
+        array = arrays.get(f"backbone.body.{name}")
+        if array is None or tuple(array.shape) != shape:
+            raise InputError(f"its backbone asks for {name} of shape {shape}, which it does not hold")
+    capacity = manifest.strategy.options.get("capacity")
+    rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
+    if rows and isinstance(capacity, int) and capacity > max(rows):
+        raise InputError(f"it asks for a capacity of {capacity}, but holds {max(rows)} rows")
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InputError(f"{name} holds NaN or infinity")
 
 
 def _label(label: str) -> str:
@@ -264,6 +307,8 @@ def _label(label: str) -> str:
 
 
 def _labels(label: str | Sequence[str], count: int) -> list[str]:
+    if isinstance(label, np.ndarray) and label.ndim == 1:
+        label = [str(name) for name in label.tolist()]
     if isinstance(label, str) or not isinstance(label, Sequence):
         return [_label(label)] * count
     if len(label) != count:
@@ -309,6 +354,9 @@ def _state(strategy: Strategy, arrays: dict[str, Any], record: Manifest | UndoRe
     classes = check_labels(strategy.classes, len(strategy.classes), "classes").tolist()
     if len(set(classes)) < len(classes) or len(set(names.values())) < len(record.classes) or not set(names) <= set(classes):
         raise InputError("its names do not belong to its classes")
+    for part in strategy.modules():
+        if isinstance(part, Rows) and part.has_rows and part.rows < len(classes):
+            raise InputError(f"it has {len(classes)} classes, but {part.rows} rows for them")
     if record.next_id <= max(names, default=-1):
         raise InputError(f"its next id is {record.next_id}, but that was given already")
     counts = {c.id: c.frames for c in record.classes}

@@ -11,6 +11,7 @@ from primavista.errors import FileError
 FORMAT = 1
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Triple = tuple[float, float, float]
+Positive = Annotated[float, Field(gt=0)]
 Option = bool | int | float | str | None
 
 
@@ -42,7 +43,7 @@ class BackboneRecord(Record):
     name: Annotated[str, Field(max_length=100)]
     size: Annotated[int, Field(ge=1, le=2048)]
     mean: Triple
-    std: Triple
+    std: tuple[Positive, Positive, Positive]
     options: dict[str, Option]
 
 
@@ -64,29 +65,22 @@ class Manifest(Record):
     classes: list[ClassRecord]
     next_id: Count
     lessons: list[str]
-    threshold: float
+    threshold: Annotated[float, Field(ge=0, le=1)]
     undo: UndoRecord | None
 
 
 def parse_manifest(raw: dict[str, Any], name: str) -> Manifest:
     """The manifest of the file `name`, or an error that says what is wrong with it."""
     version = raw.get("format")
-    if not isinstance(version, int):
+    if not isinstance(version, int) or version < 1:
         raise FileError(f"{name} is not a learner: its manifest names no format")
     if version > FORMAT:
         raise FileError(
             f"{name} has format {version}, and this primavista reads up to {FORMAT}: pip install --upgrade primavista"
         )
     try:
-        manifest = Manifest.model_validate(raw)
+        return Manifest.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise FileError(f"{name} has a manifest that makes no sense at {where}: {first['msg']}") from error
-    limits = {"capacity": 2**16, "width": 8.0}
-    for options in (manifest.strategy.options, manifest.backbone.options):
-        for option, limit in limits.items():
-            value = options.get(option)
-            if isinstance(value, int | float) and value > limit:
-                raise FileError(f"{name} asks for {option} {value}, over the limit of {limit}")
-    return manifest

@@ -206,13 +206,14 @@ def test_timms_keys_find_their_places(monkeypatch, tmp_path):
     names |= {f"bn1.{k}": ours[f"stem.bn.{k}"] for k in ("weight", "bias", "running_mean", "running_var")}
     save_file({k: v.contiguous() for k, v in names.items()}, tmp_path / "model.safetensors")
     monkeypatch.setattr(weights, "require_extra", lambda module, extra: Hub(tmp_path / "model.safetensors"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     net = build("mobilenet_v1", "timm")
     assert [block[1].conv.weight.mean().item() for block in net.body.blocks] == list(range(13))
     assert net.body.stem.conv.weight.equal(ours["stem.conv.weight"])
     assert net.body.stem.bn.eps == 1e-5
     assert net.body.stem.conv.padding == (1, 1)
     # the hash was pinned at the first use: another file under the same name is refused
-    pin = (tmp_path / "model.safetensors.sha256").read_text()
+    pin = next((tmp_path / "cache" / "primavista" / "pins").iterdir()).read_text()
     assert pin == hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()
     save_file({k: v.contiguous() + 1 for k, v in names.items()}, tmp_path / "model.safetensors")
     with pytest.raises(WeightsError, match="sha256"):

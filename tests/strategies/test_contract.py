@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from primavista import Learner
 from primavista.checks import CHECKS, check_strategy, tiny_backbone, toy_batch
 from primavista.strategies import PRESETS, create, names
 
@@ -44,6 +45,7 @@ def test_every_registered_strategy_is_checked():
 
 def test_a_broken_strategy_is_caught():
     """The suite can fail: each of these breaks one clause."""
+    from primavista.strategies.base import LearnReport
     from primavista.strategies.naive import Naive
 
     class KeepsFrames(Naive):
@@ -62,6 +64,28 @@ def test_a_broken_strategy_is_caught():
             self.register_buffer("old", self.head.weight.data)
             return super().learn_batch(batch)
 
+    class HidesFrames(Naive):
+        def learn_batch(self, batch):
+            self.__dict__.setdefault("kept", []).append(batch.images[torch.arange(len(batch.images))])
+            return super().learn_batch(batch)
+
+    class WrongWayRound(Naive):
+        def score_features(self, z):
+            return -super().score_features(z)
+
+    class LearnsOnce(Naive):
+        def learn_batch(self, batch):
+            return super().learn_batch(batch) if batch.i == 1 else LearnReport(batch.i, batch.count, batch.new)
+
+    class ForgetsTheWrongOne(Naive):
+        def _forgot(self, label):
+            self.head.weight.data[:2] = self.head.weight.data[:2].flip(0)
+
+    class ScoresAtRandom(Naive):
+        def score_features(self, z):
+            self.__dict__["calls"] = self.__dict__.get("calls", 0) + 1
+            return super().score_features(z) + self.__dict__["calls"]
+
     class Writes(Naive):
         def learn_batch(self, batch):
             batch.images[:] = 0
@@ -69,9 +93,14 @@ def test_a_broken_strategy_is_caught():
 
     for broken, words in [
         (KeepsFrames, "going|grow|went|loads|load"),
+        (HidesFrames, "went from"),
         (GlobalRandom, "random"),
         (Aliases, "share memory"),
         (Writes, "changed the frames"),
+        (WrongWayRound, "the right class led"),
+        (LearnsOnce, "labels exchanged"),
+        (ForgetsTheWrongOne, "changed the scores of the others"),
+        (ScoresAtRandom, "differently"),
     ]:
         with pytest.raises((AssertionError, RuntimeError), match=words):
             check_strategy(lambda backbone, broken=broken: broken(backbone))
@@ -94,3 +123,26 @@ def test_resume_six_and_six_equals_twelve(name):
     a, b = through.state_dict(), second.state_dict()
     assert a.keys() == b.keys()
     assert [key for key in a if not a[key].equal(b[key])] == []
+
+
+@pytest.mark.filterwarnings("ignore:Cumulative stores")
+@pytest.mark.parametrize("name", PRESETS)
+def test_resume_past_the_capacity(name, tmp_path):
+    """The same through a file, when the head has grown since it was made."""
+    options = {"weights": "random", "width": 0.0625, "size": 32, "capacity": 4}
+    through, first = Learner(name, **options), Learner(name, **options)
+
+    def frames(k):
+        return toy_batch([k] * 3, seed=k)[0].numpy()
+
+    for k in range(6):
+        through.learn(frames(k), f"object {k}")
+        first.learn(frames(k), f"object {k}")
+    first.save(tmp_path / "half.pv")
+    second = Learner.load(tmp_path / "half.pv")
+    for k in (5, 1, 7, 5):
+        through.learn(frames(k), f"object {k}")
+        second.learn(frames(k), f"object {k}")
+    through.save(tmp_path / "a.pv")
+    second.save(tmp_path / "b.pv")
+    assert (tmp_path / "a.pv").read_bytes() == (tmp_path / "b.pv").read_bytes()

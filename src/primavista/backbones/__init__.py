@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from primavista.errors import InputError
 
 NETWORKS: dict[str, type[nn.Module]] = {"mobilenet_v1": MobileNetV1, "efficientnet_lite0": EfficientNetLite0}
 CUSTOM = "custom"
+MAX_SIZE = 2048
+MAX_WIDTH = 8
 
 
 @dataclass(frozen=True)
@@ -42,30 +45,35 @@ class Backbone(nn.Module):
 
     def __init__(self, body: nn.Module, spec: Spec) -> None:
         super().__init__()
-        self.body, self.spec = body, spec
+        self.body, self.spec = body.float(), spec
+        # torch's channels-last GroupNorm can crash in the backward pass behind a frozen layer
+        self.channels_last = not any(isinstance(m, nn.GroupNorm) for m in body.modules())
         mean, std = torch.tensor(spec.mean), torch.tensor(spec.std)
         self.register_buffer("scale", (1 / (255 * std)).reshape(3, 1, 1), persistent=False)
         self.register_buffer("shift", (-mean / std).reshape(3, 1, 1), persistent=False)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.channels_last:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.dim = self._probe()
 
     def forward(self, frames: Tensor) -> Tensor:
         """uint8, N x H x W x 3 to float, N x dim."""
         x = frames.permute(0, 3, 1, 2) * self.scale + self.shift  # an NHWC array seen as NCHW is channels-last already
-        z: Tensor = self.body(x)
+        z: Tensor = self.body(x if self.channels_last else x.contiguous())
         return z.mean((2, 3)) if z.ndim == 4 else z
 
     def _probe(self) -> int:
         side = self.spec.size
-        was_training = self.training
-        with torch.no_grad():
-            z = self.eval()(torch.zeros(1, side, side, 3, dtype=torch.uint8))
-        self.train(was_training)
+        modes = [(module, module.training) for module in self.modules()]
+        needs = f"a backbone must map N x 3 x {side} x {side} to N x D (or N x D x h x w); {type(self.body).__name__}"
+        try:
+            with torch.no_grad():
+                z = self.eval()(torch.zeros(1, side, side, 3, dtype=torch.uint8))
+        except Exception as error:
+            raise InputError(f"{needs} failed: {type(error).__name__}: {error}") from error
+        for module, training in modes:
+            module.training = training
         if z.ndim != 2 or len(z) != 1:
-            raise InputError(
-                f"a backbone must map N x 3 x {side} x {side} to N x D (or N x D x h x w); "
-                f"{type(self.body).__name__} gave {tuple(z.shape)}"
-            )
+            raise InputError(f"{needs} gave {tuple(z.shape)}")
         return int(z.shape[1])
 
 
@@ -87,11 +95,13 @@ def build(
     >>> build("mobilenet_v1", "random", width=0.25, size=32).dim
     256
     """
-    if size < 1:
-        raise InputError(f"size is the side of the images in pixels; got {size}")
+    if not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
+        raise InputError(f"size is the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}")
+    if not 0 < options.get("width", 1.0) <= MAX_WIDTH:
+        raise InputError(f"width must lie above 0, to {MAX_WIDTH}; got {options['width']!r}")
     half = (0.5, 0.5, 0.5)
     if isinstance(name, nn.Module):
-        return Backbone(name, Spec(CUSTOM, size, mean or half, std or half))
+        return Backbone(copy.deepcopy(name), Spec(CUSTOM, size, mean or half, std or half))
     if name not in NETWORKS:
         raise InputError(f"there is no backbone {name!r}: choose from {', '.join(NETWORKS)}, or give an nn.Module")
     known = set(inspect.signature(NETWORKS[name]).parameters)
@@ -118,6 +128,13 @@ def rebuild(spec: Spec) -> Backbone:
     if spec.name == CUSTOM:
         raise InputError("this file was made with a backbone of your own: Learner.load(path, backbone=your_module)")
     return build(spec.name, "random", size=spec.size, mean=spec.mean, std=spec.std, **spec.options)
+
+
+def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
+    """The shapes of the convolutions of a backbone by name, found without taking memory for them."""
+    with torch.device("meta"):
+        body = NETWORKS[spec.name](**spec.options) if spec.name in NETWORKS else nn.Identity()
+    return {key: tuple(t.shape) for key, t in body.state_dict().items() if key.endswith("conv.weight")}
 
 
 def _random(name: str, seed: int, options: dict[str, Any]) -> nn.Module:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -137,13 +139,16 @@ def _from_hub(repo: str, file: str) -> Callable[[], bytes]:
 
 
 def _pinned(path: Path, name: str) -> bytes:
-    """The file's bytes; its hash is written beside it at the first use and must be the same ever after."""
+    """The file's bytes; its hash is noted at the first use and must be the same ever after, whatever the hub serves then."""
     data = path.read_bytes()
-    pin = path.parent / f"{path.name}.sha256"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    pin = cache / "primavista" / "pins" / f"{name.replace('/', '--')}.sha256"
     if pin.exists():
-        check_sha256(data, pin.read_text().strip(), name)
+        check_sha256(data, pin.read_text().strip(), f"{name} (its hash was noted in {pin} at the first use)")
     else:
-        pin.write_text(hashlib.sha256(data).hexdigest())
+        with contextlib.suppress(OSError):  # a home that cannot be written has no memory
+            pin.parent.mkdir(parents=True, exist_ok=True)
+            pin.write_text(hashlib.sha256(data).hexdigest())
     return data
 
 

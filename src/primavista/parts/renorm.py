@@ -165,6 +165,11 @@ def _renorm_like(old: nn.Module, debiased: bool) -> BatchRenorm:
     assert isinstance(old, NORMS)
     if isinstance(old, nn.modules.lazy.LazyModuleMixin):
         raise InputError(f"{type(old).__name__} has no channels yet: run the network once before it becomes a backbone")
+    if type(old).forward not in {kind.forward for kind in (*NORMS, nn.modules.batchnorm._BatchNorm)}:
+        raise InputError(
+            f"{type(old).__module__}.{type(old).__name__} is a batch norm that does more than normalise, so it cannot be "
+            "replaced by batch renormalisation: make it a plain nn.BatchNorm2d and a layer for the rest, or choose norm='bn'"
+        )
     new = BatchRenorm(old.num_features, old.eps, debiased)
     if (like := old.weight if old.running_mean is None else old.running_mean) is not None:
         new.to(like.device, like.dtype)

@@ -61,6 +61,11 @@ class Rows(AnySize):
         """How many rows there are, used or not."""
         return len(getattr(self, self._row_names[0])) if self._row_names else 0
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether any tensor has a row a class."""
+        return bool(self._row_names)
+
     @torch.no_grad()
     def grow(self, rows: int) -> None:
         """Append rows of 0 until there are `rows`."""
@@ -74,6 +79,12 @@ class Rows(AnySize):
         for name, tensor in self._each():
             empty = tensor.new_zeros(1, *tensor.shape[1:])
             self._set(name, torch.cat([tensor[:row], tensor[row + 1 :], empty]))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        for name, tensor in self._each():
+            if name not in self._any_size and len(tensor) != self.rows:  # not saved, but as long as the others
+                self._set(name, tensor.new_zeros(self.rows, *tensor.shape[1:]))
 
     def _each(self) -> list[tuple[str, Tensor]]:
         return [(name, getattr(self, name)) for name in self._row_names]

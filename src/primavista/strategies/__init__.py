@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from primavista.backbones import Backbone
@@ -95,10 +95,12 @@ def create(name: str, backbone: Backbone, *, protocol: str | None = None, seed: 
         options = {**preset.options, **(RENORM[protocol] if protocol else {}), **overrides}
         return make(backbone, seed=seed, **options)
     if name in _third_parties():
-        return _third_parties()[name](backbone, seed=seed, **overrides)
+        make = _third_parties()[name].load()
+        return make(backbone, seed=seed, **overrides)
     raise InputError(f"there is no strategy {name!r}: choose from {', '.join(names())}")
 
 
 @cache
-def _third_parties() -> dict[str, Callable[..., Strategy]]:
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+def _third_parties() -> dict[str, EntryPoint]:
+    """By name, not loaded yet: one that is broken must not hide the others."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

@@ -67,6 +67,7 @@ class Strategy(AnySize, ABC):
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self.first_batch = first_batch
+        self._shapes_seen: set[torch.Size] = set()
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
@@ -104,6 +105,7 @@ class Strategy(AnySize, ABC):
         column = (self.classes == label).nonzero()
         if not len(column):
             raise InputError(f"class {label} is not known; the known ones are {self.classes.tolist()}")
+        self._check_forget(label)
         j = int(column[0, 0])
         drop_all(self, j)
         self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
@@ -152,6 +154,23 @@ class Strategy(AnySize, ABC):
     def _forgot(self, label: int) -> None:
         """A class has been taken out of everything that has a row a class."""
 
+    def _check_batch(self, frames: Frames) -> None:
+        """Refuse frames that cannot be learned, before anything changes."""
+        first = take(frames, torch.tensor([0]), self.device)
+        if first.shape not in self._shapes_seen:
+            try:
+                self._forward(frames, torch.tensor([0]))
+            except RuntimeError as error:
+                side = self.backbone.spec.size
+                shape = " x ".join(map(str, first.shape[1:3]))
+                raise InputError(
+                    f"the backbone cannot take frames of {shape} pixels ({error}): resize them to {side} x {side}"
+                ) from error
+            self._shapes_seen.add(first.shape)
+
+    def _check_forget(self, label: int) -> None:
+        """Refuse what cannot be forgotten, before anything changes."""
+
     def _rows_for(self, classes: int) -> int:
         """How many rows the tensors with a row a class should have."""
         return classes
@@ -175,6 +194,8 @@ class Strategy(AnySize, ABC):
     ) -> LearnReport:
         values = check_labels(labels, count)
         checked = None if sessions is None else check_labels(sessions, count, "sessions")
+        if frames is not None:
+            self._check_batch(frames)
         batch = self._enter(frames, features, values, checked)
         report = self.learn_batch(batch)
         self.batches += 1

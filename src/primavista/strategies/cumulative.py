@@ -52,16 +52,22 @@ class Memory(AnySize):
         self._any_size += ["indices", "labels"]
         self.source: Frames | None = None
 
-    def add(self, images: Frames, labels: Tensor) -> None:
-        """Remember a batch."""
+    def check(self, images: Frames) -> None:
+        """Refuse frames that cannot stand beside those remembered."""
         if isinstance(images, Selection):
             if len(self.frames):
                 raise InputError("Cumulative has stored loose frames: go on with loose frames, or begin anew with a stream")
+            if self.source is not None and images.source is not self.source:
+                raise InputError("Cumulative remembers indices into one stream: these frames come from another")
+        elif len(self.indices):
+            raise InputError("Cumulative remembers indices into a stream: go on with that stream, or begin anew")
+
+    def add(self, images: Frames, labels: Tensor) -> None:
+        """Remember a batch."""
+        if isinstance(images, Selection):
             self.source = images.source
             self.indices = torch.cat([self.indices, images.indices.to(self.indices.device)])
         else:
-            if len(self.indices):
-                raise InputError("Cumulative remembers indices into a stream: go on with that stream, or begin anew")
             if not len(self.frames):
                 warnings.warn("Cumulative stores every frame that it is given (that is what it is for)", stacklevel=6)
             device = self.frames.device
@@ -89,6 +95,15 @@ class Memory(AnySize):
     def stored_bytes(self) -> int:
         """Bytes of frames; indices into a stream are counted as the frames that must be at hand for them."""
         return self.frames.numel() or len(self.indices) * 8
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Memory:
+        """The stream itself is not copied: it may be as large as a disk."""
+        if self.source is not None:
+            memo[id(self.source)] = self.source
+        new = Memory.__new__(Memory)
+        memo[id(self)] = new
+        new.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return new
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
         saved = state_dict.get(prefix + "frames")
@@ -135,6 +150,14 @@ class Cumulative(GradientStrategy):
         losses = self._sgd(union, self._weights(union.i), rate=one_cycle)
         self.head.consolidate(union.present, union.cur, len(self.classes))
         return losses
+
+    def _check_batch(self, frames: Frames) -> None:
+        self.memory.check(frames)
+        super()._check_batch(frames)
+
+    def _check_forget(self, label: int) -> None:
+        if len(self.memory.labels):
+            self.memory.images()
 
     def _forgot(self, label: int) -> None:
         self.memory.keep(self.memory.labels != label)

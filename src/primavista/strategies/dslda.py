@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,6 +95,10 @@ class DSLDA(GradientStrategy):
     def _load_from_state_dict(self, *args: object) -> None:
         super()._load_from_state_dict(*args)  # type: ignore[arg-type]
         self._solved = None
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._solved = None  # it stays where it was; the statistics may move
+        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def _tune(self, batch: Batch) -> tuple[float, ...]:
         self.head = LinearHead(self.backbone.dim, self.options.capacity).to(self.device)

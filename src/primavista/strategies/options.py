@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from primavista.errors import InputError
 from primavista.parts.freezing import Freeze
@@ -37,6 +38,8 @@ def release(compat: str | None) -> Release:
     """
     if compat is None:
         return PAPER
+    if not isinstance(compat, str):
+        raise InputError(f"compat is None, 'caffe' or a text of switches; got {compat!r}")
     if compat == "caffe":
         return CAFFE
     known = {switch.name for switch in fields(Release)}
@@ -45,6 +48,18 @@ def release(compat: str | None) -> Release:
             f"compat has no {', '.join(strange)}: it is 'caffe', or some of {', '.join(sorted(known))} joined by +"
         )
     return Release(**dict.fromkeys(compat.split("+"), True))
+
+
+Number = int | float
+RANGES: dict[str, tuple[Any, float, float]] = {
+    "epochs_1": (int, 1, 10_000), "epochs": (int, 1, 10_000), "minibatch": (int, 1, 2**20), "capacity": (int, 1, 2**16),
+    "freeze_from": (int, 1, 2**31), "startup": (int, 0, 2**31), "every": (int, 1, 2**31),
+    "lr_1": (Number, 0, 1e3), "lr": (Number, 0, 1e3), "lr_head": (Number, 0, 1e3), "momentum": (Number, 0, 1),
+    "weight_decay": (Number, 0, 1e3), "r_max": (Number, 1, 1e6), "d_max": (Number, 0, 1e6), "past": (Number, 0, 1),
+    "max_f": (Number, 1e-30, 1e30), "lam": (Number, 0, 1e30), "w_1": (Number, 0, 1e6), "w_i": (Number, 0, 1e6),
+    "shrinkage": (Number, 1e-12, 1),
+}  # fmt: skip
+MISSING = ("max_f", "lam", "w_1", "w_i", "shrinkage")  # options that only some strategies have
 
 
 @dataclass(frozen=True)
@@ -83,13 +98,16 @@ class Options:
                 choices = ", ".join(map(str, values))
                 raise InputError(f"{name}={getattr(self, name)!r} is not one of {choices}")
         release(self.compat)
-        for name in ("epochs_1", "epochs", "minibatch", "capacity", "freeze_from"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise InputError(f"{name} must be a whole number, at least 1; got {getattr(self, name)!r}")
-        for name in ("lr_1", "lr", "lr_head", "momentum", "weight_decay", "r_max", "d_max", "past"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < float("inf"):
-                raise InputError(f"{name} must be a number, at least 0; got {value!r}")
+        for name, (kind, low, high) in RANGES.items():
+            value = getattr(self, name, None)
+            if value is None and name in ("lr_head", "startup", "every", *MISSING):
+                continue
+            if not isinstance(value, kind) or isinstance(value, bool) or not low <= value <= high:
+                what = "a whole number" if kind is int else "a number"
+                raise InputError(f"{name} must be {what} from {low:g} to {high:g}; got {value!r}")
+        for name in ("first_batch", "tune", "base_init"):
+            if not isinstance(getattr(self, name, False), bool):
+                raise InputError(f"{name} is True or False; got {getattr(self, name)!r}")
 
     @property
     def release(self) -> Release:

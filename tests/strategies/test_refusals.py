@@ -1,0 +1,198 @@
+"""What strategies refuse, they refuse before anything changes."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from primavista import InputError, Learner
+from primavista.backbones import build
+from primavista.checks import tiny_backbone, toy_batch
+from primavista.frames import Selection, fit
+from primavista.parts.renorm import replace_batch_norm
+from primavista.strategies import create
+
+
+def state(module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def same(a, b) -> bool:
+    return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
+
+
+@pytest.mark.parametrize("option", [
+    {"every": 0}, {"max_f": 0}, {"max_f": -1.0}, {"lam": float("nan")}, {"r_max": 0.5}, {"past": 1.5}, {"momentum": 1.5},
+    {"first_batch": "no"}, {"shrinkage": -1}, {"lr": "x"}, {"lr": True}, {"startup": "a"}, {"compat": 5}, {"compat": "cafe"},
+    {"epochs": 10**9}, {"capacity": 10**9}, {"capacity": 0}, {"minibatch": 2.5},
+])  # fmt: skip
+def test_options_that_make_no_sense_are_refused(option):
+    name = {"every": "cumulative", "max_f": "ewc", "lam": "ewc", "shrinkage": "dslda"}.get(next(iter(option)), "ar1*")
+    with pytest.raises(InputError, match=next(iter(option))):
+        create(name, tiny_backbone(), **option)
+
+
+class FloatStore:
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, indices):
+        return torch.zeros(len(indices), 16, 16, 3)
+
+
+def test_a_store_that_gives_floats_and_frames_too_small_are_refused_before_anything_changes():
+    body = nn.Sequential(nn.Conv2d(3, 8, 5), nn.BatchNorm2d(8))  # unpadded: needs 5 pixels
+    for strategy in (create(name, build(body, size=16)) for name in ("naive", "cwr*", "dslda")):
+        strategy.learn(*toy_batch([0, 1]))
+        before = state(strategy)
+        with pytest.raises(InputError, match="uint8"):
+            strategy.learn(FloatStore(), torch.tensor([7, 7, 7]))
+        with pytest.raises(InputError, match=r"cannot take frames of 1 x 1 pixels.*resize them to 16 x 16"):
+            strategy.learn(torch.zeros(1, 1, 1, 3, dtype=torch.uint8), torch.tensor([5]))
+        assert same(before, strategy.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore:Cumulative stores")
+def test_cumulative_refuses_to_mix_its_sources():
+    images, labels = toy_batch([0, 1, 2, 0])
+    indices = torch.arange(4)
+    loose, stream = (create("cumulative", tiny_backbone()) for _ in range(2))
+    loose.learn(images, labels)
+    stream.learn(Selection(images, indices), labels)
+    for strategy, wrong in (
+        (loose, Selection(images, indices)), (stream, images), (stream, Selection(images.clone(), indices)),
+    ):  # fmt: skip
+        before = state(strategy)
+        with pytest.raises(InputError, match="Cumulative"):
+            strategy.learn(wrong, labels + 5)
+        assert same(before, strategy.state_dict())
+    assert copy.deepcopy(stream).memory.source is images  # a copy shares the stream
+
+    loaded = create("cumulative", tiny_backbone())
+    loaded.load_state_dict(stream.state_dict())
+    before = state(loaded)
+    with pytest.raises(InputError, match="loaded without its stream"):
+        loaded.forget(0)
+    assert same(before, loaded.state_dict())
+
+
+def test_a_batch_norm_that_does_more_is_not_replaced_silently():
+    class NormAct(nn.BatchNorm2d):
+        def forward(self, x):
+            return super().forward(x).relu()
+
+    with pytest.raises(InputError, match=r"NormAct.*norm='bn'"):
+        replace_batch_norm(nn.Sequential(NormAct(3)))
+    backbone = build(nn.Sequential(nn.Conv2d(3, 8, 3), NormAct(8)), size=16)
+    create("ar1*", backbone, norm="bn").learn(*toy_batch([0, 1] * 3))
+
+
+def test_odd_backbones_serve():
+    """Group norm behind a frozen convolution (torch can crash there), half precision, a module in evaluation mode."""
+    group = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU())
+    half = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).half()
+    for body in (group, half):
+        strategy = create("naive", build(body, size=16))
+        for k in range(3):
+            strategy.learn(*toy_batch([0, 1] * 3, seed=k))
+        assert strategy.scores(toy_batch([0])[0]).isfinite().all()
+    body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    build(body, size=16)
+    assert not body.training
+    assert not body[1].training
+    assert half[0].weight.dtype == torch.float16  # the given module is left alone
+
+    class Pair(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    with pytest.raises(InputError, match="Pair failed"):
+        build(Pair(), size=16)
+
+
+def test_the_crop_is_the_centre():
+    """A 3 x 9 image whose middle third is white: the centre square is white, to the last pixel."""
+    image = np.zeros((3, 9, 3), np.uint8)
+    image[:, 3:6] = 255
+    assert fit(image, 3).min() == 255
+    assert fit(image.transpose(1, 0, 2), 3).min() == 255
+
+
+def test_dslda_solves_anew_after_every_batch():
+    strategy = create("dslda", tiny_backbone())
+    images = toy_batch([0, 1, 2])[0]
+    strategy.learn(*toy_batch([0, 1] * 4))
+    first = strategy.scores(images)
+    strategy.learn(*toy_batch([0, 1] * 4, seed=7))
+    fresh = create("dslda", tiny_backbone())
+    fresh.load_state_dict(strategy.state_dict())
+    assert not strategy.scores(images).equal(first)
+    assert strategy.scores(images).equal(fresh.scores(images))
+
+
+def tiny_learner() -> Learner:
+    return Learner("cwr*", weights="random", width=0.0625, size=32)
+
+
+def clip(k: int) -> np.ndarray:
+    return toy_batch([k] * 4, seed=k)[0].numpy()
+
+
+def test_an_id_is_never_given_twice():
+    learner = tiny_learner()
+    learner.learn(clip(0), "a")
+    learner.learn(clip(1), "b")
+    learner.forget("b")
+    learner.learn(clip(0), "a")
+    learner.learn(clip(2), "c")
+    assert learner.strategy.classes.tolist() == [0, 2]
+
+
+def test_known_is_a_matter_of_the_threshold():
+    """Of two names, p = 0.7 is 0.4 of the way from one half to certainty."""
+    learner = tiny_learner()
+    for threshold, known in ((0.39, True), (0.41, False)):
+        learner.threshold = threshold
+        assert learner._is_known(0.7, 2) is known
+    assert learner._is_known(1.0, 1)
+    for wrong in (float("nan"), -0.1, 2):
+        with pytest.raises(InputError, match="threshold"):
+            Learner("cwr*", weights="random", width=0.0625, size=32, threshold=wrong)
+
+
+def test_lessons_at_once_are_all_learned_and_files_saved_meanwhile_are_whole(tmp_path):
+    learner = tiny_learner()
+    threads = [threading.Thread(target=learner.learn, args=(clip(k), f"object {k}")) for k in range(6)]
+    for thread in threads:
+        thread.start()
+    k = 0
+    while any(thread.is_alive() for thread in threads) or k < 3:
+        learner.save(tmp_path / f"{k % 20}.pv")
+        Learner.load(tmp_path / f"{k % 20}.pv")
+        k += 1
+    assert sorted(learner.labels) == [f"object {k}" for k in range(6)]
+
+
+def test_a_backbone_object_of_ones_own_loads_again(tmp_path):
+    backbone = build(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)), size=16)
+    learner = Learner("cwr*", backbone=backbone)
+    learner.learn(clip(0), "a")
+    learner.save(tmp_path / "own.pv")
+    assert Learner.load(tmp_path / "own.pv", backbone=backbone).labels == ["a"]
+
+
+def test_the_first_slip_of_a_newcomer():
+    with pytest.raises(InputError, match=r"right: learner\.learn\(primavista\.open_frames\('mug\.mp4'\)"):
+        tiny_learner().learn("mug.mp4", "mug")
+    learner = tiny_learner()
+    learner.learn(clip(0), np.array(["a", "a", "b", "b"]))
+    assert learner.counts == {"a": 2, "b": 2}
+    with pytest.raises(InputError, match="no device"):
+        Learner(weights="random", device="tpu?")
+    with pytest.raises(InputError, match="whole pixels"):
+        Learner(weights="random", size=2.5)
