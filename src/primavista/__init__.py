@@ -17,12 +17,18 @@ _WHERE = {
     "create": "strategies",
     "check_strategy": "checks",
     "open_frames": "streams.video",
+    "folder": "streams.folder",
+    "rendered": "streams.rendered.dataset",
+    "CORe50": "streams.core50",
+    "nicv2": "streams.protocols",
+    "evaluate": "bench.evaluate",
     "PrimavistaError": "errors",
     "InputError": "errors",
     "FileError": "errors",
 }
 
 __all__ = [
+    "CORe50",
     "FileError",
     "Frames",
     "InputError",
@@ -35,17 +41,26 @@ __all__ = [
     "build_backbone",
     "check_strategy",
     "create",
+    "evaluate",
+    "folder",
+    "nicv2",
     "open_frames",
+    "rendered",
 ]
 
 if TYPE_CHECKING:
     from primavista.backbones import build as build_backbone
+    from primavista.bench.evaluate import evaluate
     from primavista.checks import check_strategy
     from primavista.errors import FileError, InputError, PrimavistaError
     from primavista.frames import Frames
     from primavista.learner import Learner, Prediction
     from primavista.strategies import create
     from primavista.strategies.base import LearnReport, Strategy
+    from primavista.streams.core50 import CORe50
+    from primavista.streams.folder import folder
+    from primavista.streams.protocols import nicv2
+    from primavista.streams.rendered.dataset import rendered
     from primavista.streams.video import open_frames
 
 

@@ -46,7 +46,10 @@ def test_without_a_checkpoint_a_cell_begins_anew(tmp_path):
 def test_a_folder_of_another_run_is_refused(tmp_path):
     with CellFolder(tmp_path, RUN):
         pass
-    with pytest.raises(InputError, match="run with run 0, not 1: choose another folder"), CellFolder(tmp_path, {**RUN, "run": 1}):
+    with (
+        pytest.raises(InputError, match="run with run 0, not 1: choose another folder"),
+        CellFolder(tmp_path, {**RUN, "run": 1}),
+    ):
         pass
     assert json.loads((tmp_path / "run.json").read_text()) == RUN
     assert not held(tmp_path / ".lock")
@@ -60,7 +63,7 @@ def test_a_damaged_checkpoint_is_said(tmp_path):
     data = bytearray((tmp_path / CHECKPOINT).read_bytes())
     data[-1] ^= 1
     (tmp_path / CHECKPOINT).write_bytes(data)
-    with CellFolder(tmp_path, RUN) as folder, pytest.raises(FileError, match="or delete .* to begin this cell anew"):
+    with CellFolder(tmp_path, RUN) as folder, pytest.raises(FileError, match=r"or delete .* to begin this cell anew"):
         folder.resume()
 
 
@@ -119,47 +122,49 @@ def test_a_cell_that_another_process_is_at_is_listed_and_left_alone(suite):
     assert one.states[1].status == "done"
 
 
-def test_a_full_disk_loses_nothing(suite, tmp_path, results):
-    """Files may not grow beyond a limit: the cell fails with a clear reason, and goes on to the same bits with more room."""
-    suite("cwr*", out=tmp_path / "undisturbed", limit=12, batches=3).run(Inline())
-    full = suite("cwr*", limit=12, batches=3)
+@pytest.mark.parametrize(("batches", "room"), [(3, 5000), (1000, 2000)], ids=["the checkpoint", "a line"])
+def test_a_full_disk_loses_nothing(suite, tmp_path, results, batches, room):
+    """Files may not grow beyond a limit: the cell fails with a clear reason, and with more room goes on to the same bits."""
+    suite("cwr*", out=tmp_path / "undisturbed", limit=12).run(Inline())
+    full = suite("cwr*", limit=12, batches=batches)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    line = len((tmp_path / "undisturbed" / full.states[0].planned.folder / METRICS).read_bytes()) // 12
-    (tmp_path / "out").mkdir()
-    suite("cwr*", limit=12, batches=3)._check(None)  # the frames are drawn already
+    full.out.mkdir()
+    full._claim()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:
-        for room in (line // 2, 10_000_000):  # no room for a line; room for everything
-            resource.setrlimit(resource.RLIMIT_FSIZE, (max(room, 2500) if room < 10**6 else room, hard))
-            failed = full.run(Inline())
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-            if room < 10**6:
-                assert len(failed) == 1
-                assert "File too large" in failed[0].reason
-                assert "the same command goes on from there" in failed[0].reason
-            else:
-                assert not failed
+        failed = full.run(Inline())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert results(tmp_path / "out") == results(tmp_path / "undisturbed")
+    assert len(failed) == 1
+    assert "File too large" in failed[0].reason
+    assert "the same command goes on from there" in failed[0].reason
+    assert not list(full.out.rglob("*.part"))
+    assert not full.run(Inline())
+    assert results(full.out) == results(tmp_path / "undisturbed")
 
 
-def test_a_read_only_folder_is_said(suite, tmp_path):
+def test_a_read_only_folder_is_said(tmp_path):
+    """In a child that is nobody: to root nothing is read-only."""
     place = tmp_path / "locked"
     place.mkdir()
-    code = f"""
-import sys
-from pathlib import Path
-from primavista.bench.results import CellFolder
-try:
-    CellFolder(Path({str(place / "cell")!r}), {{"format": 1}}).__enter__()
-except OSError as error:
-    print(error)
-"""
     place.chmod(0o555)
-    as_user = {"user": 65534, "group": 65534} if os.getuid() == 0 else {}  # to root nothing is read-only
-    if as_user:
-        for parent in (tmp_path, *tmp_path.parents[:3]):
-            parent.chmod(parent.stat().st_mode | 0o055)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **as_user)
-    place.chmod(0o755)
-    assert done.stdout.startswith(f"cannot make {place / 'cell'}: Permission denied. Choose a folder"), done.stderr
+    for parent in (tmp_path, *tmp_path.parents[:3]):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    (tmp_path / "said").write_text("")
+    (tmp_path / "said").chmod(0o666)
+    child = os.fork()
+    if not child:
+        if os.getuid() == 0:
+            os.setuid(65534)
+        for folder in (place, place / "cell"):
+            try:
+                CellFolder(folder, RUN).__enter__()
+            except FileError as error:
+                with open(tmp_path / "said", "a") as file:
+                    file.write(f"{error}\n")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / "said").read_text().splitlines() == [
+        f"cannot write in {place}: Permission denied. Choose a folder that you may write",
+        f"cannot make {place / 'cell'}: Permission denied. Choose a folder that you may write",
+    ]

@@ -5,64 +5,156 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from primavista.strategies import Strategy
+from primavista.backbones import Backbone, build
+from primavista.bench import metrics
+from primavista.bench.metrics import Tally
+from primavista.bench.resolve import preset_options
+from primavista.errors import InputError
+from primavista.frames import Selection
+from primavista.strategies import Strategy, create
 from primavista.strategies.base import LearnReport
 from primavista.streams.base import Patterns, Stream
+
+SCORING = ("head.weight", "head.bias", "head.cw")  # with the backbone, the model that anybody would keep
 
 
 @dataclass(frozen=True)
 class Step:
-    """After batch `batch` (from 1): accuracy over the whole test set, in percent; None where this batch was not tested."""
+    """After batch `batch` (from 1); see `metrics` for what is measured. None and empty where this batch was not tested."""
 
     batch: int
     batches: int
-    accuracy: float | None
+    accuracy: float | None  # percent, over the whole test set
     class_accuracy: dict[int, float]  # of each class in the test set, known or not
+    confusion: Tensor | None  # classes x classes: rows are true, columns predicted
+    average: float | None
+    forgetting: float | None
+    forward_transfer: float | None
     learn_seconds: float
     test_seconds: float
-    state_bytes: int  # beyond the backbone
+    state_bytes: int  # beyond the backbone and the head that scores
+    stored_bytes: int  # of data kept
+    saturated: float | None  # share of guarded weights at F = max_F
     report: LearnReport
 
 
-def evaluate(strategy: Strategy, stream: Stream, *, test_every: int = 1, test_thin: int = 1) -> Iterator[Step]:
-    """Learn every batch of `stream` in order, testing after each `test_every` (and after the last).
+def evaluate(
+    strategy: Strategy | str,
+    stream: Stream,
+    *,
+    backbone: Backbone | None = None,
+    seed: int = 0,
+    test_every: int = 1,
+    test_thin: int = 1,
+    retrain: int | None = None,
+    start: int = 0,
+    tally: Tally | None = None,
+    **options: Any,
+) -> Iterator[Step]:
+    """Learn every batch of `stream` in order, testing after the first, each `test_every`-th and the last.
 
-    The test set is `stream.test(test_thin)`: classes not taught yet are in it, so accuracy starts low, as in the paper.
-    Where the representation is frozen, the test features are computed once and kept until it changes.
+    A strategy by name is made with its preset, its `options`, and `backbone` (default: MobileNet v1 with ImageNet weights at
+    the frames' size). The test set is `stream.test(test_thin)`: classes not taught yet are in it, so accuracy starts low, as in
+    the paper. Where the representation is frozen, test features are computed once and kept until it changes. `retrain` is for
+    Cumulative with `every=None`: so many retrainings, evenly spaced, the last at the end, and tests only then. To go on after
+    `start` batches, give the strategy and the `tally` as they were.
     """
-    examiner = Examiner(stream.test(test_thin))
-    for i in range(len(stream)):
-        began = time.perf_counter()
-        batch = stream[i]
-        report = strategy.learn(batch.images, batch.labels, batch.sessions)
-        learned = time.perf_counter()
-        due = (i + 1) % test_every == 0 or i + 1 == len(stream)
-        by_class = examiner.examine(strategy) if due else {}
-        accuracy = 100 * examiner.right / examiner.count if due else None
-        done = time.perf_counter()
-        yield Step(i + 1, len(stream), accuracy, by_class, learned - began, done - learned, state_bytes(strategy), report)
+    if isinstance(strategy, str):
+        size = int(stream[0].images[torch.tensor([0])].shape[1])
+        given = preset_options(strategy, stream.name, stream.data.name.startswith("core50"), options)
+        strategy = create(strategy, build(size=size) if backbone is None else backbone, seed=seed, **given)
+    elif backbone is not None or options:
+        raise InputError('backbone and options are for a strategy by name: evaluate("cwr*", stream, backbone=...)')
+    if test_every < 1:
+        raise InputError(f"test_every must be 1 or more; got {test_every}")
+    if retrain is not None and (not hasattr(strategy, "retrain") or retrain < 1):
+        raise InputError(f"retrain is a number of retrainings, for Cumulative; got {retrain} for {type(strategy).__name__}")
+    return _steps(strategy, stream, _Plan(len(stream), test_every, test_thin, retrain), start, tally or Tally())
+
+
+def collect(strategy: Strategy | str, stream: Stream, **settings: Any) -> list[Step]:
+    """All the steps of `evaluate` at once."""
+    return list(evaluate(strategy, stream, **settings))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    batches: int
+    test_every: int
+    test_thin: int
+    retrain: int | None
+
+    def retrains(self, batch: int) -> bool:
+        return self.retrain is not None and batch in spaced(self.retrain, self.batches)
+
+    def tests(self, batch: int) -> bool:
+        if self.retrain is not None:
+            return self.retrains(batch)
+        return batch in (1, self.batches) or batch % self.test_every == 0
+
+
+def spaced(count: int, batches: int) -> set[int]:
+    """`count` batches, evenly spaced, the last among them.
+
+    >>> sorted(spaced(4, 10))
+    [2, 5, 8, 10]
+    """
+    return {max(1, round(k * batches / count)) for k in range(1, count + 1)}
+
+
+def _steps(strategy: Strategy, stream: Stream, plan: _Plan, start: int, tally: Tally) -> Iterator[Step]:
+    examiner = Examiner(stream.test(plan.test_thin), len(stream.data.classes))
+    for i in range(start, len(stream)):
+        patterns, due = stream[i], plan.tests(i + 1)
+        began = _now(strategy)
+        z = strategy.embed(patterns.images) if strategy.embeds else None
+        embedded = _now(strategy)
+        if due and i:
+            transfer = _known_before(strategy, patterns, z, tally)
+            if transfer is not None:
+                tally.transfer(*transfer)
+        tried = _now(strategy)
+        if z is None:
+            report = strategy.learn(patterns.images, patterns.labels, patterns.sessions)
+        else:
+            report = strategy.learn_embedded(z, patterns.labels, patterns.sessions)
+        if plan.retrains(i + 1):
+            report = _retrained(strategy, report)
+        tally.teach(sorted(set(patterns.labels.tolist())))
+        learned = _now(strategy)
+        matrix = examiner.examine(strategy) if due else None
+        overall = metrics.accuracy(matrix) if matrix is not None else None
+        by_class = metrics.class_accuracy(matrix) if matrix is not None else {}
+        forgetting = tally.test(overall, by_class) if overall is not None else None
+        done = _now(strategy)
+        yield Step(
+            batch=i + 1, batches=len(stream), accuracy=overall, class_accuracy=by_class, confusion=matrix,
+            average=tally.average if due else None, forgetting=forgetting,
+            forward_transfer=tally.forward_transfer if due else None,
+            learn_seconds=embedded - began + learned - tried, test_seconds=tried - embedded + done - learned,
+            state_bytes=state_bytes(strategy), stored_bytes=report.stored_bytes, saturated=report.saturated, report=report,
+        )  # fmt: skip
 
 
 class Examiner:
     """Tests a strategy on one set of frames."""
 
-    def __init__(self, test: Patterns) -> None:
-        self.test, self.count, self.right = test, len(test.labels), 0
+    def __init__(self, test: Patterns, classes: int) -> None:
+        self.test, self.classes = test, classes
         self._features: Tensor | None = None
         self._version = -1
 
     @torch.no_grad()
-    def examine(self, strategy: Strategy) -> dict[int, float]:
-        """The accuracy of each class, in percent."""
+    def examine(self, strategy: Strategy) -> Tensor:
+        """The confusion matrix."""
         scores = strategy.scores_embedded(self._embedded(strategy)) if strategy.embeds else strategy.scores(self.test.images)
-        best = strategy.classes[scores.argmax(1)].cpu() if scores.shape[1] else torch.full((self.count,), -1)
-        right = best == self.test.labels
-        self.right = int(right.sum())
-        return {int(c): 100 * float(right[self.test.labels == c].float().mean()) for c in self.test.labels.unique()}
+        return metrics.confusion(self.test.labels, strategy.classes[scores.argmax(1)].cpu(), self.classes)
 
     def _embedded(self, strategy: Strategy) -> Tensor:
         version = int(strategy.embedding_version)
@@ -72,6 +164,29 @@ class Examiner:
 
 
 def state_bytes(strategy: Strategy) -> int:
-    """Bytes of state beyond the backbone: what the strategy remembers."""
-    own = strategy.state_dict()
-    return sum(t.numel() * t.element_size() for name, t in own.items() if not name.startswith("backbone."))
+    """Bytes beyond the backbone and the head that scores: what the strategy needs besides the model, tw of CWR* included."""
+    own = chain(strategy.named_parameters(), strategy.named_buffers())
+    return sum(t.numel() * t.element_size() for name, t in own if not name.startswith("backbone.") and name not in SCORING)
+
+
+@torch.no_grad()
+def _known_before(strategy: Strategy, patterns: Patterns, z: Tensor | None, tally: Tally) -> tuple[int, int] | None:
+    """How many of the patterns of classes taught before are recognised already, of how many."""
+    known = torch.isin(patterns.labels, torch.tensor(list(tally.taught)))
+    if not bool(known.any()):
+        return None
+    images = Selection(patterns.images.source, patterns.images.indices[known])
+    scores = strategy.scores(images) if z is None else strategy.scores_embedded(z[known.to(z.device)])
+    right = strategy.classes[scores.argmax(1)].cpu() == patterns.labels[known]
+    return int(right.sum()), len(right)
+
+
+def _retrained(strategy: Any, report: LearnReport) -> LearnReport:
+    losses = strategy.retrain()
+    return LearnReport(report.batch, report.patterns, report.new_classes, losses, report.saturated, report.stored_bytes)
+
+
+def _now(strategy: Strategy) -> float:
+    if strategy.device.type == "cuda":
+        torch.cuda.synchronize(strategy.device)
+    return time.perf_counter()

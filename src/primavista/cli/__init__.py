@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+import primavista.cli.bench as bench
 import primavista.cli.data as data
 from primavista import __version__
 from primavista.cli.doctor import doctor
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(doctor)
+app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 
 

@@ -1,0 +1,219 @@
+"""A cell: one strategy over one run of a protocol. It is run in its folder, and goes on from where a stop left it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+
+from primavista import __version__, files
+from primavista.backbones import build
+from primavista.bench.data import Data, Positive, Record, kept_data
+from primavista.bench.evaluate import Step, evaluate
+from primavista.bench.metrics import Tally
+from primavista.bench.results import TIMINGS, CellFolder, read_lines
+from primavista.errors import InputError
+from primavista.frames import take
+from primavista.strategies import Strategy, create
+from primavista.streams.base import DataSet, Stream
+from primavista.streams.core50 import core50_stream
+
+FORMAT = 1
+Option = bool | int | float | str | None
+
+
+class BackboneSpec(Record):
+    """A backbone by name; its images have the size of the data's frames."""
+
+    name: str = "mobilenet_v1"
+    weights: str = "imagenet"
+    options: dict[str, Option] = Field(default_factory=dict)
+    seed: int = 0
+
+
+class Cell(Record):
+    """Everything that the numbers depend on: two cells that are equal give equal `metrics.jsonl`."""
+
+    format: Literal[1] = 1
+    strategy: str
+    options: dict[str, Option]
+    protocol: str
+    run: Annotated[int, Field(ge=0)]
+    data: Data
+    backbone: BackboneSpec
+    seed: int
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: Positive = 1
+    precision: Literal["float32", "tf32"] = "float32"
+    deterministic: bool = False
+    engine: Literal["torch"] = "torch"
+    test_every: Positive = 1
+    test_thin: Positive = 1
+    retrain: Positive | None = None  # Cumulative: so many retrainings, evenly spaced
+    limit: Positive | None = None  # only so many batches: a trial, not a result
+    hyperparameters_chosen_on_run: int = 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How cells are run; nothing here changes a number."""
+
+    cache: Path  # where rendered data is kept
+    checkpoint_seconds: float = 30.0
+    checkpoint_batches: int = 20
+
+
+class Stopped(BaseException):
+    """The run was asked to stop, and has written its checkpoint."""
+
+
+Tell = Callable[[dict[str, Any], int], None]  # a line of metrics.jsonl, and how many batches there are
+
+
+def run_cell(
+    cell: Cell,
+    folder: CellFolder,
+    settings: Settings,
+    tell: Tell = lambda line, batches: None,
+    stopping: Callable[[], bool] = lambda: False,
+    saved: Callable[[], None] = lambda: None,
+) -> None:
+    """Learn what is left of a cell, in its folder, held by the caller.
+
+    After each batch `tell` gets its line, and where `stopping` says so, a checkpoint is written and `Stopped` raised; `saved`
+    is called after each checkpoint.
+    """
+    if folder.done:
+        return
+    with engine(cell):
+        data = kept_data(cell.data, settings.cache, cell.device)
+        stream, strategy = make_stream(cell, data), make_strategy(cell, data)
+        state = folder.resume()
+        tally, start = Tally(), 0
+        if state is not None:
+            arrays, manifest = state
+            strategy.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+            tally, start = Tally.from_json(manifest["tally"]), manifest["position"]
+        seconds = _spent(folder, start)
+        steps = evaluate(
+            strategy, stream, test_every=cell.test_every, test_thin=cell.test_thin,
+            retrain=cell.retrain, start=start, tally=tally,
+        )  # fmt: skip
+        last, kept, at = None, start, time.monotonic()
+        for last in steps:
+            line = metrics_line(last)
+            folder.append(line, {"batch": last.batch, "learn_seconds": last.learn_seconds, "test_seconds": last.test_seconds})
+            seconds = seconds[0] + last.learn_seconds, seconds[1] + last.test_seconds
+            tell(line, last.batches)
+            stop = stopping()
+            due = last.batch - kept >= settings.checkpoint_batches or time.monotonic() - at >= settings.checkpoint_seconds
+            if last.batch < last.batches and (due or stop):
+                folder.checkpoint(_arrays(strategy), {"format": FORMAT, "position": last.batch, "tally": tally.to_json()})
+                kept, at = last.batch, time.monotonic()
+                saved()
+                if stop:
+                    raise Stopped
+        assert last is not None  # the last batch is never in a checkpoint
+        folder.finish(_result(cell, strategy, stream, last, seconds))
+
+
+def make_stream(cell: Cell, data: DataSet) -> Stream:
+    """The batches of a cell: official orders where the data has them."""
+    stream = core50_stream(data, cell.protocol, cell.run, orders=getattr(cell.data, "orders", None))
+    return stream if cell.limit is None else stream[: cell.limit]
+
+
+def make_strategy(cell: Cell, data: DataSet) -> Strategy:
+    """The strategy of a cell as it begins."""
+    spec = cell.backbone
+    size = int(take(data.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
+    options: dict[str, Any] = dict(spec.options)
+    backbone = build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
+    chosen: dict[str, Any] = dict(cell.options)
+    return create(cell.strategy, backbone, seed=cell.seed, **chosen).to(cell.device)
+
+
+def metrics_line(step: Step) -> dict[str, Any]:
+    """One line of `metrics.jsonl`: only what is reproducible."""
+    report = step.report
+    tested = step.accuracy is not None
+    return {
+        "batch": step.batch, "patterns": report.patterns, "new_classes": list(report.new_classes),
+        "losses": [loss if isfinite(loss) else None for loss in report.losses], "saturated": step.saturated,
+        "state_bytes": step.state_bytes, "stored_bytes": step.stored_bytes,
+        "accuracy": step.accuracy, "average": step.average, "forgetting": step.forgetting,
+        "forward_transfer": step.forward_transfer,
+        "class_accuracy": {str(label): value for label, value in step.class_accuracy.items()} if tested else None,
+    }  # fmt: skip
+
+
+@contextmanager
+def engine(cell: Cell) -> Iterator[None]:
+    """Threads, precision and determinism as the cell says, put back afterwards."""
+    if cell.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("this cell is for a GPU, and there is none: --device cpu")
+    if cell.precision == "tf32" and cell.device == "cpu":
+        raise InputError("precision tf32 is the GPU's: on the CPU it is float32")
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = torch.get_num_threads(), cudnn.allow_tf32, matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
+    if cell.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(cell.threads)
+    cudnn.allow_tf32 = matmul.allow_tf32 = cell.precision == "tf32"
+    torch.use_deterministic_algorithms(cell.deterministic)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        cudnn.allow_tf32, matmul.allow_tf32 = before[1:3]
+        torch.use_deterministic_algorithms(before[3])
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Where a cell was run."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        cpu = platform.processor() or platform.machine()
+    return {
+        "cpu": cpu, "cores": os.cpu_count(), "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+        "system": platform.platform(), "python": platform.python_version(), "torch": torch.__version__,
+        "primavista": __version__,
+    }  # fmt: skip
+
+
+def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, seconds: tuple[float, float]) -> dict[str, Any]:
+    assert last.confusion is not None
+    arrays = _arrays(strategy)
+    data = stream.data
+    return {
+        "format": FORMAT,
+        "final": {
+            "accuracy": last.accuracy, "average": last.average, "forgetting": last.forgetting,
+            "forward_transfer": last.forward_transfer,
+        },
+        "confusion": last.confusion.tolist(), "classes": list(data.classes), "categories": list(data.categories),
+        "batches": last.batches, "learn_seconds": seconds[0], "test_seconds": seconds[1],
+        "state_bytes": last.state_bytes, "stored_bytes": last.stored_bytes,
+        "parameters": sum(p.numel() for p in strategy.backbone.parameters()) + strategy.backbone.dim * len(strategy.classes),
+        "order": stream.source, "weights_sha256": files.digest(arrays, {}), "machine": machine(cell.device),
+    }  # fmt: skip
+
+
+def _arrays(strategy: Strategy) -> dict[str, Any]:
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in strategy.state_dict().items()}
+
+
+def _spent(folder: CellFolder, batches: int) -> tuple[float, float]:
+    lines = read_lines(folder.path / TIMINGS)[:batches]
+    return sum(line["learn_seconds"] for line in lines), sum(line["test_seconds"] for line in lines)

@@ -1,0 +1,161 @@
+"""The data of a benchmark: named in full in `run.json`, opened in whatever process needs it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from primavista.bench.lock import FolderLock
+from primavista.errors import FileError, InputError
+from primavista.streams.base import DataSet
+from primavista.streams.core50 import CORe50
+from primavista.streams.folder import folder
+from primavista.streams.packed import INDEX, PART
+from primavista.streams.rendered import Scene
+from primavista.streams.rendered.dataset import rendered
+from primavista.streams.store import Store, open_store, pack
+
+Positive = Annotated[int, Field(ge=1)]
+Progress = Callable[[int, int], None]
+SHARE = 0.5  # of the free GPU memory that frames may take
+
+
+class Record(BaseModel):
+    """Frozen; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class RenderedData(Record):
+    """Object videos drawn by us: see `Scene`."""
+
+    kind: Literal["rendered"] = "rendered"
+    name: str = "rendered"
+    categories: Positive = 10
+    objects: Positive = 5
+    sessions: Positive = 11
+    frames: Positive = 60
+    size: Annotated[int, Field(ge=8)] = 128
+    seed: int = 0
+
+    @property
+    def scene(self) -> Scene:
+        """What to draw."""
+        return Scene(self.categories, self.objects, self.sessions, self.frames, self.size, self.seed)
+
+
+class CORe50Data(Record):
+    """CORe50 on disk; `orders` is another folder with the official orders, `test` as in `CORe50`."""
+
+    kind: Literal["core50"]
+    name: str = "core50"
+    path: str
+    size: Positive = 128
+    test: str = "reduced"
+    labels: Literal["object", "category"] = "object"
+    orders: str | None = None
+
+
+class StoreData(Record):
+    """A packed store."""
+
+    kind: Literal["store"]
+    name: str = "store"
+    path: str
+    orders: str | None = None
+
+
+class FolderData(Record):
+    """A folder a class, in it a folder or a video a session."""
+
+    kind: Literal["folder"]
+    name: str = "folder"
+    path: str
+    size: Positive = 128
+
+
+Data = Annotated[RenderedData | CORe50Data | StoreData | FolderData, Field(discriminator="kind")]
+
+
+def parse_source(source: str, **settings: Any) -> dict[str, Any]:
+    """The data named on the command line: `rendered`, `rendered:objects=2,frames=12`, or the path of any kind of data set."""
+    if source == "rendered" or source.startswith("rendered:"):
+        values: dict[str, Any] = {"kind": "rendered", **settings}
+        for part in filter(None, source.removeprefix("rendered").removeprefix(":").split(",")):
+            key, _, value = part.partition("=")
+            if key not in RenderedData.model_fields or not value.removeprefix("-").isdecimal():
+                known = ", ".join(name for name in RenderedData.model_fields if name not in ("kind", "name"))
+                raise InputError(f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {known}")
+            values[key] = int(value)
+        return values
+    path = Path(source).expanduser().resolve()
+    if not path.is_dir():
+        raise InputError(f"there is no folder {path}: give a data set, a packed store, or rendered:objects=2,frames=12")
+    if (path / INDEX).exists() or (path / PART).exists():
+        return {"kind": "store", "path": str(path), "name": path.name}
+    inner = (path, path / "core50_128x128")
+    core50 = any((p / "core50_imgs.npz").exists() or any(p.glob("s[0-9]*/o[0-9]*/C_*")) for p in inner)
+    size = {"size": settings["size"]} if "size" in settings else {}
+    return {"kind": "core50", "path": str(path), **size} if core50 else {
+        "kind": "folder", "path": str(path), "name": path.name, **size
+    }  # fmt: skip
+
+
+def open_data(
+    data: Data, cache: Path, device: str = "cpu", workers: int | None = 1, progress: Progress | None = None
+) -> DataSet:
+    """The data set, its frames on the GPU where they fit. Rendered ones are drawn once, into a store under `cache`."""
+    opened = _opened(data, cache, workers, progress)
+    if device == "cuda" and isinstance(opened, Store) and _bytes(opened) < SHARE * torch.cuda.mem_get_info()[0]:
+        return opened.to(device)
+    return opened
+
+
+@lru_cache(maxsize=2)
+def kept_data(data: Data, cache: Path, device: str) -> DataSet:
+    """`open_data`, kept open for the next cell of this process."""
+    return open_data(data, cache, device)
+
+
+def is_core50(data: Data) -> bool:
+    """Whether the paper's values for CORe50 hold."""
+    return data.kind == "core50" or (data.kind == "store" and open_store(data.path).name.startswith("core50"))
+
+
+def _opened(data: Data, cache: Path, workers: int | None, progress: Progress | None) -> DataSet:
+    if data.kind == "rendered":
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"cannot make {cache}: {error.strerror or error}. Choose a folder that you may write") from error
+        key = hashlib.sha256(data.model_dump_json().encode()).hexdigest()[:8]
+        with FolderLock(cache / f".{key}.lock", wait=None), _one_thread():
+            return pack(rendered(data.scene), cache / f"rendered-{key}", workers, progress)
+    if data.kind == "core50":
+        return CORe50(data.path, data.labels, data.test, size=data.size)
+    if data.kind == "store":
+        return open_store(data.path)
+    return folder(data.path, size=data.size)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small pictures are drawn fastest by one thread a process; two on a busy machine can be ten times slower."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _bytes(store: Store) -> int:
+    return os.stat(store.path / "frames.npy").st_size

@@ -1,0 +1,139 @@
+"""The commands as people call them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from primavista.cli.bench import app, clock
+from primavista.errors import InputError
+
+PLAN = """
+name = "mine"
+device = "cpu"
+test_thin = 1
+limit = 4
+data = { kind = "rendered", categories = 3, objects = 2, frames = 2, size = 32 }
+backbone = { weights = "random", options = { width = 0.0625 } }
+[[groups]]
+name = "good"
+strategies = ["dslda", "cwr*"]
+protocols = ["nicv2"]
+"""
+BAD = """
+[[groups]]
+name = "bad"
+strategies = ["cwr*"]
+protocols = ["nicv2"]
+options = { compat = "all_outputs", capacity = 4 }
+"""
+SMALL = ["--objects", "2", "--frames", "2", "--size", "32", "--weights", "random", "--threads", "1"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(PLAN)
+    (tmp_path / "bad.toml").write_text(PLAN + BAD)
+    return tmp_path
+
+
+def call(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_run_status_and_the_same_command_again(here):
+    before = call("status", "mine.toml")
+    assert "0 of 2 cells done" in before.stdout, before
+    done = call("run", "mine.toml", "--on", "inline")
+    assert done.exit_code == 0, done
+    assert "dslda on nicv2, run 0:" in done.stdout
+    assert "results in primavista-runs/mine" in done.stdout
+    assert "2 of 2 cells done, 0 running, 0 failed" in call("status", "mine.toml").stdout
+    again = call("run", "mine.toml", "--on", "inline")
+    assert again.exit_code == 0
+    assert "dslda on nicv2" not in again.stdout
+
+
+def test_a_failed_cell_makes_the_command_fail_and_is_listed(here):
+    done = call("run", "bad.toml", "--on", "inline", "--out", "out")
+    assert done.exit_code == 1
+    assert "failed: cwr*, capacity=4, compat=all_outputs on nicv2, run 0: compat='caffe' has all outputs" in done.stdout
+    status = call("status", "bad.toml", "--out", "out")
+    assert "2 of 3 cells done, 0 running, 1 failed" in status.stdout
+    assert "all outputs from the start" in " ".join(status.stdout.split())
+
+
+def test_status_knows_what_was_set_when_the_plan_was_run(here):
+    assert call("run", "mine.toml", "--on", "inline", "--set", "runs=2", "--set", "limit=2").exit_code == 0
+    assert "4 of 4 cells done" in call("status", "mine.toml").stdout
+
+
+def test_one_group_alone(here):
+    assert call("run", "bad.toml", "--on", "inline", "--group", "good").exit_code == 0
+    wrong = call("run", "bad.toml", "--group", "god")
+    assert isinstance(wrong.exception, InputError)
+    assert "the plan 'mine' has no group god: it has good, bad" in str(wrong.exception)
+
+
+def test_wrong_places_to_run_are_said(here):
+    wrong = call("run", "mine.toml", "--on", "mars")
+    assert "it is local, inline, ray, or ray://HOST:PORT" in str(wrong.exception)
+
+
+def test_times_for_people():
+    assert clock(None) == "?"
+    assert clock(61) == "1 min 1 s"
+
+
+def primavista(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "primavista", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_main_job_is_stopped_by_ctrl_c_and_the_same_command_goes_on(tmp_path):
+    command = ["run", "cwr*", "dslda", "naive", *SMALL]
+    process = primavista(*command, cwd=tmp_path)
+    until = time.monotonic() + 90
+    while time.monotonic() < until and not any(path.stat().st_size for path in tmp_path.rglob("metrics.jsonl")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    text, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert "stopped. What is learned is kept: the same command goes on from there." in text
+    first = next(tmp_path.rglob("metrics.jsonl")).read_bytes()
+    assert first
+    process = primavista(*command, cwd=tmp_path)
+    text, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert "20 objects in 151 batches" in text
+    for name in ("cwr*", "dslda", "naive"):
+        assert f"{name} on nicv2, run 0:" in text
+    assert len(list(tmp_path.rglob("result.json"))) == 3
+
+
+def test_the_main_job_takes_protocol_data_backbone_and_options(tmp_path):
+    command = [
+        "run",
+        "naive",
+        "--protocol",
+        "ni",
+        "--data",
+        "rendered:categories=2,objects=2,frames=2,size=32",
+        "--option",
+        "norm=bn",
+    ]
+    process = primavista(*command, *SMALL, "--out", "results", cwd=tmp_path)
+    text, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert "4 objects in 8 batches, ni" in text
+    assert "naive, norm=bn" in text
+    assert (tmp_path / "results" / "plan.json").exists()

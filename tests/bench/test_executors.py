@@ -1,0 +1,190 @@
+"""Cells give the same bits whoever runs them, and one that fails is alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from primavista.bench.cell import Stopped, run_cell
+from primavista.bench.executors import Inline, Processes
+from primavista.bench.results import CellFolder
+from primavista.bench.suite import counts, seconds_left
+from primavista.errors import InputError
+
+ALL = ("ar1*", "cwr*", "dslda", "cumulative")
+
+
+def test_inline_and_processes_give_the_same_bits(suite, tmp_path, results):
+    inline = suite(*ALL, out=tmp_path / "inline")
+    processes = suite(*ALL, out=tmp_path / "processes")
+    assert not inline.run(Inline())
+    assert not processes.run(Processes(threads=2))
+    found = results(tmp_path / "inline")
+    assert len(found) == 4
+    assert results(tmp_path / "processes") == found
+    assert counts(processes.states) == {"done": 4, "running": 0, "failed": 0, "stopped": 0, "waiting": 0}
+
+
+def test_done_cells_are_not_run_again(suite):
+    one = suite("dslda")
+    one.run(Inline())
+    heard = []
+    suite("dslda").run(Inline(), lambda state, event: heard.append(event))
+    assert heard == []
+
+
+@pytest.mark.parametrize("strategy", ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*", "dslda", "cumulative"])
+def test_stopped_after_any_batch_a_cell_goes_on_to_the_same_bits(suite, tmp_path, results, strategy):
+    group = {"retrain": 3} if strategy == "cumulative" else {}
+    whole = suite(strategy, out=tmp_path / "whole", group=group)
+    whole.run(Inline())
+    parts = suite(strategy, out=tmp_path / "parts", group=group)
+    state = parts.states[0]
+    for _ in range(6):
+        with pytest.raises(Stopped), CellFolder(state.path, state.planned.cell.model_dump()) as folder:
+            run_cell(state.planned.cell, folder, parts.settings, stopping=lambda: True)
+    assert not suite(strategy, out=tmp_path / "parts", group=group).run(Inline())
+    assert results(tmp_path / "parts") == results(tmp_path / "whole")
+    assert len((state.path / "timings.jsonl").read_text().splitlines()) == 7
+
+
+def test_the_files_of_a_cell(suite):
+    one = suite("ar1*")
+    one.run(Inline())
+    place = one.states[0].path
+    run = json.loads((place / "run.json").read_text())
+    assert run["format"] == 1
+    assert (run["strategy"], run["protocol"], run["run"], run["seed"]) == ("ar1*", "nicv2", 0, 0)
+    assert (run["device"], run["threads"], run["precision"], run["engine"]) == ("cpu", 1, "float32", "torch")
+    assert run["options"]["w_1"] == 0.5
+    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    assert [line["batch"] for line in lines] == list(range(1, 8))
+    assert set(lines[0]) == {
+        "batch", "patterns", "new_classes", "losses", "saturated", "state_bytes", "stored_bytes", "accuracy", "average",
+        "forgetting", "forward_transfer", "class_accuracy",
+    }  # fmt: skip
+    assert lines[0]["patterns"] == 6  # one session of 2 frames of 3 classes
+    assert 0 <= lines[-1]["saturated"] <= 1
+    result = json.loads((place / "result.json").read_text())
+    assert result["final"]["accuracy"] == lines[-1]["accuracy"]
+    assert sum(map(sum, result["confusion"])) == 6 * 3 * 2
+    assert (result["batches"], len(result["classes"]), result["categories"]) == (7, 6, [0, 0, 1, 1, 2, 2])
+    assert result["machine"]["torch"]
+    timings = [json.loads(line) for line in (place / "timings.jsonl").read_text().splitlines()]
+    assert result["learn_seconds"] == pytest.approx(sum(line["learn_seconds"] for line in timings))
+    assert not (place / "checkpoint.safetensors").exists()
+
+
+@pytest.mark.parametrize("where", [Inline(), Processes(threads=1)], ids=["inline", "processes"])
+def test_a_failed_cell_is_listed_with_its_reason_and_the_others_go_on(suite, where):
+    """Weights that cannot be learned from: 'compat' has no room for label 5 in 4 outputs."""
+    one = suite("cwr*", "dslda", group={"options": {"compat": "all_outputs", "capacity": 4}})
+    failed = one.run(where)
+    assert [state.planned.cell.strategy for state in failed] == ["cwr*"]
+    assert "all outputs from the start: labels 0 to 3" in failed[0].reason
+    reason = json.loads((failed[0].path / "failed.json").read_text())
+    assert reason["reason"] == failed[0].reason
+    assert "InputError" in reason["traceback"]
+    assert [state.status for state in one.states] == ["failed", "done"]
+    again = suite("cwr*", "dslda", group={"options": {"compat": "all_outputs", "capacity": 4}})
+    assert [state.status for state in again.states] == ["failed", "done"]
+    assert again.states[0].reason == failed[0].reason
+
+
+def test_a_protocol_that_the_data_cannot_have_is_said_before_the_first_cell(suite):
+    one = suite("dslda", protocol="nicv2-391")
+    with pytest.raises(InputError, match="batches must lie from 2 to"):
+        one.run(Inline())
+    assert not list(one.out.glob("nicv2*"))
+
+
+def test_other_settings_in_the_same_folder_are_refused(suite):
+    suite("dslda").run(Inline())
+    with pytest.raises(InputError, match="holds results with another seed: choose another folder"):
+        suite("dslda", seed=7).run(Inline())
+
+
+def test_the_time_left_is_estimated_by_strategy(suite):
+    states = suite("dslda", "ar1*", group={"runs": 2}).states
+    assert seconds_left(states, 1) is None
+    for state in states:
+        state.batches = 10
+    dslda, ar1 = states[0], states[1]
+    assert (dslda.planned.cell.strategy, ar1.planned.cell.strategy) == ("dslda", "ar1*")
+    dslda.batch, dslda.seconds, dslda.status = 10, 10.0, "done"
+    ar1.batch, ar1.seconds, ar1.status = 5, 20.0, "running"
+    # 5 batches of 4 s, then 10 of 1 s and 10 of 4 s
+    assert seconds_left(states, 1) == 5 * 4 + 10 * 1 + 10 * 4
+    assert seconds_left(states, 2) == 40  # the longest of them
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from primavista.bench.cell import Settings
+from primavista.bench.executors import Inline, Processes
+from primavista.bench.plan import load_plan
+from primavista.bench.suite import Suite
+if __name__ == "__main__":
+    plan, out, cache, where = sys.argv[1:]
+    settings = Settings(Path(cache), checkpoint_seconds=1e9, checkpoint_batches=3)
+    Suite(load_plan(plan), Path(out), settings=settings).run(Inline() if where == "inline" else Processes(2))
+"""
+PLAN = """
+name = "kills"
+device = "cpu"
+test_thin = 1
+limit = 30
+data = { kind = "rendered", categories = 3, objects = 2, frames = 2, size = 32 }
+backbone = { weights = "random", options = { width = 0.0625 } }
+groups = [{ name = "all", strategies = ["ar1*", "cwr*", "ewc"], protocols = ["nicv2"] }]
+"""
+
+
+def test_killed_at_any_moment_a_plan_goes_on_to_the_same_bits(tmp_path, cache, results):
+    """Four times SIGKILL, at 5, 20, 45 and 70 of the 90 lines; benchmarks/kills.py does it 50 times at random moments."""
+    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "killed.py").write_text(KILLED)
+
+    def start(out, where):
+        command = [sys.executable, tmp_path / "killed.py", tmp_path / "plan.toml", tmp_path / out, cache, where]
+        return subprocess.Popen([str(part) for part in command], env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    assert start("whole", "inline").wait(120) == 0
+    for lines, where in ((5, "inline"), (20, "processes"), (45, "inline"), (70, "processes")):
+        process = start("killed", where)
+        until = time.monotonic() + 60
+        while process.poll() is None and _lines(tmp_path / "killed") < lines and time.monotonic() < until:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(10) == -signal.SIGKILL
+    assert start("killed", "processes").wait(120) == 0
+    assert len(results(tmp_path / "whole")) == 3
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+
+
+def test_ctrl_c_writes_a_checkpoint_and_stops(tmp_path, cache):
+    (tmp_path / "plan.toml").write_text(PLAN.replace("limit = 30", "limit = 43").replace("frames = 2", "frames = 8"))
+    (tmp_path / "killed.py").write_text(KILLED.replace("checkpoint_batches=3", "checkpoint_batches=1000"))
+    command = [sys.executable, tmp_path / "killed.py", tmp_path / "plan.toml", tmp_path / "out", cache, "processes"]
+    process = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE)
+    until = time.monotonic() + 60
+    while _lines(tmp_path / "out") < 4 and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert b"KeyboardInterrupt" in error
+    kept = list((tmp_path / "out").rglob("checkpoint.safetensors"))
+    assert kept
+    for place in kept:
+        assert not (place.parent / "failed.json").exists()
+
+
+def _lines(out):
+    return sum(len(path.read_bytes().splitlines()) for path in out.rglob("metrics.jsonl"))

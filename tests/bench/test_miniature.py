@@ -1,0 +1,36 @@
+"""The shipped plans whole, in miniature."""
+
+from __future__ import annotations
+
+import pytest
+
+from primavista.bench.executors import Processes
+from primavista.bench.plan import load_plan
+from primavista.bench.results import METRICS, read_json, read_lines
+from primavista.bench.suite import Suite
+from primavista.cli.bench import make_report
+
+SMALL = ["data.frames=1", "data.size=32", "runs=2", "limit=4", "device=cpu", "backbone.weights=random"]
+TINY = [*SMALL, "backbone.options.width=0.0625", "options.minibatch=32"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["paper", "claims", "quick"])
+def test_a_shipped_plan_in_miniature(name, tmp_path):
+    suite = Suite(load_plan(name, TINY), tmp_path / name)
+    assert not suite.run(Processes(threads=2))
+    assert {state.status for state in suite.states} == {"done"}
+    record = read_json(tmp_path / name / "plan.json")
+    for group in record["groups"]:
+        for cell in group["cells"]:
+            assert read_json(tmp_path / name / cell / "result.json")["batches"] == 4
+            assert read_lines(tmp_path / name / cell / METRICS)[-1]["accuracy"] is not None
+    report = make_report(tmp_path / name)
+    assert report is None or report.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["paper", "claims", "quick"])
+def test_a_shipped_plan_is_valid(name):
+    planned = load_plan(name).planned()
+    assert len({one.folder for one in planned}) == len(planned)
+    assert {group.name for group in load_plan(name).groups} == {group for one in planned for group in one.groups}

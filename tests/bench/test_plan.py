@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pytest
+
+from primavista.bench.plan import load_plan, make_plan, shipped
+from primavista.errors import InputError
+from primavista.strategies import RENORM
+
+GROUP = {"name": "g", "strategies": ["cwr*"], "protocols": ["nicv2-391"]}
+
+
+def planned(**group):
+    return make_plan({"name": "p", "device": "cpu", "groups": [{**GROUP, **group}]}).planned()
+
+
+def test_a_plan_is_a_grid():
+    found = planned(strategies=["cwr*", "ar1*"], protocols=["ni", "nic"], runs=3, variants=[{}, {"norm": "bn"}])
+    cells = [(p.cell.strategy, p.cell.protocol, p.cell.run, p.cell.options["norm"]) for p in found]
+    assert len(cells) == len(set(cells)) == 2 * 2 * 3 * 2
+    assert [p.cell.run for p in found] == sorted(p.cell.run for p in found)
+    assert len({p.folder for p in found}) == len(found)
+
+
+def test_options_are_resolved_whole():
+    (one,) = planned(options={"lr": 0.5})
+    assert one.cell.options["lr"] == 0.5
+    assert one.cell.options["epochs"] == 4  # tab:hyper_core50, CWR*
+    assert one.cell.options["r_max"] == RENORM["nicv2-391"]["r_max"] == 1.5
+    assert one.cell.options["startup"] is None  # 48 iterations are CORe50's
+    assert one.title == "cwr*, lr=0.5 on nicv2-391, run 0"
+    (one,) = planned(protocols=["nicv2-79"])
+    assert (one.cell.options["r_max"], one.cell.options["d_max"]) == (1.25, 0.5)  # table:renormpar
+
+
+def test_a_cell_that_two_groups_have_is_one_cell():
+    plan = make_plan(
+        {"name": "p", "device": "cpu", "groups": [GROUP, {**GROUP, "name": "h", "variants": [{"norm": "brn"}, {"norm": "bn"}]}]}
+    )
+    assert [p.groups for p in plan.planned()] == [["g", "h"], ["h"]]
+
+
+def test_the_reduced_and_the_full_test_set():
+    assert [p.cell.test_thin for p in planned(tests=["reduced", "full"])] == [20, 1]
+    plan = make_plan(
+        {"name": "p", "groups": [{**GROUP, "tests": ["reduced", "full"]}], "data": {"kind": "core50", "path": "/x"}}
+    )
+    assert [(p.cell.data.test, p.cell.test_thin) for p in plan.planned()] == [("reduced", 1), ("full", 1)]
+    assert all(p.cell.options["startup"] == 48 for p in plan.planned())
+
+
+def test_cumulative_is_retrained_by_number():
+    (one,) = planned(strategies=["cumulative"], retrain=10)
+    assert (one.cell.retrain, one.cell.options["every"]) == (10, None)
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        ({"strategies": ["ar2"]}, "group 'g', 'ar2': there is no strategy 'ar2': choose from naive"),
+        ({"options": {"lerning": 1}}, "group 'g', 'cwr\\*': there is no option lerning"),
+        ({"options": {"norm": "layer"}}, "norm='layer' is not one of bn, brn"),
+        ({"options": {"lr": "fast"}}, "group 'g', 'cwr\\*': .*lr"),
+        ({"protocols": ["nicv3-391"]}, "group 'g': no protocol 'nicv3-391'"),
+        ({"strategies": []}, "groups.0.strategies"),
+        ({"runs": 0}, "groups.0.runs"),
+        ({"tests": ["half"]}, "groups.0.tests.0"),
+        ({"colour": "red"}, "groups.0.colour: Extra inputs are not permitted"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_starts(group, message):
+    with pytest.raises(InputError, match=message):
+        planned(**group)
+
+
+def test_overrides_hold_in_every_group():
+    plan = load_plan("paper", ["runs=2", "data.frames=4", "limit=3", "options.epochs=1", 'backbone.weights="random"'])
+    assert {p.cell.run for p in plan.planned()} == {0, 1}
+    assert {p.cell.options["epochs"] for p in plan.planned()} == {1}
+    assert {(p.cell.data.frames, p.cell.limit, p.cell.backbone.weights) for p in plan.planned()} == {(4, 3, "random")}
+    core50 = load_plan("paper", ["data.kind=core50", "data.path=/data/core50"])
+    assert core50.data.model_dump(exclude_defaults=True) == {"kind": "core50", "path": "/data/core50"}
+
+
+@pytest.mark.parametrize("text", ["frames", "=3", "data.fames=3", "device=tpu"])
+def test_wrong_overrides_are_said(text):
+    with pytest.raises(InputError):
+        load_plan("quick", [text])
+
+
+def test_plans_that_are_not_there_or_no_toml(tmp_path):
+    with pytest.raises(InputError, match=r"no plan 'papre': No such file.*one of claims, paper, quick"):
+        load_plan("papre")
+    (tmp_path / "bad.toml").write_text("name = ")
+    with pytest.raises(InputError, match="is not TOML"):
+        load_plan(str(tmp_path / "bad.toml"))
+
+
+def test_the_paper_plan_is_section_4():
+    assert shipped() == ["claims", "paper", "quick"]
+    found = load_plan("paper").planned()
+    per_group = {}
+    for one in found:
+        for group in one.groups:
+            per_group[group] = per_group.get(group, 0) + 1
+    assert per_group == {
+        "fig:results": 6 * 3 * 10, "fig:results cumulative": 3 * 10, "fig:bn_vs_brn": 2 * 3 * 10, "fig:NI": 4 * 10,
+        "tab:efficiency": 6,
+    }  # fmt: skip
+    ni = [p.cell for p in found if p.cell.protocol == "ni"]
+    assert {c.options["freeze"] for c in ni} == {"none", "depthwise", "pointwise", "all"}
+    assert {(c.options["epochs_1"], c.options["epochs"], c.options["freeze_from"]) for c in ni} == {(1, 1, 1)}
+    assert {c.hyperparameters_chosen_on_run for c in ni} == {0}
+
+
+def test_the_claims_plan_has_a_group_a_claim():
+    names = [group.name for group in load_plan("claims").groups]
+    assert names == [
+        "modulation", "freezing", "limits", "renormalisation", "wpast", "cwr+", "test set", "granularity", "learning rates",
+    ]  # fmt: skip

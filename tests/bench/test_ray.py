@@ -1,0 +1,108 @@
+"""Cells on a Ray cluster of two nodes on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from primavista.bench.cell import run_cell
+from primavista.bench.executors import Inline
+from primavista.bench.ray_executor import RayCluster
+from primavista.bench.results import CellFolder
+from primavista.errors import InputError
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+ALL = ("ar1*", "cwr*", "dslda", "naive")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Two nodes of one processor each; the driver is on the first."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    made.second = made.add_node(num_cpus=1)
+    ray.init(address=made.address, log_to_driver=False)
+    made.wait_for_nodes()
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def test_a_node_killed_in_the_middle_costs_only_time(cluster, suite, tmp_path, results):
+    suite(*ALL, out=tmp_path / "inline", limit=30).run(Inline())
+    distributed = suite(*ALL, out=tmp_path / "ray", limit=30, batches=4)
+    kinds = []
+    learned: dict[int, int] = {}
+
+    def kill(state, event):
+        kinds.append(event.kind)
+        learned[event.job] = max(learned.get(event.job, 0), event.line.get("batch", 0))
+        if cluster.second and len(learned) >= 2 and min(sorted(learned.values())[-2:]) >= 6:
+            cluster.remove_node(cluster.second, allow_graceful=False)
+            cluster.second = None
+
+    assert not distributed.run(RayCluster(), kill)
+    assert cluster.second is None
+    assert "again" in kinds
+    found = results(tmp_path / "inline")
+    assert len(found) == 4
+    assert results(tmp_path / "ray") == found
+
+
+def test_nodes_that_share_storage_write_there(cluster, suite, tmp_path, results):
+    suite(*ALL, out=tmp_path / "inline").run(Inline())
+    assert not suite(*ALL, out=tmp_path / "ray").run(RayCluster(shared=True))
+    assert results(tmp_path / "ray") == results(tmp_path / "inline")
+
+
+def test_a_stopped_plan_goes_on_and_a_failed_cell_is_alone(cluster, suite, tmp_path, results):
+    suite(*ALL[:2], out=tmp_path / "inline", limit=20).run(Inline())
+    out = tmp_path / "ray"
+
+    def stop(state, event):
+        if event.kind == "batch" and event.line["batch"] >= 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        suite(*ALL[:2], out=out, limit=20).run(RayCluster(), stop)
+    assert list(out.rglob("checkpoint.safetensors"))
+    heard = []
+    assert not suite(*ALL[:2], out=out, limit=20).run(RayCluster(), lambda state, event: heard.append(event))
+    begun = {event.job: event.line["batch"] for event in reversed(heard) if event.kind == "batch"}
+    assert max(begun.values()) > 3  # not from the start
+    assert results(out) == results(tmp_path / "inline")
+    bad = suite("cwr*", "dslda", out=tmp_path / "bad", group={"options": {"compat": "all_outputs", "capacity": 4}})
+    failed = bad.run(RayCluster())
+    assert [state.planned.cell.strategy for state in failed] == ["cwr*"]
+    assert "all outputs from the start" in failed[0].reason
+    assert (failed[0].path / "failed.json").exists()
+
+
+def test_what_was_begun_here_goes_on_there(cluster, suite, tmp_path, results):
+    """Killed after its checkpoint, with more lines in its files than the checkpoint has seen."""
+    suite("ewc", out=tmp_path / "inline", limit=12).run(Inline())
+    begun = suite("ewc", out=tmp_path / "ray", limit=12, batches=4)
+    state = begun.states[0]
+
+    def die(line, batches):
+        if line["batch"] == 6:
+            raise MemoryError
+
+    with pytest.raises(MemoryError), CellFolder(state.path, state.planned.cell.model_dump()) as folder:
+        run_cell(state.planned.cell, folder, begun.settings, die)
+    assert len((state.path / "metrics.jsonl").read_text().splitlines()) == 6
+    heard = []
+    assert not suite("ewc", out=tmp_path / "ray", limit=12).run(RayCluster(), lambda state, event: heard.append(event))
+    assert [event.line["batch"] for event in heard if event.kind == "batch"] == list(range(5, 13))
+    assert results(tmp_path / "ray") == results(tmp_path / "inline")
+
+
+def test_cells_that_no_node_has_room_for(cluster, suite):
+    with pytest.raises(InputError, match="cells have 64 threads, and no node of the cluster has more than 1"):
+        suite("dslda", threads=64).run(RayCluster())

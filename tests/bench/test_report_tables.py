@@ -1,0 +1,264 @@
+"""Numbers of the report, worked out by hand or by the files that the authors published."""
+
+from __future__ import annotations
+
+import csv
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from primavista.bench.report import write_report
+from primavista.bench.report.cells import read_results
+from primavista.bench.report.claims import MARGIN, Check, claims, interval
+from primavista.bench.report.drawing import apart
+from primavista.bench.report.published import TARGETS, read_published, targets
+from primavista.bench.report.results import efficiency_table, final_table, parity_table
+from primavista.bench.report.series import Spread, gather, mean_curve, spread
+from primavista.bench.report.settings import changed_table, preset_table, renorm_table
+from primavista.bench.report.table import Mark, Signed, Table, latex, text, to_csv, to_html, to_latex
+from primavista.errors import FileError
+
+from .test_report import make_cell
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
+
+
+def test_mean_and_population_deviation() -> None:
+    assert spread([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]) == Spread(5.0, 2.0, 8)
+    assert spread([3.0]) == Spread(3.0, None, 1)
+    assert spread([]) is None
+
+
+def test_a_mean_curve_is_over_the_runs_that_got_there() -> None:
+    assert mean_curve([{1: 10.0, 2: 20.0, 4: 50.0}, {1: 30.0, 2: 40.0}]) == [
+        (1, Spread(20.0, 10.0, 2)),
+        (2, Spread(30.0, 10.0, 2)),
+        (4, Spread(50.0, None, 1)),
+    ]
+
+
+def test_final_accuracy(tmp_path: Path) -> None:
+    for run, final in enumerate((50.0, 60.0, 64.0)):
+        make_cell(tmp_path, "cwr*", run=run, accuracies=(10.0, final))
+    make_cell(tmp_path, "cwr*", run=3, accuracies=(10.0, 99.0), done=False)
+    write_report(tmp_path)
+    (row,) = rows(tmp_path / "tables" / "final.csv")
+    assert row["strategy"] == "CWR*"
+    assert row["runs"] == "3"
+    assert float(row["final accuracy (%)"]) == 58.0
+    assert float(row["final accuracy (%), std"]) == pytest.approx((104 / 3) ** 0.5)  # 8, 2, 6: 64 + 4 + 36
+    assert float(row["without run 0 (%)"]) == 62.0
+    assert row["unfinished"] == "run 3 at 2/3"
+    html = (tmp_path / "report.html").read_text("utf-8")
+    assert "58.00 ± 5.89" in html
+
+
+def test_runs_with_other_options_are_other_series(tmp_path: Path) -> None:
+    make_cell(tmp_path, "ar1*", run=0)
+    make_cell(tmp_path, "ar1*", run=1)
+    make_cell(tmp_path, "ar1*", run=0, options={"norm": "bn"})
+    make_cell(tmp_path, "ar1*", run=0, options={"lr": 0.5})
+    make_cell(tmp_path, "ar1*", run=0, label="mine")
+    make_cell(tmp_path, "ar1*", run=0, accuracies=(1.0,), done=False)  # a second, unfinished copy of run 0
+    found = {one.name: [cell.run for cell in one.cells] for one in gather(read_results(tmp_path).cells)}
+    assert found == {"AR1*, lr=None": [0, 1], "AR1*, lr=0.5": [0], "AR1* with BN": [0], "mine": [0]}
+
+
+def test_efficiency_against_the_paper(tmp_path: Path) -> None:
+    for run, seconds in enumerate((60.0, 180.0)):
+        make_cell(tmp_path, "ar1*", "nicv2-391", run, seconds=seconds)
+        make_cell(tmp_path, "cumulative", "nicv2-391", run, seconds=600.0, stored=1_000_000, options={"norm": "bn"})
+    make_cell(tmp_path, "naive", "nicv2-79", 0)
+    table = efficiency_table(gather(read_results(tmp_path).cells))
+    assert table is not None
+    assert table.rows == (
+        ("AR1*", 2, Spread(2.0, 1.0, 2), 0.0, 2.0, 39.9, 0.0, 12.2),
+        ("Cumulative", 2, Spread(10.0, 0.0, 2), 3.0, 2.0, 2826.2, 4712.3, 0.0),
+    )
+
+
+def test_the_published_files_give_the_target_table(shared: Path) -> None:
+    published = read_published(shared / "data")
+    assert {len(one.runs) for one in published.values()} == {10}
+    assert {len(run) for key, one in published.items() for run in one.runs if key[0] == "nicv2-391"} == {391}
+    assert published["nicv2-391", "ar1*", "brn"].runs[0][0] == 14.0  # after batch 1, not after its first iteration
+    for key, found in targets(published).items():
+        mean, std = TARGETS[key]
+        assert found.mean == pytest.approx(mean, abs=0.005001)
+        assert (found.std is None and std is None) or found.std == pytest.approx(std, abs=0.005001)
+    reference = (shared / "reference.md").read_text("utf-8")
+    words = {"ar1*": "AR1*", "cwr*": "CWR*", "ewc": "EWC", "lwf": "LwF", "naive": "Naive"}
+    for strategy, name in words.items():
+        cells = [f"{m:.2f} ± {s:.2f}" for m, s in (TARGETS[f"nicv2-{n}", strategy, "brn"] for n in (79, 196, 391))]
+        assert f"| {name} | {' | '.join(cells)} |" in reference
+
+
+def test_parity_of_the_authors_with_themselves(shared: Path, tmp_path: Path) -> None:
+    published = read_published(shared / "data")
+    for (protocol, strategy, norm), one in published.items():
+        if protocol == "nicv2-79":
+            for run, curve in enumerate(one.runs):
+                make_cell(tmp_path, strategy, protocol, run, curve, options={"norm": norm}, name=f"{strategy[:3]}{norm}{run}")
+    path = write_report(tmp_path, against=shared / "data")
+    found = rows(tmp_path / "tables" / "parity.csv")
+    assert len(found) == 6
+    assert {row["within one std"] for row in found} == {"yes"}
+    assert all(abs(float(row["difference"])) < 1e-9 for row in found)
+    assert "dotted: the authors' published mean" in path.read_text("utf-8")
+
+
+def test_parity_by_hand(tmp_path: Path) -> None:
+    make_cell(tmp_path, "ar1*", "nicv2-391", 0, (55.33,))  # 56.32 - 0.99
+    make_cell(tmp_path, "cwr*", "nicv2-391", 0, (58.0,))  # 56.99 + 1.01
+    make_cell(tmp_path, "cumulative", "nicv2-391", 0, (84.0,), options={"norm": "bn"})
+    make_cell(tmp_path, "ewc", "nicv2-391", 0, (5.4,), data={"kind": "rendered", "name": "rendered"})
+    make_cell(tmp_path, "naive", "nicv2-391", 0, (8.0,), done=False)
+    table = parity_table(gather(read_results(tmp_path).cells), targets({}))
+    verdicts = {row[1]: (row[-2], row[-1]) for row in table.rows}
+    assert verdicts["AR1*"][1] == Mark("yes", "good")
+    assert verdicts["CWR*"][1] == Mark("no", "bad")
+    assert isinstance(verdicts["CWR*"][0], Signed)
+    assert verdicts["CWR*"][0].value == pytest.approx(1.01)
+    assert verdicts["Cumulative"][1] == Mark("no deviation published", "open")
+    assert verdicts["EWC"][1] == Mark("other data", "open")
+    assert verdicts["Naive"] == (None, Mark("no finished run", "open"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("1,5\t2\n", "no '# scenario:'"),
+        ("# scenario: NICv2 - 79\n# strategy: LWF\n1\t2\n", "2 values; nicv2-79 has 80"),
+        ("# scenario: NICv2 - 1\n# strategy: LWF\n1\tx\n", "line 3: could not convert"),
+    ],
+)
+def test_published_files_that_are_not(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "a.tsv").write_text(content)
+    with pytest.raises(FileError, match=message):
+        read_published(tmp_path)
+
+
+def test_hyperparameters_come_from_the_presets() -> None:
+    table = preset_table()
+    by_name = {str(row[0]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert by_name["Naive"]["rate"] == "3.5e-05"
+    assert by_name["AR1*"]["CWR rate"] == "0.001"
+    assert by_name["EWC"]["lambda"] == "2e+06"
+    assert by_name["CWR*"]["source"] == "algo:cwr*; tab:hyper_core50, CWR*"
+    renorm = {row[0]: row[1:4] for row in renorm_table().rows}
+    assert renorm["r_max"] == ("1.25", "1.25", "1.5")
+    assert renorm["d_max"] == ("0.5", "0.5", "2.5")
+
+
+def test_changes_of_the_presets_are_listed(tmp_path: Path) -> None:
+    make_cell(tmp_path, "naive", "nicv2-79", options={"lr": 0.5, "epochs": 2, "r_max": 3.0})
+    table = changed_table(gather(read_results(tmp_path).cells))
+    assert table is not None
+    assert table.rows[0][2] == "lr 0.5 instead of 3.5e-05; r_max 3 instead of 1.25"
+
+
+def test_intervals_by_hand() -> None:
+    assert interval([]) == (None, None, 0)
+    assert interval([4.0]) == (4.0, None, 1)
+    mean, half, count = interval([1.0, 3.0])
+    assert (mean, count) == (2.0, 2)
+    assert half == pytest.approx(12.706)  # t(1) * sqrt(2) / sqrt(2)
+
+
+@pytest.mark.parametrize(
+    ("expect", "difference", "half", "tone"),
+    [
+        ("better", 1.0, 0.9, "good"), ("better", 1.0, 1.1, "open"), ("better", -1.0, 0.9, "bad"), ("better", 5.0, None, "open"),
+        ("the same", 1.0, 0.9, "good"), ("the same", 1.0, 1.1, "open"), ("the same", 4.0, 1.0, "bad"),
+        ("better", None, None, "open"), ("the same", -4.0, 1.0, "bad"), ("the same", MARGIN, 0.0, "good"),
+    ],
+)  # fmt: skip
+def test_verdicts(expect: str, difference: float | None, half: float | None, tone: str) -> None:
+    assert Check("", expect, difference, half, 3).verdict.tone == tone  # type: ignore[arg-type]
+
+
+def claim_cells(folder: Path, name: str, strategy: str, protocol: str, finals: tuple[float, ...], **more: object) -> None:
+    for run, final in enumerate(finals):
+        make_cell(folder, strategy, protocol, run, (final,), group=f"claim: {name}", **more)  # type: ignore[arg-type]
+
+
+def test_claims_are_told_by_what_their_cells_differ_in(tmp_path: Path) -> None:
+    same, more = (50.0, 51.0, 52.0), (60.0, 61.5, 62.5)
+    for value, finals in (("brn", more), ("bn", same)):
+        claim_cells(tmp_path, "norms", "ar1*", "nicv2-391", finals, options={"norm": value})
+    for value in ("modulate", "penalty"):
+        claim_cells(tmp_path, "guards", "ar1*", "nicv2-79", same, options={"guard": value, "lam": value})
+    claim_cells(tmp_path, "heads", "cwr*", "nic", more, options={"head": "cwr*"})
+    claim_cells(tmp_path, "heads", "cwr+", "nic", same, options={"head": "cwr+"})
+    claim_cells(tmp_path, "rates", "ar1*", "nicv2-79", same, options={"lr": 1e-4, "lr_head": 1e-3})
+    claim_cells(tmp_path, "rates", "ar1*", "nicv2-79", more, options={"lr": 1e-4, "lr_head": 1e-4})
+    claim_cells(tmp_path, "limits", "ar1*", "nicv2-79", more, options={"r_max": 1.25})
+    claim_cells(tmp_path, "limits", "ar1*", "nicv2-79", same, options={"r_max": 3.0})
+    claim_cells(tmp_path, "tests", "ar1*", "nicv2-79", same, test_thin=20)
+    claim_cells(tmp_path, "tests", "ar1*", "nicv2-79", same, test_thin=1)
+    claim_cells(tmp_path, "gain", "ar1*", "nicv2-79", more)
+    claim_cells(tmp_path, "gain", "cwr*", "nicv2-79", same)
+    claim_cells(tmp_path, "gain", "ar1*", "nicv2-391", same)
+    claim_cells(tmp_path, "gain", "cwr*", "nicv2-391", same)
+    claim_cells(tmp_path, "alone", "dslda", "nicv2-391", same)
+    found = {claim.name: claim for claim in claims(read_results(tmp_path).cells)}
+    verdicts = {name: claim.verdict.text for name, claim in found.items()}
+    assert verdicts == {
+        "norms": "holds", "guards": "holds", "heads": "holds", "rates": "does not hold", "limits": "holds", "tests": "holds",
+        "gain": "holds", "alone": "open: nothing to compare",
+    }  # fmt: skip
+    (norm,) = found["norms"].checks
+    assert norm.difference == pytest.approx((10 + 10.5 + 10.5) / 3)
+    assert norm.half == pytest.approx(4.303 * (1 / 12) ** 0.5 / 3**0.5)  # the deviation of 10, 10.5, 10.5 is sqrt(1/12)
+    assert [check.expect for check in found["gain"].checks] == ["better", "the same"]
+    assert found["rates"].checks[0].difference == pytest.approx(-31 / 3)
+
+
+def test_labels_do_not_overlap() -> None:
+    wished = [8.4, 8.0, 4.6, 55.9, 57.6, 0.0, 99.9]
+    places = apart(wished, 5.0, 0.0, 100.0)
+    ordered = sorted(places)
+    assert all(b - a >= 5.0 - 1e-9 for a, b in pairwise(ordered))
+    assert 0.0 <= ordered[0] <= ordered[-1] <= 100.0
+    assert sorted(range(7), key=lambda i: wished[i]) == sorted(range(7), key=lambda i: places[i])
+    assert apart([50.0, 56.0], 5.0, 0.0, 100.0) == [50.0, 56.0]
+
+
+def test_one_table_three_ways() -> None:
+    table = Table(
+        "t", "A & B", ("name", "mean (%)", "difference", "verdict"),
+        (("a_b", Spread(1.234, 0.5, 3), Signed(-0.25), Mark("yes", "good")), ("<c>", None, Signed(0.0), Mark("no", "bad"))),
+        ("100% of it",),
+    )  # fmt: skip
+    assert to_csv(table).splitlines() == [
+        'name,mean (%),"mean (%), std","mean (%), runs",difference,verdict',
+        "a_b,1.234,0.5,3,-0.25,yes",
+        "<c>,,,,0.0,no",
+    ]
+    lines = to_latex(table).splitlines()
+    assert r"\caption{A \& B}" in lines
+    assert r"\begin{tabular}{lrrl}" in lines
+    assert r"a\_b & 1.23 $\pm$ 0.50 & $-$0.25 & yes \\" in lines
+    assert r"\textless{}c\textgreater{} & -- & +0.00 & no \\" in lines
+    assert r"\par\footnotesize 100\% of it" in lines
+    html = to_html(table)
+    assert '<td class="good">✓ yes</td>' in html
+    assert "&lt;c&gt;" in html
+    assert '<td class="n">1.23 ± 0.50</td>' in html
+
+
+def test_latex_escapes() -> None:
+    assert latex(r"\ & % $ # _ { } ~ ^") == (r"\textbackslash{} \& \% \$ \# \_ \{ \} \textasciitilde{} \textasciicircum{}")
+    assert text(Spread(-1.0, None, 1)) == "−1.00"
+
+
+def test_final_table_leaves_out_empty_columns(tmp_path: Path) -> None:
+    make_cell(tmp_path)
+    table = final_table("final", "Final", gather(read_results(tmp_path).cells))
+    assert table.columns == (
+        "protocol", "strategy", "final accuracy (%)", "runs", "average over the batches (%)", "forgetting", "forward transfer",
+    )  # fmt: skip
+    assert table.rows == (("NICv2-3", "Naive", Spread(30.0, None, 1), 1, *(Spread(v, None, 1) for v in (20.0, 5.0, 0.5))),)
