@@ -122,6 +122,9 @@ def test_the_time_left_is_estimated_by_strategy(suite):
     # 5 batches of 4 s, then 10 of 1 s and 10 of 4 s
     assert seconds_left(states, 1) == 5 * 4 + 10 * 1 + 10 * 4
     assert seconds_left(states, 2) == 40  # the longest of them
+    dslda.batch = 0
+    # of DSLDA nothing is known: a twentieth of AR1*'s 4 s a batch
+    assert seconds_left(states, 1) == pytest.approx(5 * 4 + 10 * 0.2 + 10 * 4)
 
 
 KILLED = """

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from primavista.bench.executors import Inline
-from primavista.bench.lock import BusyError, FolderLock, held
+from primavista.lock import BusyError, FolderLock, held
 from primavista.bench.results import CHECKPOINT, METRICS, CellFolder, read_lines, state_of
 from primavista.errors import FileError, InputError
 
@@ -81,7 +81,7 @@ def test_a_failure_is_kept_until_the_cell_is_run_again(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from primavista.bench.lock import FolderLock
+from primavista.lock import FolderLock
 with FolderLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

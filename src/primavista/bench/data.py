@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.bench.lock import FolderLock
+from primavista.lock import FolderLock
 from primavista.errors import FileError, InputError
 from primavista.streams.base import DataSet
 from primavista.streams.core50 import CORe50

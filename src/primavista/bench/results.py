@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from primavista import files
-from primavista.bench.lock import FolderLock, held
+from primavista.lock import FolderLock, held
 from primavista.errors import FileError, InputError
 
 RUN, METRICS, TIMINGS = "run.json", "metrics.jsonl", "timings.jsonl"

@@ -15,7 +15,7 @@ from primavista.backbones import build
 from primavista.bench.cell import Settings, make_stream
 from primavista.bench.data import open_data
 from primavista.bench.jobs import Event, Executor, Job
-from primavista.bench.lock import FolderLock
+from primavista.lock import FolderLock
 from primavista.bench.loggers import Logger
 from primavista.bench.plan import Plan, Planned
 from primavista.bench.results import FAILED, LOCK, RESULT, RUN, TIMINGS, read_json, read_lines, state_of, write_json
@@ -23,6 +23,8 @@ from primavista.errors import FileError, InputError
 from primavista.frames import take
 
 PLAN, CACHE = "plan.json", "data"
+# what a batch costs beside AR1*'s, for strategies that have not run yet
+COSTS = {"ewc": 0.75, "lwf": 0.6, "naive": 0.5, "cwr*": 0.1, "cwr+": 0.1, "dslda": 0.05}
 
 
 @dataclass
@@ -162,9 +164,9 @@ def seconds_left(states: Sequence[State], at_once: int) -> float | None:
     if not rates:
         return None
     mean = {name: sum(values) / len(values) for name, values in rates.items()}
-    usual = sum(mean.values()) / len(mean)
+    usual = sum(rate / COSTS.get(name, 1.0) for name, rate in mean.items()) / len(mean)
     lefts = [
-        (state.left if state.left is not None else 0) * mean.get(state.planned.cell.strategy, usual)
+        (state.left or 0) * mean.get(name := state.planned.cell.strategy, usual * COSTS.get(name, 1.0))
         for state in states
         if state.status not in ("done", "failed")
     ]

@@ -235,7 +235,7 @@ class Board:
         elif self._due():
             running = [s for s in self.suite.states if s.status == "running"]
             parts = [f"{s.planned.cell.strategy} {s.batch}/{s.batches}{_percent(s, ' at ')}" for s in running]
-            self.console.print(f"{', '.join(parts)}; {self._rest()}", highlight=False)
+            self.console.print(f"{', '.join(parts)}; {self._rest()}", highlight=False, soft_wrap=True)
 
     def table(self) -> Group:
         """What the terminal shows."""

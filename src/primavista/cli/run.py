@@ -118,7 +118,7 @@ def _close(console: Console, suite: Suite) -> None:
     what = "one video each after the first" if kind == "nicv2" else kind
     title = f"{len(first['classes'])} objects in {first['batches']} batches, {what} ({done[0][0].planned.cell.device})"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("strategy", "accuracy", "forgotten", "learning", "a batch", "extra state", "over time"):
+    for column in ("strategy", "accuracy", "change", "learning", "a batch", "extra state", "over time"):
         table.add_column(column, justify="left" if column in ("strategy", "over time") else "right", no_wrap=True)
     for state, result in sorted(done, key=lambda item: -item[1]["final"]["accuracy"]):
         final, spent = result["final"], result["learn_seconds"]
@@ -136,7 +136,8 @@ def _label(state: State) -> str:
 
 
 def _points(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+    """Forgetting as the gain or loss of each class since it was first taught."""
+    return "" if value is None else f"{-value:+.1f}"
 
 
 def _spark(curve: list[float]) -> str:

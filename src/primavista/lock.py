@@ -33,7 +33,7 @@ class FolderLock:
                 f"cannot write in {self.path.parent}: {error.strerror or error}. Choose a folder that you may write"
             ) from error
         began = time.monotonic()
-        while not _grab(self._file):
+        while not grab(self._file):
             if self.wait is not None and time.monotonic() - began >= self.wait:
                 who = os.pread(self._file, 200, 0).decode(errors="replace").strip()
                 os.close(self._file)
@@ -59,12 +59,13 @@ def held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _grab(file)
+        return not grab(file)
     finally:
         os.close(file)
 
 
-def _grab(file: int) -> bool:
+def grab(file: int) -> bool:
+    """Lock an open file, or say that another holds it."""
     try:
         import fcntl
     except ImportError:  # Windows
