@@ -11,9 +11,9 @@ import sys
 import pytest
 
 from primavista.bench.executors import Inline
-from primavista.lock import BusyError, FolderLock, held
 from primavista.bench.results import CHECKPOINT, METRICS, CellFolder, read_lines, state_of
 from primavista.errors import FileError, InputError
+from primavista.lock import BusyError, FolderLock, held
 
 RUN = {"format": 1, "strategy": "cwr*", "run": 0}
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.lock import FolderLock
 from primavista.errors import FileError, InputError
+from primavista.lock import FolderLock
 from primavista.streams.base import DataSet
 from primavista.streams.core50 import CORe50
 from primavista.streams.folder import folder

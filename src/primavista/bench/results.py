@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from primavista import files
-from primavista.lock import FolderLock, held
 from primavista.errors import FileError, InputError
+from primavista.lock import FolderLock, held
 
 RUN, METRICS, TIMINGS = "run.json", "metrics.jsonl", "timings.jsonl"
 CHECKPOINT, RESULT, FAILED, LOCK = "checkpoint.safetensors", "result.json", "failed.json", ".lock"

@@ -15,12 +15,12 @@ from primavista.backbones import build
 from primavista.bench.cell import Settings, make_stream
 from primavista.bench.data import open_data
 from primavista.bench.jobs import Event, Executor, Job
-from primavista.lock import FolderLock
 from primavista.bench.loggers import Logger
 from primavista.bench.plan import Plan, Planned
 from primavista.bench.results import FAILED, LOCK, RESULT, RUN, TIMINGS, read_json, read_lines, state_of, write_json
 from primavista.errors import FileError, InputError
 from primavista.frames import take
+from primavista.lock import FolderLock
 
 PLAN, CACHE = "plan.json", "data"
 # what a batch costs beside AR1*'s, for strategies that have not run yet
