@@ -123,6 +123,20 @@ def test_a_few_bytes_do_not_take_much_memory(monkeypatch: pytest.MonkeyPatch) ->
         loads(pickle.dumps(list(range(5000))))
 
 
+def test_a_memoised_string_is_not_encoded_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 KiB, kept in the memo and encoded 10,000 times, would be 640 MB of bytes from a file of 190 KiB."""
+    text = b"X" + struct.pack("<I", 1 << 16) + b"a" * (1 << 16)
+    call = b"h\x01h\x00\x85R"
+    crafted = text + b"q\x00c_codecs\nencode\nq\x01" + b"(" + call * 10_000 + b"l."
+    with pytest.raises(FileError, match="more than 536,870,912 bytes of arrays"):
+        loads(crafted)
+    array = pickle.dumps(np.arange(1000), 2)
+    assert np.array_equal(loads(array), np.arange(1000))
+    monkeypatch.setattr(pickles, "MAX_MADE", 1000)
+    with pytest.raises(FileError, match="more than 1,000 bytes of arrays"):
+        loads(array)
+
+
 def test_an_enormous_file_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "LUP.pkl").open("wb") as file:
         file.truncate(2**40)

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from primavista.errors import FileError, InputError
-from primavista.streams.core50 import CORe50, core50_stream
+from primavista.streams.core50 import CORe50, core50_stream, is_core50
 from primavista.streams.core50.sources import map_npz
 
 Key = tuple[int, int]
@@ -171,3 +171,19 @@ def test_damaged_images_are_named(tmp_path: Path) -> None:
     (tmp_path / "s1" / "o1" / "C_01_01_1.jpg").write_bytes(b"")
     with pytest.raises(FileError, match="twice"):
         CORe50(tmp_path)
+
+
+def test_the_detector_knows_what_the_loader_knows(tmp_path: Path) -> None:
+    for place in ("plain", "a/core50_128x128", "b/core50_350x350", "c/core50_32x32"):
+        small(tmp_path / place, "jpg", objects=1, frames=1, sessions=3)
+    for place in ("plain", "a", "b", "c"):
+        assert is_core50(tmp_path / place)
+        assert len(CORe50(tmp_path / place).train) == 2
+    for ending in ("npz", "npy", "bin"):
+        (tmp_path / ending).mkdir()
+        (tmp_path / ending / f"core50_imgs.{ending}").write_bytes(b"")
+        assert is_core50(tmp_path / ending)
+    (tmp_path / "own" / "s1" / "o1").mkdir(parents=True)
+    (tmp_path / "own" / "s1" / "o1" / "C_photo.png").write_bytes(b"x")
+    assert not is_core50(tmp_path / "own")
+    assert not is_core50(tmp_path / "nowhere")

@@ -121,7 +121,8 @@ def test_bad_files_are_named_or_skipped_and_counted(root: Path, tmp_path: Path) 
     assert data.skipped == 3
     assert "skipped 3" in data.note
     rows = sorted((s.label, s.number, s.start, s.stop) for s in (*data.train, *data.test))
-    assert rows == [(0, 1, 0, 11), (0, 2, 11, 23), (0, 3, 23, 35), (1, 1, 35, 37), (1, 2, 37, 38)]
+    assert rows == [(0, 2, 0, 11), (0, 3, 11, 23), (0, 5, 23, 35), (1, 1, 35, 37), (1, 2, 37, 38)]  # numbered as found
+    assert [(s.label, s.number) for s in data.test] == [(0, 3), (1, 2)]
     assert len(data.frames[torch.arange(38)]) == 38
 
 
@@ -166,3 +167,11 @@ def test_loops_of_links_end(tmp_path: Path) -> None:
     (tmp_path / "d" / "mug" / "v.mp4").symlink_to(tmp_path / "d" / "mug" / "v.mp4")
     with pytest.raises(pv.FileError, match=r"v\.mp4"):
         folder(tmp_path / "d", size=8)
+
+
+def test_a_video_that_is_skipped_is_logged_once(root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (root / "kettle" / "s3.mp4").write_bytes(b"no video")
+    with caplog.at_level(logging.WARNING, "primavista"):
+        data = folder(root, size=8, skip_bad=True, cache=tmp_path / "cache")
+    assert data.skipped == 1
+    assert len([record for record in caplog.records if "s3.mp4" in record.getMessage()]) == 1

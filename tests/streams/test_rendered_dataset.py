@@ -21,7 +21,7 @@ SMALL = Scene(categories=2, objects=2, sessions=3, frames=5, size=16)
 
 def test_the_structure_is_that_of_core50() -> None:
     data = rendered(Scene(frames=1, size=8))
-    assert data.classes[:2] + data.classes[-1:] == ("o1", "o2", "o50")
+    assert data.classes[:2] + data.classes[-1:] == ("plug adapter 1", "plug adapter 2", "remote control 5")
     assert data.categories == tuple(i // 5 for i in range(50))
     assert (len(data.train), len(data.test), len(data.frames)) == (400, 150, 550)
     assert {s.number for s in data.test} == {3, 7, 10}
@@ -101,7 +101,7 @@ def test_written_jpegs_and_videos_are_close(tmp_path: Path) -> None:
     assert (video.frames.float() - truth).abs().mean() < 8
     assert sorted(p.name for p in (tmp_path / "mp4" / "s1").iterdir()) == ["o1.mp4"]
     data = folder(tmp_path / "mp4", size=64, cache=tmp_path / "cache")
-    assert (data.classes, data.note) == (("o1",), "1 of 2 sessions are the test set: o1/s2")
+    assert (data.classes, data.note) == (("plug adapter 1",), "1 of 2 sessions are the test set: plug adapter 1/s2")
     assert torch.equal(data.frames[torch.arange(8, 16)], video.frames)
 
 

@@ -128,11 +128,21 @@ def test_large_arrays_are_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -
     assert not packing._portable(made(40).frames)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_all_frames_on_the_gpu(tmp_path: Path) -> None:
+    data = made(600)
+    resident = pack(data, tmp_path / "s", 1).to("cuda")
+    assert isinstance(resident.frames, torch.Tensor)
+    assert resident.frames.is_cuda
+    assert torch.equal(resident.frames.cpu(), data.frames[torch.arange(600)])
+    assert (resident.train, resident.test, resident.classes) == (data.train, data.test, data.classes)
+
+
 @dataclass(frozen=True)
 class Own(DataSet):
     """A data set that knows more than a store keeps."""
 
-    origin: str
+    whence: str
 
 
 def test_a_data_set_keeps_what_it_knows_and_takes_its_frames_from_its_store(tmp_path: Path) -> None:
@@ -140,7 +150,7 @@ def test_a_data_set_keeps_what_it_knows_and_takes_its_frames_from_its_store(tmp_
     own = Own(data.name, data.frames, data.train, data.test, data.classes, data.categories, "here")
     pack(own, tmp_path / "s")
     stored = with_store(own, tmp_path / "s")
-    assert (stored.origin, stored.train) == ("here", own.train)
+    assert (stored.whence, stored.train) == ("here", own.train)
     assert isinstance(stored.frames, packed.Packed)
     with pytest.raises(pv.InputError, match="was not packed from this data set"):
         with_store(made(41), tmp_path / "s")

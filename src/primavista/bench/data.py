@@ -17,6 +17,7 @@ from primavista.errors import FileError, InputError
 from primavista.lock import FolderLock
 from primavista.streams.base import DataSet
 from primavista.streams.core50 import CORe50
+from primavista.streams.core50 import is_core50 as holds_core50
 from primavista.streams.folder import folder
 from primavista.streams.packed import INDEX, PART
 from primavista.streams.rendered import Scene
@@ -59,7 +60,7 @@ class CORe50Data(Record):
     name: str = "core50"
     path: str
     size: Positive = 128
-    test: str = "reduced"
+    test: str | None = None
     labels: Literal["object", "category"] = "object"
     orders: str | None = None
 
@@ -101,8 +102,7 @@ def parse_source(source: str, **settings: Any) -> dict[str, Any]:
         raise InputError(f"there is no folder {path}: give a data set, a packed store, or rendered:objects=2,frames=12")
     if (path / INDEX).exists() or (path / PART).exists():
         return {"kind": "store", "path": str(path), "name": path.name}
-    inner = (path, path / "core50_128x128")
-    core50 = any((p / "core50_imgs.npz").exists() or any(p.glob("s[0-9]*/o[0-9]*/C_*")) for p in inner)
+    core50 = holds_core50(path)
     size = {"size": settings["size"]} if "size" in settings else {}
     return {"kind": "core50", "path": str(path), **size} if core50 else {
         "kind": "folder", "path": str(path), "name": path.name, **size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -36,7 +36,10 @@ app = typer.Typer(
     (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
 )
 Source = Annotated[str, typer.Argument(help="A CORe50 folder, a class/session folder, a packed store, or `rendered`.")]
-Size = Annotated[int, typer.Option(help="Side of the frames in pixels.", min=8, max=4096)]
+Size = Annotated[int | None, typer.Option(help="Side of the frames in pixels (default: 128).", min=8, max=4096)]
+MaxFrames = Annotated[int | None, typer.Option(help="Frames kept of each video, evenly spread (default: 600).", min=1)]
+Fps = Annotated[float | None, typer.Option(help="Frames a second to take of each video (default: all).", min=0.001)]
+Labels = Annotated[Literal["object", "category"] | None, typer.Option(help="CORe50: 50 objects (default) or 10 categories.")]
 Cache = Annotated[Path | None, typer.Option(help="Where videos are decoded to (default: ~/.cache/primavista/videos).")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out and count what cannot be decoded, instead of stopping.")]
 console = Console(stderr=True, highlight=False)
@@ -50,7 +53,7 @@ def render(
     objects: Annotated[int, typer.Option(help="Objects in each category.", min=1)] = 5,
     sessions: Annotated[int, typer.Option(help="Videos of each object.", min=1)] = 11,
     frames: Annotated[int, typer.Option(help="Frames a video (CORe50 has 300).", min=1)] = 60,
-    size: Size = 128,
+    size: Annotated[int, typer.Option(help="Side of the frames in pixels.", min=8, max=2048)] = 128,
     seed: Annotated[int, typer.Option(help="Another seed, other objects and places.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
@@ -65,7 +68,7 @@ def render(
     from primavista.streams.rendered.dataset import write
 
     scene = Scene(categories, objects, sessions, frames, size, seed)
-    with bar("drawing frames") as progress:
+    with going_on(), bar("drawing frames") as progress:
         write(scene, folder, format, progress, choose_device(device))
     typer.echo(f"{categories * objects} objects x {sessions} videos x {frames} frames in {folder}")
 
@@ -95,13 +98,16 @@ def core50(folder: Annotated[Path, typer.Argument(help="Folder to download to; m
 def pack(
     source: Source,
     store: Annotated[Path, typer.Argument(help="Folder of the store to make.")],
-    size: Size = 128,
+    size: Size = None,
     test: Annotated[
         list[str] | None, typer.Option(help="Session names for testing (class/session folders); repeat it.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes (default: one a core, where that pays).", min=1)] = None,
     full_test: Annotated[bool, typer.Option("--full-test", help="CORe50: all test frames, not the official 1 in 20.")] = False,
+    labels: Labels = None,
     skip_bad: SkipBad = False,
+    max_frames: MaxFrames = None,
+    fps: Fps = None,
     cache: Cache = None,
 ) -> None:
     """Decode a data set once into a packed store: one memory-mapped file, so that streams start at once.
@@ -112,10 +118,20 @@ def pack(
     """
     from primavista.streams import store as stores
 
-    official: Literal["full", "reduced"] = "full" if full_test else "reduced"
-    data = open_data(source, size, test=test, official=official, skip_bad=skip_bad, cache=cache)
-    with bar("packing frames") as progress:
-        packed = stores.pack(data, store, workers, progress)
+    with going_on():
+        data = open_data(
+            source,
+            size,
+            test=test,
+            official="full" if full_test else None,
+            labels=labels,
+            skip_bad=skip_bad,
+            max_frames=max_frames,
+            fps=fps,
+            cache=cache,
+        )
+        with bar("packing frames") as progress:
+            packed = stores.pack(data, store, workers, progress)
     typer.echo(f"{describe(packed)} in {store}")
 
 
@@ -145,8 +161,11 @@ def sheet(
     classes: Annotated[int, typer.Option(help="Rows at most.", min=1)] = 20,
     sessions: Annotated[int, typer.Option(help="Columns at most.", min=1)] = 11,
     thumb: Annotated[int, typer.Option(help="Side of a thumbnail in pixels.", min=8, max=1024)] = 64,
-    size: Size = 128,
+    size: Size = None,
+    labels: Labels = None,
     skip_bad: SkipBad = False,
+    max_frames: MaxFrames = None,
+    fps: Fps = None,
     cache: Cache = None,
 ) -> None:
     """Make a contact sheet of a data set: a row a class, a column a session, test sessions numbered in blue.
@@ -155,7 +174,7 @@ def sheet(
     """
     from primavista.streams.pictures import contact_sheet
 
-    data = open_data(source, size, skip_bad=skip_bad, cache=cache)
+    data = open_data(source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache)
     step = max(1, -(-len(data.classes) // classes))
     image = contact_sheet(data, classes=range(0, len(data.classes), step), columns=sessions, tile=thumb)
     try:
@@ -169,9 +188,14 @@ def sheet(
 def matrix(
     source: Source,
     picture: Annotated[Path | None, typer.Argument(help="SVG, PNG or PDF file to write; none: the table alone.")] = None,
-    protocol: Annotated[str, typer.Option(help="ni, nc, nic, nicv2-79, nicv2-196, nicv2-391 or nicv2-<batches>.")] = "nicv2",
+    protocol: Annotated[str, typer.Option(help="ni, nc, nic, nicv2-79, nicv2-196, nicv2-391 or nicv2-N.")] = "nicv2",
     order: Annotated[int, typer.Option("--run", help="Which of the random orders.", min=0)] = 0,
-    size: Size = 128,
+    orders: Annotated[Path | None, typer.Option(help="Folder with official orders (default: where CORe50 is).")] = None,
+    size: Size = None,
+    labels: Labels = None,
+    skip_bad: SkipBad = False,
+    max_frames: MaxFrames = None,
+    fps: Fps = None,
     cache: Cache = None,
 ) -> None:
     """Draw which class comes in which batch of a stream: the paper's figure of NICv2, and print its table of batches.
@@ -186,7 +210,8 @@ def matrix(
     from primavista.streams.core50 import core50_stream
     from primavista.streams.pictures import protocol_row, save_order
 
-    stream = core50_stream(open_data(source, size, cache=cache), protocol, order)
+    data = open_data(source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache)
+    stream = core50_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
     table = Table("protocol", "batches", "initial: classes", "images", "incremental: classes", "images (mean)")
     low, high = row.incremental_classes
@@ -195,38 +220,96 @@ def matrix(
     table.add_row(row.protocol, *counts, later, f"{row.incremental_images:.0f}")
     Console().print(table)
     if picture is not None:
-        save_order(stream, picture)
-        typer.echo(f"wrote {picture}: {stream.name}, run {order}, {len(stream)} batches ({stream.source})")
+        typer.echo(f"wrote {save_order(stream, picture)}: {stream.name}, run {order}, {len(stream)} batches ({stream.source})")
 
 
 def open_data(
     source: str,
-    size: int = 128,
+    size: int | None = None,
     *,
     test: list[str] | None = None,
-    official: Literal["full", "reduced"] = "reduced",
+    official: Literal["full", "reduced"] | None = None,
+    labels: Literal["object", "category"] | None = None,
     skip_bad: bool = False,
+    max_frames: int | None = None,
+    fps: float | None = None,
     cache: Path | None = None,
 ) -> DataSet:
-    """The data set that a SOURCE names: a packed store, a CORe50 or class/session folder, or `rendered:key=value,...`."""
+    """The data set that a SOURCE names: a packed store, a CORe50 or class/session folder, or `rendered:key=value,...`.
+
+    An option that the source does not take is an error. `size` is 128 where it is not given; of a drawn folder, its own.
+    """
+    from primavista.streams.core50 import CORe50, is_core50
     from primavista.streams.folder import folder
     from primavista.streams.packed import INDEX, PART
     from primavista.streams.rendered.dataset import rendered
+    from primavista.streams.rendered.written import read_scene
     from primavista.streams.store import open_store
 
+    given: dict[str, object] = {
+        "--size": size, "--test": test, "--full-test": official, "--labels": labels, "--skip-bad": skip_bad,
+        "--max-frames": max_frames, "--fps": fps, "--cache": cache,
+    }  # fmt: skip
+    chosen = [option for option, value in given.items() if value not in (None, False, [])]
     if source == "rendered" or source.startswith("rendered:"):
-        return rendered(parse_scene(source, size))
+        refuse(chosen, source, "rendered")
+        return rendered(parse_scene(source, size or SIDE))
     path = Path(source).expanduser()
     if (path / INDEX).exists() or (path / PART).exists():
+        refuse(chosen, source, "store")
         return open_store(path)
+    written = read_scene(path)
+    side = size or (written.scene.size if written else SIDE)
     if is_core50(path):
-        from primavista.streams.core50 import CORe50
-
-        return CORe50(path, test=official, size=size)
+        refuse(chosen, source, "core50")
+        with bar("checking pictures") if skip_bad else nullcontext() as progress:
+            found = CORe50(path, labels or "object", official, size=side, skip_bad=skip_bad, progress=progress)
+        if found.note:
+            typer.echo(found.note, err=True)
+        return found
+    refuse(chosen, source, "written" if written else "folder")
     with bar("reading sessions") as progress:
-        data = folder(path, test=test or "quarter", size=size, skip_bad=skip_bad, cache=cache, progress=progress)
+        data = folder(
+            path,
+            test=test or "quarter",
+            size=side,
+            max_frames=max_frames,
+            fps=fps,
+            skip_bad=skip_bad,
+            cache=cache,
+            progress=progress,
+        )
     typer.echo(data.note, err=True)
     return data
+
+
+SIDE = 128
+KINDS = {
+    "rendered": ("rendered videos", {"--size"}),
+    "store": ("a packed store", set[str]()),
+    "core50": ("a CORe50 folder", {"--size", "--full-test", "--labels", "--skip-bad"}),
+    "written": ("a folder of drawn videos", {"--size", "--skip-bad", "--max-frames", "--fps", "--cache"}),
+    "folder": ("a class/session folder", {"--size", "--test", "--skip-bad", "--max-frames", "--fps", "--cache"}),
+}
+
+
+def refuse(chosen: list[str], source: str, kind: str) -> None:
+    """An error for the first of the options that this kind of source does not take."""
+    name, taken = KINDS[kind]
+    for option in chosen:
+        if option not in taken:
+            others = " or ".join(other for other, options in KINDS.values() if option in options)
+            raise InputError(f"{option} is for {others}; {source} is {name}: leave it out")
+
+
+@contextmanager
+def going_on() -> Iterator[None]:
+    """Around what may be stopped and goes on when the same command is given again; says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print("[yellow]stopped.[/yellow] What is done is kept: the same command goes on from there.")
+        raise typer.Exit(130) from None
 
 
 def parse_scene(source: str, size: int = 128) -> Scene:
@@ -239,19 +322,10 @@ def parse_scene(source: str, size: int = 128) -> Scene:
     known = [field.name for field in fields(Scene)]
     for part in filter(None, source.removeprefix("rendered").removeprefix(":").split(",")):
         key, _, value = part.partition("=")
-        if key not in known or not value.removeprefix("-").isdecimal():
+        if key not in known or not value.removeprefix("-").isdecimal() or len(value) > 20:
             raise InputError(f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {', '.join(known)}")
         values[key] = int(value)
-    try:
-        return Scene(**values)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-
-
-def is_core50(path: Path) -> bool:
-    """Whether a folder holds CORe50's pictures or its array file."""
-    inner = (path, path / "core50_128x128")
-    return any((p / "core50_imgs.npz").exists() or any(p.glob("s[0-9]*/o[0-9]*/C_*")) for p in inner)
+    return Scene(**values)
 
 
 def describe(data: DataSet) -> str:

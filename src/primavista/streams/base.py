@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import overload
 
 import torch
@@ -31,8 +32,19 @@ Batch = tuple[Session, ...]
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a CORe50 came from: the folder, which may hold official orders, and the object of each training session."""
+
+    folder: Path
+    objects: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class DataSet:
-    """Frames, the sessions to learn from and to test on, the name and the category of each class."""
+    """Frames, the sessions to learn from and to test on, the name and the category of each class.
+
+    `origin` is known of CORe50 and of its packed copies.
+    """
 
     name: str
     frames: Frames
@@ -40,6 +52,7 @@ class DataSet:
     test: tuple[Session, ...]
     classes: tuple[str, ...]
     categories: tuple[int, ...]
+    origin: Origin | None = field(default=None, kw_only=True, compare=False)
 
 
 @dataclass(frozen=True)

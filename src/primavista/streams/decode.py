@@ -19,15 +19,16 @@ from PIL import Image, ImageOps
 from primavista.errors import FileError, PrimavistaError, require_extra
 from primavista.frames import MAX_PIXELS, fit
 
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "MPO")  # of Pillow: no others, whatever the file's name says
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the file's name says
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"  # of FFmpeg: no playlists, which could name other files
+SKIP = "skip bad files (--skip-bad, skip_bad=True)"
 Array = np.ndarray[Any, Any]
 Item = Callable[[], Array] | FileError  # a frame, converted when it is called, or what stands in its place
 threads = 0  # of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1
 
 
-def read_image(path: str | Path, size: int) -> Array:
-    """One image file, turned upright as its EXIF says, at model size: uint8, size x size x 3."""
+def read_image(path: str | Path, size: int | None) -> Array:
+    """One image file, turned upright as its EXIF says, at model size: uint8, size x size x 3 (None: its shorter side)."""
     path = Path(path)
     _check_file(path)
     try:
@@ -36,7 +37,7 @@ def read_image(path: str | Path, size: int) -> Array:
             with Image.open(path, formats=FORMATS) as picture:
                 _check_pixels(path, picture.width, picture.height)
                 upright = ImageOps.exif_transpose(picture)
-                return fit(_eight_bits(upright), size)
+                return fit(_eight_bits(upright), size or min(upright.size))
     except PrimavistaError:
         raise
     except Image.DecompressionBombError as error:
@@ -44,9 +45,7 @@ def read_image(path: str | Path, size: int) -> Array:
     except PermissionError as error:
         raise FileError(f"cannot read {path}: {error.strerror}. Check its permissions") from error
     except Exception as error:  # a decoder may fail in any way on foreign bytes
-        raise FileError(
-            f"{path} is damaged or not an image ({error or type(error).__name__}): remove it, or skip bad files"
-        ) from error
+        raise FileError(f"{path} is damaged or not an image ({error or type(error).__name__}): remove it, or {SKIP}") from error
 
 
 def video_frames(path: str | Path, size: int, fps: float | None = None) -> Iterator[Item]:
@@ -80,7 +79,7 @@ def _decode(av: Any, container: Any, stream: Any, path: Path, size: int, fps: fl
         reached = max(reached, at + max(1 / rate, float((frame.duration or 0) * (frame.time_base or 0))))
         count += 1
         if frame.is_corrupt:
-            yield FileError(f"{path} is damaged at frame {count}: repair it, or skip bad files")
+            yield FileError(f"{path} is damaged at frame {count}: repair it, or {SKIP}")
         elif due(at):
             yield partial(upright, frame, size)
     end = _end(container, stream)
@@ -88,7 +87,7 @@ def _decode(av: Any, container: Any, stream: Any, path: Path, size: int, fps: fl
         yield FileError(f"{path} holds no frame that can be decoded: it is damaged or was cut off. Restore or repair it")
     elif end is not None and end - reached > max(0.25, 0.05 * end):
         found = f"its frames end at {reached:.1f} s of {end:.1f} s"
-        yield FileError(f"{path} was cut off: {found}. Restore it, or skip bad files to use these")
+        yield FileError(f"{path} was cut off: {found}. Restore it, or {SKIP} to use these")
 
 
 def _raw_frames(av: Any, container: Any, stream: Any, path: Path) -> Iterator[Any]:
@@ -190,7 +189,7 @@ def _failures(av: Any, path: Path, what: str) -> Iterator[None]:
         yield
     except (av.FFmpegError, OSError, ValueError, MemoryError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
-        raise FileError(f"{path} {what} ({reason}): restore or repair it, or skip bad files") from error
+        raise FileError(f"{path} {what} ({reason}): restore or repair it, or {SKIP}") from error
 
 
 def _check_file(path: Path) -> None:
@@ -202,7 +201,7 @@ def _check_file(path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise FileError(f"{path} is not a regular file")
     if found.st_size == 0:
-        raise FileError(f"{path} is empty (0 bytes): remove it, or skip bad files")
+        raise FileError(f"{path} is empty (0 bytes): remove it, or {SKIP}")
 
 
 def _check_pixels(path: Path, width: int, height: int) -> None:

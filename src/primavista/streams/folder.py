@@ -9,7 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -21,9 +21,12 @@ from torch import Tensor
 from primavista.errors import FileError, InputError
 from primavista.streams.base import DataSet, Session
 from primavista.streams.decode import read_image
+from primavista.streams.rendered.written import Written, read_scene, scene_classes, scene_name
 from primavista.streams.split import held_out
 from primavista.streams.video import IMAGES, VIDEOS, Bad, Clip, media_in, natural, open_frames
 
+MAX_FRAMES = 600  # of a video
+VERSION = 2  # of what is kept of a decoded video
 log = logging.getLogger("primavista")
 
 
@@ -43,6 +46,7 @@ class Segment:
     count: int
     pictures: tuple[Path, ...] = ()
     array: Path | None = None
+    thinned: str = ""
 
 
 class FolderFrames:
@@ -75,7 +79,7 @@ def folder(
     *,
     test: Literal["quarter", "none"] | Sequence[str] = "quarter",
     size: int = 128,
-    max_frames: int = 600,
+    max_frames: int | None = None,
     fps: float | None = None,
     skip_bad: bool = False,
     cache: str | Path | None = None,
@@ -83,32 +87,63 @@ def folder(
 ) -> Folder:
     """The data set of a folder: a folder a class, in it a folder of pictures or a video a session, in natural order.
 
-    Videos as `primavista data render` writes them, a folder a session (`s1/o1.mp4`), are understood too.
+    Of videos that `primavista data render` wrote, a folder a session (`s1/o1.mp4`), the names, categories and test sessions are
+    those of the scene: the same data set as `rendered(scene)`.
     `test="quarter"` takes every fourth session of each class from its third (of two, the second; of 11, CORe50's 3, 7, 10) for
     testing; a list of session names takes those of every class; "none" takes none. Each class is a category of its own.
     Pictures are decoded whenever they are asked for: `pack` a data set that is used more than once. Videos are decoded now, at
-    most `max_frames` of each, into `cache` (default ~/.cache/primavista/videos), once until they change. With `skip_bad`, every
-    picture is decoded once now, and those that cannot be are left out and counted. `progress(done, total)` counts sessions.
+    most `max_frames` (600; of a scene all) of each, into `cache` (default ~/.cache/primavista/videos), once until they change.
+    With `skip_bad`, every picture is decoded once now, and those that cannot be are left out and counted. `progress(done,
+    total)` counts sessions.
     """
     root, bad = Path(path).expanduser(), Bad(skip_bad)
+    written = read_scene(root)
     found = _find(root, bad)
-    reader = _Reader(size, max_frames, fps, bad, Path(cache).expanduser() if cache else _default_cache())
-    classes, segments, rows = sorted(found, key=natural), [], []
+    limit = max(MAX_FRAMES, written.scene.frames if written else 0) if max_frames is None else max_frames
+    reader = _Reader(size, limit, fps, bad, Path(cache).expanduser() if cache else _default_cache())
+    keys, segments, rows = sorted(found, key=natural), [], []
     total, done, start = sum(map(len, found.values())), 0, 0
-    for label, name in enumerate(classes):
-        number = 0
-        for session, place in found[name]:
+    for label, name in enumerate(keys):
+        for number, (session, place) in enumerate(found[name], 1):
             segment = reader.session(session, place)
             done += 1
             if progress:
                 progress(done, total)
             if segment is not None:
-                number += 1
                 segments.append(segment)
                 rows.append(Session(label, number, start, start + segment.count))
                 start += segment.count
-    held = _held_out(rows, segments, test)
-    return _data_set(root, classes, rows, held, FolderFrames(segments, size), bad, segments)
+    held = _held_out(rows, segments, test, [len(found[name]) for name in keys])
+    classes = keys if written is None else _scene_names(root, written, keys)
+    if written and fps is None and not skip_bad:
+        _check_counts(root, written, rows, segments)
+    thinned = [f"{classes[r.label]}/{s.name} {s.thinned}" for r, s in zip(rows, segments, strict=True) if s.thinned]
+    data = _data_set(root, classes, rows, held, FolderFrames(segments, size), bad, segments)
+    if thinned:
+        more = f", and {len(thinned) - 1} more videos likewise" if len(thinned) > 1 else ""
+        data = replace(data, note=f"{data.note}; {thinned[0]}{more} (--max-frames)")
+    log.info("%s: %s", root, data.note)
+    if written is None:
+        return data
+    return replace(data, name=scene_name(written.scene), categories=scene_classes(written.scene)[1])
+
+
+def _scene_names(root: Path, written: Written, keys: list[str]) -> list[str]:
+    """The names of a scene's objects, if the folder holds those and nothing else."""
+    names = list(scene_classes(written.scene)[0])
+    if keys != [f"o{i + 1}" for i in range(len(names))]:
+        raise FileError(f"{root} holds other folders beside those of its scene (scene.json): move them away")
+    return names
+
+
+def _check_counts(root: Path, written: Written, rows: list[Session], segments: list[Segment]) -> None:
+    for row, segment in zip(rows, segments, strict=True):
+        if segment.count < written.scene.frames and not segment.thinned:
+            place = root / written.place(row.label + 1, row.number)
+            raise FileError(
+                f"{place} holds {segment.count} of its {written.scene.frames} frames: "
+                f"delete it and finish it with the same command: {written.command(root)}"
+            )
 
 
 def _data_set(
@@ -127,7 +162,6 @@ def _data_set(
     few = ", ".join(chosen[:12]) + (f" and {len(chosen) - 12} more" if len(chosen) > 12 else "")
     note = f"{len(chosen)} of {len(rows)} sessions are the test set: {few or 'none'}"
     note += f"; skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}" if bad.problems else ""
-    log.info("%s: %s", root, note)
     return Folder(
         name=root.resolve().name,
         frames=frames,
@@ -140,11 +174,10 @@ def _data_set(
     )
 
 
-def _held_out(rows: list[Session], segments: list[Segment], test: str | Sequence[str]) -> list[bool]:
+def _held_out(rows: list[Session], segments: list[Segment], test: str | Sequence[str], counts: list[int]) -> list[bool]:
     if test == "none":
         return [False] * len(rows)
     if test == "quarter":
-        counts = {label: sum(r.label == label for r in rows) for label in {r.label for r in rows}}
         return [r.number in held_out(counts[r.label]) for r in rows]
     if isinstance(test, str):
         raise InputError(f'test is "quarter", "none" or a list of session names; got {test!r}. Right: test=["{test}"]')
@@ -230,12 +263,10 @@ class _Reader:
         if not target.exists():
             clip = open_frames(place, size=self.size, max_frames=self.max_frames, fps=self.fps, skip_bad=self.bad.skip)
             _save(target, clip)
-        elsewhere = target.with_suffix(".json")
-        if elsewhere.exists():
-            record = json.loads(elsewhere.read_text())
-            self.bad.skipped += record["skipped"]
-            self.bad.problems += record["problems"]
-        return Segment(name, len(_array(target)), array=target)
+        record = _record(target)
+        self.bad.skipped += record["skipped"]
+        self.bad.problems += record["problems"]
+        return Segment(name, len(_array(target)), array=target, thinned=record["thinned"])
 
     def _key(self, place: Path) -> str:
         """Another file, or the same one changed, has another key."""
@@ -243,7 +274,16 @@ class _Reader:
             found = os.stat(place)
         except OSError as error:
             raise FileError(f"cannot read {place}: {error.strerror or error}") from error
-        what = [str(place.resolve()), found.st_size, found.st_mtime_ns, self.size, self.max_frames, self.fps, self.bad.skip]
+        what = [
+            VERSION,
+            str(place.resolve()),
+            found.st_size,
+            found.st_mtime_ns,
+            self.size,
+            self.max_frames,
+            self.fps,
+            self.bad.skip,
+        ]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
 
 
@@ -251,18 +291,28 @@ def _save(target: Path, clip: Clip) -> None:
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if clip.skipped:
-            target.with_suffix(".json").write_text(json.dumps({"skipped": clip.skipped, "problems": clip.problems}))
+        record = {"skipped": clip.skipped, "problems": clip.problems, "thinned": clip.thinned}
+        target.with_suffix(".json").write_text(json.dumps(record))
         with open(part, "wb") as file:
             np.save(file, clip.frames.numpy())
         os.replace(part, target)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
         reason = error.strerror or error
         raise InputError(
             f"cannot keep decoded videos in {target.parent}: {reason}. Make room, or pass another folder as cache"
         ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _record(target: Path) -> dict[str, Any]:
+    """What was said when the video was decoded."""
+    try:
+        record = json.loads(target.with_suffix(".json").read_text())
+        return {"skipped": int(record["skipped"]), "problems": list(record["problems"]), "thinned": str(record["thinned"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"the record of the decoded video {target} is damaged ({error}): delete {target}") from error
 
 
 def _array(path: Path) -> np.ndarray[Any, Any]:

@@ -9,7 +9,7 @@ import json
 import mmap
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError
-from primavista.streams.base import DataSet, Session
+from primavista.lock import grab
+from primavista.streams.base import DataSet, Origin, Session
 
 Rows = tuple[tuple[int, int, int, int], ...]
 FORMAT = 1
@@ -30,7 +31,8 @@ FRAMES, INDEX, PART, DONE, LOCK = "frames.npy", "index.json", "index.part.json",
 class Plan:
     """What a store holds, before any frame is decoded: two packings of the same data have equal plans.
 
-    `probe` is a checksum of a few frames, so that another data set of the same shape is noticed.
+    `probe` is a checksum of a few frames, so that another data set of the same shape is noticed. Of CORe50 the folder that it
+    was packed from (with its official orders, perhaps) and the object of each training session are noted.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Plan:
     probe: str
     chunk: int = CHUNK
     format: int = FORMAT
+    folder: str = field(default="", compare=False)
+    objects: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -79,7 +83,12 @@ class Plan:
     def data_set(self, frames: Any) -> DataSet:
         """The data set with these frames."""
         train, test = (tuple(Session(*row) for row in rows) for rows in (self.train, self.test))
-        return DataSet(self.name, frames, train, test, self.classes, self.categories)
+        return DataSet(self.name, frames, train, test, self.classes, self.categories, origin=self.origin)
+
+    @property
+    def origin(self) -> Origin | None:
+        """Of CORe50: where it was packed from."""
+        return Origin(Path(self.folder), self.objects) if self.folder and len(self.objects) == len(self.train) else None
 
 
 def plan_of(data: DataSet) -> Plan:
@@ -100,6 +109,8 @@ def plan_of(data: DataSet) -> Plan:
         height,
         width,
         hashlib.sha256(some.numpy().tobytes()).hexdigest(),
+        folder=str(data.origin.folder) if data.origin else "",
+        objects=data.origin.objects if data.origin else (),
     )
 
 
@@ -192,7 +203,7 @@ class Lock:
     def __enter__(self) -> Lock:
         while True:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-            if not _grab(self._file):
+            if not grab(self._file):
                 who = os.read(self._file, 200).decode(errors="replace").strip()
                 os.close(self._file)
                 raise FileError(
@@ -209,24 +220,6 @@ class Lock:
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
         os.close(self._file)
-
-
-def _grab(file: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
-
-        try:
-            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
-        except OSError:
-            return False
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _same(path: Path, file: int) -> bool:

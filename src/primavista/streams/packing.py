@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import pickle
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -71,6 +72,7 @@ def _begin(job: tuple[Frames, Plan, Path]) -> None:
     """In a worker: one thread, and an end when the process that started it ends, however that ends."""
     global _job
     _job = job
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the process that started them ends them
     torch.set_num_threads(1)
     decode.threads = 1
     parent = parent_process()

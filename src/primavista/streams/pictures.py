@@ -84,13 +84,15 @@ def draw_order(stream: Stream, width: float | None = None) -> Figure:
     return figure
 
 
-def save_order(stream: Stream, path: str | Path, dpi: int = 160) -> None:
-    """Write `draw_order` to a file; its ending says how (.png, .svg, .pdf)."""
-    figure = draw_order(stream)
+def save_order(stream: Stream, path: str | Path, dpi: int = 160) -> Path:
+    """Write `draw_order` to a file and return its path; its ending says how (.png, .svg, .pdf; without one, .png is added)."""
+    figure, path = draw_order(stream), Path(path)
+    path = path if path.suffix else path.with_name(path.name + ".png")
     try:
         figure.savefig(path, dpi=dpi)
     except (OSError, ValueError) as error:
         raise FileError(f"cannot write the picture {path}: {error}") from error
+    return path
 
 
 def _draw_cells(axes: Any, matrix: np.ndarray[Any, Any], categories: Sequence[int]) -> None:

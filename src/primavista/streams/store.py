@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,7 +99,7 @@ def open_store(path: str | Path) -> Store:
     if size != plan.file_bytes or len(sums) != plan.chunks:
         raise FileError(f"{folder / FRAMES} has {size} bytes, not {plan.file_bytes}: it is damaged. Pack the data set again")
     made = plan.data_set(Packed(folder, plan))
-    return Store(made.name, made.frames, made.train, made.test, made.classes, made.categories, folder)
+    return Store(made.name, made.frames, made.train, made.test, made.classes, made.categories, folder, origin=made.origin)
 
 
 def with_store(data: D, path: str | Path) -> D:
@@ -131,9 +132,11 @@ def _fill(frames: Frames, plan: Plan, folder: Path, workers: int | None, tell: P
     """Decode the chunks that are not done, then put the index in its place."""
     if (folder / PART).exists():
         _check_same(plan, load(folder / PART)[0], folder)
+        _check_room(folder, plan)
     else:
         if {entry.name for entry in os.scandir(folder)} - {LOCK, f".{PART}.part"}:
             raise InputError(f"{folder} is not empty and not a store: choose a folder of its own")
+        _check_room(folder, plan)
         _replace(folder / PART, dump(plan))
     _reserve(folder / FRAMES, plan)
     sums = {c: s for c, s in _marks(folder).items() if c < plan.chunks and _sum(folder, plan, c) == s}
@@ -160,6 +163,18 @@ def _sum(folder: Path, plan: Plan, chunk: int) -> str:
     with open(folder / FRAMES, "rb") as file:
         file.seek(len(plan.header) + start * plan.frame_bytes)
         return hashlib.sha256(file.read((stop - start) * plan.frame_bytes)).hexdigest()
+
+
+def _check_room(folder: Path, plan: Plan) -> None:
+    """Refuse what the disk cannot hold before a byte of it is taken."""
+    have = os.stat(folder / FRAMES) if (folder / FRAMES).exists() else None
+    need = plan.file_bytes - (min(have.st_size, getattr(have, "st_blocks", 0) * 512) if have else 0)
+    free = shutil.disk_usage(folder).free
+    if need > free:
+        raise InputError(
+            f"the store {folder} needs {need:,} bytes more for {plan.count:,} frames of {plan.width} x {plan.height}, and "
+            f"{free:,} are free: make room, choose another disk, or pack fewer or smaller frames"
+        )
 
 
 def _reserve(path: Path, plan: Plan) -> None:
@@ -209,11 +224,14 @@ def _check_same(plan: Plan, found: Plan, folder: Path) -> None:
 
 def _replace(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}.part")
-    with open(part, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

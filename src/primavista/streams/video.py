@@ -30,12 +30,22 @@ log = logging.getLogger("primavista")
 class Clip:
     """Decoded frames, uint8, N x size x size x 3: what `open_frames` gives.
 
-    `note` says what was thinned or left out ("" where nothing was), `skipped` counts what could not be decoded
+    `note` says what was thinned or left out ("" where nothing was), `thinned` the former alone, `skipped` counts what could
+    not be decoded
     (with `skip_bad`), `problems` says why, one line each (the first hundred).
     """
 
-    def __init__(self, frames: Tensor, source: str, note: str = "", skipped: int = 0, problems: Sequence[str] = ()) -> None:
-        self.frames, self.source, self.note, self.skipped, self.problems = frames, source, note, skipped, tuple(problems)
+    def __init__(
+        self,
+        frames: Tensor,
+        source: str,
+        note: str = "",
+        skipped: int = 0,
+        problems: Sequence[str] = (),
+        thinned: str = "",
+    ) -> None:
+        self.frames, self.source, self.note, self.thinned = frames, source, note, thinned
+        self.skipped, self.problems = skipped, tuple(problems)
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -184,11 +194,15 @@ class _Keep:
         return index % self.step == 0 and len(self.frames) < self.limit
 
 
+class ToldError(FileError):
+    """Nothing of a source could be read, and each reason has been logged."""
+
+
 class Bad:
     """What could not be read: an error, or counted where that was asked for."""
 
-    def __init__(self, skip: bool = False) -> None:
-        self.skip, self.skipped = skip, 0
+    def __init__(self, skip: bool = False, quiet: bool = False) -> None:
+        self.skip, self.quiet, self.skipped = skip, quiet, 0
         self.problems: list[str] = []
 
     @contextmanager
@@ -202,20 +216,23 @@ class Bad:
             self.skipped += 1
             if len(self.problems) < MAX_PROBLEMS:
                 self.problems.append(str(error))
-            log.warning("skipped: %s", error)
+            if not self.quiet and not isinstance(error, ToldError):
+                log.warning("skipped: %s", error)
 
 
 def _clip(keep: _Keep, bad: Bad, source: str) -> Clip:
     if not keep.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
-        raise FileError(f"no frame of {source} could be decoded ({bad.skipped} skipped){why}")
-    notes = []
+        kind = ToldError if bad.problems else FileError
+        raise kind(f"no frame of {source} could be decoded ({bad.skipped} skipped){why}")
+    notes, thinned = [], ""
     if keep.step > 1:
-        notes.append(f"kept {len(keep.frames)} of {keep.offered} frames (1 in {keep.step}): max_frames is {keep.limit}")
-        log.info("%s: %s", source, notes[-1])
+        thinned = f"kept {len(keep.frames)} of {keep.offered} frames (1 in {keep.step}): max_frames is {keep.limit}"
+        notes.append(thinned)
+        log.info("%s: %s", source, thinned)
     if bad.skipped:
         notes.append(f"skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}")
-    return Clip(torch.from_numpy(np.stack(keep.frames)), source, "; ".join(notes), bad.skipped, bad.problems)
+    return Clip(torch.from_numpy(np.stack(keep.frames)), source, "; ".join(notes), bad.skipped, bad.problems, thinned)
 
 
 def _check(size: int, max_frames: int, fps: float | None, seconds: float) -> None:

@@ -65,6 +65,12 @@ def reduce(function: Any, arguments: Any) -> Any:
     raise ValueError(f"{function.module}.{function.name} is called")
 
 
+def size_of(arguments: Any) -> int:
+    """Bytes that `reduce` or `build` may make of these arguments at most: each of their texts, once."""
+    parts = arguments if isinstance(arguments, tuple) else ()
+    return sum(len(part) for part in parts if isinstance(part, str | bytes))
+
+
 def build(target: Any, state: Any) -> None:
     """Fill an array or a type made by `reduce`, in place, from its pickled state."""
     if isinstance(target, Kind):

@@ -104,6 +104,8 @@ def _complete(key: Key, listed: np.ndarray[Any, Any], clips: Clips, where: Path)
     if key not in clips:
         raise FileError(f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk")
     count, there = len(clips[key].rows), clips[key].numbers
+    if there is None and not count:
+        return  # a packed copy of what lies beside these lists
     if len(listed) != count or (there is not None and not np.array_equal(listed, there)):
         odd = [] if there is None else sorted(set(listed.tolist()) ^ set(there.tolist()))[:3]
         raise FileError(

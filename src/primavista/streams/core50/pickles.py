@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from primavista.errors import FileError
-from primavista.streams.core50.arrays import ALLOWED, Name, build, reduce
+from primavista.streams.core50.arrays import ALLOWED, Name, build, reduce, size_of
 
 MAX_BYTES = 256 * 2**20
 MAX_OBJECTS = 4_000_000  # other than integers in runs; paths.pkl holds 164,866 strings
 MAX_INTEGERS = 64_000_000  # LUP.pkl holds about 10 million
+MAX_MADE = 512 * 2**20  # bytes of arrays and strings made from others: a memo can name one a million times
 MAX_DIGITS = 20
 MAX_LINE = 1 << 16
 _RUN = re.compile(rb"(?:K.|M..|J....){2,65536}", re.DOTALL)
@@ -63,7 +64,7 @@ class _Machine:
         self.data, self.name, self.at = data, name, 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self.objects = self.integers = 0
+        self.objects = self.integers = self.made = 0
 
     def run(self) -> Any:
         data, stack = self.data, self.stack
@@ -106,6 +107,12 @@ class _Machine:
             f"refused to read {self.name}: it holds {what}. CORe50's pickles hold lists, tuples, dicts, integers, strings and "
             "numpy arrays of them only; delete this file and download it again"
         )
+
+    def make(self, count: int) -> None:
+        """Before `count` bytes are made from what is there."""
+        self.made += count
+        if self.made > MAX_MADE:
+            raise self._refused(f"more than {MAX_MADE:,} bytes of arrays")
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
@@ -211,11 +218,13 @@ def _append(m: _Machine) -> None:
 
 def _reduce(m: _Machine) -> None:
     arguments, function = m.pop(), m.pop()
+    m.make(size_of(arguments))
     m.push(reduce(function, arguments))
 
 
 def _build(m: _Machine) -> None:
     state = m.pop()
+    m.make(size_of(state))
     build(m.stack[-1], state)
 
 

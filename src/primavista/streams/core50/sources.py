@@ -7,24 +7,27 @@ import re
 import shutil
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from primavista.errors import FileError
+from primavista.errors import FileError, InputError
 from primavista.frames import Frames, Lazy, fit
 from primavista.streams.core50.pickles import read_pickle
+from primavista.streams.decode import read_image
+from primavista.streams.video import Bad
 
 NAME = re.compile(r"s(\d{1,4})/o(\d{1,4})/C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE)
 _FILE = re.compile(r"C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE)
+ARRAYS = ("core50_imgs.npz", "core50_imgs.npy", "core50_imgs.bin")
 IMAGES = ("core50_128x128", "core50_350x350", "core50_32x32")
+Progress = Callable[[int, int], None]
 Key = tuple[int, int]  # (session, object), as in s1/o1
 
 
@@ -35,13 +38,19 @@ class Clip:
     numbers: np.ndarray[Any, Any] | None
     rows: np.ndarray[Any, Any]
 
+    def only(self, good: np.ndarray[Any, Any]) -> Clip:
+        """Those of its frames whose row is marked."""
+        kept = good[self.rows]
+        return Clip(None if self.numbers is None else self.numbers[kept], self.rows[kept])
+
 
 @dataclass(frozen=True)
 class Source:
-    """Frames in the order in which they lie on disk, and which clips they make."""
+    """Frames in the order in which they lie on disk, and which clips they make; `whole` has the unreadable ones too."""
 
     frames: Frames
     clips: Mapping[Key, Clip]
+    whole: Mapping[Key, Clip]
 
 
 def parse_name(name: str) -> tuple[int, int, int]:
@@ -56,15 +65,36 @@ def parse_name(name: str) -> tuple[int, int, int]:
     return int(match[1]), int(match[2]), int(match[5])
 
 
-def open_source(folder: Path, size: int | None) -> Source:
-    """What is in the folder: the packed array where it is complete, else the images."""
-    images = next((folder / name for name in IMAGES if (folder / name / "s1").is_dir()), folder)
-    if any((folder / name).is_file() for name in ("core50_imgs.npz", "core50_imgs.npy", "core50_imgs.bin")):
+def is_core50(path: str | Path) -> bool:
+    """Whether a folder holds CORe50's pictures or its array, as `CORe50` reads them."""
+    folder = Path(path).expanduser()
+    if folder.is_file():
+        return folder.name in ARRAYS
+    if any((folder / name).is_file() for name in ARRAYS):
+        return True
+    places = (place for _, of in _numbered(_pictures(folder), "s") for _, place in _numbered(of, "o"))
+    return any(_FILE.fullmatch(name) for place in places for name in os.listdir(place))
+
+
+def _pictures(folder: Path) -> Path:
+    """The folder with s1, s2, ...: this one, or the one that the official archives make in it."""
+    return next((folder / name for name in IMAGES if any(_numbered(folder / name, "s"))), folder)
+
+
+def open_source(folder: Path, size: int | None, bad: Bad | None = None, progress: Progress | None = None) -> Source:
+    """What is in the folder: the packed array where it is complete, else the images.
+
+    Where `bad` skips, each picture is decoded once now, and the clips lack those that cannot be.
+    """
+    images, bad = _pictures(folder), bad or Bad()
+    if any((folder / name).is_file() for name in ARRAYS):
         if (folder / "paths.pkl").is_file():
+            if bad.skip:
+                raise InputError(f"--skip-bad (skip_bad=True) is for pictures; {folder} holds CORe50 as one array")
             return _packed(folder, size)
         if not any(_numbered(images, "s")):
             raise FileError(f"{folder / 'paths.pkl'} is missing: the array of images needs it to know which frame is which")
-    return _images(images, size)
+    return _images(images, size, bad, progress)
 
 
 def names_source(frames: Frames, names: Sequence[str], where: Path) -> Source:
@@ -83,7 +113,7 @@ def names_source(frames: Frames, names: Sequence[str], where: Path) -> Source:
     for key in sorted(rows):
         numbers = sorted(rows[key])
         clips[key] = Clip(np.array(numbers, np.int32), np.array([rows[key][n] for n in numbers], np.int64))
-    return Source(frames, clips)
+    return Source(frames, clips, clips)
 
 
 def _numbered(folder: Path, letter: str) -> Iterator[tuple[int, Path]]:
@@ -96,7 +126,7 @@ def _numbered(folder: Path, letter: str) -> Iterator[tuple[int, Path]]:
     return iter(sorted(found))
 
 
-def _images(folder: Path, size: int | None) -> Source:
+def _images(folder: Path, size: int | None, bad: Bad, progress: Progress | None) -> Source:
     names: list[str] = []
     for session, of_session in _numbered(folder, "s"):
         for thing, of_object in _numbered(of_session, "o"):
@@ -111,29 +141,38 @@ def _images(folder: Path, size: int | None) -> Source:
             f"no CORe50 frames in {folder}: it should hold s1/o1/C_01_01_000.png and so on, or core50_imgs.npz with paths.pkl. "
             f"To download them: primavista data core50 {folder}"
         )
-    with _open(folder / names[0]) as first:
-        side = size or min(first.size)
+    side = size or _side(folder, names, bad)
     read = partial(_decode_row, folder, names, side)  # not a closure: workers that pack must be able to receive it
-    return names_source(Lazy(read, len(names)), names, folder)
+    source = names_source(Lazy(read, len(names)), names, folder)
+    if not bad.skip:
+        return source
+    good = _readable(folder, names, side, bad, progress)
+    return replace(source, clips={key: clip for key, whole in source.clips.items() if len((clip := whole.only(good)).rows)})
 
 
-def _open(path: Path) -> Image.Image:
-    try:
-        return Image.open(path)
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise FileError(f"cannot read the image {path} ({error}): copy or download it again") from error
+def _side(folder: Path, names: list[str], bad: Bad) -> int:
+    """The side of the first picture that can be read."""
+    for name in names:
+        with Bad(bad.skip, quiet=True).guard():
+            return len(read_image(folder / name, None))
+    raise FileError(f"no picture of {folder} can be read: copy or download them again")
+
+
+def _readable(
+    folder: Path, names: list[str], side: int, bad: Bad, progress: Progress | None
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    good = np.zeros(len(names), bool)
+    for done, name in enumerate(names, 1):
+        with bad.guard():
+            read_image(folder / name, side)
+            good[done - 1] = True
+        if progress and (done % 100 == 0 or done == len(names)):
+            progress(done, len(names))
+    return good
 
 
 def _decode_row(folder: Path, names: list[str], side: int, row: int) -> np.ndarray[Any, Any]:
-    return _decode(folder / names[row], side)
-
-
-def _decode(path: Path, side: int) -> np.ndarray[Any, Any]:
-    with _open(path) as image:
-        try:
-            return fit(image, side)
-        except (OSError, ValueError, SyntaxError) as error:
-            raise FileError(f"cannot decode the image {path} ({error}): copy or download it again") from error
+    return read_image(folder / names[row], side)
 
 
 class Rows:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate, pad
 
+from primavista.errors import InputError
+
 from .hands import Hand, Moves, hand_of, moves_of
 from .looks import Look, look_of
 from .places import Light, light_of, paint_background
@@ -41,6 +43,17 @@ FREEDOM = {
 }
 
 HALF_WIDTH = 1.1  # decimetres from the image's centre to its side, at the object and at zoom 1
+# The least and the most of each number of a scene.
+BOUNDS = {
+    "categories": (1, 1000),
+    "objects": (1, 1000),
+    "sessions": (1, 1000),
+    "frames": (1, 100_000),
+    "size": (8, 2048),
+    "seed": (-(2**63), 2**63 - 1),
+}
+MAX_OBJECTS = 9999  # CORe50's file names have four digits for them
+MAX_FRAMES = 10_000_000
 PIXELS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 23}  # a CPU's cache, a GPU's memory
 
 
@@ -56,9 +69,20 @@ class Scene:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, low in (("categories", 1), ("objects", 1), ("sessions", 1), ("frames", 1), ("size", 8)):
-            if getattr(self, name) < low:
-                raise ValueError(f"Scene.{name} must be at least {low}, got {getattr(self, name)}")
+        for name, (low, high) in BOUNDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InputError(f"Scene.{name} must be an integer, got {value!r}")
+            if value < low:
+                raise InputError(f"Scene.{name} must be at least {low}, got {value}")
+            if value > high:
+                raise InputError(f"Scene.{name} must be at most {high:,}, got {value:,}")
+        if (objects := self.categories * self.objects) > MAX_OBJECTS:
+            raise InputError(f"a Scene has at most {MAX_OBJECTS:,} objects (categories x objects), got {objects:,}")
+        if (total := objects * self.sessions * self.frames) > MAX_FRAMES:
+            raise InputError(
+                f"a Scene has at most {MAX_FRAMES:,} frames (categories x objects x sessions x frames), got {total:,}"
+            )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -21,13 +20,13 @@ from torch import Tensor
 from primavista.errors import FileError, InputError, require_extra
 from primavista.streams.base import DataSet, Session
 from primavista.streams.rendered import Scene, render
+from primavista.streams.rendered.written import FORMATS, SCENE, Written, scene_classes, scene_name
 from primavista.streams.split import held_out
 
 Progress = Callable[[int, int], None]
 CACHE = 256 * 2**20  # bytes of rendered sessions that are kept
 FEW = 8  # less than one frame in so many of a session does not pay for all of it
 FPS = 20  # as CORe50's camera
-SCENE = "scene.json"
 DEFAULT = Scene()
 
 
@@ -46,13 +45,26 @@ def materialise(
     progress: Progress | None = None,
 ) -> DataSet:
     """The same data set, all rendered now into one uint8 tensor on `device`; `progress(done, total)` counts frames."""
-    frames = torch.empty(_count(scene), scene.size, scene.size, 3, dtype=torch.uint8, device=device)
+    frames = _room(scene, device)
     for place, (object, session) in enumerate(_sessions(scene)):
         start = place * scene.frames
         frames[start : start + scene.frames] = render(scene, object, session, device=device)
         if progress:
             progress(start + scene.frames, len(frames))
     return _data_set(scene, frames)
+
+
+def _room(scene: Scene, device: str | torch.device) -> Tensor:
+    """Memory for all frames, or an error before any is taken."""
+    need = _count(scene) * scene.size**2 * 3
+    advice = f"{need / 2**30:,.1f} GiB of frames do not fit in the memory of {device}: draw fewer or smaller ones, or pack them"
+    own = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else need
+    if torch.device(device).type == "cpu" and need > own:
+        raise InputError(advice)
+    try:
+        return torch.empty(_count(scene), scene.size, scene.size, 3, dtype=torch.uint8, device=device)
+    except (RuntimeError, MemoryError) as error:
+        raise InputError(advice) from error
 
 
 class RenderedFrames:
@@ -113,37 +125,38 @@ def write(
     Pictures as png are exact, jpg (quality 95) and mp4 (x264) are not. The same call after a stop goes on where it was;
     `scene.json` in the folder says what is in it, and another scene is refused.
     """
-    if format not in ("png", "jpg", "mp4"):
+    if format not in FORMATS:
         raise InputError(f"format must be png, jpg or mp4; got {format!r}")
     if format == "mp4" and scene.size % 2:
         raise InputError(f"an mp4 needs an even size; got {scene.size}: choose {scene.size + 1}, or png")
     target = Path(folder).expanduser()
     with _writing(target):
-        _claim(target, {"scene": asdict(scene), "format": format})
+        written = Written(scene, format)
+        _claim(target, written)
         for place, (object, session) in enumerate(_sessions(scene)):
-            _write_session(scene, target, object, session, format, device)
+            final = target / written.place(object, session)
+            if not final.exists():
+                _write_session(final, render(scene, object, session, device=device).cpu().numpy(), object, session, format)
             if progress:
                 progress((place + 1) * scene.frames, _count(scene))
     return target
 
 
-def _write_session(scene: Scene, target: Path, object: int, session: int, format: str, device: str | torch.device) -> None:
-    final = target / f"s{session}" / (f"o{object}.mp4" if format == "mp4" else f"o{object}")
-    if final.exists():
-        return
+def _write_session(final: Path, pictures: np.ndarray[Any, Any], object: int, session: int, format: str) -> None:
     part = final.with_name(f".{final.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    pictures = render(scene, object, session, device=device).cpu().numpy()
-    if format == "mp4":
-        _write_video(part / final.name, pictures)
-        os.replace(part / final.name, final)
-        part.rmdir()
-        return
-    options: dict[str, Any] = {"quality": 95} if format == "jpg" else {"compress_level": 1}
-    for i, picture in enumerate(pictures):
-        Image.fromarray(picture).save(part / f"C_{session:02d}_{object:02d}_{i:03d}.{format}", **options)
-    os.replace(part, final)
+    try:
+        part.mkdir(parents=True)
+        if format == "mp4":
+            _write_video(part / final.name, pictures)
+            os.replace(part / final.name, final)
+            return
+        options: dict[str, Any] = {"quality": 95} if format == "jpg" else {"compress_level": 1}
+        for i, picture in enumerate(pictures):
+            Image.fromarray(picture).save(part / f"C_{session:02d}_{object:02d}_{i:03d}.{format}", **options)
+        os.replace(part, final)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _write_video(path: Path, pictures: np.ndarray[Any, Any]) -> None:
@@ -157,10 +170,10 @@ def _write_video(path: Path, pictures: np.ndarray[Any, Any]) -> None:
         container.mux(stream.encode())
 
 
-def _claim(target: Path, record: dict[str, Any]) -> None:
+def _claim(target: Path, written: Written) -> None:
     """Mark the folder as holding this scene, or refuse it."""
     target.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(record, indent=1) + "\n"
+    text = json.dumps(written.record, indent=1) + "\n"
     try:
         found = (target / SCENE).read_text()
     except FileNotFoundError:
@@ -193,14 +206,14 @@ def _data_set(scene: Scene, frames: Any) -> DataSet:
         Session(object - 1, session, place * scene.frames, (place + 1) * scene.frames)
         for place, (object, session) in enumerate(_sessions(scene))
     ]
-    objects = scene.categories * scene.objects
+    classes, categories = scene_classes(scene)
     return DataSet(
-        name=f"rendered-{scene.categories}x{scene.objects}x{scene.sessions}x{scene.frames}-{scene.size}px-seed{scene.seed}",
+        name=scene_name(scene),
         frames=frames,
         train=tuple(s for s in every if s.number not in chosen),
         test=tuple(s for s in every if s.number in chosen),
-        classes=tuple(f"o{i + 1}" for i in range(objects)),
-        categories=tuple(i // scene.objects for i in range(objects)),
+        classes=classes,
+        categories=categories,
     )
 
 

@@ -1,0 +1,277 @@
+"""`primavista data`: drawn folders read back, options that a source does not take, stops, bad pictures, official orders."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+import primavista as pv
+from primavista.cli.data import app, open_data
+from primavista.streams import store
+from primavista.streams.core50 import core50_stream
+from primavista.streams.rendered import Scene, dataset
+from primavista.streams.rendered.dataset import materialise
+from primavista.streams.store import open_store, pack
+
+SOURCE = "rendered:categories=2,objects=3,sessions=4,frames=4,size=16"
+SCENE = Scene(categories=2, objects=3, sessions=4, frames=4, size=16)
+OPTIONS = ["--categories", 2, "--objects", 3, "--sessions", 4, "--frames", 4, "--size", 16]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def done(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+@pytest.mark.parametrize("format", ["png", "jpg", "mp4"])
+def test_a_drawn_folder_is_the_data_set_of_its_scene(tmp_path: Path, format: str) -> None:
+    pytest.importorskip("av")
+    done("render", tmp_path / "drawn", "--format", format, *OPTIONS)
+    truth = materialise(SCENE)
+    options: dict[str, Any] = {"cache": tmp_path / "cache"} if format == "mp4" else {}
+    data = open_data(str(tmp_path / "drawn"), **options)
+    assert data.classes == truth.classes
+    assert data.classes[2:4] == ("plug adapter 3", "mobile phone 1")
+    assert data.categories == (0, 0, 0, 1, 1, 1)
+    assert (data.name, data.train, data.test) == (truth.name, truth.train, truth.test)
+    assert {s.number for s in data.test} == {3}
+    frames = data.frames[torch.arange(96)]
+    assert frames.shape == (96, 16, 16, 3)
+    assert (frames.float() - truth.frames[torch.arange(96)].float()).abs().mean() < (1e-9 if format == "png" else 12)
+    for protocol in ("nicv2", "nc", "ni"):
+        mine, theirs = core50_stream(data, protocol, 3), core50_stream(open_data(SOURCE), protocol, 3)
+        assert list(mine.batches) == list(theirs.batches)
+
+
+def test_a_drawn_folder_by_category(tmp_path: Path) -> None:
+    done("render", tmp_path / "drawn", *OPTIONS)
+    data = open_data(str(tmp_path / "drawn"), labels="category")
+    assert data.classes == ("plug adapter", "mobile phone")
+    objects = open_data(str(tmp_path / "drawn"))
+    mine, theirs = core50_stream(data, "nicv2", 1).batches, core50_stream(objects, "nicv2", 1).batches
+    assert [[s.start for s in batch] for batch in mine] == [[s.start for s in batch] for batch in theirs]
+
+
+@pytest.mark.parametrize("format", ["png", "mp4"])
+def test_a_folder_that_is_half_drawn_is_refused(tmp_path: Path, format: str) -> None:
+    pytest.importorskip("av")
+    done("render", tmp_path / "drawn", "--format", format, *OPTIONS)
+    place = tmp_path / "drawn" / "s2" / ("o3.mp4" if format == "mp4" else "o3")
+    (shutil.rmtree if place.is_dir() else Path.unlink)(place)
+    with pytest.raises(pv.FileError, match=r"23 of the 24 videos.*Finish it with the same command: primavista data render"):
+        open_data(str(tmp_path / "drawn"), cache=tmp_path / "c" if format == "mp4" else None)
+    done("render", tmp_path / "drawn", "--format", format, *OPTIONS)
+    if format == "png":
+        (tmp_path / "drawn" / "s1" / "o1" / "C_01_01_003.png").unlink()
+        with pytest.raises(pv.FileError, match=r"s1/o1 holds 3 of its 4 pictures"):
+            open_data(str(tmp_path / "drawn"))
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, '{"scene": {"size": "big"}, "format": "png"}', '{"scene": {}, "format": 3}']
+)
+def test_a_damaged_scene_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "scene.json").write_text(text)
+    with pytest.raises(pv.FileError, match=r"scene\.json"):
+        open_data(str(tmp_path))
+
+
+def test_a_stopped_drawing_says_so_and_leaves_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Image.Image.save
+
+    def save(picture: Image.Image, path: Path, **options: Any) -> None:
+        if path.name == "C_02_01_002.png":
+            raise KeyboardInterrupt
+        real(picture, path, **options)
+
+    monkeypatch.setattr(dataset.Image.Image, "save", save)
+    result = run("render", tmp_path / "drawn", *OPTIONS)
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.output
+    assert not [p for p in (tmp_path / "drawn").rglob("*") if p.name.endswith(".part")]
+    monkeypatch.undo()
+    done("render", tmp_path / "drawn", *OPTIONS)
+    assert len(open_data(str(tmp_path / "drawn")).frames) == 96
+
+
+def test_a_stopped_packing_says_so_and_leaves_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from primavista.streams import packing
+
+    def stop(*arguments: Any) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(packing, "_write_chunk", stop)
+    result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.output
+    assert not [p for p in (tmp_path / "store").iterdir() if p.name.endswith(".part") or p.name == "lock"]
+    monkeypatch.undo()
+    done("pack", SOURCE, tmp_path / "store", "--workers", 1)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> dict[str, str]:
+    """One of each kind."""
+    core50(tmp_path / "core50")
+    for name in ("mug", "lamp"):
+        for session in "abc":
+            (tmp_path / "own" / name / session).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / "own" / name / session / "0.png")
+    pack(open_data(SOURCE), tmp_path / "store", 1)
+    return {"rendered": SOURCE, **{kind: str(tmp_path / kind) for kind in ("core50", "own", "store")}}
+
+
+def core50(root: Path, objects: int = 10, frames: int = 3) -> Path:
+    """A small CORe50 of tiny pictures, whose colour says which session and object they show."""
+    for session in range(1, 12):
+        for thing in range(1, objects + 1):
+            place = root / f"s{session}" / f"o{thing}"
+            place.mkdir(parents=True)
+            for i in range(frames):
+                colour = (session, thing, i)
+                Image.new("RGB", (4, 4), colour).save(place / f"C_{session:02d}_{thing:02d}_{i:03d}.png")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        ("core50", ["--test", "s1"], "--test is for a class/session folder"),
+        ("store", ["--test", "s1"], "--test is for a class/session folder"),
+        ("rendered", ["--test", "s1"], "--test is for a class/session folder"),
+        ("own", ["--full-test"], "--full-test is for a CORe50 folder"),
+        ("store", ["--size", "32"], "--size is for rendered videos or a CORe50 folder or"),
+        ("rendered", ["--skip-bad"], "--skip-bad is for a CORe50 folder or"),
+        ("store", ["--skip-bad"], "is a packed store: leave it out"),
+        ("core50", ["--fps", "2"], "--fps is for a folder of drawn videos or a class/session folder"),
+        ("own", ["--labels", "category"], "--labels is for a CORe50 folder"),
+    ],
+)
+def test_options_that_a_source_does_not_take_are_refused(
+    tmp_path: Path, sources: dict[str, str], kind: str, options: list[str], says: str
+) -> None:
+    result = run("pack", sources[kind], tmp_path / "out", *options)
+    assert isinstance(result.exception, pv.InputError)
+    assert says in str(result.exception)
+
+
+def test_bad_pictures_of_core50_are_skipped_and_counted(tmp_path: Path) -> None:
+    root = core50(tmp_path / "core50")
+    (root / "s1" / "o2" / "C_01_02_001.png").write_bytes(b"junk")
+    for i in range(3):
+        (root / "s2" / "o1" / f"C_02_01_00{i}.png").write_bytes(b"")
+    with pytest.raises(pv.FileError, match=r"--skip-bad, skip_bad=True"):
+        pack(open_data(str(root)), tmp_path / "none", 1)
+    output = done("pack", root, tmp_path / "store", "--skip-bad", "--full-test", "--size", 8, "--workers", 1)
+    assert "skipped 4 that could not be decoded" in output
+    data = open_store(tmp_path / "store")
+    assert len(data.frames) == 330 - 4
+    assert not [s for s in data.train if (s.label, s.number) == (0, 2)]
+    for session in (*data.train, *data.test):
+        colours = data.frames[torch.arange(session.start, session.stop)][:, 0, 0, :2]
+        assert (colours == torch.tensor([session.number, session.label + 1])).all()
+        assert len(session) == (2 if (session.label, session.number) == (1, 1) else 3)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+def test_a_pipe_does_not_hang_the_loader(tmp_path: Path) -> None:
+    root = core50(tmp_path / "core50", objects=1)
+    name = root / "s1" / "o1" / "C_01_01_000.png"
+    name.unlink()
+    os.mkfifo(name)
+    with pytest.raises(pv.FileError, match="not a regular file"):
+        open_data(str(root), 8).frames[torch.tensor([0])]
+
+
+def test_official_orders_are_found_from_a_packed_store(tmp_path: Path) -> None:
+    root = core50(tmp_path / "core50", objects=5)
+    keys = [(s, o) for s in range(1, 12) if s not in (3, 7, 10) for o in range(1, 6)]
+    lists = root / "batches_filelists" / "NI_inc" / "run0"
+    lists.mkdir(parents=True)
+    numbers = sorted({s for s, _ in keys}, reverse=True)
+    for i, session in enumerate(numbers):
+        names = [f"s{session}/o{o}/C_{session:02d}_{o:02d}_{f:03d}.png {o - 1}" for o in range(1, 6) for f in range(3)]
+        (lists / f"train_batch_{i:02d}_filelist.txt").write_text("\n".join(names))
+    for labels in ("object", "category"):
+        done("pack", root, tmp_path / labels, "--labels", labels, "--workers", 1)
+        stream = core50_stream(open_store(tmp_path / labels), "ni")
+        assert stream.source.endswith("NI_inc/run0")
+        assert [{s.number for s in batch} for batch in stream.batches] == [{n} for n in numbers]
+        assert all(len(batch) == 5 for batch in stream.batches)
+        assert {s.label for batch in stream.batches for s in batch} == ({0} if labels == "category" else set(range(5)))
+    shutil.move(root / "batches_filelists", tmp_path / "lists")
+    assert core50_stream(open_store(tmp_path / "object"), "ni").source == "generated"
+    output = done("matrix", tmp_path / "object", "--protocol", "ni", "--orders", tmp_path / "lists", tmp_path / "m.svg")
+    assert "NI_inc/run0" in output
+
+
+def test_the_picture_that_was_written_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    output = done("matrix", SOURCE, tmp_path / "m")
+    assert f"wrote {tmp_path / 'm.png'}: " in output
+    assert (tmp_path / "m.png").is_file()
+    assert "nicv2-N" in " ".join(done("matrix", "--help").split())
+
+
+def test_long_videos_are_thinned_aloud(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    dataset.write(Scene(categories=1, objects=1, sessions=1, frames=40, size=16), tmp_path / "d", "mp4")
+    assert len(open_data(str(tmp_path / "d"), fps=5, cache=tmp_path / "c").frames) == 10  # of two seconds
+    assert len(open_data(str(tmp_path / "d"), max_frames=10, cache=tmp_path / "c").frames) == 10
+    (tmp_path / "own" / "mug").mkdir(parents=True)
+    shutil.copy(tmp_path / "d" / "s1" / "o1.mp4", tmp_path / "own" / "mug" / "a.mp4")
+    for _ in range(2):  # decoded, then from the cache
+        output = done(
+            "sheet", tmp_path / "own", tmp_path / "s.png", "--max-frames", 10, "--cache", tmp_path / "c", "--size", 16
+        )
+        assert "mug/a kept 10 of 40 frames (1 in 4): max_frames is 10" in output
+    sheet = ["sheet", tmp_path / "own", tmp_path / "s.png", "--fps", 5, "--cache", tmp_path / "c", "--size", 16]
+    assert "kept" not in done(*sheet)
+    assert len(open_data(str(tmp_path / "own"), 16, fps=5, cache=tmp_path / "c").frames) == 10  # of two seconds
+
+
+def test_scenes_have_bounds(tmp_path: Path) -> None:
+    for source, says in [
+        ("rendered:size=4000", "size must be at most 2,048"),
+        ("rendered:frames=99999,sessions=999", "at most 10,000,000 frames"),
+        ("rendered:categories=1000,objects=1000,sessions=1,frames=1", "at most 9,999 objects"),
+        ("rendered:objects=100000000000000", "objects must be at most 1,000"),
+        (f"rendered:seed={'9' * 5000}", "write rendered:objects=2"),
+    ]:
+        with pytest.raises(pv.InputError, match=says):
+            open_data(source)
+    result = run("render", tmp_path / "d", "--frames", 10**9)
+    assert isinstance(result.exception, pv.InputError)
+    with pytest.raises(pv.InputError, match="do not fit in the memory"):
+        materialise(Scene(frames=15_000, size=2048))
+
+
+def test_a_store_that_the_disk_cannot_hold_is_refused_before_a_byte_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: SimpleNamespace(free=96 * 16 * 16 * 3))
+    result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
+    assert isinstance(result.exception, pv.InputError)
+    assert "73,728 are free: make room" in str(result.exception)
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_scene_json_of_somebody_else_is_no_scene(tmp_path: Path) -> None:
+    (tmp_path / "mug" / "a").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "mug" / "a" / "0.png")
+    (tmp_path / "scene.json").write_text(json.dumps({"camera": 1}))
+    assert open_data(str(tmp_path)).classes == ("mug",)
