@@ -32,28 +32,29 @@ def write(path: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None
     """
     target = Path(path)
     data = encode(arrays, manifest)
-    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        replace_file(target, data)
     except OSError as error:
-        raise FileError(
-            f"cannot write in {target.parent}: {error.strerror or error}. Choose a folder that you may write"
-        ) from error
+        why = error.strerror or error
+        if not os.access(target.parent, os.W_OK):
+            raise FileError(f"cannot write in {target.parent}: {why}. Choose a folder that you may write") from error
+        raise FileError(f"cannot write {target}: {why}. What was there before is untouched") from error
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put `data` at `path` whole or not at all: to a temporary file beside it, synced, then renamed over it."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(part, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise FileError(f"cannot write {target}: {error.strerror or error}. What was there before is untouched") from error
+        os.replace(part, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            part.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    _sync_folder(path.parent)
 
 
 def read(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:

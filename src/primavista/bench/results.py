@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
@@ -178,17 +177,10 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """The whole file or nothing: to a temporary one beside it, synced, then renamed over it."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    """The whole file or nothing."""
     try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        files.replace_file(path, data)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
         raise FileError(f"cannot write {path}: {error.strerror or error}. {AGAIN}") from error
 
 

@@ -20,6 +20,7 @@ from typing import TypeVar
 import torch
 
 from primavista.errors import FileError, InputError, PrimavistaError
+from primavista.files import replace_file
 from primavista.frames import Frames
 from primavista.streams.base import DataSet
 from primavista.streams.packed import DONE, FRAMES, INDEX, LOCK, PART, Lock, Packed, Plan, dump, load, plan_of, rows
@@ -137,10 +138,10 @@ def _fill(frames: Frames, plan: Plan, folder: Path, workers: int | None, tell: P
         if {entry.name for entry in os.scandir(folder)} - {LOCK, f".{PART}.part"}:
             raise InputError(f"{folder} is not empty and not a store: choose a folder of its own")
         _check_room(folder, plan)
-        _replace(folder / PART, dump(plan))
+        replace_file(folder / PART, dump(plan))
     _reserve(folder / FRAMES, plan)
     sums = {c: s for c, s in _marks(folder).items() if c < plan.chunks and _sum(folder, plan, c) == s}
-    _replace(folder / DONE, b"".join(_mark(c, s) for c, s in sums.items()))
+    replace_file(folder / DONE, b"".join(_mark(c, s) for c, s in sums.items()))
     todo = [c for c in range(plan.chunks) if c not in sums]
     done = sum(stop - start for start, stop in map(plan.bounds, sums))
     tell(done, plan.count)
@@ -153,7 +154,7 @@ def _fill(frames: Frames, plan: Plan, folder: Path, workers: int | None, tell: P
             start, stop = plan.bounds(chunk)
             done += stop - start
             tell(done, plan.count)
-    _replace(folder / INDEX, dump(plan, [sums[c] for c in range(plan.chunks)]))
+    replace_file(folder / INDEX, dump(plan, [sums[c] for c in range(plan.chunks)]))
     for name in (PART, DONE):
         (folder / name).unlink(missing_ok=True)
 
@@ -220,18 +221,6 @@ def _check_same(plan: Plan, found: Plan, folder: Path) -> None:
             f"{folder} holds another data set ({found.name}, {found.count} frames of {found.width} x {found.height}): "
             "choose another path, or delete it first"
         )
-
-
-def _replace(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
