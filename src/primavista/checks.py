@@ -203,7 +203,9 @@ def forgets_and_learns_again(factory: Factory) -> None:
     others = before[:, [j for j, c in enumerate(classes) if c != 1]]
     after = strategy.scores(images)
     assert after.shape == others.shape
-    if strategy.rehearsal_free:  # one that keeps the data may train anew
+    if strategy.order_invariant:  # as if it had never been taught: it is no negative of the others any more
+        assert after.argmax(1).equal(others.argmax(1)), "forgetting one class changed the order of the others"
+    elif strategy.rehearsal_free:  # one that keeps the data may train anew
         change = float((after - others).abs().max())
         assert change <= 1e-4 * float(others.abs().max()), "forgetting one class changed the scores of the others"
     strategy.learn(*toy_batch([1] * 4))
@@ -260,6 +262,35 @@ def embedding_is_the_same_road(factory: Factory) -> None:
     assert torch.allclose(frames.scores(images), features.scores_embedded(features.embed(images)), rtol=1e-3, atol=1e-4)
 
 
+def order_and_split_do_not_matter(factory: Factory) -> None:
+    """Where `order_invariant`: the same frames in any order, in any batches, learned at once or merged, give the same scores."""
+    strategies = [factory(tiny_backbone()) for _ in range(4)]
+    whole, shuffled, left, right = strategies
+    if not whole.order_invariant:
+        try:
+            left.merge(right)
+        except InputError:
+            return
+        raise AssertionError("a strategy that depends on the order must refuse to be merged")
+    images, labels = toy_batch([5, 1, 1, 3, 5, 8, 3, 3, 1, 5, 8, 5])
+    z = whole.embed(images)
+    order = torch.tensor([7, 0, 10, 3, 9, 1, 11, 4, 2, 8, 6, 5])
+    whole.learn_embedded(z, labels)
+    for part in order.split([1, 4, 5, 2]):
+        shuffled.learn_embedded(z[part], labels[part])
+    left.learn_embedded(z[order[:5]], labels[order[:5]])
+    right.learn_embedded(z[order[5:]], labels[order[5:]])
+    before = _copy(right)
+    left.merge(right)
+    assert _same(before, right.state_dict()), "merging changed the other"
+    expected = whole.scores_embedded(z)[:, whole.classes.argsort()]
+    for strategy in (shuffled, left):
+        assert sorted(strategy.classes.tolist()) == [1, 3, 5, 8], f"the known classes are {strategy.classes.tolist()}"
+        scores = strategy.scores_embedded(z)[:, strategy.classes.argsort()]
+        off = float((scores - expected).abs().max() / expected.abs().max())
+        assert off <= 1e-8, f"another order, another split or a merge changed the scores by {off:.1g}"
+
+
 def refused_calls_change_nothing(factory: Factory) -> None:
     """Wrong arguments get an InputError, and the state stays bit-identical."""
     strategy = factory(tiny_backbone())
@@ -284,7 +315,7 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
     scores_before_any_batch, inputs_are_left_alone, state_has_no_aliases, saved_and_loaded_goes_on_the_same,
     same_seed_same_result, cost_is_constant, any_size_of_batch, classes_in_any_order, single_class_lessons_from_nothing,
     many_classes, scores_do_not_depend_on_company, forgets_and_learns_again, labels_matter_in_every_batch,
-    learns_what_it_is_shown, embedding_is_the_same_road, refused_calls_change_nothing,
+    learns_what_it_is_shown, embedding_is_the_same_road, order_and_split_do_not_matter, refused_calls_change_nothing,
 )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ class Learner:
         **options: Any,
     ) -> None:
         width = {"width": options.pop("width")} if "width" in options else {}
-        if strategy in PRESETS:
+        if strategy in PRESETS and not PRESETS[strategy].analytic:
             options = {"capacity": CAPACITY, "first_batch": first_batch, **options}
         features = backbone if isinstance(backbone, Backbone) else build(backbone, weights, size=size, seed=seed, **width)
         made = create(strategy, features, seed=seed, **options).to(choose_device(device))

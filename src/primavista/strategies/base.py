@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -58,6 +59,7 @@ class Strategy(AnySize, ABC):
     """
 
     rehearsal_free: ClassVar[bool] = True
+    order_invariant: ClassVar[bool] = False  # any order and split of the frames gives the same: such strategies can be merged
     classes: Tensor
     batches: Tensor
     seed: Tensor
@@ -110,6 +112,17 @@ class Strategy(AnySize, ABC):
         drop_all(self, j)
         self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
         self._forgot(label)
+
+    @final
+    def merge(self, other: Strategy, labels: Mapping[int, int] | None = None) -> None:
+        """Become what learning the batches of both would have given; `labels` are our labels for its, where they differ."""
+        theirs = other.classes.tolist()
+        ours = [label if labels is None else labels[label] for label in theirs]
+        if len(set(ours)) < len(ours):
+            raise InputError(f"two classes of the other would become one: {dict(zip(theirs, ours, strict=True))}")
+        self._check_merge(other)
+        self._merge(other, torch.tensor(self._columns(ours), device=self.device, dtype=torch.int64))
+        self.batches += other.batches.to(self.device)
 
     @property
     def embeds(self) -> bool:
@@ -171,6 +184,29 @@ class Strategy(AnySize, ABC):
     def _check_forget(self, label: int) -> None:
         """Refuse what cannot be forgotten, before anything changes."""
 
+    def _check_merge(self, other: Strategy) -> None:
+        """Refuse what cannot be merged, before anything changes."""
+        if not (self.order_invariant and other.order_invariant):
+            from primavista.strategies import PRESETS
+
+            able = ", ".join(name for name, preset in PRESETS.items() if preset.analytic)
+            which = type(other if self.order_invariant else self).__name__
+            raise InputError(f"{which} depends on the order of its batches, so it cannot be merged; those that can are {able}")
+        if type(self) is not type(other):
+            raise InputError(f"a {type(self).__name__} cannot be merged with a {type(other).__name__}")
+        mine, its = getattr(self, "options", None), getattr(other, "options", None)
+        if mine != its or not self.seed.cpu().equal(other.seed.cpu()):
+            raise InputError(f"their options differ: {mine}, seed {int(self.seed)}; {its}, seed {int(other.seed)}")
+        if self.backbone.spec != other.backbone.spec:
+            raise InputError(f"their backbones are fed differently: {self.backbone.spec}; {other.backbone.spec}")
+        theirs = other.backbone.state_dict()
+        for name, tensor in self.backbone.state_dict().items():
+            if name not in theirs or not tensor.cpu().equal(theirs[name].cpu()):
+                raise InputError(f"their backbones have different weights ({name}), so their features cannot be added")
+
+    def _merge(self, other: Self, columns: Tensor) -> None:
+        """Learn all that `other`, checked, has learned; `columns` are ours for its classes."""
+
     def _rows_for(self, classes: int) -> int:
         """How many rows the tensors with a row a class should have."""
         return classes
@@ -205,14 +241,19 @@ class Strategy(AnySize, ABC):
     def _enter(self, frames: Frames | None, features: Tensor | None, labels: Tensor, sessions: Tensor | None) -> Batch:
         """Algorithm 1, line 6: expand the output layer with neurons for the classes never seen before."""
         present, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
-        known = {label: column for column, label in enumerate(self.classes.tolist())}
-        new = tuple(label for label in present.tolist() if label not in known)
-        if new:
-            known |= {label: len(known) + k for k, label in enumerate(new)}
-            self.classes = torch.tensor(list(known), device=self.device)
-            grow_all(self, self._rows_for(len(known)))
-        columns = torch.tensor([known[label] for label in present.tolist()])
+        before = set(self.classes.tolist())
+        new = tuple(label for label in present.tolist() if label not in before)
+        columns = torch.tensor(self._columns(present.tolist()))
         return Batch(
             i=self.i, images=frames, features=features, columns=columns[inverse], present=columns.to(self.device),
             cur=cur.to(self.device, torch.float32), new=new, sessions=sessions,
         )  # fmt: skip
+
+    def _columns(self, labels: list[int]) -> list[int]:
+        """The columns of these labels; those never seen before get new ones."""
+        known = {label: column for column, label in enumerate(self.classes.tolist())}
+        if new := [label for label in labels if label not in known]:
+            known |= {label: len(known) + k for k, label in enumerate(new)}
+            self.classes = torch.tensor(list(known), device=self.device)
+            grow_all(self, self._rows_for(len(known)))
+        return [known[label] for label in labels]

@@ -1,0 +1,77 @@
+"""The sufficient statistics of every analytic head: sums over frames, so that no order or split of them matters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from primavista.parts.packed import BLOCK, add_gram, packed_size, subtract_outer, unpack
+from primavista.parts.ridge import Algebra, within
+from primavista.parts.rows import Rows
+
+
+class Moments(Rows):
+    """n_c = sum 1,  s_c = sum z  of each class, and, unless `gram=False`, G = sum z z^T over all t frames; in float64.
+
+    G is kept as its upper triangle, D (D + 1) / 2 numbers. Adding up is all that learning and merging do, so the result is the
+    same for any order and any split, but for the rounding of sums in float64.
+    """
+
+    n: Tensor
+    s: Tensor
+    t: Tensor
+    gram: Tensor
+
+    def __init__(self, dim: int, gram: bool = True) -> None:
+        super().__init__()
+        self.dim, self.has_gram = dim, gram
+        self.add_rows("n", torch.zeros(0, dtype=torch.float64))
+        self.add_rows("s", torch.zeros(0, dim, dtype=torch.float64))
+        if gram:
+            self.register_buffer("t", torch.zeros((), dtype=torch.float64))
+            self.register_buffer("gram", torch.zeros(packed_size(dim), dtype=torch.float64))
+
+    @torch.no_grad()
+    def add(self, z: Tensor, columns: Tensor) -> None:
+        """Learn features (N x D) of classes in `columns`."""
+        z = z.double()
+        members = (columns == torch.arange(len(self.n), device=z.device)[:, None]).double()
+        self.n += members.sum(1)
+        self.s += members @ z  # not index_add_, whose order is not fixed on a GPU
+        if self.has_gram:
+            self.t += len(z)
+            for part in z.split(4 * BLOCK):
+                add_gram(self.gram, part)
+
+    @torch.no_grad()
+    def merge(self, other: Moments, columns: Tensor) -> None:
+        """Learn all that `other` did; its class k is our row `columns[k]`."""
+        known = len(columns)
+        self.n.index_add_(0, columns, other.n[:known].to(self.n.device))
+        self.s.index_add_(0, columns, other.s[:known].to(self.s.device))
+        if self.has_gram:
+            self.t += other.t.to(self.t.device)
+            self.gram += other.gram.to(self.gram.device)
+
+    @torch.no_grad()
+    def drop(self, row: int) -> None:
+        """Forget a class: G <- G - s s^T / n, then its row goes. What stays is its scatter around its own mean, in G and t."""
+        if self.has_gram and self.n[row] > 0:
+            subtract_outer(self.gram, self.s[row] / self.n[row].sqrt())
+        super().drop(row)
+
+    @torch.no_grad()
+    def scatter(self) -> Tensor:
+        """S, D x D: the sum over all frames of (z - mu)(z - mu)^T, mu the mean of the frame's own class."""
+        out = torch.empty(self.dim, self.dim, dtype=torch.float64, device=self.gram.device)
+        return within(self.n, self.s, unpack(self.gram, out))  # type: ignore[no-any-return]
+
+    @property
+    def algebra(self) -> Algebra:
+        """torch's, where the statistics are."""
+        device = self.n.device
+        return Algebra(
+            lambda shape: torch.zeros(shape, dtype=torch.float64, device=device),
+            torch.linalg.cholesky,
+            lambda a, b: torch.cholesky_solve(b, torch.linalg.cholesky(a)),
+        )

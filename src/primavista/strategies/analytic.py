@@ -1,0 +1,73 @@
+"""What every analytic strategy shares: sums over frames, and a solve that waits until scores are asked for."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from primavista.backbones import Backbone
+from primavista.parts.moments import Moments
+from primavista.strategies.base import Batch, LearnReport, Strategy
+
+
+class AnalyticStrategy(Strategy):
+    """scores = w phi(z) + b, with w and b solved from `Moments` of phi(z): the same for any order and split of the frames.
+
+    The features are those of the backbone as it is given; phi is the identity unless a strategy says otherwise. Scores are
+    float64. `forget` takes the count, the sum and so the mean of a class out, exactly; its scatter around its own mean, which is
+    not kept for each class, stays in the pooled one.
+    """
+
+    order_invariant: ClassVar[bool] = True
+    GRAM: ClassVar[bool] = True  # whether G is needed
+
+    def __init__(self, backbone: Backbone, *, seed: int = 0, dim: int | None = None) -> None:
+        super().__init__(backbone, seed=seed)
+        self.moments = Moments(dim or self.backbone.dim, gram=self.GRAM)
+        self._solved: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def embeds(self) -> bool:
+        """Always."""
+        return True
+
+    @abstractmethod
+    def solve(self) -> tuple[Tensor, Tensor]:
+        """w (classes x D) and b (classes) from the moments of at least one class."""
+
+    def phi(self, z: Tensor) -> Tensor:
+        """The features that are regressed on, N x `moments.dim`, from those of the backbone."""
+        return z
+
+    @torch.no_grad()
+    def learn_batch(self, batch: Batch) -> LearnReport:
+        self.moments.add(self.phi(self.features(batch)), batch.columns.to(self.device))
+        self._solved = None
+        return LearnReport(batch.i, batch.count, batch.new)
+
+    @torch.no_grad()
+    def score_features(self, z: Tensor) -> Tensor:
+        if not len(self.classes):
+            return z.new_zeros(len(z), 0)
+        if self._solved is None:
+            self._solved = self.solve()
+        w, b = self._solved
+        return self.phi(z).double() @ w.T + b
+
+    def _merge(self, other: Self, columns: Tensor) -> None:
+        self.moments.merge(other.moments, columns)
+        self._solved = None
+
+    def _forgot(self, label: int) -> None:
+        self._solved = None
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._solved = None
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._solved = None  # it stays where it was; the moments may move
+        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]

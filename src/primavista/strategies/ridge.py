@@ -1,0 +1,71 @@
+"""Ridge regression on frozen features, exact over the whole stream, with nothing to set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from primavista.backbones import Backbone
+from primavista.errors import InputError
+from primavista.parts.ridge import choose_rho, regression, ridge_weights
+from primavista.strategies.analytic import AnalyticStrategy
+
+MAX_EXPAND = 2**15
+
+
+@dataclass(frozen=True)
+class RidgeOptions:
+    """Everything that may be set."""
+
+    expand: int | None = None  # how many random features; None: the backbone's own
+    balance: float = 1.0  # 1: every class weighs the same; 0: every frame does
+    rho: float | None = None  # regularisation, in units of a feature's variance; None: from the statistics
+
+    def __post_init__(self) -> None:
+        if self.expand is not None and (not isinstance(self.expand, int) or not 1 <= self.expand <= MAX_EXPAND):
+            raise InputError(f"expand is a number of random features, 1 to {MAX_EXPAND}, or None; got {self.expand!r}")
+        if not isinstance(self.balance, int | float) or not 0 <= self.balance <= 1:
+            raise InputError(f"balance must be a number from 0 to 1; got {self.balance!r}")
+        if self.rho is not None and (not isinstance(self.rho, int | float) or not 1e-8 <= self.rho <= 1e8):
+            raise InputError(f"rho must be a number from 1e-8 to 1e8, or None; got {self.rho!r}")
+
+
+class Ridge(AnalyticStrategy):
+    """scores = w x + pi,  w = inv(A + rho I) r,  x the standardised features, A their correlations, r theirs with the classes
+
+    all from counts, sums and one Gram matrix (`parts/ridge.py`); rho is the likeliest given those.
+    With `expand=M` the features are relu(z R), R fixed and random, D x M, from the seed.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        seed: int = 0,
+        expand: int | None = None,
+        balance: float = 1.0,
+        rho: float | None = None,
+    ) -> None:
+        options = RidgeOptions(expand, balance, rho)
+        super().__init__(backbone, seed=seed, dim=expand)
+        self.options = options
+        self._random: tuple[int, Tensor] | None = None  # the seed, R
+
+    def solve(self) -> tuple[Tensor, Tensor]:
+        m = self.moments
+        x = regression(m.n, m.s, m.scatter(), float(m.t), self.options.balance, m.algebra)
+        rho = choose_rho(x, float(m.n.sum()), m.algebra) if self.options.rho is None else self.options.rho
+        return ridge_weights(x, rho, m.algebra)
+
+    def phi(self, z: Tensor) -> Tensor:
+        if self.options.expand is None:
+            return z
+        seed = int(self.seed)
+        if self._random is None or self._random[0] != seed or self._random[1].device != z.device:
+            # numpy's legacy generator: its numbers are the same for ever, so they need not be kept
+            draw = np.random.RandomState(seed % 2**32).standard_normal((self.backbone.dim, self.options.expand))
+            self._random = seed, torch.from_numpy(draw / self.backbone.dim**0.5).to(z.device)
+        return (z.double() @ self._random[1]).relu()  # in float32 the company of a frame would show
