@@ -12,7 +12,10 @@ import numpy as np
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
 
 FLOOR = 1e-6  # share of a feature's second moment added to its variance: one that hardly varies is not blown up
-RHO = tuple(10.0 ** (k / 2) for k in range(-10, 5))  # a fixed grid: which of them is chosen does not depend on rounding
+ROUNDING = 1e-8  # the same of the mean over all features: what rounding leaves of a feature that never varied is not either
+RHO: tuple[float, ...] = tuple(
+    10.0 ** (k / 2) for k in range(-10, 5)
+)  # a fixed grid: which of them is chosen does not depend on rounding
 
 
 class Algebra(NamedTuple):
@@ -74,7 +77,8 @@ def regression(n: Array, s: Array, scatter: Array, t: float, balance: float, alg
     scatter /= max(t, 1)
     scatter += (pi[:, None] * apart).T @ apart
     variance = scatter.reshape(-1)[:: dim + 1].clip(0)
-    std = (variance + FLOOR * (variance + mean * mean) + 1e-30) ** 0.5
+    moment = variance + mean * mean
+    std = (variance + FLOOR * moment + ROUNDING * moment.mean() + 1e-30) ** 0.5
     scatter /= std[:, None]
     scatter /= std
     r = pi[:, None] * apart / std
@@ -88,9 +92,15 @@ def regression(n: Array, s: Array, scatter: Array, t: float, balance: float, alg
 
 
 def surprise(x: Regression, frames: float, rho: float, algebra: Algebra) -> float:
-    """-(2 / K) log p(Y | rho) = (N - 1) log(yy - sum_c r_c^T inv(A + rho I) r_c) + log det(I + A / rho) + constant
+    """-(2 / K) log p(Y | rho) = (N + K - 1) log(u + K yy / N) + log det(I + A / rho) + constant
 
-    of y = w x + noise, with w ~ N(0, noise / (N rho)) and the noise at its likeliest; yy = sum_c pi_c (1 - pi_c).
+    u = yy - sum_c r_c^T inv(A + rho I) r_c
+
+    The evidence of y = w x + noise with w ~ N(0, noise / (N rho)), an offset of any size and the noise at its likeliest;
+    yy = sum_c pi_c (1 - pi_c) is the variance of the targets, u what a regression leaves unexplained. One more frame a class is
+    counted that is pure noise: the frames of a video are so alike that a few lessons are always fitted perfectly, which says
+    nothing of the next video; without it rho would vanish then. Once there are more frames than features it hardly matters.
+
     It takes one factorisation: the corner I of the bordered matrix becomes I - r inv(A + rho I) r^T.
     """
     dim, classes = x.dim, len(x.pi)
@@ -98,18 +108,20 @@ def surprise(x: Regression, frames: float, rho: float, algebra: Algebra) -> floa
     factor = algebra.cholesky(x.bordered)
     x.diagonal[:dim] -= rho
     corner = factor[dim:, dim:]
-    unexplained = float((x.pi * (1 - x.pi)).sum()) - classes + float((corner * corner).sum())
+    yy = float((x.pi * (1 - x.pi)).sum())
+    unexplained = max(yy - classes + float((corner * corner).sum()), 0.0)
     logdet = 2 * sum(map(math.log, factor.reshape(-1)[:: dim + classes + 1][:dim].tolist()))
-    return (frames - 1) * math.log(max(unexplained, 1e-12)) + logdet - dim * math.log(rho)
+    noise = unexplained + classes * yy / max(frames, 1)
+    return (frames + classes - 1) * math.log(noise or 1) + logdet - dim * math.log(rho)
 
 
 def choose_rho(x: Regression, frames: float, algebra: Algebra) -> float:
-    """The value of `RHO` that surprises least: every fourth is tried, then those between, around the best."""
-    seen: dict[int, float] = {}
+    """The value of `RHO` that surprises least, the largest of equals: every fourth is tried, then those around the best."""
+    seen: dict[int, tuple[float, int]] = {}
 
-    def at(k: int) -> float:
+    def at(k: int) -> tuple[float, int]:
         if k not in seen:
-            seen[k] = surprise(x, frames, RHO[k], algebra)
+            seen[k] = round(surprise(x, frames, RHO[k], algebra), 6), -k
         return seen[k]
 
     best = min(range(0, len(RHO), 4), key=at)

@@ -17,8 +17,8 @@ class AnalyticStrategy(Strategy):
     """scores = w phi(z) + b, with w and b solved from `Moments` of phi(z): the same for any order and split of the frames.
 
     The features are those of the backbone as it is given; phi is the identity unless a strategy says otherwise. Scores are
-    float64. `forget` takes the count, the sum and so the mean of a class out, exactly; its scatter around its own mean, which is
-    not kept for each class, stays in the pooled one.
+    float64. `forget` takes the count, the sum and so the mean of a class out, exactly; its scatter around that mean, which
+    is not kept for each class, stays in the pooled one.
     """
 
     order_invariant: ClassVar[bool] = True
@@ -33,6 +33,18 @@ class AnalyticStrategy(Strategy):
     def embeds(self) -> bool:
         """Always."""
         return True
+
+    @property
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """n and s of the known classes."""
+        known = len(self.classes)
+        return self.moments.n[:known], self.moments.s[:known]
+
+    @property
+    def means(self) -> Tensor:
+        """mu = s / n of the known classes."""
+        n, s = self.sums
+        return s / n[:, None]
 
     @abstractmethod
     def solve(self) -> tuple[Tensor, Tensor]:

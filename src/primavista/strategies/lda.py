@@ -36,6 +36,5 @@ class LDA(AnalyticStrategy):
 
     def solve(self) -> tuple[Tensor, Tensor]:
         m = self.moments
-        mu = m.s / m.n.clip(1)[:, None]
-        w, b = lda_weights(mu, m.scatter(), int(m.t), self.options.shrinkage, m.algebra.solve)
+        w, b = lda_weights(self.means, m.scatter(), int(m.t), self.options.shrinkage, m.algebra.solve)
         return w, b

@@ -18,5 +18,5 @@ class NCM(AnalyticStrategy):
     GRAM: ClassVar[bool] = False
 
     def solve(self) -> tuple[Tensor, Tensor]:
-        mu = self.moments.s / self.moments.n.clip(1)[:, None]
+        mu = self.means
         return mu, (mu * mu).sum(1) * -0.5

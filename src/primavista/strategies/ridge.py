@@ -25,7 +25,7 @@ class RidgeOptions:
     rho: float | None = None  # regularisation, in units of a feature's variance; None: from the statistics
 
     def __post_init__(self) -> None:
-        if self.expand is not None and (not isinstance(self.expand, int) or not 1 <= self.expand <= MAX_EXPAND):
+        if self.expand is not None and (type(self.expand) is not int or not 1 <= self.expand <= MAX_EXPAND):
             raise InputError(f"expand is a number of random features, 1 to {MAX_EXPAND}, or None; got {self.expand!r}")
         if not isinstance(self.balance, int | float) or not 0 <= self.balance <= 1:
             raise InputError(f"balance must be a number from 0 to 1; got {self.balance!r}")
@@ -56,8 +56,9 @@ class Ridge(AnalyticStrategy):
 
     def solve(self) -> tuple[Tensor, Tensor]:
         m = self.moments
-        x = regression(m.n, m.s, m.scatter(), float(m.t), self.options.balance, m.algebra)
-        rho = choose_rho(x, float(m.n.sum()), m.algebra) if self.options.rho is None else self.options.rho
+        n, s = self.sums
+        x = regression(n, s, m.scatter(), float(m.t), self.options.balance, m.algebra)
+        rho = choose_rho(x, float(n.sum()), m.algebra) if self.options.rho is None else self.options.rho
         return ridge_weights(x, rho, m.algebra)
 
     def phi(self, z: Tensor) -> Tensor:
