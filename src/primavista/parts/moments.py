@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,8 +15,9 @@ from primavista.parts.rows import Rows
 class Moments(Rows):
     """n_c = sum 1,  s_c = sum z  of each class, and, unless `gram=False`, G = sum z z^T over all t frames; in float64.
 
-    G is kept as its upper triangle, D (D + 1) / 2 numbers. Adding up is all that learning and merging do, so the result is the
-    same for any order and any split, but for the rounding of sums in float64.
+    G is kept as its upper triangle, D (D + 1) / 2 numbers; of features that come in `blocks` of such sizes, only the square of
+    each block on its diagonal. Adding up is all that learning and merging do, so the result is the same for any order and any
+    split, but for the rounding of sums in float64.
     """
 
     n: Tensor
@@ -22,14 +25,14 @@ class Moments(Rows):
     t: Tensor
     gram: Tensor
 
-    def __init__(self, dim: int, gram: bool = True) -> None:
+    def __init__(self, dim: int, gram: bool = True, blocks: Sequence[int] | None = None) -> None:
         super().__init__()
-        self.dim, self.has_gram = dim, gram
+        self.dim, self.has_gram, self.blocks = dim, gram, tuple(blocks or (dim,))
         self.add_rows("n", torch.zeros(0, dtype=torch.float64))
         self.add_rows("s", torch.zeros(0, dim, dtype=torch.float64))
         if gram:
             self.register_buffer("t", torch.zeros((), dtype=torch.float64))
-            self.register_buffer("gram", torch.zeros(packed_size(dim), dtype=torch.float64))
+            self.register_buffer("gram", torch.zeros(sum(map(packed_size, self.blocks)), dtype=torch.float64))
 
     @torch.no_grad()
     def add(self, z: Tensor, columns: Tensor) -> None:
@@ -40,8 +43,9 @@ class Moments(Rows):
         self.s += members @ z  # not index_add_, whose order is not fixed on a GPU
         if self.has_gram:
             self.t += len(z)
-            for part in z.split(4 * BLOCK):
-                add_gram(self.gram, part)
+            for gram, columns_of in self._squares():
+                for part in z[:, columns_of].split(4 * BLOCK):
+                    add_gram(gram, part)
 
     @torch.no_grad()
     def merge(self, other: Moments, columns: Tensor) -> None:
@@ -57,14 +61,30 @@ class Moments(Rows):
     def drop(self, row: int) -> None:
         """Forget a class: G <- G - s s^T / n, then its row goes. What stays is its scatter around its own mean, in G and t."""
         if self.has_gram and self.n[row] > 0:
-            subtract_outer(self.gram, self.s[row] / self.n[row].sqrt())
+            for gram, columns in self._squares():
+                subtract_outer(gram, self.s[row, columns] / self.n[row].sqrt())
         super().drop(row)
 
     @torch.no_grad()
     def scatter(self) -> Tensor:
-        """S, D x D: the sum over all frames of (z - mu)(z - mu)^T, mu the mean of the frame's own class."""
-        out = torch.empty(self.dim, self.dim, dtype=torch.float64, device=self.gram.device)
-        return within(self.n, self.s, unpack(self.gram, out))  # type: ignore[no-any-return]
+        """S, D x D: the sum over all frames of (z - mu)(z - mu)^T, mu the mean of the frame's own class; of one block."""
+        (scatter,) = (scatter for scatter, _ in self.scatters())
+        return scatter
+
+    @torch.no_grad()
+    def scatters(self) -> Iterator[tuple[Tensor, slice]]:
+        """The scatter of each block, and where in the features the block lies."""
+        for gram, columns in self._squares():
+            size = columns.stop - columns.start
+            out = torch.empty(size, size, dtype=torch.float64, device=gram.device)
+            yield within(self.n, self.s[:, columns], unpack(gram, out)), columns
+
+    def _squares(self) -> Iterator[tuple[Tensor, slice]]:
+        at = start = 0
+        for size in self.blocks:
+            end = at + packed_size(size)
+            yield self.gram[at:end], slice(start, start + size)
+            at, start = end, start + size
 
     @property
     def algebra(self) -> Algebra:
@@ -74,4 +94,7 @@ class Moments(Rows):
             lambda shape: torch.zeros(shape, dtype=torch.float64, device=device),
             torch.linalg.cholesky,
             lambda a, b: torch.cholesky_solve(b, torch.linalg.cholesky(a)),
+            torch.linalg.eigh,
+            torch.linalg.qr,
+            lambda array: torch.from_numpy(array).to(device),
         )

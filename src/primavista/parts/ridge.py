@@ -24,9 +24,12 @@ class Algebra(NamedTuple):
     zeros: Callable[[tuple[int, int]], Array]
     cholesky: Callable[[Array], Array]  # the lower factor
     solve: Callable[[Array, Array], Array]  # inv(A) B for a positive definite A
+    eigh: Callable[[Array], tuple[Array, Array]]  # eigenvalues and vectors of a symmetric A
+    qr: Callable[[Array], tuple[Array, Array]]
+    asarray: Callable[[np.ndarray[Any, Any]], Array]
 
 
-NUMPY = Algebra(np.zeros, np.linalg.cholesky, np.linalg.solve)
+NUMPY = Algebra(np.zeros, np.linalg.cholesky, np.linalg.solve, np.linalg.eigh, np.linalg.qr, np.asarray)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ PRESETS: dict[str, Preset] = {
     "ncm": Preset(f"{_HERE}.ncm:NCM", "the baseline everybody expects", analytic=True),
     "lda": Preset(f"{_HERE}.lda:LDA", f"{_TABLE}, DSLDA, with the exact pooled covariance", analytic=True),
     "ridge": Preset(f"{_HERE}.ridge:Ridge", "ours: nothing to set", analytic=True),
+    "prima": Preset(f"{_HERE}.prima:Prima", "ours: nothing to set", analytic=True),
     "cumulative": Preset(
         f"{_HERE}.cumulative:Cumulative", "ours: the paper gives no recipe",
         {"norm": "bn", "freeze": "none", "epochs_1": 4, "lr_1": 0.01, "epochs": 4, "lr": 0.01},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -24,9 +25,11 @@ class AnalyticStrategy(Strategy):
     order_invariant: ClassVar[bool] = True
     GRAM: ClassVar[bool] = True  # whether G is needed
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0, dim: int | None = None) -> None:
+    def __init__(
+        self, backbone: Backbone, *, seed: int = 0, dim: int | None = None, blocks: Sequence[int] | None = None
+    ) -> None:
         super().__init__(backbone, seed=seed)
-        self.moments = Moments(dim or self.backbone.dim, gram=self.GRAM)
+        self.moments = Moments(dim or self.backbone.dim, gram=self.GRAM, blocks=blocks)
         self._solved: tuple[Tensor, Tensor] | None = None
 
     @property
