@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 import torch
 from accuracy import data_set, pack, pack_rendered
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from primavista.backbones import build
-from primavista.backbones.taps import SOFT, pooled
+from primavista.backbones.taps import SOFT, pooled, tapped
 from primavista.parts.committee import Head, judged_ridge, shares
 from primavista.parts.moments import Moments
 from primavista.parts.packed import packed_size
@@ -80,7 +81,7 @@ def rows() -> Iterator[Row]:
     depths = tuple(Group(b, 4, 64) for b in (4, 6, 8, 10))
     own = Group(12, 1, 1024)
     base = (*depths, own)
-    yield Row("**prima**", base)
+    yield Row("the same, its parts here", base)
     for group in depths:
         yield Row(f"block {group.block} alone", (group,))
     yield Row("the backbone's own features alone", (own,))
@@ -107,25 +108,35 @@ def rows() -> Iterator[Row]:
 
 
 class Maps:
-    """The maps of every block of MobileNet v1 over a data set: means in 4 x 4 cells, and maxima; in half precision."""
+    """Of every frame of a data set: what `prima` reads, and the maps of the blocks, means in 4 x 4 cells and maxima, in half
+    precision. Computed once and kept in a file."""
 
-    def __init__(self, frames: Tensor, device: str, needed: set[tuple[int, bool]]) -> None:
-        backbone = build(size=frames.shape[1]).eval().to(device)
-        self.device, self.kept = device, {key: [] for key in sorted(needed)}
-        taught: Any = backbone.body
-        with torch.no_grad():
-            for part in frames.split(128):
-                x = taught.stem(part.to(device).permute(0, 3, 1, 2) * backbone.scale + backbone.shift)
-                for k, block in enumerate(taught.blocks):
-                    x = block(x)
-                    for maximum in (False, True):
-                        if (k, maximum) in self.kept:
-                            y = x.amax((2, 3), keepdim=True) if maximum else pooled(x, (4, 4))
-                            self.kept[k, maximum].append(y.half().cpu())
-        self.maps = {key: torch.cat(parts) for key, parts in self.kept.items()}
+    def __init__(self, frames: Tensor, device: str, file: Path) -> None:
+        self.device = device
+        if not file.exists():
+            backbone = tapped(build(size=frames.shape[1])).eval().to(device)
+            parts: dict[str, list[Tensor]] = {}
+
+            def keep(name: str, x: Tensor) -> None:
+                parts.setdefault(name, []).append(x.cpu())
+
+            def hook(k: int) -> Callable[..., None]:
+                def note(module: Any, inputs: Any, x: Tensor) -> None:
+                    keep(f"mean {k}", pooled(x, (4, 4)).half())
+                    keep(f"maximum {k}", x.amax((2, 3), keepdim=True).half())
+
+                return note
+
+            body: Any = backbone.body
+            for k in BLOCKS:
+                body.blocks[k].register_forward_hook(hook(k))
+            for part in frames.split(64):
+                keep("embedded", backbone(part.to(device)))
+            save_file({name: torch.cat(xs).contiguous() for name, xs in parts.items()}, file)
+        self.maps = load_file(file)
 
     def features(self, group: Group, index: Tensor) -> Tensor:
-        x = self.maps[group.block, group.maximum][index].to(self.device).float()
+        x = self.maps[f"{'maximum' if group.maximum else 'mean'} {group.block}"][index].to(self.device).float()
         if not group.maximum:
             x = pooled(x, (group.grid, group.grid))
         x = x / (x.abs() + SOFT).sqrt() if group.root else x
@@ -213,24 +224,21 @@ def megabytes(row: Row, split: Split, maps: Maps) -> float:
     return 8e-6 * sum(map(packed_size, [sum(sizes)] if row.joint else sizes))
 
 
-def as_shipped(split: Split, frames: Tensor, device: str, embedded: dict[str, Tensor]) -> float:
+def as_shipped(split: Split, maps: Maps) -> float:
     """The strategy itself, over the same frames in batches of 300."""
-    strategy = create("prima", build(size=frames.shape[1])).to(device)
-    if split.data not in embedded:
-        embedded[split.data] = torch.cat([strategy.embed(part.to(device)).cpu() for part in frames.split(512)])
-    z = embedded[split.data]
+    strategy = create("prima", build(size=128)).to(maps.device)
+    z = maps.maps["embedded"]
     for index, labels in zip(split.train.split(300), split.labels.split(300), strict=True):
-        strategy.learn_embedded(z[index].to(device), labels)
-    best = strategy.classes[strategy.scores_embedded(z[split.test].to(device)).argmax(1)].cpu()
+        strategy.learn_embedded(z[index].to(maps.device), labels)
+    best = strategy.classes[strategy.scores_embedded(z[split.test].to(maps.device)).argmax(1)].cpu()
     return 100 * float((best == split.truth).double().mean())
 
 
 def table(args: argparse.Namespace) -> None:
     frames, found = splits(args, args.out)
     todo = [row for row in rows() if not args.rows or any(word in row.what for word in args.rows)]
-    needed = {(g.block, g.maximum) for row in todo for g in row.groups}
-    maps = {name: Maps(images, args.device, needed) for name, images in frames.items()}
-    bench, embedded = Bench(maps, args.device), dict[str, Tensor]()
+    maps = {name: Maps(images, args.device, args.out / f"{name}.safetensors") for name, images in frames.items()}
+    bench = Bench(maps, args.device)
 
     def line(what: str, measure: Callable[[int, Split], float], size: float) -> None:
         by: dict[str, list[float]] = {column: [] for column in COLUMNS}
@@ -241,7 +249,7 @@ def table(args: argparse.Namespace) -> None:
 
     print(f"{where(args.device)}; runs {args.runs}\n\n| | {' | '.join(COLUMNS)} | MB |\n|---|{'---|' * (len(COLUMNS) + 1)}")
     size = megabytes(todo[0], found[0], maps["signs"])
-    line("as shipped", lambda _, split: as_shipped(split, frames[split.data], args.device, embedded), size)
+    line("**prima**, as shipped", lambda _, split: as_shipped(split, maps[split.data]), size)
     for row in todo:
         line(row.what, lambda k, split, row=row: bench.accuracy(k, split, row), megabytes(row, found[0], maps["signs"]))
 
