@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from primavista import files
-from primavista.backbones import Backbone, Spec, build, rebuild, shapes
+from primavista.backbones import CUSTOM, Backbone, Spec, build, rebuild, shapes
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, check_labels, model_frames, take
 from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
+from primavista.parts.packed import packed_size
 from primavista.parts.rows import Rows
 from primavista.strategies import PRESETS, LearnReport, Strategy, create
 
@@ -189,8 +190,40 @@ class Learner:
             counts = {k: n for k, n in self._state.counts.items() if k != i}
             self._become(replace(self._state, strategy=strategy, names=names, counts=counts))
 
+    def merge(self, other: Learner | str | Path) -> None:
+        """Learn all that another learner, or the file of one, was taught, as if its lessons had been ours too.
+
+        Objects are joined by name. Both must have the same order-invariant strategy (`ridge`, `lda`, `ncm`) with the same
+        options and seed, the same backbone with the same weights, and the same image size; a lesson that both have had is
+        refused, since it would count twice. Merging that fails changes nothing; `undo` takes one back.
+        """
+        if not isinstance(other, Learner):
+            own = self._state.strategy.backbone if self._spec.name == CUSTOM else None
+            other = Learner.load(other, backbone=own, device=self._state.strategy.device)
+        if self._name != other._name:
+            raise InputError(f"this learner's strategy is {self._name}, the other's is {other._name}: only equal ones can be merged")
+        theirs = other._state
+        with self._writing:
+            state = self._state
+            if twice := sorted(set(state.lessons) & set(theirs.lessons)):
+                raise InputError(
+                    f"{len(twice)} of the other's {len(theirs.lessons)} lessons are among ours ({twice[0]}): they would count twice.\n"
+                    "  right: merge learners that were taught different videos"
+                )
+            ids = {name: i for i, name in state.names.items()}
+            new = [name for name in theirs.names.values() if name not in ids]
+            ids |= {name: state.next_id + k for k, name in enumerate(new)}
+            strategy = copy.deepcopy(state.strategy)
+            strategy.merge(theirs.strategy, {i: ids[name] for i, name in theirs.names.items()})
+            counts = dict(state.counts)
+            for i, name in theirs.names.items():
+                counts[ids[name]] = counts.get(ids[name], 0) + theirs.counts[i]
+            names = {i: name for name, i in ids.items()}
+            lessons = (*state.lessons, *theirs.lessons)
+            self._become(_State(strategy, names, counts, state.next_id + len(new), lessons))
+
     def undo(self) -> None:
-        """Take the last lesson, renaming or forgetting back; one level, and it survives saving and loading."""
+        """Take the last lesson, merge, renaming or forgetting back; one level, and it survives saving and loading."""
         with self._writing:
             previous = self._history[1]
             if previous is None:
@@ -291,6 +324,10 @@ def _check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None
     rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
     if rows and isinstance(capacity, int) and capacity > max(rows):
         raise InputError(f"it asks for a capacity of {capacity}, but holds {max(rows)} rows")
+    expand = manifest.strategy.options.get("expand")
+    gram = arrays.get("moments.gram")
+    if isinstance(expand, int) and (gram is None or gram.shape != (packed_size(expand),)):
+        raise InputError(f"it asks for {expand} random features, but does not hold their statistics")
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InputError(f"{name} holds NaN or infinity")
