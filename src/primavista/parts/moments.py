@@ -11,16 +11,18 @@ from primavista.parts.rows import Rows
 
 
 class Moments(Rows):
-    """n_c = sum 1,  s_c = sum z  of each class, and, unless `gram=False`, G = sum z z^T over all t frames; in float64.
+    """n_c = sum 1,  s_c = sum z  of each class, and G = sum z z^T over all t frames; in float64.
 
-    G is kept as its upper triangle, D (D + 1) / 2 numbers. Adding up is all that learning and merging do, so the result is the
-    same for any order and any split, but for the rounding of sums in float64.
+    With `gram=False` only q_c = sum |z|^2 of each class is kept in place of G. G is its upper triangle, D (D + 1) / 2 numbers.
+    Adding up is all that learning and merging do, so the result is the same for any order and any split, but for the rounding
+    of sums in float64.
     """
 
     n: Tensor
     s: Tensor
     t: Tensor
     gram: Tensor
+    q: Tensor
 
     def __init__(self, dim: int, gram: bool = True) -> None:
         super().__init__()
@@ -30,6 +32,8 @@ class Moments(Rows):
         if gram:
             self.register_buffer("t", torch.zeros((), dtype=torch.float64))
             self.register_buffer("gram", torch.zeros(packed_size(dim), dtype=torch.float64))
+        else:
+            self.add_rows("q", torch.zeros(0, dtype=torch.float64))
 
     @torch.no_grad()
     def add(self, z: Tensor, columns: Tensor) -> None:
@@ -42,6 +46,8 @@ class Moments(Rows):
             self.t += len(z)
             for part in z.split(4 * BLOCK):
                 add_gram(self.gram, part)
+        else:
+            self.q += members @ (z * z).sum(1)
 
     @torch.no_grad()
     def merge(self, other: Moments, columns: Tensor) -> None:
@@ -52,6 +58,8 @@ class Moments(Rows):
         if self.has_gram:
             self.t += other.t.to(self.t.device)
             self.gram += other.gram.to(self.gram.device)
+        else:
+            self.q.index_add_(0, columns, other.q[:known].to(self.q.device))
 
     @torch.no_grad()
     def drop(self, row: int) -> None:
@@ -65,6 +73,11 @@ class Moments(Rows):
         """S, D x D: the sum over all frames of (z - mu)(z - mu)^T, mu the mean of the frame's own class."""
         out = torch.empty(self.dim, self.dim, dtype=torch.float64, device=self.gram.device)
         return within(self.n, self.s, unpack(self.gram, out))  # type: ignore[no-any-return]
+
+    def spread(self, known: int) -> float:
+        """tr S / t of the first `known` classes, where there is no G: the mean of |z - mu|^2."""
+        n, s = self.n[:known], self.s[:known]
+        return float((self.q[:known] - (s * s).sum(1) / n).sum().clip(0) / n.sum())
 
     @property
     def algebra(self) -> Algebra:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from primavista.backbones import Backbone
@@ -37,10 +38,17 @@ class LDA(AnalyticStrategy):
         self.options = LDAOptions(shrinkage)
 
     def solve(self) -> tuple[Tensor, Tensor]:
-        mu, scatter, t = self.means, self.moments.scatter(), int(self.moments.t)
+        return self._weights(self.means)
+
+    def precision(self) -> Tensor:
+        return self._weights(torch.eye(self.moments.dim, dtype=torch.float64, device=self.device))[0]
+
+    def _weights(self, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """Lambda times each of the directions, and the offsets that they have as means."""
+        scatter, t = self.moments.scatter(), int(self.moments.t)
         eps, target = self.options.shrinkage, 1.0
         if eps is None:
             eps, m = oas(scatter / t, t)
-            target = m + FLOOR * (m + float((mu * mu).mean())) / eps  # frames all alike: S is nothing but rounding
-        w, b = lda_weights(mu, scatter, t, eps, self.moments.algebra.solve, target)
-        return w, b
+            moment = m + float((self.means**2).mean())
+            target = m + FLOOR * moment / eps  # frames all alike: S is nothing but rounding
+        return lda_weights(directions, scatter, t, eps, self.moments.algebra.solve, target)
