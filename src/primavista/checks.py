@@ -192,6 +192,22 @@ def scores_do_not_depend_on_company(factory: Factory) -> None:
     assert _same(before, strategy.state_dict()), "scores changed the state"
 
 
+def judges_what_it_scores(factory: Factory) -> None:
+    """`judge` gives the scores of `scores`, and where `open_set` a finite familiarity of each frame."""
+    strategy = factory(tiny_backbone())
+    images = toy_batch([0, 1, 2, 7], seed=5)[0]
+    assert strategy.judge(images).scores.shape == strategy.scores(images).shape, "judge and scores differ before any batch"
+    for k, labels in enumerate(([0] * 6, [1, 2] * 4, [0, 2] * 3)):
+        strategy.learn(*toy_batch(labels, seed=k))
+        judged = strategy.judge(images)
+        assert judged.scores.equal(strategy.scores(images)), "judge scores otherwise than scores does"
+        assert 0 < judged.temperature < float("inf"), f"the temperature is {judged.temperature}"
+        assert (judged.familiarity is not None) == strategy.open_set, "familiarity is there exactly where open_set is True"
+        if judged.familiarity is not None:
+            assert judged.familiarity.shape == (4,), f"familiarity has shape {tuple(judged.familiarity.shape)} for 4 frames"
+            assert bool(judged.familiarity.isfinite().all()), "familiarity holds NaN or infinity"
+
+
 def forgets_and_learns_again(factory: Factory) -> None:
     """A forgotten class has no column; the others keep theirs; it can be taught again."""
     strategy = factory(tiny_backbone())
@@ -314,8 +330,9 @@ def refused_calls_change_nothing(factory: Factory) -> None:
 CHECKS: tuple[Callable[[Factory], None], ...] = (
     scores_before_any_batch, inputs_are_left_alone, state_has_no_aliases, saved_and_loaded_goes_on_the_same,
     same_seed_same_result, cost_is_constant, any_size_of_batch, classes_in_any_order, single_class_lessons_from_nothing,
-    many_classes, scores_do_not_depend_on_company, forgets_and_learns_again, labels_matter_in_every_batch,
-    learns_what_it_is_shown, embedding_is_the_same_road, order_and_split_do_not_matter, refused_calls_change_nothing,
+    many_classes, scores_do_not_depend_on_company, judges_what_it_scores, forgets_and_learns_again,
+    labels_matter_in_every_batch, learns_what_it_is_shown, embedding_is_the_same_road, order_and_split_do_not_matter,
+    refused_calls_change_nothing,
 )  # fmt: skip
 
 

@@ -15,6 +15,8 @@ VARIANTS = {
     **{f"{name}, bn": {"norm": "bn"} for name in TRAINED},
     **{f"{name}, caffe": {"compat": "caffe"} for name in TRAINED},
     **{f"{name}, no B_1": {"first_batch": False} for name in TRAINED},
+    **{f"{name}, open set": {"open_set": True} for name in ("cwr+", "cwr*", "dslda")},
+    "cwr*, open set, caffe": {"open_set": True, "compat": "caffe"},
     "ridge, expand": {"expand": 40},
     "ridge, balance 0": {"balance": 0},
     "ridge, rho": {"rho": 0.1},

@@ -13,17 +13,18 @@ from primavista.parts.rows import Rows
 
 
 class Moments(Rows):
-    """n_c = sum 1,  s_c = sum z  of each class, and, unless `gram=False`, G = sum z z^T over all t frames; in float64.
+    """n_c = sum 1,  s_c = sum z  of each class, and G = sum z z^T over all t frames; in float64.
 
-    G is kept as its upper triangle, D (D + 1) / 2 numbers; of features that come in `blocks` of such sizes, only the square of
-    each block on its diagonal. Adding up is all that learning and merging do, so the result is the same for any order and any
-    split, but for the rounding of sums in float64.
+    With `gram=False` only q_c = sum |z|^2 of each class is kept in place of G. G is its upper triangle, D (D + 1) / 2 numbers;
+    of features that come in `blocks` of such sizes, the upper triangles of the squares on its diagonal. Adding up is all that
+    learning and merging do, so the result is the same for any order and any split, but for the rounding of sums in float64.
     """
 
     n: Tensor
     s: Tensor
     t: Tensor
     gram: Tensor
+    q: Tensor
 
     def __init__(self, dim: int, gram: bool = True, blocks: Sequence[int] | None = None) -> None:
         super().__init__()
@@ -33,6 +34,8 @@ class Moments(Rows):
         if gram:
             self.register_buffer("t", torch.zeros((), dtype=torch.float64))
             self.register_buffer("gram", torch.zeros(sum(map(packed_size, self.blocks)), dtype=torch.float64))
+        else:
+            self.add_rows("q", torch.zeros(0, dtype=torch.float64))
 
     @torch.no_grad()
     def add(self, z: Tensor, columns: Tensor) -> None:
@@ -43,9 +46,11 @@ class Moments(Rows):
         self.s += members @ z  # not index_add_, whose order is not fixed on a GPU
         if self.has_gram:
             self.t += len(z)
-            for gram, columns_of in self._squares():
-                for part in z[:, columns_of].split(4 * BLOCK):
+            for gram, features in self._squares():
+                for part in z[:, features].split(4 * BLOCK):
                     add_gram(gram, part)
+        else:
+            self.q += members @ (z * z).sum(1)
 
     @torch.no_grad()
     def merge(self, other: Moments, columns: Tensor) -> None:
@@ -56,6 +61,8 @@ class Moments(Rows):
         if self.has_gram:
             self.t += other.t.to(self.t.device)
             self.gram += other.gram.to(self.gram.device)
+        else:
+            self.q.index_add_(0, columns, other.q[:known].to(self.q.device))
 
     @torch.no_grad()
     def drop(self, row: int) -> None:
@@ -85,6 +92,11 @@ class Moments(Rows):
             end = at + packed_size(size)
             yield self.gram[at:end], slice(start, start + size)
             at, start = end, start + size
+
+    def spread(self, known: int) -> float:
+        """tr S / t of the first `known` classes, where there is no G: the mean of |z - mu|^2."""
+        n, s = self.n[:known], self.s[:known]
+        return float((self.q[:known] - (s * s).sum(1) / n).sum().clip(0) / n.sum())
 
     @property
     def algebra(self) -> Algebra:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones import Backbone
+from primavista.parts.familiar import Familiarity, familiarity
 from primavista.parts.moments import Moments
 from primavista.strategies.base import Batch, LearnReport, Strategy
 
@@ -31,6 +32,12 @@ class AnalyticStrategy(Strategy):
         super().__init__(backbone, seed=seed)
         self.moments = Moments(dim or self.backbone.dim, gram=self.GRAM, blocks=blocks)
         self._solved: tuple[Tensor, Tensor] | None = None
+        self._familiar: Familiarity | None = None
+
+    @property
+    def open_set(self) -> bool:
+        """Always."""
+        return True
 
     @property
     def embeds(self) -> bool:
@@ -53,9 +60,9 @@ class AnalyticStrategy(Strategy):
     def solve(self) -> tuple[Tensor, Tensor]:
         """w (classes x D) and b (classes) from the moments of at least one class."""
 
-    def phi(self, z: Tensor) -> Tensor:
-        """The features that are regressed on, N x `moments.dim`, from those of the backbone."""
-        return z
+    def precision(self) -> Tensor | None:
+        """P of `parts/familiar.py`: the inverse of the regularised covariance that was solved with, D x D; None is I."""
+        return None
 
     @torch.no_grad()
     def learn_batch(self, batch: Batch) -> LearnReport:
@@ -67,10 +74,21 @@ class AnalyticStrategy(Strategy):
     def score_features(self, z: Tensor) -> Tensor:
         if not len(self.classes):
             return z.new_zeros(len(z), 0)
-        if self._solved is None:
-            self._solved = self.solve()
-        w, b = self._solved
+        w, b = self._solution()
         return self.phi(z).double() @ w.T + b
+
+    def familiar(self) -> Familiarity:
+        w, _ = self._solution()
+        if self._familiar is None:
+            m = self.moments
+            within = m.scatter() / m.t if self.GRAM else m.spread(len(self.classes))
+            self._familiar = familiarity(w, self.means, self.precision(), within, float(m.t if self.GRAM else m.n.sum()))
+        return self._familiar
+
+    def _solution(self) -> tuple[Tensor, Tensor]:
+        if self._solved is None:
+            self._solved, self._familiar = self.solve(), None
+        return self._solved
 
     def _merge(self, other: Self, columns: Tensor) -> None:
         self.moments.merge(other.moments, columns)

@@ -14,6 +14,7 @@ from torch import Tensor
 from primavista.backbones import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
+from primavista.parts.familiar import Familiarity
 from primavista.parts.rows import AnySize, drop_all, grow_all
 
 CHUNK = 128  # frames a forward pass without gradients
@@ -48,6 +49,15 @@ class LearnReport:
     losses: tuple[float, ...] = ()  # the mean of each epoch
     saturated: float | None = None  # share of guarded weights at F = max_F
     stored_bytes: int = 0  # frames kept: 0 for everything rehearsal-free
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """N x K scores, whose softmax(scores / temperature) are shares, and the familiarity of each frame, if it can be told."""
+
+    scores: Tensor
+    temperature: float
+    familiarity: Tensor | None
 
 
 class Strategy(AnySize, ABC):
@@ -100,6 +110,37 @@ class Strategy(AnySize, ABC):
         return torch.cat(
             [self.score_features(self._forward(frames, i))[:, : len(self.classes)] for i in chunks(len(frames), CHUNK)]
         )
+
+    @final
+    @torch.no_grad()
+    def judge(self, images: Frames) -> Judgement:
+        """The scores of frames and how familiar they are, from one pass."""
+        frames = check_frames(images)
+        familiar = self.familiar() if len(self.classes) else None
+        scores, found = [], []
+        for i in chunks(len(frames), CHUNK):
+            z = self._forward(frames, i)
+            scores.append(self.score_features(z)[:, : len(self.classes)])
+            if familiar is not None:
+                found.append(familiar(self.phi(z).double(), scores[-1].argmax(1)))
+        return Judgement(
+            torch.cat(scores),
+            temperature=1.0 if familiar is None else familiar.temperature,
+            familiarity=torch.cat(found) if found else None,
+        )
+
+    @property
+    def open_set(self) -> bool:
+        """Whether it can tell what was never taught: whether it has a `familiar`."""
+        return False
+
+    def familiar(self) -> Familiarity | None:
+        """What tells how familiar a frame is, from the statistics of at least one class; None where there are none."""
+        return None
+
+    def phi(self, z: Tensor) -> Tensor:
+        """The features that the statistics are of, from those of the backbone."""
+        return z
 
     @final
     def forget(self, label: int) -> None:

@@ -27,12 +27,11 @@ class PrimaOptions:
 
 
 class Prima(AnalyticStrategy):
-    """scores = K sum_h omega_h (w_h x_h) / sum_h omega_h error_h,  omega_h ~ ((1 - error_h) / error_h)^2
+    """scores = sum_h omega_h (w_h x_h + b_h),  omega_h ~ ((1 - error_h) / error_h)^2
 
     with a ridge regression w_h for the maps of each of four depths and for the backbone's own features (`backbones/taps.py`).
     Its regularisation and the error that it will make come from its own sums (`parts/committee.py`): which depths tell the
-    classes of a stream apart is found from the stream. Divided by the error and by 1 / K, the share of each of K classes, a
-    regression on classes becomes the logarithm of odds.
+    classes of a stream apart is found from the stream.
 
     The state is one Gram matrix a depth, in float64: 21 MB for MobileNet v1, and 41 kB a class.
     """
@@ -53,8 +52,6 @@ class Prima(AnalyticStrategy):
 
     def solve(self) -> tuple[Tensor, Tensor]:
         heads = self.heads()
-        errors = [min(head.error, 1.0) for head in heads]
-        omega = shares(errors)
-        scale = len(self.classes) / max(sum(share * error for share, error in zip(omega, errors, strict=True)), 1e-3)
-        w = torch.cat([head.w * (share * scale) for head, share in zip(heads, omega, strict=True)], 1)
-        return w, sum((head.b * (share * scale) for head, share in zip(heads, omega, strict=True)), torch.zeros_like(heads[0].b))
+        omega = shares([head.error for head in heads])
+        w = torch.cat([share * head.w for share, head in zip(omega, heads, strict=True)], 1)
+        return w, torch.stack([share * head.b for share, head in zip(omega, heads, strict=True)]).sum(0)

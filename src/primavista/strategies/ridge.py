@@ -10,7 +10,7 @@ from torch import Tensor
 
 from primavista.backbones import Backbone
 from primavista.errors import InputError
-from primavista.parts.ridge import choose_rho, regression, ridge_weights
+from primavista.parts.ridge import Regression, choose_rho, regression, ridge_weights
 from primavista.strategies.analytic import AnalyticStrategy
 
 MAX_EXPAND = 2**15
@@ -52,14 +52,25 @@ class Ridge(AnalyticStrategy):
         options = RidgeOptions(expand, balance, rho)
         super().__init__(backbone, seed=seed, dim=expand)
         self.options = options
+        self._rho: float | None = None  # as it was chosen
         self._random: tuple[int, Tensor] | None = None  # the seed, R
 
     def solve(self) -> tuple[Tensor, Tensor]:
-        m = self.moments
-        n, s = self.sums
+        x, self._rho = self._regression(self.options.rho)
+        return ridge_weights(x, self._rho, self.moments.algebra)
+
+    def precision(self) -> Tensor:
+        self._solution()
+        x, rho = self._regression(self._rho)
+        x.diagonal[: x.dim] += rho
+        root = torch.linalg.cholesky(x.bordered[: x.dim, : x.dim])
+        precision: Tensor = torch.cholesky_inverse(root) / x.std / x.std[:, None]
+        return precision
+
+    def _regression(self, rho: float | None) -> tuple[Regression, float]:
+        m, (n, s) = self.moments, self.sums
         x = regression(n, s, m.scatter(), float(m.t), self.options.balance, m.algebra)
-        rho = choose_rho(x, float(n.sum()), m.algebra) if self.options.rho is None else self.options.rho
-        return ridge_weights(x, rho, m.algebra)
+        return x, choose_rho(x, float(n.sum()), m.algebra) if rho is None else rho
 
     def phi(self, z: Tensor) -> Tensor:
         if self.options.expand is None:
