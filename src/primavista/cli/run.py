@@ -39,7 +39,7 @@ def run(
     weights: Annotated[str, typer.Option(help="imagenet, timm, random, or the path of a file.")] = "imagenet",
     option: Annotated[list[str] | None, typer.Option(help="Of the strategies, e.g. norm=bn; repeat it.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="float32, or tf32 on a GPU.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = "float32",
     threads: Annotated[int, typer.Option(help="CPU threads: one a strategy; 0: as many as there are processors.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in primavista-runs).")] = None,
 ) -> None:
