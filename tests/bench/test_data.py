@@ -38,7 +38,7 @@ def test_a_changed_renderer_draws_anew_and_the_old_frames_stay(tmp_path: Path, m
 
 def test_the_version_of_the_renderer_is_part_of_what_a_cell_says_of_its_data() -> None:
     assert RenderedData(**SMALL).model_dump()["renderer"] == module.VERSION
-    with pytest.raises(InputError, match="the keys are categories, objects, sessions, frames, size, seed$"):
+    with pytest.raises(InputError, match=r"the keys are categories, objects, sessions, frames, size, seed$"):
         parse_source("rendered:renderer=1")
 
 

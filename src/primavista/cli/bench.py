@@ -76,12 +76,13 @@ def status(plan: PlanName, out: Out = None, overrides: Override = None, data: So
 
     Example: `primavista bench status quick`
     """
-    from primavista.bench.suite import Suite, counts, saved_plan, seconds_left
+    from primavista.bench.record import saved_plan
+    from primavista.bench.suite import Suite, counts, seconds_left
 
     chosen = find_plan(plan, overrides, data)
     folder = out or RUNS / chosen.name
     if not overrides and data is None:
-        chosen = saved_plan(folder) or chosen
+        chosen = saved_plan(folder, chosen.name) or chosen
     states = Suite(chosen, folder).states
     console, found = Console(highlight=False), counts(states)
     table = Table(title=f"{chosen.name}: {chosen.title}", title_justify="left")
