@@ -37,6 +37,9 @@ PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="quick, paper, cla
 Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: primavista-runs/PLAN).")]
 Override = Annotated[list[str] | None, typer.Option("--set", help="key=value, e.g. data.frames=30 or runs=3; repeat it.")]
 Source = Annotated[str | None, typer.Option("--data", help="A data set: rendered:objects=2,frames=12, or a folder.")]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="On a GPU: the same bits each time, more slowly. (On the CPU it is always so.)")
+]
 
 
 @app.command()
@@ -50,6 +53,7 @@ def run(
     threads: Annotated[int, typer.Option(help="CPU threads shared by the cells; 0: one a processor.", min=0)] = 0,
     per_gpu: Annotated[int, typer.Option(help="Cells at a time on each GPU.", min=1)] = 2,
     storage: Annotated[Path | None, typer.Option(help="Ray: a folder that every node sees; results go there.")] = None,
+    deterministic: Deterministic = False,
     tracker: Annotated[list[str] | None, typer.Option(help="tensorboard or wandb; repeat it.")] = None,
 ) -> None:
     """Run a plan, or what is left of it. Exit code 1 where a cell failed; the others go on.
@@ -59,7 +63,7 @@ def run(
     from primavista.bench.loggers import make_logger
     from primavista.bench.suite import Suite
 
-    chosen = find_plan(plan, overrides, data)
+    chosen = find_plan(plan, [*(overrides or ()), *(["deterministic=true"] if deterministic else ())], data)
     folder = out or (storage or RUNS) / chosen.name
     suite = Suite(chosen, folder, groups or (), settings_for(out or storage))
     loggers = [make_logger(kind, folder, chosen.name) for kind in tracker or ()]
@@ -108,7 +112,7 @@ def report(
 
     Example: `primavista bench report quick`
     """
-    folder = out or RUNS / (Path(plan).stem if plan.endswith(".toml") else plan)
+    folder = out or RUNS / find_plan(plan, None, None).name
     written = make_report(folder, against)
     typer.echo(f"wrote {written}" if written else "this installation cannot write reports")
 
@@ -232,7 +236,7 @@ class Board:
         if event.kind == "done":
             self.console.print(f"{state.planned.title}: {state.accuracy:.1f} %", highlight=False)
         elif event.kind in ("failed", "again"):
-            self.console.print(f"{state.planned.title}: {event.reason}", highlight=False)
+            self.console.print(f"{state.planned.title}: {event.reason}", highlight=False, markup=False, soft_wrap=True)
         elif self._due():
             running = [s for s in self.suite.states if s.status == "running"]
             parts = [f"{s.planned.cell.strategy} {s.batch}/{s.batches}{_percent(s, ' at ')}" for s in running]
