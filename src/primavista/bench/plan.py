@@ -151,7 +151,7 @@ def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan
 def make_plan(table: dict[str, Any], overrides: Sequence[str] = (), where: str = "the plan", **settings: Any) -> Plan:
     """A plan from what a TOML file says; `settings` replace whole keys, `overrides` single ones."""
     table = {**table, **{key: value for key, value in settings.items() if value is not None}}
-    pairs = [_override(text) for text in overrides]
+    pairs = [parse_setting(text) for text in overrides]
     if any(keys == ["data", "kind"] for keys, _ in pairs):
         table["data"] = {}  # the settings of another kind of data do not hold
     for keys, value in pairs:
@@ -164,7 +164,8 @@ def make_plan(table: dict[str, Any], overrides: Sequence[str] = (), where: str =
         raise InputError(f"{where}: {place}: {first['msg']} (got {first['input']!r:.80})") from error
 
 
-def _override(text: str) -> tuple[list[str], Any]:
+def parse_setting(text: str) -> tuple[list[str], Any]:
+    """ "data.frames=4" as its keys and its value, which is TOML or else a text."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise InputError(f"{text!r}: write key=value, for example data.frames=4")
