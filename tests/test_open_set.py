@@ -36,7 +36,7 @@ def test_what_was_taught_is_more_familiar_than_what_was_not(strategy):
 
 def test_known_follows_the_threshold_and_one_class_may_be_unknown_too():
     learner = taught("ridge", 1)
-    assert learner.threshold == 0.2
+    assert learner.threshold == 0.25
     own, other = learner.predict(clip(0)[0]), learner.predict(clip(50)[0])
     assert (own.known, other.known) == (True, False)
     assert own.familiarity > other.familiarity

@@ -70,7 +70,7 @@ class Learner:
     `strategy` is a name of `primavista.strategies.names()`, `backbone` a name or a module of yours; `options` are the
     strategy's (and `width`, of MobileNet v1). The first lesson is learned as the paper learns batch 2 (small learning rate,
     moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its
-    familiarity (`parts/familiar.py`) is at least `threshold`, 0.2 unless you say otherwise; for strategies without one, where
+    familiarity (`parts/familiar.py`) is at least `threshold`, 0.25 unless you say otherwise; for strategies without one, where
     its confidence p has gone `threshold`, 0.1, of the way from an even share to certainty, (p - 1/K) / (1 - 1/K) of K names.
     Predictions may be asked for while another thread teaches; lessons that come at once are learned one after the other.
     """
@@ -120,6 +120,11 @@ class Learner:
         return {name: self._state.counts[i] for i, name in self._state.names.items()}
 
     @property
+    def lessons(self) -> tuple[str, ...]:
+        """What `lesson_id` gave for each lesson, in order."""
+        return self._state.lessons
+
+    @property
     def strategy(self) -> Strategy:
         """The strategy as it stands: to look at, not to change."""
         return self._state.strategy
@@ -145,7 +150,7 @@ class Learner:
         for name in given:
             ids.setdefault(name, state.next_id + sum(i >= state.next_id for i in ids.values()))
         numbers = torch.tensor([ids[name] for name in given])
-        lesson = _lesson_id(images)
+        lesson = lesson_id(images)
         strategy = copy.deepcopy(state.strategy)  # predictions go on from the old one meanwhile
         report = strategy.learn(images, numbers)
         counts = dict(state.counts)
@@ -371,7 +376,7 @@ def _labels(label: str | Sequence[str], count: int) -> list[str]:
     return [_label(name) for name in label]
 
 
-def _lesson_id(images: Frames) -> str:
+def lesson_id(images: Frames) -> str:
     """Names a lesson by what was shown: the same video gives the same id on every machine."""
     sha = hashlib.sha256(repr(len(images)).encode())
     for index in torch.linspace(0, len(images) - 1, min(8, len(images))).long().unique():

@@ -98,6 +98,8 @@ def test_what_does_not_match_is_refused_and_changes_nothing():
         retrained.backbone.body[0].weight[0, 0, 0, 0] += 1e-6
     other_size = create("ridge", tiny_backbone())
     other_size.backbone.spec = type(other_size.backbone.spec)(**{**vars(other_size.backbone.spec), "size": 24})
+    rough = made("ridge")
+    rough.backbone.precision = "bf16"
     twice = made("ridge")
     twice.learn_embedded(features([0, 1], 0), torch.tensor([0, 1]))
     for other, labels, words in [
@@ -107,6 +109,7 @@ def test_what_does_not_match_is_refused_and_changes_nothing():
         (made("ridge", seed=3), None, "seed 3"),
         (retrained, None, "different weights.*body.0.weight"),
         (other_size, None, "fed differently.*24"),
+        (rough, None, "computed in float32 by torch, and in bf16 by torch"),
         (twice, {0: 5, 1: 5}, "would become one"),
     ]:
         with pytest.raises(InputError, match=words):

@@ -103,4 +103,4 @@ class AnalyticStrategy(Strategy):
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self._solved = None  # it stays where it was; the moments may move
-        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return super()._apply(*args, **kwargs)

@@ -15,9 +15,11 @@ from primavista.backbones import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
 from primavista.parts.familiar import Familiarity
+from primavista.parts.replay import Kept, Replay
 from primavista.parts.rows import AnySize, drop_all, grow_all
 
 CHUNK = 128  # frames a forward pass without gradients
+CHUNK_CUDA = 1024
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Strategy(AnySize, ABC):
         self.backbone = copy.deepcopy(backbone)
         self.first_batch = first_batch
         self._shapes_seen: set[torch.Size] = set()
+        self._evaluated = Kept()
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
@@ -108,7 +111,7 @@ class Strategy(AnySize, ABC):
         """N x len(classes), a column a known class in the order of `classes`: the higher, the likelier."""
         frames = check_frames(images)
         return torch.cat(
-            [self.score_features(self._forward(frames, i))[:, : len(self.classes)] for i in chunks(len(frames), CHUNK)]
+            [self.score_features(self._forward(frames, i))[:, : len(self.classes)] for i in chunks(len(frames), self._chunk)]
         )
 
     @final
@@ -118,7 +121,7 @@ class Strategy(AnySize, ABC):
         frames = check_frames(images)
         familiar = self.familiar() if len(self.classes) else None
         scores, found = [], []
-        for i in chunks(len(frames), CHUNK):
+        for i in chunks(len(frames), self._chunk):
             z = self._forward(frames, i)
             scores.append(self.score_features(z)[:, : len(self.classes)])
             if familiar is not None:
@@ -174,7 +177,7 @@ class Strategy(AnySize, ABC):
     def embed(self, images: Frames) -> Tensor:
         """N x D: the features in evaluation mode; they hold as long as `embedding_version` does not change."""
         frames = check_frames(images)
-        return torch.cat([self._forward(frames, i) for i in chunks(len(frames), CHUNK)])
+        return torch.cat([self._forward(frames, i) for i in chunks(len(frames), self._chunk)])
 
     @final
     def learn_embedded(self, z: Tensor, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
@@ -203,7 +206,7 @@ class Strategy(AnySize, ABC):
             return batch.features[torch.arange(batch.count, device=self.device) % len(batch.features)]
         assert batch.images is not None
         index = torch.arange(batch.count) % len(batch.images)
-        return torch.cat([self._forward(batch.images, part) for part in index.split(CHUNK)])
+        return torch.cat([self._forward(batch.images, part) for part in index.split(self._chunk)])
 
     def _forgot(self, label: int) -> None:
         """A class has been taken out of everything that has a row a class."""
@@ -240,6 +243,9 @@ class Strategy(AnySize, ABC):
             raise InputError(f"their options differ: {mine}, seed {int(self.seed)}; {its}, seed {int(other.seed)}")
         if self.backbone.spec != other.backbone.spec:
             raise InputError(f"their backbones are fed differently: {self.backbone.spec}; {other.backbone.spec}")
+        computed = [f"{s.backbone.precision} by {getattr(s, 'engine', 'torch')}" for s in (self, other)]
+        if computed[0] != computed[1]:
+            raise InputError(f"their features are not the same numbers: computed in {computed[0]}, and in {computed[1]}")
         theirs = other.backbone.state_dict()
         for name, tensor in self.backbone.state_dict().items():
             if name not in theirs or not tensor.cpu().equal(theirs[name].cpu()):
@@ -255,7 +261,18 @@ class Strategy(AnySize, ABC):
     @torch.no_grad()
     def _forward(self, frames: Frames, indices: Tensor) -> Tensor:
         self.backbone.eval()
-        return self.backbone(take(frames, indices, self.device))  # type: ignore[no-any-return]
+        key = self.backbone.precision
+        if key not in self._evaluated:
+            self._evaluated[key] = Replay(self.backbone)
+        return self._evaluated[key](take(frames, indices, self.device))  # type: ignore[no-any-return]
+
+    @property
+    def _chunk(self) -> int:
+        return CHUNK_CUDA if self.device.type == "cuda" else CHUNK
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._evaluated.clear()  # recordings belong to the place where the weights were
+        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def _checked_features(self, z: Tensor) -> Tensor:
         dim = self.backbone.dim

@@ -51,16 +51,18 @@ class CWR(GradientStrategy):
         return self.i > 1 and not self.release.train_mode_features
 
     def learn_batch(self, batch: Batch) -> LearnReport:
+        z = None
         self.head.load(batch.present, batch.i == 1)  # line 7
         if batch.i == 1:
             losses = self._sgd(batch, self._weights(batch.i))  # line 9: learn both Theta and tw
         elif self.release.train_mode_features:
             losses = self._sgd(batch, self._weights(batch.i, theta=False))
         else:  # line 10: learn tw while keeping Theta fixed
-            losses = self._sgd(batch, self._weights(batch.i, theta=False), features=self.features(batch))
+            z = self.features(batch)
+            losses = self._sgd(batch, self._weights(batch.i, theta=False), features=z)
         self.head.consolidate(batch.present, batch.cur, len(self.classes))  # lines 11 to 14
         if self.seen is not None:
-            self.seen.add(self.features(batch), batch.columns.to(self.device))
+            self.seen.add(self.features(batch) if z is None else z, batch.columns.to(self.device))
         return LearnReport(batch.i, batch.count, batch.new, losses)
 
     @torch.no_grad()
