@@ -206,7 +206,8 @@ class Bench:
             x = regression(moments.n, moments.s, moments.scatter(), frames, row.balance, algebra)
             head = judged_ridge(x, frames, algebra)
             if row.evidence:
-                head = Head(*ridge_weights(x, choose_rho(x, frames, algebra), algebra), head.error)
+                rho = choose_rho(x, frames, algebra)
+                head = Head(*ridge_weights(x, rho, algebra), head.error, rho)
             z = torch.cat([maps.features(g, split.test) for g in groups], 1).double()
             self.known[key] = head, (z @ head.w.T + head.b).cpu()
         return self.known[key]

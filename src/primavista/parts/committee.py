@@ -22,6 +22,7 @@ class Head(NamedTuple):
     w: Array
     b: Array
     error: float
+    rho: float
 
 
 def judged_ridge(x: Regression, frames: float, algebra: Algebra) -> Head:
@@ -34,7 +35,7 @@ def judged_ridge(x: Regression, frames: float, algebra: Algebra) -> Head:
     dim, classes = x.dim, len(x.pi)
     yy = float((x.pi * (1 - x.pi)).sum())
     if yy < 1e-12:  # one class: there is nothing to tell apart
-        return Head(x.bordered[dim:, :dim] * 0, x.pi, 1.0)
+        return Head(x.bordered[dim:, :dim] * 0, x.pi, 1.0, 1.0)
     values, vectors = _spectrum(x.bordered[:dim, :dim], frames, algebra)
     q = vectors.T @ x.bordered[:dim, dim:]
     power = (q * q).sum(1)
@@ -49,7 +50,7 @@ def judged_ridge(x: Regression, frames: float, algebra: Algebra) -> Head:
             best = error, rho
     error, rho = best
     w = (vectors @ (q / (values + rho)[:, None])).T / x.std
-    return Head(w, x.pi - (w * x.mean).sum(1), error)
+    return Head(w, x.pi - (w * x.mean).sum(1), error, rho)
 
 
 def shares(errors: Sequence[float]) -> list[float]:

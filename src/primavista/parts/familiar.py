@@ -7,6 +7,8 @@ from typing import Any
 
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
 
+Precision = Array | tuple[Array, ...] | None  # P whole, or the squares on its diagonal outside which it is 0; None: I
+
 LOGIT = 10.0  # how far a class leads the average, as a logit, at its own mean
 KNOWN = 0.25  # familiarity from which on a frame counts as known: about 95 in 100 frames of a new video of a known object
 
@@ -25,13 +27,13 @@ class Familiarity:
     gain: Array  # v_c (mu_c - m)
     lead: float  # its mean size
     m: Array
-    precision: Array | None  # None: I
+    precision: Precision
     usual: float  # E h
 
     def __call__(self, z: Array, best: Array) -> Array:
         """Of features N x D whose highest scores are in the columns `best`."""
         x = z - self.m
-        stray = (x * x if self.precision is None else (x @ self.precision) * x).sum(1)
+        stray = _square(x, self.precision)
         way = 1.0
         if len(self.v) > 1:
             way = (x * self.v[best]).sum(1) / self.gain[best]
@@ -43,18 +45,34 @@ class Familiarity:
         return self.lead / LOGIT if len(self.v) > 1 else 1.0
 
 
-def familiarity(w: Array, mu: Array, precision: Array | None, scatter: Array | float, frames: float) -> Familiarity:
-    """From the weights, the means and the covariance S within classes (D x D; its trace, where P is I) of so many frames.
+def familiarity(w: Array, mu: Array, precision: Precision, scatter: Array | tuple[Array, ...], frames: float) -> Familiarity:
+    """From the weights, the means and the covariance S within classes (its trace, where P is I) of so many frames.
 
     E h = tr(P S) / (1 - g) + mean_c (mu_c - m)^T P (mu_c - m),  g = tr(P S) / N, at most 0.8: a P that was estimated from N
     frames finds new ones 1 / (1 - g) times as far off as those that it was estimated from.
     """
     m = mu.mean(0)
     apart, v = mu - m, w - w.mean(0)
-    between = (apart * apart if precision is None else (apart @ precision) * apart).sum(1).mean()
-    spread = float(scatter if precision is None else (precision * scatter).sum())
+    between = _square(apart, precision).mean()
+    pairs = zip(_blocks(precision), _blocks(scatter), strict=True)
+    spread = float(scatter if precision is None else sum((p * s).sum() for p, s in pairs))
     overfit = 0.0 if precision is None else min(spread / max(frames, 1), 0.8)
     usual = float(between) + spread / (1 - overfit)
     gain = (v * apart).sum(1)
     lead = float(abs(gain).mean()) + 1e-30
     return Familiarity(v, gain.clip(lead / 10), lead, m, precision, usual)  # a class that hardly leads is no measure of the way
+
+
+def _square(x: Array, precision: Precision) -> Array:
+    """x^T P x of each row."""
+    if precision is None:
+        return (x * x).sum(1)
+    total, at = 0.0, 0
+    for p in _blocks(precision):
+        part = x[:, at : at + len(p)]
+        total, at = total + ((part @ p) * part).sum(1), at + len(p)
+    return total
+
+
+def _blocks(matrix: Array | tuple[Array, ...]) -> tuple[Array, ...]:
+    return matrix if isinstance(matrix, tuple) else (matrix,)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones import Backbone
-from primavista.parts.familiar import Familiarity, familiarity
+from primavista.parts.familiar import Familiarity, Precision, familiarity
 from primavista.parts.moments import Moments
 from primavista.strategies.base import Batch, LearnReport, Strategy
 
@@ -60,7 +60,7 @@ class AnalyticStrategy(Strategy):
     def solve(self) -> tuple[Tensor, Tensor]:
         """w (classes x D) and b (classes) from the moments of at least one class."""
 
-    def precision(self) -> Tensor | None:
+    def precision(self) -> Precision:
         """P of `parts/familiar.py`: the inverse of the regularised covariance that was solved with, D x D; None is I."""
         return None
 
@@ -81,7 +81,7 @@ class AnalyticStrategy(Strategy):
         w, _ = self._solution()
         if self._familiar is None:
             m = self.moments
-            within = m.scatter() / m.t if self.GRAM else m.spread(len(self.classes))
+            within = tuple(s / m.t for s, _ in m.scatters()) if self.GRAM else m.spread(len(self.classes))
             self._familiar = familiarity(w, self.means, self.precision(), within, float(m.t if self.GRAM else m.n.sum()))
         return self._familiar
 

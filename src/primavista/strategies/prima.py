@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from primavista.backbones import Backbone
 from primavista.backbones.taps import tapped
 from primavista.errors import InputError
 from primavista.parts.committee import Head, judged_ridge, shares
-from primavista.parts.ridge import regression
+from primavista.parts.ridge import Regression, regression
 from primavista.strategies.analytic import AnalyticStrategy
 
 
@@ -42,16 +43,30 @@ class Prima(AnalyticStrategy):
         super().__init__(deep, seed=seed, blocks=deep.sizes)
         self.options = options
 
+        self._chosen: list[tuple[float, float]] = []  # omega and rho of each head
+
     def heads(self) -> list[Head]:
         """The regression of each depth, the backbone's own features last, with its error."""
-        m = self.moments
-        n, s = self.sums
-        parts = ((s[:, columns], scatter) for scatter, columns in m.scatters())
-        regressions = (regression(n, sums, scatter, float(m.t), self.options.balance, m.algebra) for sums, scatter in parts)
-        return [judged_ridge(x, float(m.t), m.algebra) for x in regressions]
+        t, algebra = float(self.moments.t), self.moments.algebra
+        return [judged_ridge(x, t, algebra) for x in self._regressions()]
 
     def solve(self) -> tuple[Tensor, Tensor]:
         heads = self.heads()
         omega = shares([head.error for head in heads])
+        self._chosen = [(share, head.rho) for share, head in zip(omega, heads, strict=True)]
         w = torch.cat([share * head.w for share, head in zip(omega, heads, strict=True)], 1)
         return w, torch.stack([share * head.b for share, head in zip(omega, heads, strict=True)]).sum(0)
+
+    def precision(self) -> tuple[Tensor, ...]:
+        self._solution()
+        found = []
+        for x, (share, rho) in zip(self._regressions(), self._chosen, strict=True):
+            x.diagonal[: x.dim] += rho
+            root = torch.linalg.cholesky(x.bordered[: x.dim, : x.dim])
+            found.append(share * torch.cholesky_inverse(root) / x.std / x.std[:, None])
+        return tuple(found)
+
+    def _regressions(self) -> Iterator[Regression]:
+        m, (n, s) = self.moments, self.sums
+        for scatter, columns in m.scatters():
+            yield regression(n, s[:, columns], scatter, float(m.t), self.options.balance, m.algebra)
