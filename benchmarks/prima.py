@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from primavista.backbones import build
-from primavista.backbones.taps import SOFT, pooled, tapped
+from primavista.backbones.taps import SOFT, pooled
 from primavista.parts.committee import POWER, Head, judged_ridge, shares
 from primavista.parts.moments import Moments
 from primavista.parts.packed import packed_size
@@ -81,47 +81,44 @@ class Split:
 
 
 def rows() -> Iterator[Row]:
-    depths = tuple(Group(b, 4, 64) for b in (4, 6, 8, 10))
+    depths = tuple(Group(b, 4, 96) for b in (4, 6, 8, 10))
     own = Group(12, 1, 1024)
     base = (*depths, own)
-    twice = (*depths, *(replace(g, seed=1) for g in depths), own)
-    yield Row("the same from its parts", base)
-    yield Row("its own features count once", base, own=1)
-    yield Row("its own features count four times", base, own=4)
-    yield Row("all heads count the same", base, power=0)
-    yield Row("by the ratio of signal to noise itself", base, power=1)
-    yield Row("by its square", base, power=2)
-    yield Row("by its cube", base, power=3)
+    yield Row("another draw of the mixes", base)
     yield Row("the backbone's own features alone", (own,))
     for group in depths:
         yield Row(f"block {group.block} alone", (group,))
-    yield Row("two mixes of 64 a depth", twice, own=2 * OWN)
     yield Row("without the backbone's own features", depths, own=1)
-    yield Row("no root", tuple(replace(g, root=False) for g in base))
-    yield Row("channels picked, not mixed", (*(replace(g, picked=True) for g in depths), own))
-    yield Row("2 x 2 cells of 256 channels", (*(Group(g.block, 2, 256) for g in depths), own))
-    yield Row("no cells: the mean of each map", (*(Group(g.block, 1, 512) for g in depths), own))
-    yield Row("32 channels a cell", (*(replace(g, channels=32) for g in depths), own))
-    yield Row("96 channels a cell", (*(replace(g, channels=96) for g in depths), own))
-    yield Row("blocks 3, 5, 7, 9 instead", (*(Group(b, 4, 64) for b in (3, 5, 7, 9)), own))
+    yield Row("its own features count once", base, own=1)
+    yield Row("its own features count four times", base, own=4)
+    yield Row("all heads count the same", base, power=0, own=1)
+    yield Row("by the square of signal to noise", base, power=2)
     yield Row("blocks 6 and 10 only", (depths[1], depths[3], own))
-    yield Row("and block 2", (Group(2, 4, 64), *base))
+    yield Row("no cells: the mean of each map", (*(Group(g.block, 1, 512) for g in depths), own))
+    yield Row("64 channels a cell", (*(replace(g, channels=64) for g in depths), own))
+    yield Row("no root", tuple(replace(g, root=False) for g in base))
+    yield Row("2 x 2 cells of 384 channels", (*(Group(g.block, 2, 384) for g in depths), own))
+    yield Row("and block 2", (Group(2, 4, 96), *base))
     yield Row("and block 11, mean", (*depths, Group(11, 1, 1024), own))
-    yield Row("and block 12, 2 x 2 of 256", (*depths, Group(12, 2, 256), own))
+    yield Row("and block 12, 2 x 2 of 384", (*depths, Group(12, 2, 384), own))
     yield Row("and the maxima of the maps", (*depths, *(Group(g.block, 1, 512, maximum=True) for g in depths), own))
     yield Row("regularised by the evidence", base, evidence=True)
     yield Row("every frame weighs the same", base, balance=0)
+    yield Row("channels picked, not mixed", (*(replace(g, channels=64, picked=True) for g in depths), own))
+    yield Row("blocks 3, 5, 7, 9 instead", (*(Group(b, 4, 96) for b in (3, 5, 7, 9)), own))
     yield Row("one ridge on all, 32 channels a cell", (*(replace(g, channels=32) for g in depths), own), joint=True)
 
 
 class Maps:
-    """Of every frame of a data set: what `prima` reads, and the maps of the blocks, means in 4 x 4 cells and maxima, in half
-    precision. Computed once and kept in a file."""
+    """The maps of the blocks for every frame of a data set, means in 4 x 4 cells and maxima, in half precision.
+
+    Computed once and kept in a file.
+    """
 
     def __init__(self, frames: Tensor, device: str, file: Path) -> None:
         self.device = device
         if not file.exists():
-            backbone = tapped(build(size=frames.shape[1])).eval().to(device)
+            backbone = build(size=frames.shape[1]).eval().to(device)
             parts: dict[str, list[Tensor]] = {}
 
             def keep(name: str, x: Tensor) -> None:
@@ -138,7 +135,7 @@ class Maps:
             for k in BLOCKS:
                 body.blocks[k].register_forward_hook(hook(k))
             for part in frames.split(64):
-                keep("embedded", backbone(part.to(device)))
+                backbone(part.to(device))
             save_file({name: torch.cat(xs).contiguous() for name, xs in parts.items()}, file)
         self.maps = load_file(file)
 
@@ -233,34 +230,42 @@ def megabytes(row: Row, split: Split, maps: Maps) -> float:
     return 8e-6 * sum(map(packed_size, [sum(sizes)] if row.joint else sizes))
 
 
-def as_shipped(split: Split, maps: Maps) -> float:
-    """The strategy itself, over the same frames in batches of 300."""
-    strategy = create("prima", build(size=128)).to(maps.device)
-    z = maps.maps["embedded"]
+def as_shipped(frames: dict[str, Tensor], args: argparse.Namespace, _: int, split: Split) -> float:
+    """The strategy itself, over the same frames in batches of 300; its features are computed once and kept in a file."""
+    strategy = create("prima", build(size=128)).to(args.device)
+    file = args.out / f"{split.data}_{strategy.backbone.dim}.safetensors"
+    if not file.exists():
+        parts = [strategy.embed(part.to(args.device)).cpu() for part in frames[split.data].split(512)]
+        save_file({"z": torch.cat(parts)}, file)
+    z = load_file(file)["z"]
     for index, labels in zip(split.train.split(300), split.labels.split(300), strict=True):
-        strategy.learn_embedded(z[index].to(maps.device), labels)
-    best = strategy.classes[strategy.scores_embedded(z[split.test].to(maps.device)).argmax(1)].cpu()
+        strategy.learn_embedded(z[index].to(args.device), labels)
+    best = strategy.classes[strategy.scores_embedded(z[split.test].to(args.device)).argmax(1)].cpu()
     return 100 * float((best == split.truth).double().mean())
 
 
 def table(args: argparse.Namespace) -> None:
     frames, found = splits(args, args.out)
-    todo = [row for row in rows() if not args.rows or any(word in row.what for word in args.rows)]
-    maps = {name: Maps(images, args.device, args.out / f"{name}.safetensors") for name, images in frames.items()}
-    bench = Bench(maps, args.device)
 
     def line(what: str, measure: Callable[[int, Split], float], size: float) -> None:
         by: dict[str, list[float]] = {column: [] for column in COLUMNS}
         for k, split in enumerate(found):
             by[split.column].append(measure(k, split))
         cells = " | ".join(f"{statistics.mean(by[column]):.1f}" for column in COLUMNS)
-        print(f"| {what} | {cells} | {size:.0f} |", flush=True)
+        runs = ", ".join(f"{value:.1f}" for value in by["signs"])
+        print(f"| {what} | {cells} | {size:.0f} | {runs} |", flush=True)
 
-    print(f"{where(args.device)}; runs {args.runs}\n\n| | {' | '.join(COLUMNS)} | MB |\n|---|{'---|' * (len(COLUMNS) + 1)}")
-    size = megabytes(todo[0], found[0], maps["signs"])
-    line("**prima**, as shipped", lambda _, split: as_shipped(split, maps[split.data]), size)
-    for row in todo:
-        line(row.what, partial(bench.accuracy, row), megabytes(row, found[0], maps["signs"]))
+    heading = f"| | {' | '.join(COLUMNS)} | MB | signs, runs {args.runs} |\n|---|{'---|' * (len(COLUMNS) + 2)}"
+    print(f"{where(args.device)}\n\n{heading}", flush=True)
+    if not args.rows or "shipped" in args.rows:
+        blocks = Prima(build("mobilenet_v1", "random")).moments.blocks
+        line("**prima**, as shipped", partial(as_shipped, frames, args), 8e-6 * sum(map(packed_size, blocks)))
+    todo = [row for row in rows() if not args.rows or any(word in row.what for word in args.rows)]
+    if todo:
+        maps = {name: Maps(images, args.device, args.out / f"{name}.safetensors") for name, images in frames.items()}
+        bench = Bench(maps, args.device)
+        for row in todo:
+            line(row.what, partial(bench.accuracy, row), megabytes(row, found[0], maps["signs"]))
 
 
 def times(args: argparse.Namespace) -> None:

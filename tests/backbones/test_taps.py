@@ -53,7 +53,7 @@ def test_mobilenet_v1_is_read_at_blocks_4_6_8_10_and_its_end():
     plain = build("mobilenet_v1", "random", size=64)
     images = frames(2, 64)
     taps = tapped(plain)
-    assert taps.sizes == (1024,) * 5
+    assert taps.sizes == (1536, 1536, 1536, 1536, 1024)
     parts = read(taps, images).double().numpy()
     plain.eval()
     with torch.no_grad():
@@ -63,9 +63,9 @@ def test_mobilenet_v1_is_read_at_blocks_4_6_8_10_and_its_end():
             x = block(x)
             maps.append(x.double().numpy())
     for place, block in enumerate((4, 6, 8, 10)):
-        expected = slow_part(maps[block], place, 4, 64)
-        assert np.allclose(parts[:, 1024 * place : 1024 * (place + 1)], expected, rtol=1e-3, atol=1e-4)
-    assert np.allclose(parts[:, 4096:], slow_root(maps[12].mean((2, 3))), rtol=1e-3, atol=1e-4)
+        expected = slow_part(maps[block], place, 4, 96)
+        assert np.allclose(parts[:, 1536 * place : 1536 * (place + 1)], expected, rtol=1e-3, atol=1e-4)
+    assert np.allclose(parts[:, 6144:], slow_root(maps[12].mean((2, 3))), rtol=1e-3, atol=1e-4)
 
 
 def test_names_weights_and_spec_stay_and_the_given_backbone_is_left_alone():
@@ -128,8 +128,8 @@ class Staged(nn.Module):
 def test_blocks_are_found_in_stages_and_under_wrappers(wrap):
     """Six blocks: those at a third to five sixths are 1, 2, 3, 4, of 8, 16, 16 and 100 channels and 4 points a side or more."""
     taps = tapped(backbone(wrap(Staged()), 32))
-    assert taps.sizes == (8 * 16, 16 * 16, 16 * 16, 64 * 16, 100)
-    assert read(taps, frames(2, 32)).shape == (2, 128 + 256 + 256 + 1024 + 100)
+    assert taps.sizes == (8 * 16, 16 * 16, 16 * 16, 96 * 16, 100)
+    assert read(taps, frames(2, 32)).shape == (2, 128 + 256 + 256 + 1536 + 100)
 
 
 def test_a_body_without_maps_gives_its_own_features():

@@ -43,13 +43,14 @@ def by_frames(z, labels, classes):
     y = y - y.mean(0)
     mean = np.trace(x.T @ x / frames) / min(frames - 1, dim)
     errors = []
-    for level in LEVELS:
+    levels = [level for level in LEVELS if level >= 0.1 or frames >= 2 * dim]
+    for level in levels:
         hat = x @ np.linalg.inv(x.T @ x + frames * level * mean * np.eye(dim)) @ x.T + 1 / frames
         residual = y - hat @ y
         errors.append(((residual**2).sum() / (y**2).sum()) / (1 - np.trace(hat) / frames) ** 2)
     best = int(np.argmin(errors))
-    w = np.linalg.solve(x.T @ x + frames * LEVELS[best] * mean * np.eye(dim), x.T @ y)
-    return errors[best], LEVELS[best] * mean, x @ w + np.eye(classes)[labels].mean(0)
+    w = np.linalg.solve(x.T @ x + frames * levels[best] * mean * np.eye(dim), x.T @ y)
+    return errors[best], levels[best] * mean, x @ w + np.eye(classes)[labels].mean(0)
 
 
 @pytest.mark.parametrize(("frames", "dim"), [(60, 8), (30, 20), (12, 40)])

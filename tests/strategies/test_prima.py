@@ -92,7 +92,7 @@ def slow_scores(z, labels, test, sizes):
         x, new = (x - mean) / std, (new - mean) / std
         scale = np.trace(x.T @ x / len(x)) / min(len(x) - 1, size)
         tried = []
-        for level in LEVELS:
+        for level in (level for level in LEVELS if level >= 0.1 or len(x) >= 2 * size):
             w = np.linalg.solve(x.T @ x / len(x) + level * scale * np.eye(size), x.T @ y / len(x))
             values = np.linalg.eigvalsh(x.T @ x / len(x))
             trace = (values / (values + level * scale)).sum() + 1
@@ -141,7 +141,7 @@ def test_the_state_of_mobilenet_v1_stays_within_its_bound():
     size = {name: t.numel() * t.element_size() for name, t in strategy.state_dict().items()}
     assert {name for name in size if name.startswith("backbone.")} == before
     beyond = sum(bytes_ for name, bytes_ in size.items() if name not in before)
-    assert beyond == pytest.approx(8 * (5 * 1024 * 1025 / 2 + 100 * 5120), rel=1e-3)
+    assert beyond == pytest.approx(8 * (4 * 1536 * 1537 / 2 + 1024 * 1025 / 2 + 100 * 7168), rel=1e-3)
     assert beyond < 64e6
 
 

@@ -17,7 +17,7 @@ from primavista.backbones import Backbone
 
 SIXTHS = (2, 3, 4, 5)  # of the depth, where blocks are read; what comes last are the backbone's own features
 GRID = 4  # cells a side
-PLACE = 1024  # numbers of one place: 16 cells of 64 mixed channels
+PLACE = 1536  # numbers of one place: 16 cells of 96 mixed channels
 MOST = 2048  # of the backbone's own features
 SOFT = 1e-3  # where the root ends and a straight line through 0 begins
 
@@ -42,7 +42,7 @@ class TappedBackbone(Backbone):
     """z = [R_1 root(pool(map_1)), ..., root(features)],  root(x) = x / sqrt(|x| + 0.001)
 
     for blocks at a third, a half, two thirds and five sixths of the depth: the mean of each of 4 x 4 cells, its signed root,
-    and its channels mixed down to 64 by R, fixed random signs that depend on nothing but the place; then the features of the
+    and its channels mixed down to 96 by R, fixed random signs that depend on nothing but the place; then the features of the
     backbone itself. `sizes` are the lengths of these parts. A body without maps inside has its own features alone.
 
     It has a copy of the backbone's body under the same names, and the same `spec`.
@@ -96,7 +96,7 @@ def tapped(backbone: Backbone) -> TappedBackbone:
 
     >>> from primavista.backbones import build
     >>> tapped(build("mobilenet_v1", "random", width=0.25, size=64)).sizes
-    (1024, 1024, 1024, 1024, 256)
+    (1024, 1536, 1536, 1536, 256)
     """
     return TappedBackbone(backbone)
 

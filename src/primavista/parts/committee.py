@@ -12,7 +12,7 @@ from primavista.parts.ridge import Algebra, Regression
 
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
 
-LEVELS: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-2, 7))  # a fixed grid, as that of `RHO`
+LEVELS: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-4, 7))  # a fixed grid, as that of `RHO`
 POWER = 1.0  # of a head's ratio of signal to noise
 CERTAIN = 1e-3  # no head is believed to be better than that, nor to know less than nothing
 
@@ -31,7 +31,8 @@ def judged_ridge(x: Regression, frames: float, algebra: Algebra) -> Head:
 
     generalised cross-validation: u is what the regression leaves of the variance yy of the targets in the N frames that it
     was made from, the bracket corrects for having seen them. The rho of the least error is taken, from `LEVELS` times the mean
-    of the eigenvalues of A that are not 0.
+    of the eigenvalues of A that are not 0; from 0.1 on where there are few frames: those are fitted perfectly, what little is
+    left of their variance is rounding.
     """
     dim = x.dim
     yy = float((x.pi * (1 - x.pi)).sum())
@@ -43,6 +44,8 @@ def judged_ridge(x: Regression, frames: float, algebra: Algebra) -> Head:
     mean = float(values.sum()) / max(1.0, min(frames - 1, dim))
     best = (math.inf, 1.0)
     for level in LEVELS:
+        if level < 0.1 and frames < 2 * dim:
+            continue
         rho = level * mean or 1.0
         unexplained = max(yy - float((power * (values + 2 * rho) / (values + rho) ** 2).sum()), 0.0)
         seen = 1 - (1 + float((values / (values + rho)).sum())) / frames
