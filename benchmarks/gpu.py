@@ -13,7 +13,6 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -208,29 +207,12 @@ def runs(precision: Precision) -> dict[str, Any]:
 
 
 def ten(precision: Precision) -> dict[str, Any]:
-    """Seconds of ten runs of a cell, one after another and in threads, beside one run alone; AR1* over 40 batches."""
-    found: dict[str, Any] = {}
-    for name, limit, threads in (("dslda", 391, 10), ("ar1*", 40, 2)):
-
-        def cell(number: int, features: Features | None, name: str = name, limit: int = limit) -> None:
-            with torch.cuda.stream(torch.cuda.Stream()):
-                run(name, precision, number, features, limit)
-
-        def seconds(function: Callable[[], Any]) -> float:
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            function()
-            torch.cuda.synchronize()
-            return time.perf_counter() - began
-
-        cell(0, None)
-        alone = seconds(lambda: cell(0, None))
-        after = seconds(lambda: [cell(number, None) for number in range(10)])
-        shared = Features()
-        with ThreadPoolExecutor(threads) as pool:
-            beside = seconds(lambda: list(pool.map(lambda number: cell(number, shared), range(10))))  # noqa: B023
-        found[name] = {"one": alone, "ten, one after another": after, f"ten, {threads} at a time": beside}
-    return found
+    """Seconds of ten runs of DSLDA one after another, each by itself and with shared features, beside one run."""
+    shared = Features()
+    run("dslda", precision)
+    alone = [run("dslda", precision, number)["seconds"] for number in range(10)]
+    together = [run("dslda", precision, number, shared)["seconds"] for number in range(10)]
+    return {"one": statistics.median(alone), "ten, each by itself": sum(alone), "ten, features shared": sum(together)}
 
 
 PARTS: dict[str, Callable[[Precision], Any]] = {

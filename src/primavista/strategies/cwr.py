@@ -43,4 +43,4 @@ class CWR(GradientStrategy):
         else:  # line 10: learn tw while keeping Theta fixed
             losses = self._sgd(batch, self._weights(batch.i, theta=False), features=self.features(batch))
         self.head.consolidate(batch.present, batch.cur, len(self.classes))  # lines 11 to 14
-        return LearnReport(batch.i, batch.count, batch.new, losses)
+        return self._report(batch, losses)

@@ -106,7 +106,7 @@ class DSLDA(GradientStrategy):
         with torch.enable_grad():
             losses = self._sgd(batch, self._weights(batch.i))
         del self.head
-        return losses
+        return tuple(losses.tolist())
 
     def _base_init(self, z: Tensor, y: Tensor) -> None:
         s = self.statistics
