@@ -18,7 +18,7 @@ class BusyError(FileError):
 class FolderLock:
     """Held while in the `with` block. `wait` so many seconds for another holder to end; None: as long as it takes.
 
-    `what` says in the message what is taken. The file stays: taking it away would let two processes hold two files of the same name.
+    `what` is for the message. The file stays: taking it away would let two processes hold two files of the same name.
     """
 
     def __init__(self, path: Path, wait: float | None = 3.0, what: str = "") -> None:
@@ -37,9 +37,7 @@ class FolderLock:
             if self.wait is not None and time.monotonic() - began >= self.wait:
                 who = os.pread(self._file, 200, 0).decode(errors="replace").strip()
                 os.close(self._file)
-                raise BusyError(
-                    f"another process ({who or 'unknown'}) is at work {self.what}: wait for it, or stop it first"
-                )
+                raise BusyError(f"another process ({who or 'unknown'}) is at work {self.what}: wait for it, or stop it first")
             time.sleep(0.05)
         with contextlib.suppress(OSError):  # who holds it is for the message only: a full disk does not matter here
             os.ftruncate(self._file, 0)
