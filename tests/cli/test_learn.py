@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -189,6 +190,48 @@ def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -
     wrong = call("learn", clip, videos / "toys/plug/2.mp4", "--label", "plug")
     assert "is not a primavista file" in str(wrong.exception) or "was cut off" in str(wrong.exception)
     assert clip.read_bytes() == before
+
+
+@pytest.mark.parametrize("label", ["", "  ", "x" * 201])
+def test_names_that_are_none(videos: Path, tmp_path: Path, label: str) -> None:
+    wrong = call("learn", tmp_path / "kitchen.pv", "--label", label, videos / "toys/plug/1.mp4", *SMALL)
+    assert "--label: a name has 1 to 200 characters" in str(wrong.exception)
+
+
+def test_a_full_disk_stops_it_and_the_file_is_the_last_lesson_that_fits(
+    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, room = tmp_path / "kitchen.pv", [2]
+    replace_file = files.replace_file
+
+    def full(path: Path, data: bytes) -> None:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace_file(path, data)
+
+    monkeypatch.setattr(files, "replace_file", full)
+    stopped = call("learn", model, videos / "toys", *SMALL)
+    assert "No space left on device. What was there before is untouched" in str(stopped.exception)
+    assert len(pv.Learner.load(model).lessons) == 2
+    monkeypatch.undo()
+    done("learn", model, videos / "toys", *SMALL)
+    assert len(pv.Learner.load(model).lessons) == 9
+
+
+def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None:
+    evil = "mug\x1b]0;gone\x07\n[red]"
+    place = tmp_path / "toys" / evil
+    place.mkdir(parents=True)
+    (place / "\x1b[2J.mp4").write_bytes((videos / "toys/plug/1.mp4").read_bytes())
+    model = tmp_path / "kitchen.pv"
+    text = done("learn", model, tmp_path / "toys", *SMALL)
+    text += done("inspect", model) + done("predict", model, place) + done("predict", model, place / "\x1b[2J.mp4")
+    assert pv.Learner.load(model).labels == [evil]
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[red]" in text
+    done("predict", model, place / "\x1b[2J.mp4", "--annotate", tmp_path / "out.mp4")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

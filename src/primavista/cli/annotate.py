@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, ImageDraw, ImageFont
 
 from primavista.cli.look import Look
+from primavista.cli.sources import shown
 from primavista.errors import FileError, require_extra
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
     pen.rectangle((0, height - bar, round(width * prediction.confidence), height), fill=colour)
     share = f"{100 * prediction.confidence:.0f} %"
     font = ImageFont.load_default(text)
-    name = prediction.label if known and prediction.label else "unknown"
+    name = shown(prediction.label) if known and prediction.label else "unknown"
     room = width - 3 * bar - font.getlength(share) - 2 * bar
     while len(name) > 1 and font.getlength(name) > room:
         name = name[:-2] + "…" if len(name) > 2 else "…"

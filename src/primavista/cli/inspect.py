@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from primavista.cli.learn import Model
+from primavista.cli.sources import shown
 
 UNDO = "undo/"
 PARTS = {"backbone.": "network", "head.": "head"}  # of the tensors' names; all else is the strategy's own
@@ -57,7 +58,7 @@ def describe(path: Path) -> dict[str, Any]:
 
 def _facts(facts: Mapping[str, Any]) -> Table:
     strategy, backbone = facts["strategy"], facts["backbone"]
-    table = Table(title=Text(facts["file"]), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(title=Text(shown(facts["file"])), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     sizes = ", ".join(f"{name} {_size(count)}" for name, count in facts["tensor_bytes"].items())
@@ -75,7 +76,7 @@ def _facts(facts: Mapping[str, Any]) -> Table:
         "objects": str(len(facts["classes"])) if facts["classes"] else "none yet: primavista learn",
     }
     for name, text in rows.items():
-        table.add_row(name, Text(text))
+        table.add_row(name, Text(shown(text)))
     return table
 
 
@@ -83,7 +84,7 @@ def _classes(facts: Mapping[str, Any]) -> Table:
     table = Table("id", "object", "frames")
     table.columns[2].justify = "right"
     for one in facts["classes"]:
-        table.add_row(str(one["id"]), Text(one["name"]), str(one["frames"]))
+        table.add_row(str(one["id"]), Text(shown(one["name"])), str(one["frames"]))
     return table
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from primavista.cli.sources import CAMERA, Lesson, find_lessons
+from primavista.cli.sources import CAMERA, Lesson, find_lessons, shown
 from primavista.errors import InputError, PrimavistaError
 
 if TYPE_CHECKING:
@@ -126,14 +126,14 @@ class School:
         if self.as_json:
             typer.echo(json.dumps(record))
             return
-        name = f"[bold]{escape(record['label'])}[/bold]"
-        source = escape(record["source"])
+        name = f"[bold]{escape(shown(record['label']))}[/bold]"
+        source = escape(shown(record["source"]))
         if record["status"] == "failed":
-            text = f"[red]failed:[/red] {name}: {escape(record['reason'])}"
+            text = f"[red]failed:[/red] {name}: {escape(shown(record['reason']))}"
         elif record["status"] == "known":
             text = f"{name}: {source} was taught before, left out [dim](--again teaches it once more)[/dim]"
         else:
-            note = f" [dim]{escape(record['note'])}[/dim]" if record["note"] else ""
+            note = f" [dim]{escape(shown(record['note']))}[/dim]" if record["note"] else ""
             text = f"{name}: {record['frames']} frames of {source} in {record['seconds']:.1f} s{note}"
         Console(highlight=False).print(text, soft_wrap=True)
 
@@ -144,7 +144,7 @@ class School:
             return
         if not self.learned and self.known and not self.failed:
             typer.echo("there was nothing new to learn")
-        known = ", ".join(f"{name} ({count})" for name, count in self.learner.counts.items())
+        known = ", ".join(f"{shown(name)} ({count})" for name, count in self.learner.counts.items())
         if self.learner.labels:
             typer.echo(f"{self.target.name} knows {len(self.learner.labels)} objects (frames): {known}")
 
@@ -198,7 +198,7 @@ def _progress(total: int) -> Iterator[tuple[Progress, Any]]:
     """Lessons done, what is being done now, and the time left; nothing where there is no terminal."""
     console = Console(stderr=True, highlight=False)
     columns = (SpinnerColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TextColumn("left"))
-    shown: dict[str, Any] = {"console": console, "transient": True, "disable": not console.is_terminal}
-    with Progress(*columns, TimeRemainingColumn(), redirect_stdout=sys.stdout.isatty(), **shown) as bars:
+    how: dict[str, Any] = {"console": console, "transient": True, "disable": not console.is_terminal}
+    with Progress(*columns, TimeRemainingColumn(), redirect_stdout=sys.stdout.isatty(), **how) as bars:
         task = bars.add_task("", total=total)
-        yield bars, lambda text: bars.update(task, description=escape(text))
+        yield bars, lambda text: bars.update(task, description=escape(shown(text)))

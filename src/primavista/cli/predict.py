@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from primavista.cli.learn import Device, Model
 from primavista.cli.look import BATCH, Look, is_live, is_one_video, looks, recognised
+from primavista.cli.sources import shown
 from primavista.errors import InputError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Teller:
             counts = {**dict(self.votes.most_common()), UNKNOWN: self.unknown}
             others = ", ".join(f"{name} {count}" for name, count in counts.items() if count and name != winner)
             text = f"{counts[winner]} of {total} frames" + (f" ({others})" if others else "")
-            self.console.print(f"[bold]{escape(winner)}[/bold]: {escape(text)}", soft_wrap=True)
+            self.console.print(f"[bold]{escape(shown(winner))}[/bold]: {escape(shown(text))}", soft_wrap=True)
         if skipped:
             self.console.print(f"skipped {skipped} that could not be decoded")
 
@@ -137,13 +138,13 @@ class Teller:
         return best[0][0] if best and best[0][1] >= self.unknown else None
 
     def _line(self, look: Look, prediction: Prediction) -> str:
-        where = clock(look.at) if look.at is not None else Path(look.source).name
+        where = clock(look.at) if look.at is not None else shown(Path(look.source).name)
         known = prediction.known and prediction.label is not None
-        name = prediction.label if known and prediction.label else UNKNOWN
+        name = shown(prediction.label) if known and prediction.label else UNKNOWN
         filled = round(BAR * prediction.confidence)
         bar = f"{'━' * filled}[dim]{'─' * (BAR - filled)}[/dim]"
         ranked = sorted(prediction.scores.items(), key=lambda item: -item[1])[: self.top]
-        others = ", ".join(f"{escape(label)} {100 * share:.0f} %" for label, share in (ranked[1:] if known else ranked))
+        others = ", ".join(f"{escape(shown(label))} {100 * share:.0f} %" for label, share in (ranked[1:] if known else ranked))
         style = "bold" if known else "dim"
         share = f"{100 * prediction.confidence:3.0f} %"
         return f"{escape(where):<8} [{style}]{escape(name):<{self.width}}[/{style}] {share} {bar}  [dim]{others}[/dim]".rstrip()

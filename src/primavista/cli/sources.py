@@ -9,6 +9,7 @@ from pathlib import Path
 from primavista.errors import FileError, InputError
 
 CAMERA = "camera:"
+MAX_LABEL = 200
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
     A folder may hold pictures (one lesson), videos and folders of pictures (a lesson each). Without `label` it holds such a
     folder for each object, named after it.
     """
+    if label is not None and not 1 <= len(label.strip()) <= MAX_LABEL:
+        raise InputError(f"--label: a name has 1 to {MAX_LABEL} characters; got {label!r:.40}")
     found: list[Lesson] = []
     for source in sources:
         path = Path(source).expanduser()
@@ -36,6 +39,15 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
         else:
             found += _objects(path)
     return found
+
+
+def shown(text: str) -> str:
+    """A name or a path as it is printed: nothing in it reaches the terminal as a command, whoever wrote it.
+
+    >>> shown("mug\\x1b[2J\\n")
+    'mug\ufffd[2J\ufffd'
+    """
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def _single(source: str) -> str | tuple[Path, ...]:
