@@ -98,7 +98,7 @@ class School:
             try:
                 for number, lesson in enumerate(lessons, 1):
                     record = {"lesson": number, "of": len(lessons), "label": lesson.label, "source": lesson.name}
-                    self._tell({**record, **self._one(lesson, say)})
+                    self._tell({**record, **self._one(lesson, say)}, progress)
                     progress.advance(progress.task_ids[0])
             except KeyboardInterrupt:
                 progress.stop()
@@ -122,7 +122,7 @@ class School:
         self.learned += 1
         return {**record, "seconds": round(time.monotonic() - began, 3)}
 
-    def _tell(self, record: dict[str, Any]) -> None:
+    def _tell(self, record: dict[str, Any], progress: Progress) -> None:
         if self.as_json:
             typer.echo(json.dumps(record))
             return
@@ -135,7 +135,8 @@ class School:
         else:
             note = f" [dim]{escape(shown(record['note']))}[/dim]" if record["note"] else ""
             text = f"{name}: {record['frames']} frames of {source} in {record['seconds']:.1f} s{note}"
-        Console(highlight=False).print(text, soft_wrap=True)
+        above = sys.stdout.isatty() and not progress.disable  # a line above the progress, on the same terminal
+        (progress.console if above else Console(highlight=False)).print(text, soft_wrap=True)
 
     def _close(self) -> None:
         if self.as_json:
