@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from primavista.backbones import Precision
 from primavista.bench.cell import BackboneSpec, Cell, Option
 from primavista.bench.data import Data, Positive, Record, RenderedData, is_core50
 from primavista.bench.resolve import all_options
@@ -50,7 +51,7 @@ class Plan(Record):
     seed: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Positive = 1
-    precision: Literal["float32", "tf32"] = "float32"
+    precision: Precision = "float32"
     deterministic: bool = False
     test: Test = "reduced"
     test_thin: Positive = 20

@@ -49,7 +49,7 @@ def run(
     weights: Annotated[str, typer.Option(help="imagenet, timm, random, or the path of a file.")] = "imagenet",
     option: Annotated[list[str] | None, typer.Option(help="Of the strategies, e.g. norm=bn; repeat it.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="float32, or tf32 on a GPU.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = "float32",
     deterministic: Deterministic = False,
     threads: Annotated[int, typer.Option(help="CPU threads: one a strategy; 0: as many as there are processors.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in primavista-runs).")] = None,
@@ -75,7 +75,7 @@ def run(
     folder = out or RUNS / _name(plan)
     suite = Suite(plan, folder, settings=settings_for(out))
     began = time.monotonic()
-    where = executor("local" if len(suite.states) > 1 else "inline", threads or processors(), 2, False)
+    where = executor(plan, "local" if len(suite.states) > 1 else "inline", threads or processors(), 2, False)
     failed = watched(console, suite, where, at_once(suite, where))
     _close(console, suite)
     spent = clock(time.monotonic() - began)
