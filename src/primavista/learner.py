@@ -115,6 +115,16 @@ class Learner:
         return self._state.lessons
 
     @property
+    def strategy_name(self) -> str:
+        """The name that `create` knows the strategy by."""
+        return self._name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the strategy."""
+        return dict(self._options)
+
+    @property
     def strategy(self) -> Strategy:
         """The strategy as it stands: to look at, not to change."""
         return self._state.strategy

@@ -13,6 +13,9 @@ import primavista.cli.bench as bench
 import primavista.cli.data as data
 from primavista import __version__
 from primavista.cli.doctor import doctor
+from primavista.cli.inspect import inspect
+from primavista.cli.learn import learn
+from primavista.cli.predict import predict
 from primavista.cli.run import run
 from primavista.errors import PrimavistaError
 
@@ -25,6 +28,9 @@ app = typer.Typer(
     Begin with `primavista run`: the paper's strategies side by side on object videos that are drawn on the spot.
     `primavista doctor` says what this machine has and what is missing.""",
 )
+app.command()(learn)
+app.command()(predict)
+app.command()(inspect)
 app.command()(run)
 app.command()(doctor)
 app.add_typer(bench.app, name="bench")
