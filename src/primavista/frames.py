@@ -95,8 +95,8 @@ def take(images: Frames, indices: Tensor, device: torch.device) -> Tensor:
 
 
 def chunks(count: int, size: int) -> Iterator[Tensor]:
-    """Indices 0 .. count - 1 in pieces of at most `size`."""
-    return iter(torch.arange(count).split(size))
+    """Indices 0 .. count - 1 in pieces of nearly equal size, none above `size`."""
+    return iter(torch.arange(count).tensor_split(-(-count // size)))
 
 
 def fit(image: Any, size: int) -> np.ndarray[Any, Any]:

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from primavista import __version__, files
 from primavista.backbones import build
+from primavista.backbones.onnx import Engine
 from primavista.bench.data import Data, Positive, Record, kept_data
 from primavista.bench.evaluate import Step, evaluate
 from primavista.bench.metrics import Tally
@@ -55,7 +56,7 @@ class Cell(Record):
     threads: Positive = 1
     precision: Literal["float32", "tf32"] = "float32"
     deterministic: bool = False
-    engine: Literal["torch"] = "torch"
+    engine: Engine = "torch"  # what computes frozen features
     test_every: Positive = 1
     test_thin: Positive = 1
     retrain: Positive | None = None  # Cumulative: so many retrainings, evenly spaced
@@ -139,7 +140,9 @@ def make_strategy(cell: Cell, data: DataSet) -> Strategy:
     options: dict[str, Any] = dict(spec.options)
     backbone = build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
     chosen: dict[str, Any] = dict(cell.options)
-    return create(cell.strategy, backbone, seed=cell.seed, **chosen).to(cell.device)
+    strategy = create(cell.strategy, backbone, seed=cell.seed, **chosen).to(cell.device)
+    strategy.use_engine(cell.engine)
+    return strategy
 
 
 def metrics_line(step: Step) -> dict[str, Any]:

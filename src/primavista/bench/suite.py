@@ -106,7 +106,8 @@ class Suite:
         base = self.plan.base()
         found = read_json(self.out / PLAN)
         if found is not None and found.get("base") != base:
-            wrong = [key for key in base if found.get("base", {}).get(key) != base[key]]
+            before = found.get("base") or {}
+            wrong = [key for key in base | before if before.get(key) != base.get(key)]
             raise InputError(
                 f"{self.out} holds results with another {', '.join(wrong)}: choose another folder with --out, or delete it"
             )
