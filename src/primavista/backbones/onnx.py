@@ -26,9 +26,9 @@ def installed() -> bool:
 class OnnxFeatures:
     """The features of a backbone whose weights no longer change, in evaluation mode: uint8, N x H x W x 3 to N x dim.
 
-    A graph is made for each size of images when it is first seen (0.2 s), compared with torch, and kept. One frame is computed by
-    one thread: a second would gain a millisecond on idle cores and lose more on busy ones. A backbone that has no translation,
-    or does not give the same numbers, goes on with torch, and a warning says so.
+    A graph is made for each size of images when it is first seen, compared with torch, and kept. One frame is computed by one
+    thread: a second would gain a millisecond on idle cores and lose more on busy ones. A backbone that has no translation, or
+    does not give the same numbers, goes on with torch, and a warning says so.
     """
 
     def __init__(self, version: int) -> None:
@@ -39,6 +39,7 @@ class OnnxFeatures:
         return self  # a copy of a strategy has the same weights until its version changes
 
     def __call__(self, backbone: Backbone, frames: Tensor) -> Tensor:
+        """The features of some frames; `backbone` is the one of this version."""
         session = self.session(backbone, frames)
         if session is None:
             return backbone(frames)  # type: ignore[no-any-return]
@@ -58,7 +59,7 @@ def make_session(model: bytes, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting threads leave the cores to others
-    options.enable_cpu_mem_arena = False  # the arena keeps the largest batch ever seen
+    options.enable_mem_pattern = False  # one block a pass: the heap grows by it at each
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 

@@ -34,10 +34,11 @@ class Graph(TorchDispatchMode):
         return False  # to skip the compiler, torch would import it: two seconds and 150 MB
 
     def __init__(self, source: Tensor, name: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.onnx = require_extra("onnx", "onnx")
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
+        self.model = self.onnx.ModelProto(ir_version=IR_VERSION, producer_name="primavista")
+        self.model.opset_import.append(self.onnx.helper.make_opsetid("", OPSET))
+        self.model.graph.name = "primavista"
         self._values: dict[int, tuple[Tensor, str]] = {id(source): (source, name)}  # holds them: ids must stay theirs
         self._constants: dict[int, tuple[Tensor, str]] = {}
 
@@ -46,7 +47,9 @@ class Graph(TorchDispatchMode):
         flat = [x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg])]
         if any(id(x) in self._values for x in flat):
             inplace = func._schema.name.endswith("_")
-            packet = getattr(aten, func._schema.name.removeprefix("aten::").rstrip("_"), None) if inplace else func.overloadpacket
+            packet = (
+                getattr(aten, func._schema.name.removeprefix("aten::").rstrip("_"), None) if inplace else func.overloadpacket
+            )
             if packet not in OPS:
                 raise CannotTraceError(f"{func} has no translation to ONNX here")
             first = result[0] if isinstance(result, list | tuple) else result
@@ -54,16 +57,16 @@ class Graph(TorchDispatchMode):
             self._values[id(first)] = (first, name)
         return result
 
-    def node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
+    def node(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
         """One operation with one output."""
-        output = f"v{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(kind, inputs, [output], **attributes))
+        output = output or f"v{len(self.model.graph.node)}"
+        self.model.graph.node.append(self.onnx.helper.make_node(kind, inputs, [output], **attributes))
         return output
 
     def array(self, array: np.ndarray[Any, Any]) -> str:
         """A constant."""
-        name = f"c{len(self.constants)}"
-        self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        name = f"c{len(self.model.graph.initializer)}"
+        self.model.graph.initializer.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
     def value(self, x: Any, like: Tensor | None = None) -> str:
@@ -101,16 +104,13 @@ def trace(
         result = function(source)
     if not graph.known(result) or result.ndim < 1 or len(result) != BATCH:
         raise CannotTraceError("the result does not depend on the input frame by frame")
-    graph.nodes.append(onnx.helper.make_node("Identity", [graph.value(result)], [names[1]]))
-    ends = [
-        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(_numpy_type(x)), ["N", *x.shape[1:]])
-        for name, x in zip(names, (source, result), strict=True)
-    ]
-    body = onnx.helper.make_graph(graph.nodes, "primavista", ends[:1], ends[1:], graph.constants)
-    opsets = [onnx.helper.make_opsetid("", OPSET)]
-    model = onnx.helper.make_model(body, opset_imports=opsets, ir_version=IR_VERSION, producer_name="primavista")
-    onnx.helper.set_model_props(model, dict(sorted((metadata or {}).items())))
-    return model.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
+    graph.node("Identity", [graph.value(result)], names[1])
+    inside = graph.model.graph
+    for end, name, x in ((inside.input, names[0], source), (inside.output, names[1], result)):
+        kind = onnx.helper.np_dtype_to_tensor_dtype(_numpy_type(x))
+        end.append(onnx.helper.make_tensor_value_info(name, kind, ["N", *x.shape[1:]]))
+    onnx.helper.set_model_props(graph.model, dict(sorted((metadata or {}).items())))
+    return graph.model.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
 
 
 def _numpy_type(x: Tensor) -> np.dtype[Any]:

@@ -17,7 +17,7 @@ from primavista.frames import Frames, check_frames, check_labels, chunks, take
 from primavista.parts.rows import AnySize, drop_all, grow_all
 
 CHUNK = 128  # frames a forward pass without gradients
-CHUNK_CPU = 32  # more take memory there, not less time
+CHUNK_PIXELS = 2**17  # of them on a CPU: 8 frames of 128 x 128, whose maps stay in the caches
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ class Strategy(AnySize, ABC):
 
     @property
     def _chunk(self) -> int:
-        return CHUNK_CPU if self.device.type == "cpu" else CHUNK
+        if self.device.type != "cpu":
+            return CHUNK
+        return min(CHUNK, max(4, CHUNK_PIXELS // self.backbone.spec.size**2))
 
     @property
     def i(self) -> int:
