@@ -42,7 +42,7 @@ class OnnxFeatures:
         """The features of some frames; `backbone` is the one of this version."""
         session = self.session(backbone, frames)
         if session is None:
-            return backbone(frames)  # type: ignore[no-any-return]
+            return backbone.eval()(frames)  # type: ignore[no-any-return]
         return run(session, frames)
 
     def session(self, backbone: Backbone, frames: Tensor) -> Any:
@@ -71,6 +71,7 @@ def run(session: Any, frames: Tensor) -> Tensor:
 def _checked(backbone: Backbone, key: tuple[int, int, int]) -> Any:
     height, width, threads = key
     why = ""
+    backbone.eval()
     try:
         session = make_session(trace(backbone, (height, width, 3)), threads)
         frames = torch.randint(0, 256, (3, height, width, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -41,6 +42,8 @@ def options(version: Annotated[bool, typer.Option("--version", help="Print the v
 
 def main() -> None:
     """Run the command line; an error that we know is one message and exit code 1."""
+    # before torch is imported: threads that wait sleep, instead of taking the cores from others (10 times faster under load)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except PrimavistaError as error:

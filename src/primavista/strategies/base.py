@@ -109,7 +109,6 @@ class Strategy(AnySize, ABC):
         if able:
             features = OnnxFeatures(int(self.embedding_version))
             side = self.backbone.spec.size
-            self.backbone.eval()
             if features.session(self.backbone, torch.zeros(2, side, side, 3, dtype=torch.uint8)) is not None:
                 self.engine, self._onnx = "onnx", features
             elif engine == "onnx":
@@ -215,10 +214,9 @@ class Strategy(AnySize, ABC):
 
     @torch.no_grad()
     def _forward(self, frames: Frames, indices: Tensor) -> Tensor:
-        self.backbone.eval()
         images = take(frames, indices, self.device)
         if self.engine == "torch" or not self.embeds or images.device.type != "cpu":
-            return self.backbone(images)  # type: ignore[no-any-return]
+            return self.backbone.eval()(images)  # type: ignore[no-any-return]
         version = int(self.embedding_version)
         if self._onnx is None or self._onnx.version != version:
             self._onnx = OnnxFeatures(version)
