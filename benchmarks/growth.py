@@ -1,6 +1,6 @@
-"""Does the cost of a batch grow with the number of batches? A stream of 10,000 batches and 1,000 classes, all seen by batch 100.
+"""Does the cost of a batch grow with the batches before? 10,000 of them, and 1,000 classes, all seen by batch 100.
 
-    python benchmarks/growth.py --out growth.json                  # every rehearsal-free strategy; about 20 minutes
+    python benchmarks/growth.py --out growth.json                  # every rehearsal-free strategy; about 5 minutes
     python benchmarks/growth.py --strategies "cwr*" dslda
 
 Features are given: of a frozen representation as they are, to the others as pixels of a one-layer network. Of each batch: the

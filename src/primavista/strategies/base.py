@@ -14,9 +14,11 @@ from primavista.backbones import Backbone
 from primavista.backbones.onnx import Engine, EngineChoice, OnnxFeatures, installed
 from primavista.errors import InputError
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
+from primavista.parts.replay import Kept, Replay
 from primavista.parts.rows import AnySize, drop_all, grow_all
 
 CHUNK = 128  # frames a forward pass without gradients
+CHUNK_CUDA = 1024
 CHUNK_PIXELS = 2**17  # of them on a CPU: 8 frames of 128 x 128, whose maps stay in the caches
 
 
@@ -72,6 +74,7 @@ class Strategy(AnySize, ABC):
         self._shapes_seen = {torch.Size((1, backbone.spec.size, backbone.spec.size, 3))}  # the backbone has tried that one
         self.engine: Engine = "torch"
         self._onnx: OnnxFeatures | None = None
+        self._evaluated = Kept()
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
@@ -85,8 +88,8 @@ class Strategy(AnySize, ABC):
 
     @property
     def _chunk(self) -> int:
-        if self.device.type != "cpu":
-            return CHUNK
+        if self.device.type == "cuda":
+            return CHUNK_CUDA
         return min(CHUNK, max(4, CHUNK_PIXELS // self.backbone.spec.size**2))
 
     @property
@@ -215,12 +218,20 @@ class Strategy(AnySize, ABC):
     @torch.no_grad()
     def _forward(self, frames: Frames, indices: Tensor) -> Tensor:
         images = take(frames, indices, self.device)
-        if self.engine == "torch" or not self.embeds or images.device.type != "cpu":
-            return self.backbone.eval()(images)  # type: ignore[no-any-return]
-        version = int(self.embedding_version)
-        if self._onnx is None or self._onnx.version != version:
-            self._onnx = OnnxFeatures(version)
-        return self._onnx(self.backbone, images)
+        if self.engine == "onnx" and self.embeds and images.device.type == "cpu":
+            version = int(self.embedding_version)
+            if self._onnx is None or self._onnx.version != version:
+                self._onnx = OnnxFeatures(version)
+            return self._onnx(self.backbone, images)
+        self.backbone.eval()
+        key = self.backbone.precision
+        if key not in self._evaluated:
+            self._evaluated[key] = Replay(self.backbone)
+        return self._evaluated[key](images)  # type: ignore[no-any-return]
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._evaluated.clear()  # recordings belong to the place where the weights were
+        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
