@@ -34,7 +34,7 @@ def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) 
 
 
 def add_symmetric(total: Array, a: Array, b: Array) -> None:
-    """total += a^T b where that is symmetric: in strips, each from its diagonal on, and mirrored, for two thirds of the work."""
+    """total += a^T b where that is symmetric: in strips from the diagonal on, mirrored, for two thirds of the work."""
     for i in range(0, len(total), STRIP):
         j = i + STRIP
         total[i:j, i:] += a[:, i:j].T @ b[:, i:]
