@@ -13,6 +13,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -187,10 +188,10 @@ def full_size() -> DataSet:
     return data
 
 
-def run(name: str, precision: Precision, number: int = 0, features: Features | None = None, **options: Any) -> dict[str, Any]:
+def run(name: str, precision: Precision, number: int = 0, features: Features | None = None, limit: int = 391) -> dict[str, Any]:
     """A whole NICv2-391 run: every batch learned, and tested on one test frame in 20."""
-    stream = nicv2(full_size(), run=number)
-    made = strategy(name, precision, seed=number, **options)
+    stream = nicv2(full_size(), run=number)[:limit]
+    made = strategy(name, precision, seed=number)
     torch.cuda.synchronize()
     began = time.perf_counter()
     learn = test = 0.0
@@ -201,14 +202,35 @@ def run(name: str, precision: Precision, number: int = 0, features: Features | N
 
 def runs(precision: Precision) -> dict[str, Any]:
     """Seconds of whole NICv2-391 runs, in learning, in testing, and the final accuracy."""
-    full_size()
+    for name in ("ar1*", "ewc", "lwf", "dslda"):
+        run(name, precision, limit=4)  # kernels are compiled and recorded
     return {name: run(name, precision) for name in ("ar1*", "cwr*", "dslda", "naive", "lwf", "ewc")}
 
 
 def ten(precision: Precision) -> dict[str, Any]:
-    """Ten runs of DSLDA over one and the same features."""
-    features = Features()
-    return {f"dslda, run {number}": run("dslda", precision, number, features) for number in range(10)}
+    """Seconds of ten runs of a cell, one after another and in threads, beside one run alone; AR1* over 40 batches."""
+    found: dict[str, Any] = {}
+    for name, limit, threads in (("dslda", 391, 10), ("ar1*", 40, 2)):
+
+        def cell(number: int, features: Features | None, name: str = name, limit: int = limit) -> None:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                run(name, precision, number, features, limit)
+
+        def seconds(function: Callable[[], Any]) -> float:
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            function()
+            torch.cuda.synchronize()
+            return time.perf_counter() - began
+
+        cell(0, None)
+        alone = seconds(lambda: cell(0, None))
+        after = seconds(lambda: [cell(number, None) for number in range(10)])
+        shared = Features()
+        with ThreadPoolExecutor(threads) as pool:
+            beside = seconds(lambda: list(pool.map(lambda number: cell(number, shared), range(10))))  # noqa: B023
+        found[name] = {"one": alone, "ten, one after another": after, f"ten, {threads} at a time": beside}
+    return found
 
 
 PARTS: dict[str, Callable[[Precision], Any]] = {

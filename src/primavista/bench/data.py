@@ -115,11 +115,19 @@ def parse_source(source: str, **settings: Any) -> dict[str, Any]:
 
 
 def open_data(
-    data: Data, cache: Path, device: str = "cpu", workers: int | None = 1, progress: Progress | None = None
+    data: Data,
+    cache: Path,
+    device: str = "cpu",
+    workers: int | None = 1,
+    progress: Progress | None = None,
+    resident: bool = True,
 ) -> DataSet:
-    """The data set, its frames on the GPU where they fit. Rendered ones are drawn once, into a store under `cache`."""
-    opened = _opened(data, cache, workers, progress)
-    if device == "cuda" and isinstance(opened, Store) and _bytes(opened) < SHARE * torch.cuda.mem_get_info()[0]:
+    """The data set, its frames on the GPU where they fit, if `resident`.
+
+    Rendered ones are drawn once, by the device that learns from them, into a store under `cache`.
+    """
+    opened = _opened(data, cache, device, workers, progress)
+    if resident and device == "cuda" and isinstance(opened, Store) and _bytes(opened) < SHARE * torch.cuda.mem_get_info()[0]:
         return opened.to(device)
     return opened
 
@@ -140,7 +148,7 @@ def is_core50(data: Data) -> bool:
     return data.kind == "core50" or (data.kind == "store" and open_store(data.path).name.startswith("core50"))
 
 
-def _opened(data: Data, cache: Path, workers: int | None, progress: Progress | None) -> DataSet:
+def _opened(data: Data, cache: Path, device: str, workers: int | None, progress: Progress | None) -> DataSet:
     if data.kind == "rendered":
         if data.renderer != VERSION:
             raise InputError(
@@ -152,8 +160,10 @@ def _opened(data: Data, cache: Path, workers: int | None, progress: Progress | N
         except OSError as error:
             raise FileError(f"cannot make {cache}: {error.strerror or error}. Choose a folder that you may write") from error
         key = hashlib.sha256(data.model_dump_json().encode()).hexdigest()[:8]
+        if device != "cpu":  # it rounds otherwise: here and there a pixel is one level off
+            key, workers = f"{key}-{device}", 1
         with FolderLock(cache / f".{key}.lock", wait=None), _one_thread():
-            return pack(rendered(data.scene), cache / f"rendered-{key}", workers, progress)
+            return pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
     if data.kind == "core50":
         return CORe50(data.path, data.labels, data.test, size=data.size)
     if data.kind == "store":

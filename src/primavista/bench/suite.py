@@ -108,7 +108,7 @@ class Suite:
         assert self.settings is not None
         cells = [state.planned.cell for state in self.states]
         for data in {cell.data: None for cell in cells}:
-            opened = open_data(data, self.settings.cache, workers=None, progress=drawing)
+            opened = open_data(data, self.settings.cache, cells[0].device, None, drawing, resident=False)
             for cell in {(c.protocol, c.run, c.limit): c for c in cells if c.data == data}.values():
                 stream = make_stream(cell, opened)
                 for state in self.states:
