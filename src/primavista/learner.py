@@ -124,6 +124,23 @@ class Learner:
         return self._state.strategy
 
     @property
+    def strategy_name(self) -> str:
+        """As it was asked for."""
+        return self._name
+
+    @property
+    def columns(self) -> list[str | None]:
+        """The name of each column of the strategy's scores; None for one that was not taught yet (`compat="caffe"`)."""
+        return [self._state.names.get(i) for i in self._state.strategy.classes.tolist()]
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How an image becomes what the backbone sees."""
+        spec = self._spec
+        text = "centre square, antialiased bilinear to size x size, RGB; then (x / 255 - mean) / std"
+        return {"size": spec.size, "mean": list(spec.mean), "std": list(spec.std), "how": text}
+
+    @property
     def engine(self) -> Engine:
         """What computes the features where they are frozen."""
         return self._state.strategy.engine
@@ -218,6 +235,10 @@ class Learner:
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; equal learners give equal bytes."""
+        files.write(path, *self.content())
+
+    def content(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+        """The arrays and the manifest of its file."""
         state, previous = self._history  # read once: a lesson may end meanwhile
         arrays = _arrays(state.strategy)
         undo = None
@@ -234,7 +255,7 @@ class Learner:
             engine=self.engine,
             **_records(state),
         )
-        files.write(path, arrays, manifest.to_json())
+        return arrays, manifest.to_json()
 
     @classmethod
     def load(
@@ -265,7 +286,7 @@ class Learner:
         self._spec = Spec(**manifest.backbone.model_dump())
         self.threshold = manifest.threshold
         self._writing = Lock()
-        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO)}
+        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO) and name != files.GRAPH}
         _check_sizes(current, manifest, self._spec)
         own = backbone.body if isinstance(backbone, Backbone) else backbone
         features = rebuild(self._spec) if own is None else Backbone(copy.deepcopy(own), self._spec)

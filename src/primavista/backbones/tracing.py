@@ -90,23 +90,25 @@ class Graph(TorchDispatchMode):
 
 
 def trace(
-    function: Callable[[Tensor], Tensor],
+    function: Callable[[Tensor], Tensor | tuple[Tensor, ...]],
     shape: Sequence[int],
     *,
-    names: tuple[str, str] = ("frames", "z"),
+    outputs: Sequence[str] = ("z",),
     metadata: Mapping[str, str] | None = None,
-    dtype: torch.dtype = torch.uint8,
 ) -> bytes:
-    """The ONNX model of `function`, for inputs N x `shape` of any N."""
+    """The ONNX model of `function`, from `frames`, uint8, N x `shape` for any N, to the tensors that it gives, N x ... each."""
     onnx = require_extra("onnx", "onnx")
-    source = torch.zeros(BATCH, *shape, dtype=dtype)
-    with torch.no_grad(), Graph(source, names[0]) as graph:
-        result = function(source)
-    if not graph.known(result) or result.ndim < 1 or len(result) != BATCH:
-        raise CannotTraceError("the result does not depend on the input frame by frame")
-    graph.node("Identity", [graph.value(result)], names[1])
+    source = torch.zeros(BATCH, *shape, dtype=torch.uint8)
+    with torch.no_grad(), Graph(source, "frames") as graph:
+        given = function(source)
+        results = (given,) if isinstance(given, Tensor) else given
+        for name, result in zip(outputs, results, strict=True):
+            if not graph.known(result) or result.ndim < 1 or len(result) != BATCH:
+                raise CannotTraceError(f"{name} does not depend on the frames, one by one")
+            graph.node("Identity", [graph.value(result)], name)
     inside = graph.model.graph
-    for end, name, x in ((inside.input, names[0], source), (inside.output, names[1], result)):
+    ends = [(inside.input, "frames", source), *((inside.output, *pair) for pair in zip(outputs, results, strict=True))]
+    for end, name, x in ends:
         kind = onnx.helper.np_dtype_to_tensor_dtype(_numpy_type(x))
         end.append(onnx.helper.make_tensor_value_info(name, kind, ["N", *x.shape[1:]]))
     onnx.helper.set_model_props(graph.model, dict(sorted((metadata or {}).items())))

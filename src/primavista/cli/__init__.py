@@ -14,6 +14,7 @@ import primavista.cli.bench as bench
 import primavista.cli.data as data
 from primavista import __version__
 from primavista.cli.doctor import doctor
+from primavista.cli.export import export
 from primavista.cli.run import run
 from primavista.errors import PrimavistaError
 
@@ -27,6 +28,7 @@ app = typer.Typer(
     `primavista doctor` says what this machine has and what is missing.""",
 )
 app.command()(run)
+app.command()(export)
 app.command()(doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
