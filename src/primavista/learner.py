@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from primavista import files
 from primavista.backbones import Backbone, Spec, build, rebuild, shapes
+from primavista.backbones.onnx import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, check_labels, model_frames, take
 from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
@@ -66,6 +67,7 @@ class Learner:
     strategy's (and `width`, of MobileNet v1). The first lesson is learned as the paper learns batch 2 (small learning rate,
     moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its confidence p has
     gone `threshold` of the way from an even share to certainty, (p - 1/K) / (1 - 1/K) of K names; always, if K is 1.
+    `engine` is what computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster one that is installed.
     Predictions may be asked for while another thread teaches; lessons that come at once are learned one after the other.
     """
 
@@ -78,6 +80,7 @@ class Learner:
         size: int = 128,
         seed: int = 0,
         device: str | torch.device = "auto",
+        engine: EngineChoice = "auto",
         threshold: float = 0.1,
         first_batch: bool = False,
         **options: Any,
@@ -87,6 +90,7 @@ class Learner:
             options = {"capacity": CAPACITY, "first_batch": first_batch, **options}
         features = backbone if isinstance(backbone, Backbone) else build(backbone, weights, size=size, seed=seed, **width)
         made = create(strategy, features, seed=seed, **options).to(choose_device(device))
+        made.use_engine(engine)
         self._name, self._options = strategy, _options(made, options)
         self._spec = features.spec
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
@@ -128,6 +132,28 @@ class Learner:
     def strategy(self) -> Strategy:
         """The strategy as it stands: to look at, not to change."""
         return self._state.strategy
+
+    @property
+    def strategy_name(self) -> str:
+        """As it was asked for."""
+        return self._name
+
+    @property
+    def columns(self) -> list[str | None]:
+        """The name of each column of the strategy's scores; None for one that was not taught yet (`compat="caffe"`)."""
+        return [self._state.names.get(i) for i in self._state.strategy.classes.tolist()]
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How an image becomes what the backbone sees."""
+        spec = self._spec
+        text = "centre square, antialiased bilinear to size x size, RGB; then (x / 255 - mean) / std"
+        return {"size": spec.size, "mean": list(spec.mean), "std": list(spec.std), "how": text}
+
+    @property
+    def engine(self) -> Engine:
+        """What computes the features where they are frozen."""
+        return self._state.strategy.engine
 
     @property
     def size(self) -> int:
@@ -219,6 +245,10 @@ class Learner:
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; equal learners give equal bytes."""
+        files.write(path, *self.content())
+
+    def content(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+        """The arrays and the manifest of its file."""
         state, previous = self._history  # read once: a lesson may end meanwhile
         arrays = _arrays(state.strategy)
         undo = None
@@ -232,19 +262,32 @@ class Learner:
             backbone=BackboneRecord(**asdict(self._spec)),
             threshold=self.threshold,
             undo=undo,
+            engine=self.engine,
             **_records(state),
         )
-        files.write(path, arrays, manifest.model_dump(mode="json"))
+        return arrays, manifest.to_json()
 
     @classmethod
-    def load(cls, path: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "auto") -> Learner:
-        """The learner of a file, exactly as it was saved. A module of your own must be given again as `backbone`."""
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        backbone: nn.Module | None = None,
+        device: str | torch.device = "auto",
+        engine: EngineChoice | None = None,
+    ) -> Learner:
+        """The learner of a file, exactly as it was saved. A module of your own must be given again as `backbone`.
+
+        The `engine` is the one that it was saved with, where it is installed; or the one given.
+        """
         arrays, raw = files.read(path)
         manifest = parse_manifest(raw, str(path))
         try:
-            return cls._restored(arrays, manifest, backbone, choose_device(device))
+            self = cls._restored(arrays, manifest, backbone, choose_device(device))
         except Exception as error:  # whatever a strange file makes torch say, it is the file's fault
             raise FileError(f"{path} cannot be loaded: {error}") from error
+        self._use_engine(engine or ("torch" if manifest.engine == "torch" else "auto"))
+        return self
 
     @classmethod
     def _restored(cls, arrays: dict[str, Any], manifest: Manifest, backbone: nn.Module | None, device: torch.device) -> Learner:
@@ -253,7 +296,7 @@ class Learner:
         self._spec = Spec(**manifest.backbone.model_dump())
         self.threshold = manifest.threshold
         self._writing = Lock()
-        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO)}
+        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO) and name != files.GRAPH}
         _check_sizes(current, manifest, self._spec)
         own = backbone.body if isinstance(backbone, Backbone) else backbone
         features = rebuild(self._spec) if own is None else Backbone(copy.deepcopy(own), self._spec)
@@ -266,6 +309,11 @@ class Learner:
             previous = _state(made, before, manifest.undo, device)
         self._history = (state, previous)
         return self
+
+    def _use_engine(self, engine: EngineChoice) -> None:
+        for state in self._history:
+            if state is not None:
+                state.strategy.use_engine(engine)
 
     def _is_known(self, p: float, k: int) -> bool:
         return k == 1 or (p - 1 / k) / (1 - 1 / k) >= self.threshold

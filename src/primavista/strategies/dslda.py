@@ -93,7 +93,7 @@ class DSLDA(GradientStrategy):
         self._solved = None
 
     def _load_from_state_dict(self, *args: object) -> None:
-        super()._load_from_state_dict(*args)  # type: ignore[arg-type]
+        super()._load_from_state_dict(*args)
         self._solved = None
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
