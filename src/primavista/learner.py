@@ -15,15 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from primavista import files
-from primavista.backbones import Backbone, Spec, build, rebuild, shapes
+from primavista.backbones import CUSTOM, Backbone, Spec, build, rebuild, shapes
 from primavista.backbones.onnx import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, check_labels, model_frames, take
 from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
+from primavista.parts.familiar import KNOWN
+from primavista.parts.packed import packed_size
 from primavista.parts.rows import Rows
 from primavista.strategies import PRESETS, LearnReport, Strategy, create
 
 CAPACITY = 64
+OPEN_SET = ("cwr+", "cwr*", "dslda")  # strategies that can tell what was never taught, if asked to
+THRESHOLD = 0.1  # of confidence, where a strategy cannot tell what was never taught
 MAX_LABEL = 200
 UNDO = "undo/"
 
@@ -36,6 +40,7 @@ class Prediction:
     confidence: float
     known: bool
     scores: dict[str, float] = field(default_factory=dict)
+    familiarity: float | None = None  # 1: like the mean of what was taught of it; towards 0: like nothing that was taught
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,9 @@ class Learner:
 
     `strategy` is a name of `primavista.strategies.names()`, `backbone` a name or a module of yours; `options` are the
     strategy's (and `width`, of MobileNet v1). The first lesson is learned as the paper learns batch 2 (small learning rate,
-    moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its confidence p has
-    gone `threshold` of the way from an even share to certainty, (p - 1/K) / (1 - 1/K) of K names; always, if K is 1.
+    moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its
+    familiarity (`parts/familiar.py`) is at least `threshold`, 0.25 unless you say otherwise; for strategies without one, where
+    its confidence p has gone `threshold`, 0.1, of the way from an even share to certainty, (p - 1/K) / (1 - 1/K) of K names.
     `engine` is what computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster one that is installed.
     Predictions may be asked for while another thread teaches; lessons that come at once are learned one after the other.
     """
@@ -81,18 +87,22 @@ class Learner:
         seed: int = 0,
         device: str | torch.device = "auto",
         engine: EngineChoice = "auto",
-        threshold: float = 0.1,
+        threshold: float | None = None,
         first_batch: bool = False,
         **options: Any,
     ) -> None:
         width = {"width": options.pop("width")} if "width" in options else {}
-        if strategy in PRESETS:
+        if strategy in PRESETS and not PRESETS[strategy].analytic:
             options = {"capacity": CAPACITY, "first_batch": first_batch, **options}
+            if strategy in OPEN_SET:
+                options = {"open_set": True, **options}
         features = backbone if isinstance(backbone, Backbone) else build(backbone, weights, size=size, seed=seed, **width)
         made = create(strategy, features, seed=seed, **options).to(choose_device(device))
         made.use_engine(engine)
         self._name, self._options = strategy, _options(made, options)
         self._spec = features.spec
+        if threshold is None:
+            threshold = KNOWN if made.open_set else THRESHOLD
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise InputError(f"threshold must lie from 0 to 1; got {threshold!r}")
         self.threshold = threshold
@@ -132,11 +142,6 @@ class Learner:
     def strategy(self) -> Strategy:
         """The strategy as it stands: to look at, not to change."""
         return self._state.strategy
-
-    @property
-    def strategy_name(self) -> str:
-        """As it was asked for."""
-        return self._name
 
     @property
     def columns(self) -> list[str | None]:
@@ -196,11 +201,13 @@ class Learner:
         if not names:
             unknown = Prediction(None, 0.0, False)
             return unknown if single else [unknown] * len(images)
-        shares = state.strategy.scores(images)[:, columns].float().softmax(1).cpu()
+        judged = state.strategy.judge(images)
+        shares = (judged.scores[:, columns] / judged.temperature).float().softmax(1).cpu()
+        familiar = [None] * len(shares) if judged.familiarity is None else judged.familiarity.tolist()
         best = shares.max(1)
         predictions = [
-            Prediction(names[j], p, self._is_known(p, len(names)), dict(zip(names, row, strict=True)))
-            for j, p, row in zip(best.indices.tolist(), best.values.tolist(), shares.tolist(), strict=True)
+            Prediction(names[j], p, self._is_known(p, len(names), f), dict(zip(names, row, strict=True)), f)
+            for j, p, row, f in zip(best.indices.tolist(), best.values.tolist(), shares.tolist(), familiar, strict=True)
         ]
         return predictions[0] if single else predictions
 
@@ -230,8 +237,42 @@ class Learner:
             counts = {k: n for k, n in self._state.counts.items() if k != i}
             self._become(replace(self._state, strategy=strategy, names=names, counts=counts))
 
+    def merge(self, other: Learner | str | Path) -> None:
+        """Learn all that another learner, or the file of one, was taught, as if its lessons had been ours too.
+
+        Objects are joined by name. Both must have the same order-invariant strategy (`ridge`, `lda`, `ncm`) with the same
+        options and seed, the same backbone with the same weights, and the same image size; a lesson that both have had is
+        refused, since it would count twice. Merging that fails changes nothing; `undo` takes one back.
+        """
+        if not isinstance(other, Learner):
+            own = self._state.strategy.backbone if self._spec.name == CUSTOM else None
+            other = Learner.load(other, backbone=own, device=self._state.strategy.device)
+        if self._name != other._name:
+            raise InputError(
+                f"this learner's strategy is {self._name}, the other's is {other._name}: only equal ones can be merged"
+            )
+        theirs = other._state
+        with self._writing:
+            state = self._state
+            if twice := sorted(set(state.lessons) & set(theirs.lessons)):
+                raise InputError(
+                    f"{len(twice)} of the other's {len(theirs.lessons)} lessons are among ours: they would count twice.\n"
+                    "  right: merge learners that were taught different videos"
+                )
+            ids = {name: i for i, name in state.names.items()}
+            new = [name for name in theirs.names.values() if name not in ids]
+            ids |= {name: state.next_id + k for k, name in enumerate(new)}
+            strategy = copy.deepcopy(state.strategy)
+            strategy.merge(theirs.strategy, {i: ids[name] for i, name in theirs.names.items()})
+            counts = dict(state.counts)
+            for i, name in theirs.names.items():
+                counts[ids[name]] = counts.get(ids[name], 0) + theirs.counts[i]
+            names = {i: name for name, i in ids.items()}
+            lessons = (*state.lessons, *theirs.lessons)
+            self._become(_State(strategy, names, counts, state.next_id + len(new), lessons))
+
     def undo(self) -> None:
-        """Take the last lesson, renaming or forgetting back; one level, and it survives saving and loading."""
+        """Take the last lesson, merge, renaming or forgetting back; one level, and it survives saving and loading."""
         with self._writing:
             previous = self._history[1]
             if previous is None:
@@ -315,7 +356,9 @@ class Learner:
             if state is not None:
                 state.strategy.use_engine(engine)
 
-    def _is_known(self, p: float, k: int) -> bool:
+    def _is_known(self, p: float, k: int, familiarity: float | None) -> bool:
+        if familiarity is not None:
+            return familiarity >= self.threshold
         return k == 1 or (p - 1 / k) / (1 - 1 / k) >= self.threshold
 
     def _id(self, label: str) -> int:
@@ -354,6 +397,10 @@ def _check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None
     rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
     if rows and isinstance(capacity, int) and capacity > max(rows):
         raise InputError(f"it asks for a capacity of {capacity}, but holds {max(rows)} rows")
+    expand = manifest.strategy.options.get("expand")
+    gram = arrays.get("moments.gram")
+    if isinstance(expand, int) and (gram is None or gram.shape != (packed_size(expand),)):
+        raise InputError(f"it asks for {expand} random features, but does not hold their statistics")
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InputError(f"{name} holds NaN or infinity")
