@@ -18,6 +18,7 @@ from primavista import files
 from primavista.backbones import Backbone, Spec, build, rebuild, shapes
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, check_labels, model_frames, take
+from primavista.lesson import Lesson
 from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
 from primavista.parts.rows import Rows
 from primavista.strategies import PRESETS, LearnReport, Strategy, create
@@ -94,6 +95,7 @@ class Learner:
         self.threshold = threshold
         self._history: _History = (_State(made), None)
         self._writing = Lock()
+        self._origin = object()
 
     @property
     def _state(self) -> _State:
@@ -115,9 +117,24 @@ class Learner:
         return self._state.strategy
 
     @property
+    def strategy_name(self) -> str:
+        """The name that the strategy was made by."""
+        return self._name
+
+    @property
     def size(self) -> int:
         """The side of the images that the backbone sees."""
         return self._spec.size
+
+    def copy(self) -> Learner:
+        """One that knows the same and goes its own way from here. It costs nothing: states are shared, never changed."""
+        other = copy.copy(self)
+        other._writing = Lock()
+        return other
+
+    def open_lesson(self) -> Lesson:
+        """A lesson to be filled frame by frame and then given to `learn`, of this learner or a copy of it."""
+        return Lesson(self.strategy, self.size, self._origin)
 
     def learn(self, frames: Any, label: str | Sequence[str]) -> LearnReport:
         """One lesson: frames of one object and its name (or a name a frame). A lesson that fails changes nothing.
@@ -137,7 +154,8 @@ class Learner:
         numbers = torch.tensor([ids[name] for name in given])
         lesson = _lesson_id(images)
         strategy = copy.deepcopy(state.strategy)  # predictions go on from the old one meanwhile
-        report = strategy.learn(images, numbers)
+        z = images.features_for(strategy, self._origin) if isinstance(images, Lesson) else None
+        report = strategy.learn(images, numbers) if z is None else strategy.learn_embedded(z, numbers)
         counts = dict(state.counts)
         for i in numbers.tolist():
             counts[i] = counts.get(i, 0) + 1
@@ -204,6 +222,13 @@ class Learner:
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; equal learners give equal bytes."""
+        files.write(path, *self._contents())
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+        return files.encode(*self._contents())
+
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         state, previous = self._history  # read once: a lesson may end meanwhile
         arrays = _arrays(state.strategy)
         undo = None
@@ -219,17 +244,27 @@ class Learner:
             undo=undo,
             **_records(state),
         )
-        files.write(path, arrays, manifest.model_dump(mode="json"))
+        return arrays, manifest.model_dump(mode="json")
 
     @classmethod
     def load(cls, path: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "auto") -> Learner:
         """The learner of a file, exactly as it was saved. A module of your own must be given again as `backbone`."""
-        arrays, raw = files.read(path)
-        manifest = parse_manifest(raw, str(path))
+        return cls._checked(*files.read(path), str(path), backbone, device)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "the file", *, device: str | torch.device = "auto") -> Learner:
+        """The learner of the bytes of a file; `name` is for the messages."""
+        return cls._checked(*files.decode(data, name), name, None, device)
+
+    @classmethod
+    def _checked(
+        cls, arrays: dict[str, Any], raw: dict[str, Any], name: str, backbone: nn.Module | None, device: str | torch.device
+    ) -> Learner:
+        manifest = parse_manifest(raw, name)
         try:
             return cls._restored(arrays, manifest, backbone, choose_device(device))
         except Exception as error:  # whatever a strange file makes torch say, it is the file's fault
-            raise FileError(f"{path} cannot be loaded: {error}") from error
+            raise FileError(f"{name} cannot be loaded: {error}") from error
 
     @classmethod
     def _restored(cls, arrays: dict[str, Any], manifest: Manifest, backbone: nn.Module | None, device: torch.device) -> Learner:
@@ -238,6 +273,7 @@ class Learner:
         self._spec = Spec(**manifest.backbone.model_dump())
         self.threshold = manifest.threshold
         self._writing = Lock()
+        self._origin = object()
         current = {name: a for name, a in arrays.items() if not name.startswith(UNDO)}
         _check_sizes(current, manifest, self._spec)
         own = backbone.body if isinstance(backbone, Backbone) else backbone

@@ -14,6 +14,7 @@ import primavista.cli.data as data
 from primavista import __version__
 from primavista.cli.doctor import doctor
 from primavista.cli.run import run
+from primavista.cli.teach import teach
 from primavista.errors import PrimavistaError
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app = typer.Typer(
     Begin with `primavista run`: the paper's strategies side by side on object videos that are drawn on the spot.
     `primavista doctor` says what this machine has and what is missing.""",
 )
+app.command()(teach)
 app.command()(run)
 app.command()(doctor)
 app.add_typer(bench.app, name="bench")
