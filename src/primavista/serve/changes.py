@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 import torch
-from fastapi import APIRouter, File, Response, UploadFile
+from fastapi import APIRouter, File, Request, Response, UploadFile
 
 from primavista.errors import PrimavistaError
 from primavista.files import replace_file
@@ -43,8 +43,9 @@ async def forget(engine: TheEngine, body: Forgetting) -> Model:
 
 
 @router.post("/undo", responses=refusals(408, 409, 413))
-async def undo(engine: TheEngine) -> Model:
+async def undo(engine: TheEngine, request: Request) -> Model:
     """Take the last lesson, renaming or forgetting back: one level, and it survives a restart."""
+    await request.body()  # a request that breaks off or is malformed further on changes nothing
     return await _change(engine, "undo", None, lambda learner: learner.undo())
 
 

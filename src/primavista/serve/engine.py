@@ -50,6 +50,7 @@ class Job:
     progress: float | None = None
     error: str | None = None
     seconds: float | None = None
+    parts: dict[str, float] = field(default_factory=dict)  # of the seconds
     version: int | None = None
     ended: Future[None] = field(default_factory=Future)
 
@@ -153,8 +154,11 @@ class Engine:
             job.progress = min(max(progress, job.progress or 0.0), 1.0)
 
         draft = self.live.learner.copy()
+        began = time.monotonic()
         draft = job.work(draft, tell) or draft
+        worked = time.monotonic()
         draft.save(self.path)  # on disk first: what has been acknowledged or recognised is never lost
+        job.parts = {"working": worked - began, "saving": time.monotonic() - worked}
         job.version = self.live.version + 1
         job.progress = 1.0
         self._live = Live(job.version, draft)

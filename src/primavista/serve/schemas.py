@@ -95,6 +95,7 @@ class Lesson(Said):
     progress: Share | None
     error: str | None
     seconds: float | None
+    parts: Annotated[dict[str, float], Field(description="of the seconds: working, and saving to the disk")]
     version: int | None
 
     @classmethod

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.requests import ClientDisconnect
+
 from primavista.errors import InputError
 from primavista.serve.limits import Limits, Places, RefusedError
 from primavista.serve.metrics import Metrics
@@ -93,6 +95,8 @@ class Guard:
         except RefusedError as refused:
             self.metrics.count("refused")
             await exchange.refuse(scope, refused)
+        except ClientDisconnect:  # whoever asked has gone, and nothing was changed
+            self.metrics.count("refused")
 
     def _check(self, scope: Message, headers: dict[str, str]) -> None:
         host = headers.get("host", "")
@@ -100,7 +104,7 @@ class Guard:
             raise RefusedError(403, f"this service is not called {host[:80]!r}: open it by its address or by localhost")
         changing = scope["type"] == "websocket" or scope["method"] in CHANGING
         origin = headers.get("origin")
-        if changing and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if changing and origin is not None and _place(origin) != host.lower():
             raise RefusedError(403, "only this service's own page may ask this from a browser")
         if changing and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise RefusedError(403, "only this service's own page may ask this from a browser")
@@ -181,6 +185,14 @@ class _Exchange:
 
     def _too_large(self) -> RefusedError:
         return RefusedError(413, f"a request has at most {self._limits.body} bytes: send fewer or smaller frames")
+
+
+def _place(origin: str) -> str | None:
+    """The host and port of an origin; None for one that makes no sense."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _given_token(headers: dict[str, str]) -> str | None:

@@ -123,6 +123,7 @@ function shape() {
   const [, width, height] = source();
   if (!width) return;
   $("stage").style.setProperty("--ratio", `${width} / ${height}`);
+  $("stage").style.setProperty("--narrow", width / height);
   $("stage").classList.toggle("tall", height > width);
 }
 $("video").addEventListener("loadedmetadata", shape);
