@@ -333,13 +333,22 @@ def _check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None
 
 
 def _label(label: str) -> str:
-    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL:
+    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL or not _is_text(label):
         raise InputError(
             f"a name is a text of 1 to {MAX_LABEL} characters; got {label!r:.80}.\n"
             "  wrong: learner.learn(frames, 3)\n"
             '  right: learner.learn(frames, "mug")'
         )
     return label
+
+
+def _is_text(label: str) -> bool:
+    """Whether it can be written: half of a surrogate pair is no character."""
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _labels(label: str | Sequence[str], count: int) -> list[str]:

@@ -183,9 +183,9 @@ class Engine:
                 for _, answer in fitting:
                     answer.set_exception(error)
                 continue
+            self.metrics.predicted(len(fitting), time.monotonic() - began)
             for (_, answer), prediction in zip(fitting, found, strict=True):
                 answer.set_result((prediction, live.version))
-            self.metrics.predicted(len(fitting), time.monotonic() - began)
 
 
 def _nothing(learner: Learner, tell: Tell) -> Learner | None:

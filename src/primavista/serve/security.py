@@ -90,6 +90,7 @@ class Guard:
                 if is_http:
                     exchange.check_length(headers.get("content-length"))
                     await self.app(scope, exchange.receive, exchange.send)
+                    exchange.check_end()
                 else:
                     await self.app(scope, receive, send)
         except RefusedError as refused:
@@ -157,13 +158,18 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         """What the service answers; whatever it made of a broken-off body gives way to the real reason."""
         if self._refused is not None and not self._began:
-            raise self._refused
+            return
         if message["type"] == "http.response.start":
             self._began = True
             present = {name.lower() for name, _ in message["headers"]}
             added = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present]
             message = {**message, "headers": [*message["headers"], *added]}
         await self._send(message)
+
+    def check_end(self) -> None:
+        """Say the reason if the body was refused while it came."""
+        if self._refused is not None:
+            raise self._refused
 
     async def refuse(self, scope: Message, refused: RefusedError) -> None:
         """Answer with the reason, as the service itself would."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,8 @@ def serve(
             ws_max_size=limits.frame, ws_max_queue=4, timeout_graceful_shutdown=3, timeout_keep_alive=30,
             ssl_certfile=tls[0] if tls else None, ssl_keyfile=tls[1] if tls else None,
         )  # fmt: skip
-        _Server(config, lambda: ready(address)).run(sockets=[listening])
+        with suppress(KeyboardInterrupt):  # the usual way to end it
+            _Server(config, lambda: ready(address)).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from primavista.serve import uploads
@@ -30,12 +31,13 @@ async def stream(socket: WebSocket, engine: TheEngine, hands: TheHands) -> None:
     latest: asyncio.Queue[tuple[int, bytes | str]] = asyncio.Queue(1)
 
     async def answer() -> None:
-        while True:
-            number, frame = await latest.get()
-            await socket.send_json({"frame": number, **await _recognised(engine, hands, frame)})
+        with contextlib.suppress(WebSocketDisconnect):
+            while True:
+                number, frame = await latest.get()
+                await socket.send_json({"frame": number, **await _recognised(engine, hands, frame)})
 
-    answering = asyncio.create_task(answer())
-    try:
+    async with anyio.create_task_group() as group:
+        group.start_soon(answer)
         number = 0
         async for message in _messages(socket, engine):
             number += 1
@@ -43,11 +45,7 @@ async def stream(socket: WebSocket, engine: TheEngine, hands: TheHands) -> None:
                 latest.get_nowait()
                 engine.metrics.count("frames_dropped")
             latest.put_nowait((number, message))
-            if answering.done():
-                break
-    finally:
-        answering.cancel()
-        await asyncio.gather(answering, return_exceptions=True)
+        group.cancel_scope.cancel()
 
 
 @router.websocket("/api/teach")
@@ -106,12 +104,11 @@ async def _messages(socket: WebSocket, engine: Engine) -> AsyncIterator[bytes | 
     """What comes, until the socket closes; one that is silent for long, or sends too fast, is closed."""
     rate = Rate(engine.limits.fps)
     while True:
-        try:
-            message = await asyncio.wait_for(socket.receive(), engine.limits.idle)
-        except TimeoutError:
+        message = None
+        with anyio.move_on_after(engine.limits.idle):
+            message = await socket.receive()
+        if message is None:
             await socket.close(1001, f"nothing came for {engine.limits.idle:g} seconds")
-            return
-        except WebSocketDisconnect:
             return
         if message["type"] == "websocket.disconnect":
             return
