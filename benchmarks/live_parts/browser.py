@@ -38,6 +38,7 @@ def page(playwright: Any, url: str, shown: Path, **context: Any) -> Iterator[Any
         opened = browser.new_context(permissions=["camera"], **context).new_page()
         opened.goto(url)
         opened.locator("#link[data-state=live]").wait_for()
+        opened.locator("#stage[data-ready=true]").wait_for()
         yield opened
     finally:
         browser.close()

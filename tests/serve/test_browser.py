@@ -112,7 +112,8 @@ def test_by_keyboard_alone_with_errors_that_help(films, tmp_path):
         opened.locator("#hint[data-kind=good]").wait_for()
         assert list(running.counts()) == ["cup"]
         opened.locator("#hint[data-kind=good]").wait_for()
-        opened.check("input[value=check]")
+        opened.locator("input[value=teach]").focus()
+        opened.keyboard.press("ArrowRight")
         opened.locator("#hold").focus()
         opened.keyboard.down("Space")
         time.sleep(1.5)

@@ -120,13 +120,14 @@ function stop() {
 
 // The stage has the shape of the picture, so that the guide shows exactly the square that is sent.
 function shape() {
+  $("stage").dataset.ready = ready();
+  if (!ready()) return;
   const [, width, height] = source();
-  if (!width) return;
   $("stage").style.setProperty("--ratio", `${width} / ${height}`);
   $("stage").style.setProperty("--narrow", width / height);
   $("stage").classList.toggle("tall", height > width);
 }
-$("video").addEventListener("loadedmetadata", shape);
+$("video").addEventListener("loadeddata", shape);
 $("video").addEventListener("resize", shape);
 
 function source() {
