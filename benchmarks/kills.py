@@ -80,7 +80,7 @@ def run(kills: int, seed: int, folder: Path) -> int:
             began_again = time.monotonic()
             process = start(plan, out, draw.choice(["local", "inline"]))
             try:
-                process.wait(draw.uniform(0.1, 0.7) * alone if done + killed < kills else None)
+                process.wait(draw.uniform(0.2, 1.2) * alone if done + killed < kills else None)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 process.communicate()

@@ -112,6 +112,11 @@ class Learner:
         return {name: self._state.counts[i] for i, name in self._state.names.items()}
 
     @property
+    def lessons(self) -> tuple[str, ...]:
+        """What `lesson_id` gave for each lesson, in order."""
+        return self._state.lessons
+
+    @property
     def strategy(self) -> Strategy:
         """The strategy as it stands: to look at, not to change."""
         return self._state.strategy
@@ -152,7 +157,7 @@ class Learner:
         for name in given:
             ids.setdefault(name, state.next_id + sum(i >= state.next_id for i in ids.values()))
         numbers = torch.tensor([ids[name] for name in given])
-        lesson = _lesson_id(images)
+        lesson = lesson_id(images)
         strategy = copy.deepcopy(state.strategy)  # predictions go on from the old one meanwhile
         z = images.features_for(strategy, self._origin) if isinstance(images, Lesson) else None
         report = strategy.learn(images, numbers) if z is None else strategy.learn_embedded(z, numbers)
@@ -364,7 +369,7 @@ def _labels(label: str | Sequence[str], count: int) -> list[str]:
     return [_label(name) for name in label]
 
 
-def _lesson_id(images: Frames) -> str:
+def lesson_id(images: Frames) -> str:
     """Names a lesson by what was shown: the same video gives the same id on every machine."""
     sha = hashlib.sha256(repr(len(images)).encode())
     for index in torch.linspace(0, len(images) - 1, min(8, len(images))).long().unique():

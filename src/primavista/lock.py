@@ -18,11 +18,11 @@ class BusyError(FileError):
 class FolderLock:
     """Held while in the `with` block. `wait` so many seconds for another holder to end; None: as long as it takes.
 
-    The file stays: taking it away would let two processes hold two files of the same name.
+    `what` says in the message what is taken. The file stays: taking it away would let two processes hold two files of the same name.
     """
 
-    def __init__(self, path: Path, wait: float | None = 3.0) -> None:
-        self.path, self.wait = path, wait
+    def __init__(self, path: Path, wait: float | None = 3.0, what: str = "") -> None:
+        self.path, self.wait, self.what = path, wait, what or f"in {path.parent}"
         self._file = -1
 
     def __enter__(self) -> FolderLock:
@@ -37,9 +37,7 @@ class FolderLock:
             if self.wait is not None and time.monotonic() - began >= self.wait:
                 who = os.pread(self._file, 200, 0).decode(errors="replace").strip()
                 os.close(self._file)
-                raise BusyError(
-                    f"another process ({who or 'unknown'}) is at work in {self.path.parent}: wait for it, or stop it first"
-                )
+                raise BusyError(f"another process ({who or 'unknown'}) is at work {self.what}: wait for it, or stop it first")
             time.sleep(0.05)
         with contextlib.suppress(OSError):  # who holds it is for the message only: a full disk does not matter here
             os.ftruncate(self._file, 0)
@@ -50,6 +48,11 @@ class FolderLock:
         with contextlib.suppress(OSError):
             os.ftruncate(self._file, 0)
         os.close(self._file)
+
+
+def file_lock(path: Path, wait: float | None = 3.0) -> FolderLock:
+    """The lock of one file that is read, changed and replaced: a hidden file beside it."""
+    return FolderLock(path.with_name(f".{path.name}.lock"), wait, f"on {path}")
 
 
 def held(path: Path) -> bool:

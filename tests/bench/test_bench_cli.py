@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -60,6 +61,21 @@ def test_run_status_and_the_same_command_again(here):
     again = call("run", "mine.toml", "--on", "inline")
     assert again.exit_code == 0
     assert "dslda on nicv2" not in again.stdout
+
+
+def test_the_report_is_found_by_the_name_of_the_plan_not_of_its_file(here):
+    (here / "another.toml").write_text(PLAN)
+    assert call("run", "another.toml", "--on", "inline").exit_code == 0
+    done = call("report", "another.toml")
+    assert "wrote primavista-runs/mine/report.html" in done.stdout, done
+
+
+def test_a_deterministic_plan_says_so_in_its_cells(here):
+    assert call("run", "mine.toml", "--on", "inline", "--deterministic").exit_code == 0
+    runs = [json.loads(path.read_text()) for path in here.rglob("run.json")]
+    assert [run["deterministic"] for run in runs] == [True, True]
+    again = call("run", "mine.toml", "--on", "inline")
+    assert "holds results with another deterministic" in str(again.exception)
 
 
 def test_a_failed_cell_makes_the_command_fail_and_is_listed(here):

@@ -5,8 +5,10 @@ import torch
 
 import primavista.bench.evaluate as module
 from primavista.bench.evaluate import Examiner, collect, evaluate, spaced, state_bytes
+from primavista.bench.features import Features
 from primavista.errors import InputError
 from primavista.strategies import create
+from primavista.strategies.base import Strategy
 from primavista.streams.protocols import protocol
 
 
@@ -127,3 +129,27 @@ def test_wrong_calls_are_said_before_anything_is_learned(tiny_data, tiny_backbon
         evaluate("cwr*", stream, backbone=tiny_backbone, retrain=3)
     with pytest.raises(InputError, match="for a strategy by name"):
         evaluate(create("cwr*", tiny_backbone), stream, backbone=tiny_backbone)
+
+
+def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(tiny_data, tiny_backbone, monkeypatch):
+    alone = [collect("dslda", protocol("nicv2", tiny_data, run=run), backbone=tiny_backbone) for run in range(3)]
+    frames = []
+    forward = Strategy._forward
+    monkeypatch.setattr(Strategy, "_forward", lambda self, *a: frames.append(len(a[1])) or forward(self, *a))
+    shared = Features()
+    together = [
+        collect("dslda", protocol("nicv2", tiny_data, run=run), backbone=tiny_backbone, features=shared) for run in range(3)
+    ]
+    assert sum(frames) == len(tiny_data.frames)  # each frame once, not once a run
+    for ours, theirs in zip(together, alone, strict=True):
+        assert [step.accuracy for step in ours] == [step.accuracy for step in theirs]
+        assert all(step.learn_seconds > 0 for step in ours)
+
+
+def test_a_trained_representation_is_never_shared(tiny_data, tiny_backbone):
+    stream = protocol("nicv2", tiny_data)
+    shared = Features()
+    for seed in range(2):
+        strategy = create("cwr*", tiny_backbone, seed=seed)
+        strategy.learn(stream[0].images, stream[0].labels)
+        assert torch.equal(shared.of(strategy, stream[1].images)[0], strategy.embed(stream[1].images))

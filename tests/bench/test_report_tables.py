@@ -107,7 +107,7 @@ def test_parity_of_the_authors_with_themselves(shared: Path, tmp_path: Path) -> 
     assert len(found) == 6
     assert {row["within one std"] for row in found} == {"yes"}
     assert all(abs(float(row["difference"])) < 1e-9 for row in found)
-    assert "dotted: the authors' published mean" in path.read_text("utf-8")
+    assert "dotted, spaced for dashed: published" in path.read_text("utf-8")
 
 
 def test_parity_by_hand(tmp_path: Path) -> None:

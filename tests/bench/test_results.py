@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from primavista.bench.executors import Inline
+from primavista.bench.record import claim_folder
 from primavista.bench.results import CHECKPOINT, METRICS, CellFolder, read_lines, state_of
 from primavista.errors import FileError, InputError
 from primavista.lock import BusyError, FolderLock, held
@@ -129,7 +130,7 @@ def test_a_full_disk_loses_nothing(suite, tmp_path, results, batches, room):
     full = suite("cwr*", limit=12, batches=batches)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     full.out.mkdir()
-    full._claim()
+    claim_folder(full.out, full.plan, full.plan.planned())
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:
         failed = full.run(Inline())

@@ -101,7 +101,7 @@ def test_guards_concern_the_guarded_weights_in_their_order():
 
 def test_rate_scales_the_learning_rate_of_step_and_penalty():
     sgd = SGD([weight(1.0)], weight_decay=0, pull=([f64(1.0)], [f64(0.0)]))
-    dtheta = sgd.step([f64(1.0)], rate=0.5)
+    dtheta = sgd.step([f64(1.0)], rate=torch.tensor(0.5, dtype=torch.float64))
     assert dtheta[0].item() == -0.5  # eta = 1/4: -1/4 - 1/4
     assert sgd.theta[0].item() == 0.5
 

@@ -6,18 +6,20 @@ import copy
 import inspect
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from primavista.backbones.efficientnet_lite import EfficientNetLite0
+from primavista.backbones.layers import pooled
 from primavista.backbones.mobilenet_v1 import MobileNetV1
 from primavista.backbones.weights import SOURCES, load_file, load_state, put
 from primavista.errors import InputError
 
 NETWORKS: dict[str, type[nn.Module]] = {"mobilenet_v1": MobileNetV1, "efficientnet_lite0": EfficientNetLite0}
 CUSTOM = "custom"
+Precision = Literal["float32", "tf32", "bf16"]
 MAX_SIZE = 2048
 MAX_WIDTH = 8
 
@@ -37,11 +39,12 @@ class Backbone(nn.Module):
     """z = body((x / 255 - mean) / std): frames in, features out.
 
     `dim` is the number of features, `spec.size` the side of the images. A body that gives maps (N x D x h x w) is
-    averaged over the map.
+    averaged over the map. `precision="bf16"` computes the convolutions in that type; features are float32 all the same.
     """
 
     scale: Tensor
     shift: Tensor
+    precision: Precision = "float32"
 
     def __init__(self, body: nn.Module, spec: Spec) -> None:
         super().__init__()
@@ -58,8 +61,10 @@ class Backbone(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """uint8, N x H x W x 3 to float, N x dim."""
         x = frames.permute(0, 3, 1, 2) * self.scale + self.shift  # an NHWC array seen as NCHW is channels-last already
-        z: Tensor = self.body(x if self.channels_last else x.contiguous())
-        return z.mean((2, 3)) if z.ndim == 4 else z
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            z: Tensor = self.body(x if self.channels_last else x.contiguous())
+        z = pooled(z) if z.ndim == 4 else z
+        return z.to(torch.promote_types(z.dtype, torch.float32))
 
     def _probe(self) -> int:
         side = self.spec.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from primavista.backbones.layers import ConvNorm
+from primavista.backbones.layers import ConvNorm, pooled
 
 # (repeats, kernel, stride of the first, expansion, output channels) of the seven stages
 STAGES = (
@@ -54,4 +54,4 @@ class EfficientNetLite0(nn.Module):
         x = self.stem(x)
         for block in self.blocks:
             x = block(x)
-        return self.head(x).mean((2, 3))  # type: ignore[no-any-return]
+        return pooled(self.head(x))

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 Padding = Literal["same", "symmetric"]
+
+
+def pooled(x: Tensor) -> Tensor:
+    """N x C x H x W to N x C: the mean over the map, at least in float32."""
+    return x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32))
 
 
 class Conv(nn.Conv2d):
@@ -56,5 +62,8 @@ class ConvNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve, normalise, clip to [0, 6]."""
-        x = self.bn(self.conv(x))
-        return x if self.linear else F.relu6(x)
+        x = self.conv(x)
+        if self.linear:
+            return self.bn(x)  # type: ignore[no-any-return]
+        in_one = getattr(self.bn, "relu6", None)  # batch renormalisation has it
+        return F.relu6(self.bn(x)) if in_one is None else in_one(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from primavista.backbones.layers import ConvNorm, Padding
+from primavista.backbones.layers import ConvNorm, Padding, pooled
 
 # (output channels at width 1, stride) of the 13 depthwise separable blocks
 BLOCKS = (
@@ -43,4 +43,4 @@ class MobileNetV1(nn.Module):
         x = self.stem(x)
         for block in self.blocks:
             x = block(x)
-        return x.mean((2, 3))
+        return pooled(x)

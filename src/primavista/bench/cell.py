@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,9 +17,10 @@ import torch
 from pydantic import Field
 
 from primavista import __version__, files
-from primavista.backbones import build
+from primavista.backbones import Precision, build
 from primavista.bench.data import Data, Positive, Record, kept_data
 from primavista.bench.evaluate import Step, evaluate
+from primavista.bench.features import Features
 from primavista.bench.metrics import Tally
 from primavista.bench.results import TIMINGS, CellFolder, read_lines
 from primavista.errors import InputError
@@ -53,7 +55,7 @@ class Cell(Record):
     seed: int
     device: Literal["cpu", "cuda"] = "cpu"
     threads: Positive = 1
-    precision: Literal["float32", "tf32"] = "float32"
+    precision: Precision = "float32"
     deterministic: bool = False
     engine: Literal["torch"] = "torch"
     test_every: Positive = 1
@@ -107,6 +109,7 @@ def run_cell(
         steps = evaluate(
             strategy, stream, test_every=cell.test_every, test_thin=cell.test_thin,
             retrain=cell.retrain, start=start, tally=tally,
+            features=_features(cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine),
         )  # fmt: skip
         last, kept, at = None, start, time.monotonic()
         for last in steps:
@@ -139,7 +142,15 @@ def make_strategy(cell: Cell, data: DataSet) -> Strategy:
     options: dict[str, Any] = dict(spec.options)
     backbone = build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
     chosen: dict[str, Any] = dict(cell.options)
-    return create(cell.strategy, backbone, seed=cell.seed, **chosen).to(cell.device)
+    strategy = create(cell.strategy, backbone, seed=cell.seed, **chosen).to(cell.device)
+    strategy.backbone.precision = cell.precision
+    return strategy
+
+
+@lru_cache(maxsize=1)
+def _features(data: Data, *settings: str) -> Features:
+    """Kept for the next cell of this process."""
+    return Features()
 
 
 def metrics_line(step: Step) -> dict[str, Any]:
@@ -161,14 +172,14 @@ def engine(cell: Cell) -> Iterator[None]:
     """Threads, precision and determinism as the cell says, put back afterwards."""
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise InputError("this cell is for a GPU, and there is none: --device cpu")
-    if cell.precision == "tf32" and cell.device == "cpu":
-        raise InputError("precision tf32 is the GPU's: on the CPU it is float32")
+    if cell.precision != "float32" and cell.device == "cpu":
+        raise InputError(f"precision {cell.precision} is the GPU's: on the CPU it is float32")
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = torch.get_num_threads(), cudnn.allow_tf32, matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
     if cell.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(cell.threads)
-    cudnn.allow_tf32 = matmul.allow_tf32 = cell.precision == "tf32"
+    cudnn.allow_tf32 = matmul.allow_tf32 = cell.precision != "float32"
     torch.use_deterministic_algorithms(cell.deterministic)
     try:
         yield

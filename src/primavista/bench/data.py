@@ -6,8 +6,10 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, Any, Literal
 
 import torch
@@ -20,12 +22,13 @@ from primavista.streams.core50 import CORe50
 from primavista.streams.core50 import is_core50 as holds_core50
 from primavista.streams.folder import folder
 from primavista.streams.packed import INDEX, PART
-from primavista.streams.rendered import Scene
+from primavista.streams.rendered import VERSION, Scene
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
 Progress = Callable[[int, int], None]
+_OPENING = Lock()
 SHARE = 0.5  # of the free GPU memory that frames may take
 
 
@@ -46,6 +49,7 @@ class RenderedData(Record):
     frames: Positive = 60
     size: Annotated[int, Field(ge=8)] = 128
     seed: int = 0
+    renderer: Positive = VERSION
 
     @property
     def scene(self) -> Scene:
@@ -92,9 +96,10 @@ def parse_source(source: str, **settings: Any) -> dict[str, Any]:
         values: dict[str, Any] = {"kind": "rendered", **settings}
         for part in filter(None, source.removeprefix("rendered").removeprefix(":").split(",")):
             key, _, value = part.partition("=")
-            if key not in RenderedData.model_fields or not value.removeprefix("-").isdecimal():
-                known = ", ".join(name for name in RenderedData.model_fields if name not in ("kind", "name"))
-                raise InputError(f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {known}")
+            known = [field.name for field in fields(Scene)]
+            if key not in known or not value.removeprefix("-").isdecimal():
+                keys = ", ".join(known)
+                raise InputError(f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {keys}")
             values[key] = int(value)
         return values
     path = Path(source).expanduser().resolve()
@@ -110,18 +115,31 @@ def parse_source(source: str, **settings: Any) -> dict[str, Any]:
 
 
 def open_data(
-    data: Data, cache: Path, device: str = "cpu", workers: int | None = 1, progress: Progress | None = None
+    data: Data,
+    cache: Path,
+    device: str = "cpu",
+    workers: int | None = 1,
+    progress: Progress | None = None,
+    resident: bool = True,
 ) -> DataSet:
-    """The data set, its frames on the GPU where they fit. Rendered ones are drawn once, into a store under `cache`."""
-    opened = _opened(data, cache, workers, progress)
-    if device == "cuda" and isinstance(opened, Store) and _bytes(opened) < SHARE * torch.cuda.mem_get_info()[0]:
+    """The data set, its frames on the GPU where they fit, if `resident`.
+
+    Rendered ones are drawn once, by the device that learns from them, into a store under `cache`.
+    """
+    opened = _opened(data, cache, device, workers, progress)
+    if resident and device == "cuda" and isinstance(opened, Store) and _bytes(opened) < SHARE * torch.cuda.mem_get_info()[0]:
         return opened.to(device)
     return opened
 
 
-@lru_cache(maxsize=2)
 def kept_data(data: Data, cache: Path, device: str) -> DataSet:
     """`open_data`, kept open for the next cell of this process."""
+    with _OPENING:
+        return _kept_data(data, cache, device)
+
+
+@lru_cache(maxsize=2)
+def _kept_data(data: Data, cache: Path, device: str) -> DataSet:
     return open_data(data, cache, device)
 
 
@@ -130,15 +148,22 @@ def is_core50(data: Data) -> bool:
     return data.kind == "core50" or (data.kind == "store" and open_store(data.path).name.startswith("core50"))
 
 
-def _opened(data: Data, cache: Path, workers: int | None, progress: Progress | None) -> DataSet:
+def _opened(data: Data, cache: Path, device: str, workers: int | None, progress: Progress | None) -> DataSet:
     if data.kind == "rendered":
+        if data.renderer != VERSION:
+            raise InputError(
+                f"these frames were drawn by version {data.renderer} of the renderer, and this is version {VERSION}: choose "
+                "another folder, or install the primavista that drew them"
+            )
         try:
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"cannot make {cache}: {error.strerror or error}. Choose a folder that you may write") from error
         key = hashlib.sha256(data.model_dump_json().encode()).hexdigest()[:8]
+        if device != "cpu":  # it rounds otherwise: here and there a pixel is one level off
+            key, workers = f"{key}-{device}", 1
         with FolderLock(cache / f".{key}.lock", wait=None), _one_thread():
-            return pack(rendered(data.scene), cache / f"rendered-{key}", workers, progress)
+            return pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
     if data.kind == "core50":
         return CORe50(data.path, data.labels, data.test, size=data.size)
     if data.kind == "store":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from primavista.backbones import Backbone, build
 from primavista.bench import metrics
+from primavista.bench.features import Features, now
 from primavista.bench.metrics import Tally
 from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
@@ -55,6 +55,7 @@ def evaluate(
     retrain: int | None = None,
     start: int = 0,
     tally: Tally | None = None,
+    features: Features | None = None,
     **options: Any,
 ) -> Iterator[Step]:
     """Learn every batch of `stream` in order, testing after the first, each `test_every`-th and the last.
@@ -63,7 +64,7 @@ def evaluate(
     the frames' size). The test set is `stream.test(test_thin)`: classes not taught yet are in it, so accuracy starts low, as in
     the paper. Where the representation is frozen, test features are computed once and kept until it changes. `retrain` is for
     Cumulative with `every=None`: so many retrainings, evenly spaced, the last at the end, and tests only then. To go on after
-    `start` batches, give the strategy and the `tally` as they were.
+    `start` batches, give the strategy and the `tally` as they were. Runs that share `features` compute them once.
     """
     if isinstance(strategy, str):
         size = int(stream[0].images[torch.tensor([0])].shape[1])
@@ -75,7 +76,8 @@ def evaluate(
         raise InputError(f"test_every must be 1 or more; got {test_every}")
     if retrain is not None and (not hasattr(strategy, "retrain") or retrain < 1):
         raise InputError(f"retrain is a number of retrainings, for Cumulative; got {retrain} for {type(strategy).__name__}")
-    return _steps(strategy, stream, _Plan(len(stream), test_every, test_thin, retrain), start, tally or Tally())
+    plan = _Plan(len(stream), test_every, test_thin, retrain)
+    return _steps(strategy, stream, plan, start, tally or Tally(), features or Features())
 
 
 def collect(strategy: Strategy | str, stream: Stream, **settings: Any) -> list[Step]:
@@ -108,18 +110,17 @@ def spaced(count: int, batches: int) -> set[int]:
     return {max(1, round(k * batches / count)) for k in range(1, count + 1)}
 
 
-def _steps(strategy: Strategy, stream: Stream, plan: _Plan, start: int, tally: Tally) -> Iterator[Step]:
-    examiner = Examiner(stream.test(plan.test_thin), len(stream.data.classes))
+def _steps(strategy: Strategy, stream: Stream, plan: _Plan, start: int, tally: Tally, features: Features) -> Iterator[Step]:
+    examiner = Examiner(stream.test(plan.test_thin), len(stream.data.classes), features)
     for i in range(start, len(stream)):
         patterns, due = stream[i], plan.tests(i + 1)
-        began = _now(strategy)
-        z = strategy.embed(patterns.images) if strategy.embeds else None
-        embedded = _now(strategy)
+        z, embed_seconds = features.of_batch(strategy, patterns) if strategy.embeds else (None, 0.0)
+        embedded = now(strategy)
         if due and i:
             transfer = _known_before(strategy, patterns, z, tally)
             if transfer is not None:
                 tally.transfer(*transfer)
-        tried = _now(strategy)
+        tried = now(strategy)
         if z is None:
             report = strategy.learn(patterns.images, patterns.labels, patterns.sessions)
         else:
@@ -127,17 +128,17 @@ def _steps(strategy: Strategy, stream: Stream, plan: _Plan, start: int, tally: T
         if plan.retrains(i + 1):
             report = _retrained(strategy, report)
         tally.teach(sorted(set(patterns.labels.tolist())))
-        learned = _now(strategy)
+        learned = now(strategy)
         matrix = examiner.examine(strategy) if due else None
         overall = metrics.accuracy(matrix) if matrix is not None else None
         by_class = metrics.class_accuracy(matrix) if matrix is not None else {}
         forgetting = tally.test(overall, by_class) if overall is not None else None
-        done = _now(strategy)
+        done = now(strategy)
         yield Step(
             batch=i + 1, batches=len(stream), accuracy=overall, class_accuracy=by_class, confusion=matrix,
             average=tally.average if due else None, forgetting=forgetting,
             forward_transfer=tally.forward_transfer if due else None,
-            learn_seconds=embedded - began + learned - tried, test_seconds=tried - embedded + done - learned,
+            learn_seconds=embed_seconds + learned - tried, test_seconds=tried - embedded + done - learned,
             state_bytes=state_bytes(strategy), stored_bytes=report.stored_bytes, saturated=report.saturated, report=report,
         )  # fmt: skip
 
@@ -145,8 +146,8 @@ def _steps(strategy: Strategy, stream: Stream, plan: _Plan, start: int, tally: T
 class Examiner:
     """Tests a strategy on one set of frames."""
 
-    def __init__(self, test: Patterns, classes: int) -> None:
-        self.test, self.classes = test, classes
+    def __init__(self, test: Patterns, classes: int, features: Features | None = None) -> None:
+        self.test, self.classes, self._shared = test, classes, features or Features()
         self._features: Tensor | None = None
         self._version = -1
 
@@ -159,7 +160,7 @@ class Examiner:
     def _embedded(self, strategy: Strategy) -> Tensor:
         version = int(strategy.embedding_version)
         if self._features is None or version != self._version:
-            self._features, self._version = strategy.embed(self.test.images), version
+            self._features, self._version = self._shared.of(strategy, self.test.images)[0], version
         return self._features
 
 
@@ -184,9 +185,3 @@ def _known_before(strategy: Strategy, patterns: Patterns, z: Tensor | None, tall
 def _retrained(strategy: Any, report: LearnReport) -> LearnReport:
     losses = strategy.retrain()
     return LearnReport(report.batch, report.patterns, report.new_classes, losses, report.saturated, report.stored_bytes)
-
-
-def _now(strategy: Strategy) -> float:
-    if strategy.device.type == "cuda":
-        torch.cuda.synchronize(strategy.device)
-    return time.perf_counter()

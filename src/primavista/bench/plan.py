@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from primavista.backbones import Precision
 from primavista.bench.cell import BackboneSpec, Cell, Option
 from primavista.bench.data import Data, Positive, Record, RenderedData, is_core50
 from primavista.bench.resolve import all_options
@@ -50,7 +51,7 @@ class Plan(Record):
     seed: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Positive = 1
-    precision: Literal["float32", "tf32"] = "float32"
+    precision: Precision = "float32"
     deterministic: bool = False
     test: Test = "reduced"
     test_thin: Positive = 20
@@ -150,7 +151,7 @@ def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan
 def make_plan(table: dict[str, Any], overrides: Sequence[str] = (), where: str = "the plan", **settings: Any) -> Plan:
     """A plan from what a TOML file says; `settings` replace whole keys, `overrides` single ones."""
     table = {**table, **{key: value for key, value in settings.items() if value is not None}}
-    pairs = [_override(text) for text in overrides]
+    pairs = [parse_setting(text) for text in overrides]
     if any(keys == ["data", "kind"] for keys, _ in pairs):
         table["data"] = {}  # the settings of another kind of data do not hold
     for keys, value in pairs:
@@ -163,7 +164,8 @@ def make_plan(table: dict[str, Any], overrides: Sequence[str] = (), where: str =
         raise InputError(f"{where}: {place}: {first['msg']} (got {first['input']!r:.80})") from error
 
 
-def _override(text: str) -> tuple[list[str], Any]:
+def parse_setting(text: str) -> tuple[list[str], Any]:
+    """ "data.frames=4" as its keys and its value, which is TOML or else a text."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise InputError(f"{text!r}: write key=value, for example data.frames=4")

@@ -17,12 +17,13 @@ from primavista.bench.data import open_data
 from primavista.bench.jobs import Event, Executor, Job
 from primavista.bench.loggers import Logger
 from primavista.bench.plan import Plan, Planned
-from primavista.bench.results import FAILED, LOCK, RESULT, RUN, TIMINGS, read_json, read_lines, state_of, write_json
+from primavista.bench.record import claim_folder
+from primavista.bench.results import FAILED, LOCK, RESULT, RUN, TIMINGS, read_json, read_lines, state_of
 from primavista.errors import FileError, InputError
 from primavista.frames import take
 from primavista.lock import FolderLock
 
-PLAN, CACHE = "plan.json", "data"
+CACHE = "data"
 # what a batch costs beside AR1*'s, for strategies that have not run yet
 COSTS = {"ewc": 0.75, "lwf": 0.6, "naive": 0.5, "cwr*": 0.1, "cwr+": 0.1, "dslda": 0.05}
 
@@ -80,7 +81,7 @@ class Suite:
         except OSError as error:
             raise FileError(f"cannot make {self.out}: {error.strerror or error}. Choose a folder that you may write") from error
         with FolderLock(self.out / LOCK):
-            self._claim()
+            claim_folder(self.out, self.plan, self.plan.planned())
             todo = [number for number, state in enumerate(self.states) if state.status != "done"]
             if todo:
                 self._check(drawing)
@@ -102,30 +103,12 @@ class Suite:
                     logger.close()
         return [state for state in self.states if state.status == "failed"]
 
-    def _claim(self) -> None:
-        base = self.plan.base()
-        found = read_json(self.out / PLAN)
-        if found is not None and found.get("base") != base:
-            wrong = [key for key in base if found.get("base", {}).get(key) != base[key]]
-            raise InputError(
-                f"{self.out} holds results with another {', '.join(wrong)}: choose another folder with --out, or delete it"
-            )
-        planned = self.plan.planned()
-        groups = [
-            {"name": g.name, "title": g.title, "cells": [p.folder for p in planned if g.name in p.groups]}
-            for g in self.plan.groups
-        ]
-        record = {"format": 1, "name": self.plan.name, "title": self.plan.title, "base": base, "groups": groups}
-        record["plan"] = self.plan.model_dump(mode="json")
-        if found != record:
-            write_json(self.out / PLAN, record)
-
     def _check(self, drawing: Callable[[int, int], None] | None) -> None:
         """Everything that could be wrong with the plan is found before the first cell begins."""
         assert self.settings is not None
         cells = [state.planned.cell for state in self.states]
         for data in {cell.data: None for cell in cells}:
-            opened = open_data(data, self.settings.cache, workers=None, progress=drawing)
+            opened = open_data(data, self.settings.cache, cells[0].device, None, drawing, resident=False)
             for cell in {(c.protocol, c.run, c.limit): c for c in cells if c.data == data}.values():
                 stream = make_stream(cell, opened)
                 for state in self.states:
@@ -136,15 +119,6 @@ class Suite:
             spec = self.plan.backbone
             options: dict[str, Any] = dict(spec.options)
             build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
-
-
-def saved_plan(out: Path) -> Plan | None:
-    """The plan that was last run in a folder, with all that was set then."""
-    record = read_json(out / PLAN)
-    try:
-        return None if record is None else Plan.model_validate(record["plan"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{out / PLAN} makes no sense: {error}") from error
 
 
 def counts(states: Iterable[State]) -> dict[str, int]:

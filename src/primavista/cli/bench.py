@@ -37,6 +37,9 @@ PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="quick, paper, cla
 Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: primavista-runs/PLAN).")]
 Override = Annotated[list[str] | None, typer.Option("--set", help="key=value, e.g. data.frames=30 or runs=3; repeat it.")]
 Source = Annotated[str | None, typer.Option("--data", help="A data set: rendered:objects=2,frames=12, or a folder.")]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="On a GPU: the same bits each time, more slowly. (On the CPU it is always so.)")
+]
 
 
 @app.command()
@@ -50,6 +53,7 @@ def run(
     threads: Annotated[int, typer.Option(help="CPU threads shared by the cells; 0: one a processor.", min=0)] = 0,
     per_gpu: Annotated[int, typer.Option(help="Cells at a time on each GPU.", min=1)] = 2,
     storage: Annotated[Path | None, typer.Option(help="Ray: a folder that every node sees; results go there.")] = None,
+    deterministic: Deterministic = False,
     tracker: Annotated[list[str] | None, typer.Option(help="tensorboard or wandb; repeat it.")] = None,
 ) -> None:
     """Run a plan, or what is left of it. Exit code 1 where a cell failed; the others go on.
@@ -59,11 +63,11 @@ def run(
     from primavista.bench.loggers import make_logger
     from primavista.bench.suite import Suite
 
-    chosen = find_plan(plan, overrides, data)
+    chosen = find_plan(plan, [*(overrides or ()), *(["deterministic=true"] if deterministic else ())], data)
     folder = out or (storage or RUNS) / chosen.name
     suite = Suite(chosen, folder, groups or (), settings_for(out or storage))
     loggers = [make_logger(kind, folder, chosen.name) for kind in tracker or ()]
-    where = executor(on, threads or processors(), per_gpu, storage is not None)
+    where = executor(chosen, on, threads or processors(), per_gpu, storage is not None)
     failed = watched(Console(), suite, where, at_once(suite, where), loggers)
     typer.echo(f"results in {folder}; next: primavista bench report {plan} --out {folder}")
     if failed:
@@ -76,12 +80,13 @@ def status(plan: PlanName, out: Out = None, overrides: Override = None, data: So
 
     Example: `primavista bench status quick`
     """
-    from primavista.bench.suite import Suite, counts, saved_plan, seconds_left
+    from primavista.bench.record import saved_plan
+    from primavista.bench.suite import Suite, counts, seconds_left
 
     chosen = find_plan(plan, overrides, data)
     folder = out or RUNS / chosen.name
     if not overrides and data is None:
-        chosen = saved_plan(folder) or chosen
+        chosen = saved_plan(folder, chosen.name) or chosen
     states = Suite(chosen, folder).states
     console, found = Console(highlight=False), counts(states)
     table = Table(title=f"{chosen.name}: {chosen.title}", title_justify="left")
@@ -107,7 +112,7 @@ def report(
 
     Example: `primavista bench report quick`
     """
-    folder = out or RUNS / (Path(plan).stem if plan.endswith(".toml") else plan)
+    folder = out or RUNS / find_plan(plan, None, None).name
     written = make_report(folder, against)
     typer.echo(f"wrote {written}" if written else "this installation cannot write reports")
 
@@ -142,15 +147,17 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
+def executor(plan: Plan, on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
     """Where cells are run."""
     import torch
 
-    from primavista.bench.executors import Inline, Processes
+    from primavista.bench.executors import Inline, Processes, Threads
     from primavista.bench.ray_executor import RayCluster
 
     if on == "inline":
         return Inline()
+    if on == "local" and torch.cuda.device_count() == 1 and plan.base()["device"] == "cuda":
+        return Threads(per_gpu)
     if on == "local":
         return Processes(threads, torch.cuda.device_count(), per_gpu)
     if on == "ray" or on.startswith("ray://"):
@@ -160,8 +167,10 @@ def executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
 
 def at_once(suite: Suite, where: Executor) -> int:
     """How many cells run side by side, for the estimate of what is left."""
-    from primavista.bench.executors import Processes
+    from primavista.bench.executors import Processes, Threads
 
+    if isinstance(where, Threads):
+        return where.count
     if not isinstance(where, Processes) or not suite.states:
         return 1
     return where.places(suite.states[0].planned.cell)
@@ -231,7 +240,7 @@ class Board:
         if event.kind == "done":
             self.console.print(f"{state.planned.title}: {state.accuracy:.1f} %", highlight=False)
         elif event.kind in ("failed", "again"):
-            self.console.print(f"{state.planned.title}: {event.reason}", highlight=False)
+            self.console.print(f"{state.planned.title}: {event.reason}", highlight=False, markup=False, soft_wrap=True)
         elif self._due():
             running = [s for s in self.suite.states if s.status == "running"]
             parts = [f"{s.planned.cell.strategy} {s.batch}/{s.batches}{_percent(s, ' at ')}" for s in running]

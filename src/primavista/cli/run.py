@@ -13,7 +13,17 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from primavista.cli.bench import RUNS, at_once, clock, executor, make_report, processors, settings_for, watched
+from primavista.cli.bench import (
+    RUNS,
+    Deterministic,
+    at_once,
+    clock,
+    executor,
+    make_report,
+    processors,
+    settings_for,
+    watched,
+)
 from primavista.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -39,7 +49,8 @@ def run(
     weights: Annotated[str, typer.Option(help="imagenet, timm, random, or the path of a file.")] = "imagenet",
     option: Annotated[list[str] | None, typer.Option(help="Of the strategies, e.g. norm=bn; repeat it.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="float32, or tf32 on a GPU.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = "float32",
+    deterministic: Deterministic = False,
     threads: Annotated[int, typer.Option(help="CPU threads: one a strategy; 0: as many as there are processors.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in primavista-runs).")] = None,
 ) -> None:
@@ -56,7 +67,7 @@ def run(
     console = Console(highlight=False)
     table: dict[str, Any] = {
         "name": "run", "title": "Strategies of the paper side by side", "runs": [order], "device": device,
-        "precision": precision, "test_thin": max(1, frames // TEST_FRAMES),
+        "precision": precision, "deterministic": deterministic, "test_thin": max(1, frames // TEST_FRAMES),
         "backbone": {"name": backbone, "weights": weights},
         "groups": [{"name": "fig:results", "strategies": strategies or DEFAULT, "protocols": [protocol]}],
     }  # fmt: skip
@@ -64,7 +75,7 @@ def run(
     folder = out or RUNS / _name(plan)
     suite = Suite(plan, folder, settings=settings_for(out))
     began = time.monotonic()
-    where = executor("local" if len(suite.states) > 1 else "inline", threads or processors(), 2, False)
+    where = executor(plan, "local" if len(suite.states) > 1 else "inline", threads or processors(), 2, False)
     failed = watched(console, suite, where, at_once(suite, where))
     _close(console, suite)
     spent = clock(time.monotonic() - began)

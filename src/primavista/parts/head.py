@@ -64,6 +64,7 @@ class CWRHead(Rows):
     tw: Tensor
     past: Tensor
     bias: Tensor
+    training_bias: Tensor
 
     def __init__(
         self, dim: int, capacity: int, consolidation: Consolidation = "cwr*", wpast: WPast = "sqrt", release_bias: bool = False
@@ -75,6 +76,7 @@ class CWRHead(Rows):
         self.add_rows("tw", torch.zeros(capacity, dim), persistent=False)
         if release_bias:
             self.add_rows("bias", torch.zeros(capacity))
+            self.add_rows("training_bias", torch.zeros(capacity), persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
         """Training: N x dim to N x capacity by tw."""
@@ -93,7 +95,7 @@ class CWRHead(Rows):
         if self.release_bias:
             if first:
                 self.bias[columns] = 1
-            self.training_bias = torch.ones_like(self.bias)
+            self.training_bias.fill_(1)
             self.training_bias[columns] = self.bias[columns]
         self.tw.requires_grad_()
 

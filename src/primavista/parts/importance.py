@@ -23,20 +23,38 @@ class Importance(PerWeight):
 
     def f(self) -> list[Tensor]:
         """F_k in [0, max_F], in the order of the weights."""
-        return [total.clamp(0, self.max_f) for total in self.tensors]
+        return self._clipped(self.tensors)
 
     def modulation(self) -> list[Tensor]:
         """1 - F_k / max_F."""
-        return [1 - f / self.max_f for f in self.f()]
+        if not (f := self.f()):
+            return []
+        torch._foreach_div_(f, -self.max_f)
+        torch._foreach_add_(f, 1.0)
+        return f
 
     def pull(self, lam: float, theta: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """lambda F_k and theta*_k: the weights as they stand when a batch begins are those that the last one left."""
-        return [lam * f for f in self.f()], [t.detach().clone() for t in theta]
+        if not (f := self.f()):
+            return [], []
+        torch._foreach_mul_(f, lam)
+        return f, list(torch._foreach_mul([t.detach() for t in theta], 1.0))
 
     def saturated(self) -> float:
         """The share of weights at F = max_F: the guard's fuel gauge."""
-        full = sum(int((f >= self.max_f).sum()) for f in self.f())
-        return full / max(1, sum(f.numel() for f in self.f()))
+        f = self.f()
+        if not f:
+            return 0.0
+        full = (torch.cat([values.flatten() for values in f]) >= self.max_f).sum()  # one number for the host, not one a tensor
+        return int(full) / sum(values.numel() for values in f)
+
+    @torch.no_grad()
+    def _clipped(self, totals: Sequence[Tensor]) -> list[Tensor]:
+        if not totals:
+            return []
+        clipped = list(torch._foreach_clamp_min(list(totals), 0.0))
+        torch._foreach_clamp_max_(clipped, self.max_f)
+        return clipped
 
 
 class SynapticIntelligence(Importance):
@@ -51,10 +69,16 @@ class SynapticIntelligence(Importance):
     def __init__(self, weights: Mapping[str, Tensor], max_f: float, path: Path = "gradient") -> None:
         super().__init__(weights, max_f)
         self.path = path
+        self._sum: list[Tensor] = []
+        self._theta_start: list[Tensor] = []
 
     @torch.no_grad()
     def start(self, theta: Sequence[Tensor]) -> None:
         """Remember where the batch begins. Copies: a view of the live weights would make every importance 0."""
+        if self._sum and all(kept.is_cuda and kept.device == t.device for kept, t in zip(self._sum, theta, strict=True)):
+            torch._foreach_copy_(self._theta_start, list(theta))  # in place: a recorded step adds to them
+            torch._foreach_zero_(self._sum)
+            return
         self._theta_start = [t.detach().clone() for t in theta]
         self._sum = [torch.zeros_like(t) for t in self._theta_start]
 
@@ -71,9 +95,14 @@ class SynapticIntelligence(Importance):
     @torch.no_grad()
     def finish(self, theta: Sequence[Tensor], w: float) -> None:
         """The batch is learned: add its share to Omega and forget its path."""
-        for omega, path, end, start in zip(self.tensors, self._sum, theta, self._theta_start, strict=True):
-            omega += w * path / ((end - start).square() + self.EPSILON)
-        del self._sum, self._theta_start
+        if not self._sum:
+            return
+        moved = torch._foreach_sub(list(theta), self._theta_start)
+        torch._foreach_mul_(moved, moved)
+        torch._foreach_add_(moved, self.EPSILON)
+        torch._foreach_addcdiv_(self.tensors, self._sum, moved, w)
+        if not any(path.is_cuda for path in self._sum):
+            self._sum, self._theta_start = [], []
 
 
 class Fisher(Importance):
@@ -90,7 +119,7 @@ class Fisher(Importance):
 
     def f(self) -> list[Tensor]:
         """F_k in [0, max_F], in the order of the weights."""
-        return [(total / self.batches.clamp(min=1)).clamp(0, self.max_f) for total in self.tensors]
+        return self._clipped(torch._foreach_div(self.tensors, self.batches.clamp(min=1))) if self.tensors else []
 
     @torch.no_grad()
     def add(self, g: Sequence[Tensor], minibatches: int) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from shutil import which
 from typing import Any, Literal
 
 import torch
@@ -65,6 +69,8 @@ class BatchRenorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """N x C, N x C x L or N x C x H x W, normalised a channel."""
+        if self._fuses(x):
+            return self._fused(x, clip=False)
         mu, sigma = self.moments()
         if not self.training:
             gain = self.weight / sigma
@@ -73,6 +79,17 @@ class BatchRenorm(nn.Module):
         y, mu_mb, sigma_mb = _Renorm.apply(x, self.weight, self.bias, mu, sigma, self.limits, self.eps)  # type: ignore[no-untyped-call]
         self._update(mu_mb, sigma_mb, x.numel() // x.shape[1])
         return y  # type: ignore[no-any-return]
+
+    def relu6(self, x: Tensor) -> Tensor:
+        """min(max(y, 0), 6), on a GPU in the kernels that give y."""
+        return self._fused(x, clip=True) if self._fuses(x) else F.relu6(self(x))
+
+    def _fuses(self, x: Tensor) -> bool:
+        return x.is_cuda and not self.debiased and _has_triton() and _kernels().applies(x)
+
+    def _fused(self, x: Tensor, clip: bool) -> Tensor:
+        apply = _kernels().FusedRenorm.apply
+        return apply(x, self.weight, self.bias, self.mu, self.sigma, self.limits, self.eps, self.training, clip)  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
@@ -86,6 +103,16 @@ class BatchRenorm(nn.Module):
     def extra_repr(self) -> str:
         """Channels and eps, for print(module)."""
         return f"{len(self.mu)}, eps={self.eps}"
+
+
+@cache
+def _has_triton() -> bool:
+    """It comes with torch for CUDA, and needs a C compiler when it is first used."""
+    return find_spec("triton") is not None and (which("cc") or which("gcc") or which("clang")) is not None
+
+
+def _kernels() -> Any:
+    return import_module("primavista.parts.renorm_cuda")
 
 
 class _Renorm(torch.autograd.Function):
@@ -235,8 +262,12 @@ class RenormSchedule:
 
 def set_limits(module: nn.Module, limits: Limits) -> None:
     """Put the schedule's values into every norm layer; batch norm takes the weight of the past alone."""
+    buffers = []
     for layer in norm_layers(module):
         if isinstance(layer, BatchRenorm):
-            layer.set_limits(limits.r_max, limits.d_max, limits.past)
+            buffers.append(layer.limits)
         else:
             layer.momentum = 1 - limits.past  # type: ignore[assignment]
+    if buffers:
+        values = buffers[0].new_tensor([limits.r_max, limits.d_max, limits.past])
+        torch._foreach_copy_(buffers, [values] * len(buffers))

@@ -50,22 +50,37 @@ class SGD:
         self.lr = [weight.lr for weight in weights]
 
     @torch.no_grad()
-    def step(self, g: Sequence[Tensor], rate: float = 1.0) -> list[Tensor]:
-        """One step down the gradients `g`, its learning rates times `rate`. Returns dtheta, what was added."""
-        eta = [lr * rate for lr in self.lr]
+    def restart(
+        self,
+        velocity: list[Tensor] | None = None,
+        modulation: list[Tensor] | None = None,
+        pull: tuple[list[Tensor], list[Tensor]] | None = None,
+    ) -> None:
+        """Another batch: as if made anew, with the tensors where they are."""
+        if velocity is None:
+            torch._foreach_zero_(self.velocity)
+        for own, given in ((self.modulation, modulation), *zip(self.pull or (), pull or (), strict=True)):
+            if own is not None and given is not None:
+                torch._foreach_copy_(own, given)
+
+    @torch.no_grad()
+    def step(self, g: Sequence[Tensor], rate: Tensor | None = None) -> list[Tensor]:
+        """One step down the gradients `g`, learning rates times `rate` (a scalar). Returns dtheta, what was added."""
         direction = torch._foreach_mul(self.theta, self.decay)
         torch._foreach_add_(direction, list(g))
         if self.modulation is not None:
             torch._foreach_mul_([direction[k] for k in self.guarded], self.modulation)
         torch._foreach_mul_(self.velocity, self.momentum)
         torch._foreach_add_(self.velocity, direction)
-        dtheta = list(torch._foreach_mul(self.velocity, [-lr for lr in eta]))
+        dtheta = list(torch._foreach_mul(self.velocity, [-lr for lr in self.lr]))
         if self.pull is not None:
             strength, theta_star = self.pull
             back = torch._foreach_sub(theta_star, [self.theta[k] for k in self.guarded])
             torch._foreach_mul_(back, strength)
-            torch._foreach_mul_(back, [eta[k] for k in self.guarded])
+            torch._foreach_mul_(back, [self.lr[k] for k in self.guarded])
             torch._foreach_add_([dtheta[k] for k in self.guarded], back)
+        if rate is not None:
+            torch._foreach_mul_(dtheta, rate)
         torch._foreach_add_(self.theta, dtheta)
         return dtheta
 
@@ -76,13 +91,13 @@ def generator(*key: int) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
-def minibatches(count: int, size: int, order: torch.Generator | None) -> Iterator[Tensor]:
-    """The indices 0 .. count - 1, shuffled, in pieces of nearly equal size, none above `size`.
+def minibatches(count: int, size: int, order: torch.Generator | None, device: torch.device | str = "cpu") -> Iterator[Tensor]:
+    """The indices 0 .. count - 1, shuffled the same on every device, in pieces of nearly equal size, none above `size`.
 
     >>> [len(piece) for piece in minibatches(300, 128, generator(0))]
     [100, 100, 100]
     """
-    shuffled = torch.randperm(count, generator=order)
+    shuffled = torch.randperm(count, generator=order).to(device)
     return iter(shuffled.tensor_split(pieces(count, size)))
 
 

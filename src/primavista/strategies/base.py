@@ -13,9 +13,11 @@ from torch import Tensor
 from primavista.backbones import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
+from primavista.parts.replay import Kept, Replay
 from primavista.parts.rows import AnySize, drop_all, grow_all
 
 CHUNK = 128  # frames a forward pass without gradients
+CHUNK_CUDA = 1024
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Strategy(AnySize, ABC):
         self.backbone = copy.deepcopy(backbone)
         self.first_batch = first_batch
         self._shapes_seen: set[torch.Size] = set()
+        self._evaluated = Kept()
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
@@ -96,7 +99,7 @@ class Strategy(AnySize, ABC):
         """N x len(classes), a column a known class in the order of `classes`: the higher, the likelier."""
         frames = check_frames(images)
         return torch.cat(
-            [self.score_features(self._forward(frames, i))[:, : len(self.classes)] for i in chunks(len(frames), CHUNK)]
+            [self.score_features(self._forward(frames, i))[:, : len(self.classes)] for i in chunks(len(frames), self._chunk)]
         )
 
     @final
@@ -120,7 +123,7 @@ class Strategy(AnySize, ABC):
     def embed(self, images: Frames) -> Tensor:
         """N x D: the features in evaluation mode; they hold as long as `embedding_version` does not change."""
         frames = check_frames(images)
-        return torch.cat([self._forward(frames, i) for i in chunks(len(frames), CHUNK)])
+        return torch.cat([self._forward(frames, i) for i in chunks(len(frames), self._chunk)])
 
     @final
     def learn_embedded(self, z: Tensor, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
@@ -149,7 +152,7 @@ class Strategy(AnySize, ABC):
             return batch.features[torch.arange(batch.count, device=self.device) % len(batch.features)]
         assert batch.images is not None
         index = torch.arange(batch.count) % len(batch.images)
-        return torch.cat([self._forward(batch.images, part) for part in index.split(CHUNK)])
+        return torch.cat([self._forward(batch.images, part) for part in index.split(self._chunk)])
 
     def _forgot(self, label: int) -> None:
         """A class has been taken out of everything that has a row a class."""
@@ -178,7 +181,18 @@ class Strategy(AnySize, ABC):
     @torch.no_grad()
     def _forward(self, frames: Frames, indices: Tensor) -> Tensor:
         self.backbone.eval()
-        return self.backbone(take(frames, indices, self.device))  # type: ignore[no-any-return]
+        key = self.backbone.precision
+        if key not in self._evaluated:
+            self._evaluated[key] = Replay(self.backbone)
+        return self._evaluated[key](take(frames, indices, self.device))  # type: ignore[no-any-return]
+
+    @property
+    def _chunk(self) -> int:
+        return CHUNK_CUDA if self.device.type == "cuda" else CHUNK
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._evaluated.clear()  # recordings belong to the place where the weights were
+        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def _checked_features(self, z: Tensor) -> Tensor:
         dim = self.backbone.dim

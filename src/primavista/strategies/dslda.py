@@ -98,7 +98,7 @@ class DSLDA(GradientStrategy):
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self._solved = None  # it stays where it was; the statistics may move
-        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return super()._apply(*args, **kwargs)
 
     def _tune(self, batch: Batch) -> tuple[float, ...]:
         self.head = LinearHead(self.backbone.dim, self.options.capacity).to(self.device)

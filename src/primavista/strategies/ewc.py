@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from primavista.backbones import Backbone
+from primavista.frames import take
 from primavista.parts.importance import Fisher, Guard
+from primavista.parts.replay import Kept, Replay
 from primavista.parts.sgd import Weight
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
@@ -39,6 +43,7 @@ class EWC(GradientStrategy):
 
     def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
         super().__init__(backbone, seed=seed, options=options, **overrides)
+        self._adders = Kept()
         self.importance = Fisher(self._to_guard(), self.options.max_f, self._head_names())
 
     def learn_batch(self, batch: Batch) -> LearnReport:
@@ -57,12 +62,30 @@ class EWC(GradientStrategy):
         """The squared mean gradient of each minibatch, averaged over the minibatches of the batch."""
         if self.release.train_mode_features:
             self._train_mode()
-        goal = batch.columns.to(self.device)
+        goal, images = batch.columns.to(self.device), self._at_hand(batch)
+        theta = [weight.tensor for weight in guarded]
         parts = list(self._order(batch, 0))
+        add = self._adder(theta, len(parts))
         for index in parts:
-            loss = F.cross_entropy(self.head(self._minibatch(batch, None, index)), goal[index.to(self.device)])
-            theta = [weight.tensor for weight in guarded]
-            g = torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)
-            self.importance.add(g, len(parts))
+            add(take(images, index % len(images), self.device), goal[index])
         self.importance.finish()
         self.backbone.eval()
+
+    def _adder(self, theta: list[Tensor], parts: int) -> Replay:
+        """Adds the share of one minibatch of `parts`; on a GPU the one of earlier batches, as long as it fits."""
+
+        def add(x: Tensor, goal: Tensor) -> None:
+            loss = F.cross_entropy(self._logits(x), goal)
+            g = torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)
+            self.importance.add(g, parts)
+
+        touched = (*theta, *self.importance.tensors)
+        key = parts, self.backbone.precision, tuple(tensor.data_ptr() for tensor in touched)
+        if key not in self._adders:
+            self._adders.clear()
+            self._adders[key] = Replay(add)
+        return self._adders[key]  # type: ignore[no-any-return]
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._adders.clear()
+        return super()._apply(*args, **kwargs)

@@ -6,20 +6,23 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from primavista.backbones import Backbone
 from primavista.errors import InputError
-from primavista.frames import Frames, take
+from primavista.frames import Frames, chunks, take
 from primavista.parts.freezing import set_freezing
 from primavista.parts.head import CWRHead, LinearHead
 from primavista.parts.importance import SynapticIntelligence
 from primavista.parts.renorm import norm_layers, replace_batch_norm, set_limits
+from primavista.parts.replay import Kept
 from primavista.parts.rows import PerWeight
 from primavista.parts.sgd import SGD, Weight, generator, minibatches, pieces
-from primavista.strategies.base import Batch, Strategy
+from primavista.parts.training import Trainer
+from primavista.strategies.base import CHUNK_CUDA, Batch, Strategy
 from primavista.strategies.options import PAPER, Options
+
+RESIDENT = 2**30  # bytes of frames that a batch may take on a GPU
 
 
 class GradientStrategy(Strategy):
@@ -36,6 +39,7 @@ class GradientStrategy(Strategy):
         self.options = options
         self.release = options.release if self.IN_RELEASE else PAPER
         self._guarded: frozenset[str] = frozenset()
+        self._trainers = Kept()
         fixed = {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
         if options.norm == "brn":
             self.backbone.body = replace_batch_norm(self.backbone.body, debiased=self.release.moments_from_zero)
@@ -120,7 +124,7 @@ class GradientStrategy(Strategy):
         modulation: list[Tensor] | None = None,
         pull: tuple[list[Tensor], list[Tensor]] | None = None,
         si: SynapticIntelligence | None = None,
-        rate: Callable[[int, int], float] = lambda t, total: 1.0,
+        rate: Callable[[int, int], float] | None = None,
     ) -> tuple[float, ...]:
         """Train `weights` on the batch by cross-entropy with its columns, or with soft `targets`. Returns the mean losses.
 
@@ -129,49 +133,80 @@ class GradientStrategy(Strategy):
         options = self.options
         epochs = options.epochs_1 if batch.i == 1 else options.epochs
         total = epochs * pieces(batch.count, options.minibatch)
-        velocity = None
-        if self.release.keep_momentum and batch.i > 1:
-            kept = dict(zip(self.velocity.names, self.velocity.tensors, strict=True))
-            velocity = [kept[weight.name] for weight in weights]
-        sgd = SGD(weights, momentum=options.momentum, weight_decay=options.weight_decay,
-                  velocity=velocity, modulation=modulation, pull=pull)  # fmt: skip
+        trainer = self._trainer(batch, weights, features is not None, modulation, pull, si)
         goal = (batch.columns if targets is None else targets).to(self.device)
+        images = features if features is not None else self._at_hand(batch)
         limits, losses, t = None, [], 0
         if features is None:
             self._train_mode()
         for epoch in range(epochs):
-            summed = torch.zeros((), device=self.device)
             for index in self._order(batch, epoch):
                 if features is None and limits != (now := options.renorm.at(batch.i, t, total)):
                     set_limits(self.backbone, limits := now)
-                logits = self.head(self._minibatch(batch, features, index))
-                loss = F.cross_entropy(logits, goal[index.to(self.device)])
-                g = torch.autograd.grad(loss, sgd.theta, allow_unused=True, materialize_grads=True)
-                dtheta = sgd.step(g, rate(t, total))
-                if si is not None:
-                    si.add([g[k] for k in sgd.guarded], [dtheta[k] for k in sgd.guarded])
-                summed += loss.detach() * len(index)
+                x = features[index] if features is not None else take(images, index % len(images), self.device)
+                trainer.step(x, goal[index], *(() if rate is None else (torch.tensor(rate(t, total)).to(self.device),)))
                 t += 1
-            losses.append(summed / batch.count)
+            losses.append(trainer.epoch_loss(batch.count))
         self.backbone.eval()
         if features is None:
             self.embedding_version += 1
         return tuple(torch.stack(losses).tolist())
 
-    def _order(self, batch: Batch, epoch: int) -> Iterator[Tensor]:
-        if self.release.shuffle_once:
-            return minibatches(batch.count, self.options.minibatch, generator(0))
-        return minibatches(batch.count, self.options.minibatch, generator(int(self.seed), batch.i, epoch))
+    def _trainer(
+        self,
+        batch: Batch,
+        weights: list[Weight],
+        embedded: bool,
+        modulation: list[Tensor] | None,
+        pull: tuple[list[Tensor], list[Tensor]] | None,
+        si: SynapticIntelligence | None,
+    ) -> Trainer:
+        """A new one on the CPU; on a GPU the one of earlier batches, whose step is recorded, as long as it fits."""
+        options, velocity = self.options, None
+        if self.release.keep_momentum and batch.i > 1:
+            kept = dict(zip(self.velocity.names, self.velocity.tensors, strict=True))
+            velocity = [kept[weight.name] for weight in weights]
+        touched = (*self.head.parameters(), *self.head.buffers())  # the head grows; the backbone moves only by `_apply`
+        key = (
+            embedded, batch.i == 1, self.backbone.precision, modulation is None, pull is None,
+            tuple((weight.name, weight.lr) for weight in weights), tuple(tensor.data_ptr() for tensor in touched),
+        )  # fmt: skip
+        found: Trainer | None = self._trainers.get(key)
+        if found is not None:
+            found.sgd.restart(velocity, modulation, pull)
+            return found
+        sgd = SGD(weights, momentum=options.momentum, weight_decay=options.weight_decay,
+                  velocity=velocity, modulation=modulation, pull=pull)  # fmt: skip
+        trainer = Trainer(self.head if embedded else self._logits, sgd, si)
+        if self.device.type == "cuda":
+            while len(self._trainers) > 1:  # one for batch 1 and one for those after it
+                del self._trainers[next(iter(self._trainers))]
+            self._trainers[key] = trainer
+        return trainer
 
-    def _minibatch(self, batch: Batch, features: Tensor | None, index: Tensor) -> Tensor:
-        """The features of one minibatch: from those given, or through the backbone as it stands."""
-        if features is not None:
-            return features[index.to(self.device)]
+    def _order(self, batch: Batch, epoch: int) -> Iterator[Tensor]:
+        order = generator(0) if self.release.shuffle_once else generator(int(self.seed), batch.i, epoch)
+        return minibatches(batch.count, self.options.minibatch, order, self.device)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """The head's outputs for a minibatch of frames, through the backbone as it stands."""
+        if len(x) == 1 and self.options.norm == "bn":
+            # batch norm has no variance of one value; twice the same frame has the same mean
+            return self.head(self.backbone(x.repeat(2, 1, 1, 1))[:1])  # type: ignore[no-any-return]
+        return self.head(self.backbone(x))  # type: ignore[no-any-return]
+
+    def _at_hand(self, batch: Batch) -> Frames:
+        """The frames of a batch; on a GPU brought there once, where they are not too many."""
         assert batch.images is not None
-        if len(index) == 1 and self.options.norm == "bn":
-            index = index.repeat(2)  # batch norm has no variance of one value; twice the same frame has the same mean
-            return self.backbone(take(batch.images, index % len(batch.images), self.device))[:1]  # type: ignore[no-any-return]
-        return self.backbone(take(batch.images, index % len(batch.images), self.device))  # type: ignore[no-any-return]
+        if self.device.type != "cuda":
+            return batch.images
+        if len(batch.images) * take(batch.images, torch.tensor([0]), self.device).numel() > RESIDENT:
+            return batch.images
+        return torch.cat([take(batch.images, part, self.device) for part in chunks(len(batch.images), CHUNK_CUDA)])
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._trainers.clear()
+        return super()._apply(*args, **kwargs)
 
     def _train_mode(self) -> None:
         """Norms on minibatch statistics; everything else as in evaluation, so that no dropout draws random numbers."""

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from primavista.frames import take
 from primavista.parts.renorm import set_limits
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
@@ -49,5 +50,6 @@ class LwF(GradientStrategy):
         """The release's: minibatch statistics, and the moments move."""
         self._train_mode()
         set_limits(self.backbone, self.options.renorm.at(batch.i, 0, 1))
+        images = self._at_hand(batch)
         index = torch.arange(batch.count).split(self.options.minibatch)
-        return torch.cat([self._minibatch(batch, None, part) for part in index])
+        return torch.cat([self.backbone(take(images, part % len(images), self.device)) for part in index])

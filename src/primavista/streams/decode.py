@@ -59,6 +59,12 @@ def decode_image(file: Path | BinaryIO, name: str | Path, size: int | None, max_
 
 def video_frames(path: str | Path, size: int, fps: float | None = None) -> Iterator[Item]:
     """The frames of a video file in order, each converted and resized only when it is called."""
+    for _, frame in timed_frames(path, fps):
+        yield frame if isinstance(frame, FileError) else partial(upright, frame, size)
+
+
+def timed_frames(path: str | Path, fps: float | None = None) -> Iterator[tuple[float, Any]]:
+    """PyAV's frames of a video file in order with their seconds from its start; a `FileError` for one that is damaged."""
     av = require_extra("av", "video")
     path = Path(path)
     _check_file(path)
@@ -70,10 +76,10 @@ def video_frames(path: str | Path, size: int, fps: float | None = None) -> Itera
         stream = next((s for s in container.streams.video if s.codec_context is not None), None)
         if stream is None:
             raise FileError(f"{path} holds no video that can be decoded: convert it (ffmpeg -i {path.name} out.mp4)")
-        yield from _decode(av, container, stream, path, size, fps)
+        yield from _decode(av, container, stream, path, fps)
 
 
-def _decode(av: Any, container: Any, stream: Any, path: Path, size: int, fps: float | None) -> Iterator[Item]:
+def _decode(av: Any, container: Any, stream: Any, path: Path, fps: float | None) -> Iterator[tuple[float, Any]]:
     _check_pixels(path, stream.codec_context.width, stream.codec_context.height)
     stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
     stream.codec_context.thread_count = threads
@@ -82,21 +88,21 @@ def _decode(av: Any, container: Any, stream: Any, path: Path, size: int, fps: fl
     count, reached = 0, 0.0
     for frame in _raw_frames(av, container, stream, path):
         if isinstance(frame, FileError):
-            yield frame
+            yield reached, frame
             continue
         at = count / rate if frame.time is None else frame.time - start
         reached = max(reached, at + max(1 / rate, float((frame.duration or 0) * (frame.time_base or 0))))
         count += 1
         if frame.is_corrupt:
-            yield FileError(f"{path} is damaged at frame {count}: repair it, or {SKIP}")
+            yield at, FileError(f"{path} is damaged at frame {count}: repair it, or {SKIP}")
         elif due(at):
-            yield partial(upright, frame, size)
+            yield at, frame
     end = _end(container, stream)
     if not count:
-        yield FileError(f"{path} holds no frame that can be decoded: it is damaged or was cut off. Restore or repair it")
+        yield 0.0, FileError(f"{path} holds no frame that can be decoded: it is damaged or was cut off. Restore or repair it")
     elif end is not None and end - reached > max(0.25, 0.05 * end):
         found = f"its frames end at {reached:.1f} s of {end:.1f} s"
-        yield FileError(f"{path} was cut off: {found}. Restore it, or {SKIP} to use these")
+        yield reached, FileError(f"{path} was cut off: {found}. Restore it, or {SKIP} to use these")
 
 
 def _raw_frames(av: Any, container: Any, stream: Any, path: Path) -> Iterator[Any]:
@@ -121,10 +127,15 @@ def _raw_frames(av: Any, container: Any, stream: Any, path: Path) -> Iterator[An
 
 def upright(frame: Any, size: int) -> Array:
     """A decoded frame, turned as its display matrix says, at model size."""
+    return fit(turned(frame), size)
+
+
+def turned(frame: Any) -> Image.Image:
+    """A decoded frame whole, turned as its display matrix says."""
     picture = Image.fromarray(frame.to_ndarray(format="rgb24"))
     turns = round(frame.rotation / 90) % 4  # counter-clockwise
     ways = (Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270)
-    return fit(picture.transpose(ways[turns - 1]) if turns else picture, size)
+    return picture.transpose(ways[turns - 1]) if turns else picture
 
 
 class Due:

@@ -194,19 +194,19 @@ LAYOUT = "Expected are <class>/<session>/<frame>.png pictures or <class>/<sessio
 def _find(root: Path, bad: Bad) -> Found:
     """The sessions of each class by name: folders of pictures, and videos."""
     found: Found = {}
-    for place in _folders(root):
+    for place in subfolders(root):
         with bad.guard():
-            places = sorted([*_folders(place), *media_in(place, VIDEOS)], key=lambda p: natural(p.name))
+            places = sorted([*subfolders(place), *media_in(place, VIDEOS)], key=lambda p: natural(p.name))
             if not places:
                 loose = " directly in it: put those of each video in a folder of their own" if media_in(place, IMAGES) else ""
                 raise FileError(f"the class {place} has no sessions{' but pictures' if loose else ''}{loose}. {LAYOUT}")
             found[place.name] = [(_name(p), p) for p in places]
     if not found and not bad.problems:
         raise FileError(f"{root} holds no classes. {LAYOUT}")
-    return _turned(found)
+    return objects_outside(found)
 
 
-def _turned(found: Found) -> Found:
+def objects_outside(found: Found) -> Found:
     """CORe50 has its sessions outside: s1/o1 becomes o1/s1."""
     objects = [name for sessions in found.values() for name, _ in sessions]
     if not all(re.fullmatch(r"s\d+", name) for name in found) or not all(re.fullmatch(r"o\d+", name) for name in objects):
@@ -222,7 +222,8 @@ def _name(place: Path) -> str:
     return place.stem if place.suffix.lower() in VIDEOS and not place.is_dir() else place.name
 
 
-def _folders(place: Path) -> list[Path]:
+def subfolders(place: Path) -> list[Path]:
+    """The folders in a folder, in natural order; hidden ones are left out."""
     try:
         names = [e.name for e in os.scandir(place) if not e.name.startswith(".") and (place / e.name).is_dir()]
     except OSError as error:

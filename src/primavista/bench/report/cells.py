@@ -175,7 +175,8 @@ def _planned(folder: Path) -> dict[Path, tuple[Group, ...]]:
             continue
         for group in filter(None, map(mapping, plan.get("groups") or [])):
             name, title = str(group.get("name", "?")), str(group.get("title") or "")
-            known = Group(name.removeprefix(CLAIM).strip(), title, name.startswith(CLAIM) or plan.get("name") == CLAIMS)
+            claim = name.startswith(CLAIM) or group.get("plan", plan.get("name")) == CLAIMS
+            known = Group(name.removeprefix(CLAIM).strip(), title, claim)
             for cell in group.get("cells") or []:
                 found[place / str(cell)] = (*found.get(place / str(cell), ()), known)
     return found

@@ -118,7 +118,7 @@ def _draw_line(axes: Axes, line: Line, last: int) -> None:
     if line.theirs:
         axes.plot(
             [batch for batch, _ in line.theirs], [spread.mean for _, spread in line.theirs],
-            color=colour, linewidth=1.3, linestyle=(0, (1, 1.6)), zorder=2.2,
+            color=colour, linewidth=1.3, linestyle=(0, (1, 1.6 if line.dashes == "-" else 4)), zorder=2.2,
         )  # fmt: skip
     every = max(1, len(batches) // 8)
     axes.plot(
@@ -136,6 +136,8 @@ def _dotted(panel: Panel, lines: Sequence[Line]) -> str:
     if not any(line.theirs for line in lines):
         return ""
     where = "" if panel.core50 else ", on CORe50"
+    if any(line.theirs and line.dashes != "-" for line in lines):
+        return f"\ndotted, spaced for dashed: published{where}"
     return f"\ndotted: the authors' published mean{where}"
 
 

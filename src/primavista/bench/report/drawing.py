@@ -131,9 +131,11 @@ def label_ends(axes: Axes, ends: Sequence[End], right: float, size: float = 9.0)
     for end, place in zip(ends, places, strict=True):
         elbow, stop = right + 6 * unit, right + 18 * unit
         axes.plot(
-            [end.x, right, elbow, stop], [end.y, end.y, place, place], color=end.colour, linewidth=0.9, linestyle=end.dashes,
+            [right, elbow, stop], [end.y, place, place], color=end.colour, linewidth=0.9, linestyle=end.dashes,
             clip_on=False, solid_capstyle="round", zorder=1,
         )  # fmt: skip
+        if end.x < right:  # a run that is not at its end: plainly no part of its curve
+            axes.plot([end.x, right], [end.y, end.y], color=end.colour, linewidth=0.6, alpha=0.3, zorder=1)
         axes.plot([stop], [place], marker=end.marker, markersize=4.2, color=end.colour, clip_on=False, linestyle="none")
         axes.text(stop + 5 * unit, place, end.text, fontsize=size, va="center", ha="left", color=INK, clip_on=False)
     axes.set_xlim(left, last)

@@ -24,6 +24,8 @@ from .rays import CAMERA, Rays, bodies_of, hand_colour, meet_hand, meet_object, 
 from .shapes import FAMILIES, Hold, hold_of
 from .traits import Dice
 
+VERSION = 1  # of what is drawn: raised with every change that changes pixels, so that kept frames and results never mix
+
 # How hard the data set is; each may be changed alone.
 IDENTITY = 0.8  # 0-1: how far the objects of a category differ in shape and colour
 CLUTTER = 0.8  # 0-1: how many other things stand in the background, and their contrast

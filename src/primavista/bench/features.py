@@ -1,0 +1,64 @@
+"""Features of sessions, computed once: ten runs over the same data see the same frames in other orders."""
+
+from __future__ import annotations
+
+import time
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from primavista.frames import Selection
+from primavista.strategies import Strategy
+from primavista.streams.base import Patterns
+
+LIMIT = {"cpu": 2**30, "cuda": 2**33}  # bytes kept
+
+
+class Features:
+    """Those of a representation that was never trained are kept, and shared by all who use this object.
+
+    It must be of one data set, backbone and precision. The seconds are those that computing them took, whoever did it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, tuple[Tensor, float]] = {}
+        self._bytes = 0
+        self._computing = Lock()
+
+    def of_batch(self, strategy: Strategy, patterns: Patterns) -> tuple[Tensor, float]:
+        """A session at a time, so that the numbers do not depend on what else is in the batch; and the seconds."""
+        keys = torch.stack([patterns.labels, patterns.sessions])
+        counts = torch.unique_consecutive(keys, dim=1, return_counts=True)[1]
+        source = patterns.images.source
+        found = [self.of(strategy, Selection(source, part)) for part in patterns.images.indices.split(counts.tolist())]
+        return torch.cat([z for z, _ in found]), sum(seconds for _, seconds in found)
+
+    def of(self, strategy: Strategy, images: Selection) -> tuple[Tensor, float]:
+        """All at once; and the seconds."""
+        if int(strategy.embedding_version):
+            return _timed(strategy, images)
+        key = (type(strategy), strategy.backbone.dim, images.indices.numpy().tobytes())
+        with self._computing:
+            if key not in self._kept:
+                found = _timed(strategy, images)
+                size = found[0].numel() * found[0].element_size()
+                if self._bytes + size > LIMIT[strategy.device.type]:
+                    return found
+                self._kept[key] = found
+                self._bytes += size
+            return self._kept[key]
+
+
+def now(strategy: Strategy) -> float:
+    """Seconds, when all that was asked of the device is done."""
+    if strategy.device.type == "cuda":
+        torch.cuda.current_stream(strategy.device).synchronize()
+    return time.perf_counter()
+
+
+def _timed(strategy: Strategy, images: Selection) -> tuple[Tensor, float]:
+    began = now(strategy)
+    z = strategy.embed(images)
+    return z, now(strategy) - began

@@ -1,0 +1,54 @@
+"""On a GPU: a recorded step gives the same numbers as one that is launched, and those of the CPU within a tolerance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from primavista.checks import tiny_backbone
+from primavista.parts import replay
+from primavista.strategies import PRESETS, create
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+GRADIENT = ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*"]
+
+
+def learned(name, device, **options):
+    strategy = create(name, tiny_backbone(), **options).to(device)
+    side = strategy.backbone.spec.size
+    for i in range(6):
+        generator = torch.Generator().manual_seed(i)
+        frames = torch.randint(0, 256, (40, side, side, 3), generator=generator, dtype=torch.uint8)
+        labels = torch.arange(40) % 3 if i == 0 else torch.full((40,), i % 4)
+        strategy.learn(frames.to(device), labels)
+    return {key: tensor.cpu() for key, tensor in strategy.state_dict().items()}, strategy
+
+
+@pytest.fixture(autouse=True)
+def _plain_arithmetic():
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "bn"}, {"compat": "caffe"}], ids=str)
+@pytest.mark.parametrize("name", GRADIENT)
+def test_a_recorded_step_gives_the_same_bits(name, options, monkeypatch):
+    recorded, strategy = learned(name, "cuda", minibatch=10, **options)
+    kept = [r for t in strategy._trainers.values() for r in t.step._recordings.values() if r.graph is not None]
+    assert kept, "nothing was recorded, so nothing was compared"
+    monkeypatch.setattr(replay, "EAGER", 10**9)
+    launched, _ = learned(name, "cuda", minibatch=10, **options)
+    for key, tensor in recorded.items():
+        assert torch.equal(tensor, launched[key]), key
+
+
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"cumulative"}))
+def test_the_gpu_gives_the_numbers_of_the_cpu(name):
+    ours, theirs = learned(name, "cuda")[0], learned(name, "cpu")[0]
+    for key, tensor in ours.items():
+        if "importance" not in key:  # clipped sums of tiny products
+            torch.testing.assert_close(tensor, theirs[key], rtol=2e-2, atol=2e-3, msg=key)
