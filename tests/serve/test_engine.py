@@ -131,7 +131,7 @@ def test_stopping_ends_the_lesson_that_runs_and_refuses_those_that_wait(tmp_path
 
 def test_two_processes_on_one_model_are_refused_and_options_of_another_model_too(tmp_path):
     tiny().save(tmp_path / "kitchen.pv")
-    with opened(tmp_path / "kitchen.pv", "cpu"), pytest.raises(FileError, match="another process teaches kitchen"):
+    with opened(tmp_path / "kitchen.pv", "cpu"), pytest.raises(FileError, match="is at work on"):
         opened(tmp_path / "kitchen.pv", "cpu").__enter__()
     with pytest.raises(InputError, match="has size 32, not 64"):
         opened(tmp_path / "kitchen.pv", "cpu", size=64).__enter__()

@@ -13,7 +13,7 @@ import uvicorn
 
 from primavista.errors import FileError, InputError
 from primavista.learner import Learner
-from primavista.lock import BusyError, FolderLock
+from primavista.lock import file_lock
 from primavista.serve.app import create_app
 from primavista.serve.engine import Engine
 from primavista.serve.limits import Limits
@@ -30,7 +30,7 @@ def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner
         raise FileError(f"{path} is a folder: name a file in it, e.g. {path / 'objects.pv'}")
     if not path.parent.is_dir():
         raise FileError(f"there is no folder {path.parent}: make it first (mkdir -p {path.parent})")
-    with _alone(path):
+    with file_lock(path, wait=0.0):
         if path.exists():
             learner = Learner.load(path, device=device)
             for name, wanted, found in (
@@ -44,20 +44,6 @@ def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner
             learner = Learner(device=device, **given)
             learner.save(path)
         yield learner
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """`lock` takes its own folder's view; here the lock is of one file, and the message names it."""
-    lock = FolderLock(path.with_name(f".{path.name}.lock"), wait=0.0)
-    try:
-        lock.__enter__()
-    except BusyError as error:
-        raise BusyError(f"another process teaches {path.name}: stop it first, or name another file") from error
-    try:
-        yield
-    finally:
-        lock.__exit__()
 
 
 def listen(host: str, port: int) -> socket.socket:
