@@ -19,6 +19,7 @@ from primavista.backbones import CUSTOM, Backbone, Spec, build, rebuild, shapes
 from primavista.backbones.onnx import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, check_labels, model_frames, take
+from primavista.lesson import Lesson
 from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
 from primavista.parts.familiar import KNOWN
 from primavista.parts.packed import packed_size
@@ -108,6 +109,7 @@ class Learner:
         self.threshold = threshold
         self._history: _History = (_State(made), None)
         self._writing = Lock()
+        self._origin = object()
 
     @property
     def _state(self) -> _State:
@@ -165,6 +167,16 @@ class Learner:
         """The side of the images that the backbone sees."""
         return self._spec.size
 
+    def copy(self) -> Learner:
+        """One that knows the same and goes its own way from here. It costs nothing: states are shared, never changed."""
+        other = copy.copy(self)
+        other._writing = Lock()
+        return other
+
+    def open_lesson(self) -> Lesson:
+        """A lesson to be filled frame by frame and then given to `learn`, of this learner or a copy of it."""
+        return Lesson(self.strategy, self.size, self._origin)
+
     def learn(self, frames: Any, label: str | Sequence[str]) -> LearnReport:
         """One lesson: frames of one object and its name (or a name a frame). A lesson that fails changes nothing.
 
@@ -183,7 +195,8 @@ class Learner:
         numbers = torch.tensor([ids[name] for name in given])
         lesson = lesson_id(images)
         strategy = copy.deepcopy(state.strategy)  # predictions go on from the old one meanwhile
-        report = strategy.learn(images, numbers)
+        z = images.features_for(strategy, self._origin) if isinstance(images, Lesson) else None
+        report = strategy.learn(images, numbers) if z is None else strategy.learn_embedded(z, numbers)
         counts = dict(state.counts)
         for i in numbers.tolist():
             counts[i] = counts.get(i, 0) + 1
@@ -288,6 +301,10 @@ class Learner:
         """Write everything into one file, whole or not at all; equal learners give equal bytes."""
         files.write(path, *self.content())
 
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+        return files.encode(*self.content())
+
     def content(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
         """The arrays and the manifest of its file."""
         state, previous = self._history  # read once: a lesson may end meanwhile
@@ -321,12 +338,28 @@ class Learner:
 
         The `engine` is the one that it was saved with, where it is installed; or the one given.
         """
-        arrays, raw = files.read(path)
-        manifest = parse_manifest(raw, str(path))
+        return cls._checked(*files.read(path), str(path), backbone, device, engine)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "the file", *, device: str | torch.device = "auto") -> Learner:
+        """The learner of the bytes of a file; `name` is for the messages."""
+        return cls._checked(*files.decode(data, name), name, None, device, None)
+
+    @classmethod
+    def _checked(
+        cls,
+        arrays: dict[str, Any],
+        raw: dict[str, Any],
+        name: str,
+        backbone: nn.Module | None,
+        device: str | torch.device,
+        engine: EngineChoice | None,
+    ) -> Learner:
+        manifest = parse_manifest(raw, name)
         try:
             self = cls._restored(arrays, manifest, backbone, choose_device(device))
         except Exception as error:  # whatever a strange file makes torch say, it is the file's fault
-            raise FileError(f"{path} cannot be loaded: {error}") from error
+            raise FileError(f"{name} cannot be loaded: {error}") from error
         self._use_engine(engine or ("torch" if manifest.engine == "torch" else "auto"))
         return self
 
@@ -337,6 +370,7 @@ class Learner:
         self._spec = Spec(**manifest.backbone.model_dump())
         self.threshold = manifest.threshold
         self._writing = Lock()
+        self._origin = object()
         current = {name: a for name, a in arrays.items() if not name.startswith(UNDO) and name != files.GRAPH}
         _check_sizes(current, manifest, self._spec)
         own = backbone.body if isinstance(backbone, Backbone) else backbone
@@ -407,13 +441,22 @@ def _check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None
 
 
 def _label(label: str) -> str:
-    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL:
+    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL or not _is_text(label):
         raise InputError(
             f"a name is a text of 1 to {MAX_LABEL} characters; got {label!r:.80}.\n"
             "  wrong: learner.learn(frames, 3)\n"
             '  right: learner.learn(frames, "mug")'
         )
     return label
+
+
+def _is_text(label: str) -> bool:
+    """Whether it can be written: half of a surrogate pair is no character."""
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _labels(label: str | Sequence[str], count: int) -> list[str]:
