@@ -33,8 +33,8 @@ from primavista.parts.committee import Head, judged_ridge, shares
 from primavista.parts.moments import Moments
 from primavista.parts.packed import packed_size
 from primavista.parts.ridge import choose_rho, regression, ridge_weights
-from primavista.streams.base import Session
 from primavista.strategies import create
+from primavista.streams.base import Session
 
 BLOCKS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 COLUMNS = ("signs", "one track", "CORe50", "others", "rendered", "one video")
@@ -276,7 +276,9 @@ def times(args: argparse.Namespace) -> None:
             lessons[name].append(least(lambda s=strategy, k=k: s.learn(frames, torch.full((300,), 30 + k))))
     print(f"{where(args.device)}, {torch.get_num_threads()} threads\n")
     best = {name: min(values) for name, values in lessons.items()}
-    print(f"a lesson of 300 frames: prima {best['prima']:.2f} s, CWR* {best['cwr*']:.2f} s, ratio {best['prima'] / best['cwr*']:.2f}")
+    print(
+        f"a lesson of 300 frames: prima {best['prima']:.2f} s, CWR* {best['cwr*']:.2f} s, ratio {best['prima'] / best['cwr*']:.2f}"
+    )
     for count in (60, 300, 1000):
         fresh = create("prima", build(size=128)).to(args.device)
         z = prima.embed(frames).repeat(4, 1)[:count]

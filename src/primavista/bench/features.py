@@ -37,7 +37,7 @@ class Features:
         """All at once; and the seconds."""
         if int(strategy.embedding_version):
             return _timed(strategy, images)
-        key = (type(strategy), strategy.backbone.dim, images.indices.numpy().tobytes())
+        key = (type(strategy.backbone), strategy.backbone.dim, images.indices.numpy().tobytes())
         if key not in self._kept:
             found = _timed(strategy, images)
             size = found[0].numel() * found[0].element_size()
