@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from primavista.parts.packed import BLOCK, add_gram, packed_size, subtract_outer, unpack
+from primavista.parts.packed import add_gram, packed_size, subtract_outer, unpack
 from primavista.parts.ridge import Algebra, within
 from primavista.parts.rows import Rows
+
+CHUNK = 1024  # frames in one product
 
 
 class Moments(Rows):
     """n_c = sum 1,  s_c = sum z  of each class, and G = sum z z^T over all t frames; in float64.
 
-    With `gram=False` only q_c = sum |z|^2 of each class is kept in place of G. G is its upper triangle, D (D + 1) / 2 numbers.
+    With `gram=False` only q_c = sum |z|^2 of each class is kept in place of G. G is half a matrix, D (D + 1) / 2 numbers.
     Adding up is all that learning and merging do, so the result is the same for any order and any split, but for the rounding
     of sums in float64.
     """
@@ -44,7 +46,7 @@ class Moments(Rows):
         self.s += members @ z  # not index_add_, whose order is not fixed on a GPU
         if self.has_gram:
             self.t += len(z)
-            for part in z.split(4 * BLOCK):
+            for part in z.split(CHUNK):
                 add_gram(self.gram, part)
         else:
             self.q += members @ (z * z).sum(1)
