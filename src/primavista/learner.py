@@ -284,6 +284,13 @@ class Learner:
             lessons = (*state.lessons, *theirs.lessons)
             self._become(_State(strategy, names, counts, state.next_id + len(new), lessons))
 
+    def untaught(self) -> Learner:
+        """A learner with the same strategy, options and backbone that was taught nothing: to be taught elsewhere and merged."""
+        strategy, fresh = self._state.strategy, copy.copy(self)
+        made = create(self._name, strategy.backbone, seed=int(strategy.seed), **self._options).to(strategy.device)
+        fresh._history, fresh._writing = (_State(made), None), Lock()
+        return fresh
+
     def undo(self) -> None:
         """Take the last lesson, merge, renaming or forgetting back; one level, and it survives saving and loading."""
         with self._writing:
