@@ -81,7 +81,7 @@ class TappedBackbone(Backbone):
         return (F.conv2d(x, mix) if mix.numel() else x).flatten(1)
 
     def _mix(self, place: int, channels: int, most: int) -> int:
-        """Make R of a place: `most` x channels of +-1 / sqrt(channels), or nothing where there are no more channels than that."""
+        """Make R of a place: `most` x channels of +-1 / sqrt(channels), or nothing where there are no more than that."""
         mix = torch.zeros(0)
         if channels > most:
             # numpy's legacy generator: its numbers are the same for ever, so they need not be kept
