@@ -16,11 +16,13 @@ TOKEN = os.environ.get("PRIMAVISTA_TOKEN")
 
 
 def service() -> httpx.Client:
+    """Where it is, and how it is asked."""
     headers = {"Authorization": f"Bearer {TOKEN}"} if TOKEN else {}
     return httpx.Client(base_url=os.environ.get("PRIMAVISTA_URL", "http://localhost:8765"), headers=headers, timeout=90)
 
 
 def teach(http: httpx.Client, label: str, images: list[str]) -> str:
+    """One lesson: images of one object, and its name. It is on the service's disk when this returns."""
     files = [("frames", (Path(image).name, Path(image).read_bytes())) for image in images]
     answer = http.post("/api/lessons?wait=60", data={"label": label}, files=files)
     lesson = answer.raise_for_status().json()
@@ -28,6 +30,7 @@ def teach(http: httpx.Client, label: str, images: list[str]) -> str:
 
 
 def ask(http: httpx.Client, image: str) -> str:
+    """What one image shows."""
     seen = http.post("/api/predict", files={"frame": Path(image).read_bytes()}).raise_for_status().json()
     return f"{seen['label']} ({seen['confidence']:.0%})" if seen["known"] else "unknown"
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ class Published(list):
 class Node:
     """As much of rclpy's as the example uses."""
 
-    parameters: dict[str, object] = {}
+    parameters: ClassVar[dict[str, object]] = {}
 
     def __init__(self, name: str) -> None:
         self.said: list[str] = []
@@ -89,15 +90,16 @@ def test_the_ros_node_learns_what_it_is_told_and_publishes_what_it_sees(ros, tmp
     Learner("dslda", weights="random", width=0.0625, size=32, device="cpu").save(model)
     monkeypatch.setattr(Node, "parameters", {"model": str(model), "frames": 5})
     node = ros.Teacher()
-    cup, ball = drawn(44, frames=8, size=48), drawn(31, frames=8, size=48)
+    noise = np.random.default_rng(0).integers(-30, 30, (8, 40, 60, 3))
+    cup, ball = ((np.array(colour) + noise).clip(0, 255).astype(np.uint8) for colour in ((200, 60, 60), (60, 60, 200)))
     node.on_image(message(cup[0]))
     assert node.seen[-1] == {"label": None, "confidence": 0.0, "known": False}
     for name, video in (("cup", cup), ("ball", ball)):
         node.on_name(SimpleNamespace(data=name))
         for frame in video:
             node.on_image(message(frame))
-            if node.learning is not None:
-                node.learning.join()
+            if (learning := node.learning) is not None:
+                learning.join()
     node.on_image(message(cup[7]))
     assert node.seen[-1]["label"] == "cup"
     node.on_image(message(ball[7][..., ::-1], "bgr8", 0))
