@@ -104,6 +104,13 @@ def test_a_model_with_names_that_cannot_be_shown_is_refused(client, engine):
     assert known(client) == {}
 
 
+def test_models_that_keep_frames_or_see_huge_images_are_refused(client):
+    for options, status, reason in (({"strategy": "cumulative", "size": 32}, 422, "keeps"), ({"size": 513}, 413, "513")):
+        strange = Learner(weights="random", width=0.0625, device="cpu", **options)
+        refused = client.post("/api/model/file", files={"file": strange.to_bytes()})
+        assert (refused.status_code, reason in refused.json()["detail"]) == (status, True)
+
+
 def test_a_check_counts_right_and_wrong(taught):
     own = taught.post("/api/check", data={"label": "mug"}, files=frames("mug", 4)).json()
     assert (own["right"], own["frames"], own["accuracy"], own["taken_for"]) == (4, 4, 1.0, {})

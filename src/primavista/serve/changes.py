@@ -15,7 +15,7 @@ from primavista.errors import PrimavistaError
 from primavista.files import replace_file
 from primavista.learner import Learner
 from primavista.serve.common import TheEngine, TheHands, outcome, refusals
-from primavista.serve.engine import Engine, Tell
+from primavista.serve.engine import Engine, Tell, check_keeps_nothing
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.schemas import Forgetting, Model, Renaming
 
@@ -69,7 +69,9 @@ async def load(
     """Go on with a saved model instead. What was known before is kept beside it as NAME.before-load."""
     device = engine.live.learner.strategy.device
     try:
-        loaded = await hands.long(_loaded, await file.read(), device)
+        loaded = await hands.long(_loaded, await file.read(), device, engine.limits.size)
+    except RefusedError:
+        raise
     except PrimavistaError as error:
         raise RefusedError(422, str(error)) from error
 
@@ -82,8 +84,11 @@ async def load(
     return Model.of(engine)
 
 
-def _loaded(data: bytes, device: torch.device) -> Learner:
+def _loaded(data: bytes, device: torch.device, size: int) -> Learner:
     loaded = Learner.from_bytes(data, "the uploaded file", device=device)
+    if loaded.size > size:
+        raise RefusedError(413, f"its images have a side of {loaded.size}, and the limit is {size}")
+    check_keeps_nothing(loaded)
     for label in loaded.labels:
         check_label(label)
     loaded.predict(np.zeros((loaded.size, loaded.size, 3), np.uint8))  # what cannot predict is refused now, not later
