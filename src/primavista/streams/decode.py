@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -66,7 +67,20 @@ def video_frames(path: str | Path, size: int, fps: float | None = None) -> Itera
 def timed_frames(path: str | Path, fps: float | None = None) -> Iterator[tuple[float, Any]]:
     """PyAV's frames of a video file in order with their seconds from its start; a `FileError` for one that is damaged."""
     av = require_extra("av", "video")
-    path = Path(path)
+    with _opened(av, Path(path)) as (container, stream):
+        yield from _decode(av, container, stream, Path(path), fps)
+
+
+def video_rate(path: str | Path) -> tuple[Fraction, int]:
+    """Frames a second of a video file, and how many it says that it holds (0: it does not say)."""
+    with _opened(require_extra("av", "video"), Path(path)) as (container, stream):
+        rate = Fraction(stream.average_rate or stream.guessed_rate or 25)
+        return rate, stream.frames or round((_end(container, stream) or 0) * rate)
+
+
+@contextmanager
+def _opened(av: Any, path: Path) -> Iterator[tuple[Any, Any]]:
+    """A video file's container, and the first stream in it that can be decoded."""
     _check_file(path)
     with _failures(av, path, "is damaged or not a video"):
         # The prefix keeps FFmpeg from reading a file's name as an address or a list of files.
@@ -76,7 +90,7 @@ def timed_frames(path: str | Path, fps: float | None = None) -> Iterator[tuple[f
         stream = next((s for s in container.streams.video if s.codec_context is not None), None)
         if stream is None:
             raise FileError(f"{path} holds no video that can be decoded: convert it (ffmpeg -i {path.name} out.mp4)")
-        yield from _decode(av, container, stream, path, fps)
+        yield container, stream
 
 
 def _decode(av: Any, container: Any, stream: Any, path: Path, fps: float | None) -> Iterator[tuple[float, Any]]:
