@@ -191,9 +191,7 @@ class Engine:
 def check_keeps_nothing(learner: Learner) -> None:
     """The page promises that no frame is kept."""
     if not learner.strategy.rehearsal_free:
-        raise InputError(
-            f"{learner.strategy_name} keeps its frames, and here none are kept: choose another strategy"
-        )
+        raise InputError(f"{learner.strategy_name} keeps its frames, and here none are kept: choose another strategy")
 
 
 def _nothing(learner: Learner, tell: Tell) -> Learner | None:
