@@ -39,7 +39,7 @@ def verdict(opened, wanted: str, seconds: float = 20) -> None:
 
 def listed(opened) -> dict[str, int]:
     names = opened.locator(".object-name").all_inner_texts()
-    counts = opened.locator(".object-head .quiet").all_inner_texts()
+    counts = opened.locator(".object-count").all_inner_texts()
     return {name: int(re.match(r"\d+", count)[0]) for name, count in zip(names, counts, strict=True)}
 
 

@@ -6,6 +6,7 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from serve_support import COLOURS, Gate, frames, picture, tiny
 
@@ -102,6 +103,32 @@ def test_a_model_with_names_that_cannot_be_shown_is_refused(client, engine):
     refused = client.post("/api/model/file", files={"file": strange.to_bytes()})
     assert refused.status_code == 422
     assert known(client) == {}
+
+
+def test_models_that_keep_frames_or_see_huge_images_are_refused(client):
+    for options, status, reason in (({"strategy": "cumulative", "size": 32}, 422, "keeps"), ({"size": 513}, 413, "513")):
+        strange = Learner(weights="random", width=0.0625, device="cpu", **options)
+        refused = client.post("/api/model/file", files={"file": strange.to_bytes()})
+        assert (refused.status_code, reason in refused.json()["detail"]) == (status, True)
+
+
+def test_an_export_is_what_the_library_exports(taught, engine):
+    runtime = pytest.importorskip("onnxruntime")
+    assert taught.get("/api/export?format=tflite").status_code == 422
+    model = taught.get("/api/export")
+    assert 'filename="kitchen.onnx"' in model.headers["content-disposition"]
+    session = runtime.InferenceSession(model.content)
+    frames = np.zeros((2, 32, 32, 3), np.uint8)
+    _, scores = session.run(None, {"frames": frames})
+    expected = engine.live.learner.strategy.scores(torch.from_numpy(frames)).numpy()
+    assert scores == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    edge = taught.get("/api/export?format=edge").content
+    assert Learner.from_bytes(edge, device="cpu").counts == engine.live.learner.counts
+
+
+def test_with_nothing_taught_there_is_nothing_to_export(client):
+    refused = client.get("/api/export")
+    assert (refused.status_code, "teach it" in refused.json()["detail"]) == (409, True)
 
 
 def test_a_check_counts_right_and_wrong(taught):

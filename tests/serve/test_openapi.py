@@ -24,7 +24,7 @@ def test_the_service_is_as_its_openapi_document_says(running, mode):
     schema = schemathesis.openapi.from_url(f"{running.url}/api/openapi.json")
     refusing = schemathesis.checks.CHECKS.get_one("positive_data_acceptance")  # there once a schema is loaded
     operations = [found.ok() for found in schema.get_all_operations()]
-    assert len(operations) == 12
+    assert len(operations) == 13
     for operation in operations:
 
         @EXAMPLES

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
@@ -11,11 +13,13 @@ import numpy as np
 import torch
 from fastapi import APIRouter, File, Request, Response, UploadFile
 
-from primavista.errors import PrimavistaError
+from primavista.errors import InputError, MissingExtraError, PrimavistaError
+from primavista.export import SUFFIXES, Format
+from primavista.export import export as write_export
 from primavista.files import replace_file
 from primavista.learner import Learner
 from primavista.serve.common import TheEngine, TheHands, outcome, refusals
-from primavista.serve.engine import Engine, Tell
+from primavista.serve.engine import Engine, Tell, check_keeps_nothing
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.schemas import Forgetting, Model, Renaming
 
@@ -56,10 +60,23 @@ async def undo(engine: TheEngine, request: Request) -> Model:
 )
 async def save(engine: TheEngine, hands: TheHands) -> Response:
     """The model as a file: what `Learner.load` reads."""
-    data = await hands.long(engine.live.learner.to_bytes)
-    plain = re.sub(r"[^A-Za-z0-9._-]", "_", engine.path.name)
-    named = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(engine.path.name)}"
-    return Response(data, media_type=BINARY, headers={"content-disposition": named})
+    return _attachment(await hands.long(engine.live.learner.to_bytes), engine.path.name)
+
+
+@router.get(
+    "/export",
+    response_class=Response,
+    responses={**refusals(409, 422), 200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def export(engine: TheEngine, hands: TheHands, format: Format = "onnx") -> Response:
+    """What is known as an ONNX model for any runtime, or as the file with which `primavista-edge` goes on learning."""
+    try:
+        data = await hands.long(_exported, engine.live.learner, format)
+    except MissingExtraError as error:
+        raise RefusedError(422, "this machine cannot export: pip install 'primavista[onnx]' there") from error
+    except InputError as error:
+        raise RefusedError(409, str(error)) from error
+    return _attachment(data, f"{engine.path.stem}{SUFFIXES[format]}")
 
 
 @router.post("/model/file", responses=refusals(400, 408, 409, 413, 422))
@@ -69,7 +86,9 @@ async def load(
     """Go on with a saved model instead. What was known before is kept beside it as NAME.before-load."""
     device = engine.live.learner.strategy.device
     try:
-        loaded = await hands.long(_loaded, await file.read(), device)
+        loaded = await hands.long(_loaded, await file.read(), device, engine.limits.size)
+    except RefusedError:
+        raise
     except PrimavistaError as error:
         raise RefusedError(422, str(error)) from error
 
@@ -82,8 +101,22 @@ async def load(
     return Model.of(engine)
 
 
-def _loaded(data: bytes, device: torch.device) -> Learner:
+def _attachment(data: bytes, name: str) -> Response:
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    named = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"
+    return Response(data, media_type=BINARY, headers={"content-disposition": named})
+
+
+def _exported(learner: Learner, kind: Format) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="primavista-") as folder:
+        return write_export(learner, Path(folder) / "model", kind).read_bytes()
+
+
+def _loaded(data: bytes, device: torch.device, size: int) -> Learner:
     loaded = Learner.from_bytes(data, "the uploaded file", device=device)
+    if loaded.size > size:
+        raise RefusedError(413, f"its images have a side of {loaded.size}, and the limit is {size}")
+    check_keeps_nothing(loaded)
     for label in loaded.labels:
         check_label(label)
     loaded.predict(np.zeros((loaded.size, loaded.size, 3), np.uint8))  # what cannot predict is refused now, not later

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from primavista.errors import PrimavistaError
+from primavista.errors import InputError, PrimavistaError
 from primavista.learner import Learner, Prediction
 from primavista.serve.limits import Limits, RefusedError
 from primavista.serve.metrics import Metrics
@@ -186,6 +186,12 @@ class Engine:
             self.metrics.predicted(len(fitting), time.monotonic() - began)
             for (_, answer), prediction in zip(fitting, found, strict=True):
                 answer.set_result((prediction, live.version))
+
+
+def check_keeps_nothing(learner: Learner) -> None:
+    """The page promises that no frame is kept."""
+    if not learner.strategy.rehearsal_free:
+        raise InputError(f"{learner.strategy_name} keeps its frames, and here none are kept: choose another strategy")
 
 
 def _nothing(learner: Learner, tell: Tell) -> Learner | None:

@@ -18,6 +18,7 @@ class Limits:
     frame: int = 8 * 2**20  # bytes of one image, in a request or a WebSocket message
     pixels: int = 16_000_000  # of one image
     frames: int = 600  # of a lesson or a check
+    size: int = 512  # the side of the images that a model sees, of one that is loaded from a client
     fps: int = 120  # frames a second on one WebSocket
     queue: int = 8  # lessons and changes that wait
     requests: int = 64  # at once

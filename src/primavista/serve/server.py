@@ -15,7 +15,7 @@ from primavista.errors import FileError, InputError
 from primavista.learner import Learner
 from primavista.lock import file_lock
 from primavista.serve.app import create_app
-from primavista.serve.engine import Engine
+from primavista.serve.engine import Engine, check_keeps_nothing
 from primavista.serve.limits import Limits
 from primavista.serve.security import check_token, is_loopback
 
@@ -42,6 +42,7 @@ def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner
         else:
             given = {name: value for name, value in options.items() if value is not None}
             learner = Learner(device=device, **given)
+            check_keeps_nothing(learner)
             learner.save(path)
         yield learner
 

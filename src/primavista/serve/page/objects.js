@@ -41,11 +41,12 @@ function row({ label, frames }) {
   const fill = make("i");
   const share = make("span", { className: "object-share" });
   const name = make("span", { className: "object-name", textContent: label, title: label });
-  const count = make("span", { className: "quiet", textContent: plural(frames, "frame") });
+  const count = make("span", { className: "object-count", textContent: plural(frames, "frame") });
   const buttons = make("span", { className: "object-buttons" },
     button(PENCIL, `Rename ${label}`, () => rename(label)), button(CROSS, `Forget ${label}`, () => forget(label)));
-  const track = make("span", { className: "track", ariaHidden: "true" }, fill);
-  const item = make("li", {}, make("span", { className: "object-head" }, name, count, share), track, buttons);
+  const head = make("span", { className: "object-head" }, name, share);
+  const foot = make("span", { className: "object-foot" }, make("span", { className: "track", ariaHidden: "true" }, fill), count);
+  const item = make("li", {}, head, foot, buttons);
   const picture = pictures()[label];
   if (picture) item.prepend(make("img", { src: picture, alt: "" }));
   return { item, fill, share };
