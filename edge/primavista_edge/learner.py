@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import onnxruntime
+import onnxruntime  # type: ignore[import-untyped]
 
 from . import files
 from .errors import FileError, InputError
@@ -189,7 +189,7 @@ class Learner:
         with self._writing:
             if self._before is None:
                 raise InputError("there is nothing to undo: only the last change can be taken back")
-            self._before, self._state = None, self._before
+            self._state, self._before = self._before, None
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; `primavista.Learner.load` reads it too."""
