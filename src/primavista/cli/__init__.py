@@ -15,7 +15,11 @@ import primavista.cli.data as data
 from primavista import __version__
 from primavista.cli.doctor import doctor
 from primavista.cli.export import export
+from primavista.cli.inspect import inspect
+from primavista.cli.learn import learn
+from primavista.cli.predict import predict
 from primavista.cli.run import run
+from primavista.cli.teach import teach
 from primavista.errors import PrimavistaError
 
 app = typer.Typer(
@@ -27,6 +31,10 @@ app = typer.Typer(
     Begin with `primavista run`: the paper's strategies side by side on object videos that are drawn on the spot.
     `primavista doctor` says what this machine has and what is missing.""",
 )
+app.command()(teach)
+app.command()(learn)
+app.command()(predict)
+app.command()(inspect)
 app.command()(run)
 app.command()(export)
 app.command()(doctor)
