@@ -1,4 +1,4 @@
-"""The strategies whose representation is frozen, in numpy: what learns is the head, from features that are computed once."""
+"""CWR+, CWR* and DSLDA in numpy: what learns is the head, from features that are computed once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from .errors import InputError
+from .moments import Moments, dropped
 from .parts.consolidation import consolidate
+from .parts.familiar import Familiarity, familiarity
 from .parts.orders import permutation, pieces, seed_of
 from .parts.statistics import lda_update, lda_weights, oas_covariance
 
@@ -29,6 +31,12 @@ class Head(Protocol):
     def scores(self, z: Array, classes: int) -> Array:
         """N x classes."""
 
+    def familiar(self, classes: int) -> Familiarity | None:
+        """What tells how familiar a frame is; None where there is nothing to tell it by."""
+
+    def phi(self, z: Array) -> Array:
+        """The features that its statistics are of."""
+
     def drop(self, column: int) -> None:
         """Take a class out; those behind it move up."""
 
@@ -42,12 +50,15 @@ class CWR:
         if options.get("compat") is not None:
             raise InputError("a learner with compat= is learned with torch only")
         self.arrays, self.options, self.seed = arrays, options, seed
+        self.seen = Moments(arrays, "seen.") if options.get("open_set") else None
 
     def grow(self, classes: int) -> None:
         """The capacity, doubled when full."""
         for name in self.NAMES:
             while len(self.arrays[name]) < classes:
                 self.arrays[name] = np.concatenate([self.arrays[name], np.zeros_like(self.arrays[name])])
+        if self.seen is not None:
+            self.seen.grow(len(self.arrays["head.cw"]))
 
     def learn(self, z: Array, columns: Array, i: int) -> None:
         """g = (softmax(tw z) - onehot) z^T / m;  v <- mu v + g + wd tw;  tw <- tw - eta v."""
@@ -73,16 +84,30 @@ class CWR:
         consolidate(
             cw, self.arrays["head.past"], tw[present], present, cur.astype(np.float32), options["head"], options["wpast"]
         )
+        if self.seen is not None:
+            self.seen.add(z, columns)
 
     def scores(self, z: Array, classes: int) -> Array:
         """By cw."""
         return z @ self.arrays["head.cw"][:classes].T
 
+    def familiar(self, classes: int) -> Familiarity | None:
+        """By the means of the classes, if they are kept."""
+        if self.seen is None:
+            return None
+        cw = self.arrays["head.cw"][:classes].astype(np.float64)
+        return familiarity(cw, self.seen.means(classes), None, self.seen.spread(classes), float(self.seen.n.sum()))
+
+    def phi(self, z: Array) -> Array:
+        """As they are."""
+        return z
+
     def drop(self, column: int) -> None:
         """The last row becomes 0."""
         for name in self.NAMES:
-            old = self.arrays[name]
-            self.arrays[name] = np.concatenate([np.delete(old, column, 0), np.zeros_like(old[:1])])
+            self.arrays[name] = dropped(self.arrays[name], column)
+        if self.seen is not None:
+            self.seen.drop(column)
 
 
 class DSLDA:
@@ -93,6 +118,7 @@ class DSLDA:
     def __init__(self, arrays: Arrays, options: dict[str, Any], seed: int) -> None:
         self.arrays, self.options = arrays, options
         self._solved: tuple[Array, Array] | None = None
+        self._familiar: Familiarity | None = None
 
     def grow(self, classes: int) -> None:
         """As many rows as classes."""
@@ -118,23 +144,40 @@ class DSLDA:
 
     def scores(self, z: Array, classes: int) -> Array:
         """w z + b."""
-        a = self.arrays
-        if self._solved is None:
-            mu, shrinkage = a["statistics.mu"][:classes], self.options["shrinkage"]
-            w, b = lda_weights(mu, a["statistics.scatter"], a["statistics.t"].item(), shrinkage, np.linalg.solve)
-            self._solved = w.astype(np.float32), b.astype(np.float32)
-        w, b = self._solved
+        w, b = self._solution(classes)
         return z @ w.T + b
 
+    def familiar(self, classes: int) -> Familiarity | None:
+        """By the covariance, if it was asked for."""
+        if not self.options.get("open_set"):
+            return None
+        w, _ = self._solution(classes)
+        if self._familiar is None:
+            scatter, t = self.arrays["statistics.scatter"], self.arrays["statistics.t"].item()
+            precision, _ = self._times_lambda(np.eye(len(scatter)))
+            mu = self.arrays["statistics.mu"][:classes]
+            self._familiar = familiarity(w.astype(np.float64), mu, precision, scatter / max(t, 1), t)
+        return self._familiar
+
+    def phi(self, z: Array) -> Array:
+        """As they are."""
+        return z
+
     def drop(self, column: int) -> None:
-        """Mean and count go, and a row of 0 comes; the class' share in the covariance stays."""
+        """Mean and count go; the class' share in the covariance stays."""
         for name in self.ROWS:
-            old = self.arrays[name]
-            self.arrays[name] = np.concatenate([np.delete(old, column, 0), np.zeros_like(old[:1])])
+            self.arrays[name] = dropped(self.arrays[name], column)
         self._solved = None
 
+    def _solution(self, classes: int) -> tuple[Array, Array]:
+        if self._solved is None:
+            w, b = self._times_lambda(self.arrays["statistics.mu"][:classes])
+            self._solved, self._familiar = (w.astype(np.float32), b.astype(np.float32)), None
+        return self._solved
 
-HEADS: dict[str, Any] = {"cwr*": CWR, "cwr+": CWR, "dslda": DSLDA}
+    def _times_lambda(self, mu: Array) -> tuple[Array, Array]:
+        scatter, t = self.arrays["statistics.scatter"], self.arrays["statistics.t"].item()
+        return lda_weights(mu, scatter, t, self.options["shrinkage"], np.linalg.solve)
 
 
 def softmax(x: Array) -> Array:

@@ -58,7 +58,8 @@ def _rgb(image: Any) -> Image:
         image = image[..., None]
     if image.shape[-1] not in (1, 3, 4) or image.shape[0] * image.shape[1] > MAX_PIXELS:
         raise InputError(f"an image of shape {image.shape} is not one of at most {MAX_PIXELS} RGB pixels")
-    return image.repeat(3, -1) if image.shape[-1] == 1 else image[..., :3]
+    rgb: Image = image.repeat(3, -1) if image.shape[-1] == 1 else image[..., :3]
+    return rgb
 
 
 @lru_cache(maxsize=16)
@@ -76,4 +77,5 @@ def _weights(side: int, size: int) -> Image:
 
 
 def _rounded(sums: Image) -> Image:
-    return np.clip(np.floor((sums + 2 ** (BITS - 1)) / 2**BITS), 0, 255).astype(np.uint8)
+    values: Image = np.clip(np.floor((sums + 2 ** (BITS - 1)) / 2**BITS), 0, 255).astype(np.uint8)
+    return values

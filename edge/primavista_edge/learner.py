@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,17 +13,21 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import onnxruntime
+import onnxruntime  # type: ignore[import-untyped]
 
 from . import files
+from .analytic import LDA, Analytic, Prima, Ridge
 from .errors import FileError, InputError
-from .heads import HEADS, Head, softmax
+from .heads import CWR, DSLDA, Head, softmax
 from .images import chunks, model_frames
 
 Array = np.ndarray[Any, Any]
 FORMAT = 1
 MAX_LABEL = 200
 UNDO = "undo/"
+HEADS: dict[str, Any] = {
+    "cwr*": CWR, "cwr+": CWR, "dslda": DSLDA, "ncm": Analytic, "lda": LDA, "ridge": Ridge, "prima": Prima,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Prediction:
     confidence: float
     known: bool
     scores: dict[str, float] = field(default_factory=dict)
+    familiarity: float | None = None  # 1: like the mean of what was taught of it; towards 0: like nothing that was taught
 
 
 @dataclass
@@ -88,11 +94,14 @@ class Learner:
         if len(set(ids)) < len(ids) or not set(names) <= set(ids) or len(set(names.values())) < len(records):
             raise InputError("its names do not belong to its classes")
         batches = int(now.pop("batches").item())
-        head_names = [name for name in now if name.startswith(("head.", "statistics."))]
+        head_names = [name for name in now if name.startswith(("head.", "statistics.", "seen.", "moments."))]
         self._frozen = {name: array for name, array in now.items() if name not in head_names}
         head: Head | None = None
         if self.strategy in HEADS:
-            head = HEADS[self.strategy]({n: now[n] for n in head_names}, self._options, int(manifest["strategy"]["seed"]))
+            about = json.loads(self._session.get_modelmeta().custom_metadata_map["primavista"])
+            own: dict[str, Any] = {"blocks": about["blocks"]} if self.strategy == "prima" else {}
+            seed = int(manifest["strategy"]["seed"])
+            head = HEADS[self.strategy]({n: now[n] for n in head_names}, self._options, seed, **own)
         else:
             self._frozen |= {name: now[name] for name in head_names}
         counts = {int(c["id"]): int(c["frames"]) for c in records}
@@ -133,7 +142,7 @@ class Learner:
             assert state.head is not None
             state.head.grow(len(state.classes))
             place = {number: column for column, number in enumerate(state.classes)}
-            i = state.batches + (1 if self._options.get("first_batch", True) else 2)
+            i = state.batches + (1 if self._options.get("first_batch", True) else 2)  # the number of the batch
             state.head.learn(z, np.array([place[number] for number in numbers.tolist()]), i)
             state.batches += 1
             state.names = dict(sorted((number, name) for name, number in ids.items()))
@@ -151,15 +160,23 @@ class Learner:
         if not names:
             unknown = Prediction(None, 0.0, False)
             return unknown if single else [unknown] * len(images)
+        told: list[float | None] = [None] * len(images)
+        temperature = 1.0
         if state.head is None:  # the graph has the columns of the names that it was exported with
             raw = np.concatenate([self._session.run(["scores"], {"frames": part})[0] for part in chunks(images)])
         else:
-            raw = state.head.scores(self._features(images), len(state.classes))[:, columns]
-        shares = softmax(raw.astype(np.float32))
+            z = self._features(images)
+            raw = state.head.scores(z, len(state.classes))
+            familiar = state.head.familiar(len(state.classes))
+            if familiar is not None:
+                temperature = familiar.temperature
+                told = familiar(state.head.phi(z).astype(np.float64), raw.argmax(1)).tolist()
+            raw = raw[:, columns]
+        shares = softmax((raw / temperature).astype(np.float32))
         found = [
-            Prediction(names[int(row.argmax())], float(row.max()), self._is_known(float(row.max()), len(names)),
-                       dict(zip(names, row.tolist(), strict=True)))
-            for row in shares
+            Prediction(names[int(row.argmax())], float(row.max()), self._is_known(float(row.max()), len(names), f),
+                       dict(zip(names, row.tolist(), strict=True)), f)
+            for row, f in zip(shares, told, strict=True)
         ]  # fmt: skip
         return found[0] if single else found
 
@@ -189,7 +206,7 @@ class Learner:
         with self._writing:
             if self._before is None:
                 raise InputError("there is nothing to undo: only the last change can be taken back")
-            self._before, self._state = None, self._before
+            self._state, self._before = self._before, None
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; `primavista.Learner.load` reads it too."""
@@ -212,7 +229,9 @@ class Learner:
             )
         return copy.deepcopy(self._state)
 
-    def _is_known(self, p: float, k: int) -> bool:
+    def _is_known(self, p: float, k: int, familiar: float | None) -> bool:
+        if familiar is not None:
+            return familiar >= self.threshold
         return k == 1 or (p - 1 / k) / (1 - 1 / k) >= self.threshold
 
     def _id(self, label: str) -> int:

@@ -14,7 +14,7 @@ from primavista.export import export
 from primavista.frames import fit
 from primavista.learner import lesson_id
 
-LEARNING = ["cwr*", "cwr+", "dslda"]
+LEARNING = ["cwr*", "cwr+", "dslda", "ncm", "lda", "ridge", "prima"]
 
 
 def frames(seed: int, count: int = 7) -> np.ndarray:
@@ -67,13 +67,15 @@ def test_predictions_are_the_same(twins, strategy):
     assert np.abs(shares(one) - shares(two)).max() < 1e-4
     assert [p.label for p in one] == [p.label for p in two]
     assert [p.known for p in one] == [p.known for p in two]
+    assert np.allclose([p.familiarity for p in one], [p.familiarity for p in two], rtol=1e-3, atol=1e-3)
     single = small.predict(given[0])
     assert (single.label, single.known) == (one[0].label, one[0].known)
 
 
 @pytest.mark.parametrize(("strategy", "options"), [
     ("cwr*", {}), ("cwr+", {}), ("dslda", {}), ("cwr*", {"wpast": "ratio", "epochs": 3, "minibatch": 5, "lr": 0.02, "seed": 5}),
-    ("cwr*", {"capacity": 2}), ("dslda", {"base_init": True, "shrinkage": 0.01}),
+    ("ncm", {}), ("lda", {}), ("lda", {"shrinkage": 0.01}), ("ridge", {}), ("ridge", {"expand": 300, "rho": 0.1}),
+    ("prima", {}), ("cwr*", {"open_set": False}), ("cwr*", {"capacity": 2}), ("dslda", {"base_init": True, "shrinkage": 0.01}),
 ])  # fmt: skip
 def test_lessons_give_the_same_weights(twins, tmp_path, strategy, options):
     learner, small = twins(strategy, **options)
