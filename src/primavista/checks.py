@@ -126,11 +126,11 @@ def cost_is_constant(factory: Factory) -> None:
     costs = []
     for k in range(8):
         images, labels = toy_batch([0, 1, 2] * 4, seed=k)
-        with _Counter() as counter:
+        with CountOperations() as counter:
             report = strategy.learn(images, labels)
         assert report.stored_bytes == 0, "a rehearsal-free strategy keeps no frames"
         state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
-        costs.append((counter.operations, counter.elements, state + _hidden(strategy)))
+        costs.append((counter.operations, counter.elements, state + hidden_size(strategy)))
     assert costs[3] == costs[7], (
         f"(operations, elements, bytes of state) went from {costs[3]} in batch 4 to {costs[7]} in batch 8"
     )
@@ -192,6 +192,22 @@ def scores_do_not_depend_on_company(factory: Factory) -> None:
     assert _same(before, strategy.state_dict()), "scores changed the state"
 
 
+def judges_what_it_scores(factory: Factory) -> None:
+    """`judge` gives the scores of `scores`, and where `open_set` a finite familiarity of each frame."""
+    strategy = factory(tiny_backbone())
+    images = toy_batch([0, 1, 2, 7], seed=5)[0]
+    assert strategy.judge(images).scores.shape == strategy.scores(images).shape, "judge and scores differ before any batch"
+    for k, labels in enumerate(([0] * 6, [1, 2] * 4, [0, 2] * 3)):
+        strategy.learn(*toy_batch(labels, seed=k))
+        judged = strategy.judge(images)
+        assert judged.scores.equal(strategy.scores(images)), "judge scores otherwise than scores does"
+        assert 0 < judged.temperature < float("inf"), f"the temperature is {judged.temperature}"
+        assert (judged.familiarity is not None) == strategy.open_set, "familiarity is there exactly where open_set is True"
+        if judged.familiarity is not None:
+            assert judged.familiarity.shape == (4,), f"familiarity has shape {tuple(judged.familiarity.shape)} for 4 frames"
+            assert bool(judged.familiarity.isfinite().all()), "familiarity holds NaN or infinity"
+
+
 def forgets_and_learns_again(factory: Factory) -> None:
     """A forgotten class has no column; the others keep theirs; it can be taught again."""
     strategy = factory(tiny_backbone())
@@ -203,7 +219,9 @@ def forgets_and_learns_again(factory: Factory) -> None:
     others = before[:, [j for j, c in enumerate(classes) if c != 1]]
     after = strategy.scores(images)
     assert after.shape == others.shape
-    if strategy.rehearsal_free:  # one that keeps the data may train anew
+    if strategy.order_invariant:  # as if it had never been taught: it is no negative of the others any more
+        assert after[::2].argmax(1).equal(others[::2].argmax(1)), "forgetting one class changed the order of the others"
+    elif strategy.rehearsal_free:  # one that keeps the data may train anew
         change = float((after - others).abs().max())
         assert change <= 1e-4 * float(others.abs().max()), "forgetting one class changed the scores of the others"
     strategy.learn(*toy_batch([1] * 4))
@@ -260,6 +278,35 @@ def embedding_is_the_same_road(factory: Factory) -> None:
     assert torch.allclose(frames.scores(images), features.scores_embedded(features.embed(images)), rtol=1e-3, atol=1e-4)
 
 
+def order_and_split_do_not_matter(factory: Factory) -> None:
+    """Where `order_invariant`: the same frames in any order, in any batches, at once or merged, give the same scores."""
+    strategies = [factory(tiny_backbone()) for _ in range(4)]
+    whole, shuffled, left, right = strategies
+    if not whole.order_invariant:
+        try:
+            left.merge(right)
+        except InputError:
+            return
+        raise AssertionError("a strategy that depends on the order must refuse to be merged")
+    images, labels = toy_batch([5, 1, 1, 3, 5, 8, 3, 3, 1, 5, 8, 5])
+    z = whole.embed(images)
+    order = torch.tensor([7, 0, 10, 3, 9, 1, 11, 4, 2, 8, 6, 5])
+    whole.learn_embedded(z, labels)
+    for part in order.split([1, 4, 5, 2]):
+        shuffled.learn_embedded(z[part], labels[part])
+    left.learn_embedded(z[order[:5]], labels[order[:5]])
+    right.learn_embedded(z[order[5:]], labels[order[5:]])
+    before = _copy(right)
+    left.merge(right)
+    assert _same(before, right.state_dict()), "merging changed the other"
+    expected = whole.scores_embedded(z)[:, whole.classes.argsort()]
+    for strategy in (shuffled, left):
+        assert sorted(strategy.classes.tolist()) == [1, 3, 5, 8], f"the known classes are {strategy.classes.tolist()}"
+        scores = strategy.scores_embedded(z)[:, strategy.classes.argsort()]
+        off = float((scores - expected).abs().max() / expected.abs().max())
+        assert off <= 1e-8, f"another order, another split or a merge changed the scores by {off:.1g}"
+
+
 def refused_calls_change_nothing(factory: Factory) -> None:
     """Wrong arguments get an InputError, and the state stays bit-identical."""
     strategy = factory(tiny_backbone())
@@ -283,13 +330,18 @@ def refused_calls_change_nothing(factory: Factory) -> None:
 CHECKS: tuple[Callable[[Factory], None], ...] = (
     scores_before_any_batch, inputs_are_left_alone, state_has_no_aliases, saved_and_loaded_goes_on_the_same,
     same_seed_same_result, cost_is_constant, any_size_of_batch, classes_in_any_order, single_class_lessons_from_nothing,
-    many_classes, scores_do_not_depend_on_company, forgets_and_learns_again, labels_matter_in_every_batch,
-    learns_what_it_is_shown, embedding_is_the_same_road, refused_calls_change_nothing,
+    many_classes, scores_do_not_depend_on_company, judges_what_it_scores, forgets_and_learns_again,
+    labels_matter_in_every_batch, learns_what_it_is_shown, embedding_is_the_same_road, order_and_split_do_not_matter,
+    refused_calls_change_nothing,
 )  # fmt: skip
 
 
-class _Counter(TorchDispatchMode):
+class CountOperations(TorchDispatchMode):
     """Counts the operations that run, and the elements that they give."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to skip the compiler, torch would import it: two seconds and 150 MB
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -303,7 +355,7 @@ class _Counter(TorchDispatchMode):
         return result
 
 
-def _hidden(strategy: nn.Module) -> int:
+def hidden_size(strategy: nn.Module) -> int:
     """How much is held outside the state: elements of tensors and containers in plain attributes, however nested."""
     seen: set[int] = set()
 

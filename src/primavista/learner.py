@@ -15,14 +15,20 @@ import torch
 from torch import Tensor, nn
 
 from primavista import files
-from primavista.backbones import Backbone, Spec, build, rebuild, shapes
+from primavista.backbones import CUSTOM, Backbone, Spec, build, rebuild, shapes
+from primavista.backbones.onnx import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, check_labels, model_frames, take
+from primavista.lesson import Lesson
 from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
+from primavista.parts.familiar import KNOWN
+from primavista.parts.packed import packed_size
 from primavista.parts.rows import Rows
 from primavista.strategies import PRESETS, LearnReport, Strategy, create
 
 CAPACITY = 64
+OPEN_SET = ("cwr+", "cwr*", "dslda")  # strategies that can tell what was never taught, if asked to
+THRESHOLD = 0.1  # of confidence, where a strategy cannot tell what was never taught
 MAX_LABEL = 200
 UNDO = "undo/"
 
@@ -35,6 +41,7 @@ class Prediction:
     confidence: float
     known: bool
     scores: dict[str, float] = field(default_factory=dict)
+    familiarity: float | None = None  # 1: like the mean of what was taught of it; towards 0: like nothing that was taught
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,10 @@ class Learner:
 
     `strategy` is a name of `primavista.strategies.names()`, `backbone` a name or a module of yours; `options` are the
     strategy's (and `width`, of MobileNet v1). The first lesson is learned as the paper learns batch 2 (small learning rate,
-    moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its confidence p has
-    gone `threshold` of the way from an even share to certainty, (p - 1/K) / (1 - 1/K) of K names; always, if K is 1.
+    moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its
+    familiarity (`parts/familiar.py`) is at least `threshold`, 0.25 unless you say otherwise; for strategies without one, where
+    its confidence p has gone `threshold`, 0.1, of the way from an even share to certainty, (p - 1/K) / (1 - 1/K) of K names.
+    `engine` is what computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster one that is installed.
     Predictions may be asked for while another thread teaches; lessons that come at once are learned one after the other.
     """
 
@@ -78,22 +87,29 @@ class Learner:
         size: int = 128,
         seed: int = 0,
         device: str | torch.device = "auto",
-        threshold: float = 0.1,
+        engine: EngineChoice = "auto",
+        threshold: float | None = None,
         first_batch: bool = False,
         **options: Any,
     ) -> None:
         width = {"width": options.pop("width")} if "width" in options else {}
-        if strategy in PRESETS:
+        if strategy in PRESETS and not PRESETS[strategy].analytic:
             options = {"capacity": CAPACITY, "first_batch": first_batch, **options}
+            if strategy in OPEN_SET:
+                options = {"open_set": True, **options}
         features = backbone if isinstance(backbone, Backbone) else build(backbone, weights, size=size, seed=seed, **width)
         made = create(strategy, features, seed=seed, **options).to(choose_device(device))
+        made.use_engine(engine)
         self._name, self._options = strategy, _options(made, options)
         self._spec = features.spec
+        if threshold is None:
+            threshold = KNOWN if made.open_set else THRESHOLD
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise InputError(f"threshold must lie from 0 to 1; got {threshold!r}")
         self.threshold = threshold
         self._history: _History = (_State(made), None)
         self._writing = Lock()
+        self._origin = object()
 
     @property
     def _state(self) -> _State:
@@ -130,9 +146,36 @@ class Learner:
         return self._state.strategy
 
     @property
+    def columns(self) -> list[str | None]:
+        """The name of each column of the strategy's scores; None for one that was not taught yet (`compat="caffe"`)."""
+        return [self._state.names.get(i) for i in self._state.strategy.classes.tolist()]
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How an image becomes what the backbone sees."""
+        spec = self._spec
+        text = "centre square, antialiased bilinear to size x size, RGB; then (x / 255 - mean) / std"
+        return {"size": spec.size, "mean": list(spec.mean), "std": list(spec.std), "how": text}
+
+    @property
+    def engine(self) -> Engine:
+        """What computes the features where they are frozen."""
+        return self._state.strategy.engine
+
+    @property
     def size(self) -> int:
         """The side of the images that the backbone sees."""
         return self._spec.size
+
+    def copy(self) -> Learner:
+        """One that knows the same and goes its own way from here. It costs nothing: states are shared, never changed."""
+        other = copy.copy(self)
+        other._writing = Lock()
+        return other
+
+    def open_lesson(self) -> Lesson:
+        """A lesson to be filled frame by frame and then given to `learn`, of this learner or a copy of it."""
+        return Lesson(self.strategy, self.size, self._origin)
 
     def learn(self, frames: Any, label: str | Sequence[str]) -> LearnReport:
         """One lesson: frames of one object and its name (or a name a frame). A lesson that fails changes nothing.
@@ -152,7 +195,8 @@ class Learner:
         numbers = torch.tensor([ids[name] for name in given])
         lesson = lesson_id(images)
         strategy = copy.deepcopy(state.strategy)  # predictions go on from the old one meanwhile
-        report = strategy.learn(images, numbers)
+        z = images.features_for(strategy, self._origin) if isinstance(images, Lesson) else None
+        report = strategy.learn(images, numbers) if z is None else strategy.learn_embedded(z, numbers)
         counts = dict(state.counts)
         for i in numbers.tolist():
             counts[i] = counts.get(i, 0) + 1
@@ -170,11 +214,13 @@ class Learner:
         if not names:
             unknown = Prediction(None, 0.0, False)
             return unknown if single else [unknown] * len(images)
-        shares = state.strategy.scores(images)[:, columns].float().softmax(1).cpu()
+        judged = state.strategy.judge(images)
+        shares = (judged.scores[:, columns] / judged.temperature).float().softmax(1).cpu()
+        familiar = [None] * len(shares) if judged.familiarity is None else judged.familiarity.tolist()
         best = shares.max(1)
         predictions = [
-            Prediction(names[j], p, self._is_known(p, len(names)), dict(zip(names, row, strict=True)))
-            for j, p, row in zip(best.indices.tolist(), best.values.tolist(), shares.tolist(), strict=True)
+            Prediction(names[j], p, self._is_known(p, len(names), f), dict(zip(names, row, strict=True)), f)
+            for j, p, row, f in zip(best.indices.tolist(), best.values.tolist(), shares.tolist(), familiar, strict=True)
         ]
         return predictions[0] if single else predictions
 
@@ -204,8 +250,49 @@ class Learner:
             counts = {k: n for k, n in self._state.counts.items() if k != i}
             self._become(replace(self._state, strategy=strategy, names=names, counts=counts))
 
+    def merge(self, other: Learner | str | Path) -> None:
+        """Learn all that another learner, or the file of one, was taught, as if its lessons had been ours too.
+
+        Objects are joined by name. Both must have the same order-invariant strategy (`ridge`, `lda`, `ncm`) with the same
+        options and seed, the same backbone with the same weights, and the same image size; a lesson that both have had is
+        refused, since it would count twice. Merging that fails changes nothing; `undo` takes one back.
+        """
+        if not isinstance(other, Learner):
+            own = self._state.strategy.backbone if self._spec.name == CUSTOM else None
+            other = Learner.load(other, backbone=own, device=self._state.strategy.device)
+        if self._name != other._name:
+            raise InputError(
+                f"this learner's strategy is {self._name}, the other's is {other._name}: only equal ones can be merged"
+            )
+        theirs = other._state
+        with self._writing:
+            state = self._state
+            if twice := sorted(set(state.lessons) & set(theirs.lessons)):
+                raise InputError(
+                    f"{len(twice)} of the other's {len(theirs.lessons)} lessons are among ours: they would count twice.\n"
+                    "  right: merge learners that were taught different videos"
+                )
+            ids = {name: i for i, name in state.names.items()}
+            new = [name for name in theirs.names.values() if name not in ids]
+            ids |= {name: state.next_id + k for k, name in enumerate(new)}
+            strategy = copy.deepcopy(state.strategy)
+            strategy.merge(theirs.strategy, {i: ids[name] for i, name in theirs.names.items()})
+            counts = dict(state.counts)
+            for i, name in theirs.names.items():
+                counts[ids[name]] = counts.get(ids[name], 0) + theirs.counts[i]
+            names = {i: name for name, i in ids.items()}
+            lessons = (*state.lessons, *theirs.lessons)
+            self._become(_State(strategy, names, counts, state.next_id + len(new), lessons))
+
+    def untaught(self) -> Learner:
+        """A learner with the same strategy, options and backbone that was taught nothing: to be taught elsewhere and merged."""
+        strategy, fresh = self._state.strategy, copy.copy(self)
+        made = create(self._name, strategy.backbone, seed=int(strategy.seed), **self._options).to(strategy.device)
+        fresh._history, fresh._writing = (_State(made), None), Lock()
+        return fresh
+
     def undo(self) -> None:
-        """Take the last lesson, renaming or forgetting back; one level, and it survives saving and loading."""
+        """Take the last lesson, merge, renaming or forgetting back; one level, and it survives saving and loading."""
         with self._writing:
             previous = self._history[1]
             if previous is None:
@@ -219,6 +306,14 @@ class Learner:
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; equal learners give equal bytes."""
+        files.write(path, *self.content())
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+        return files.encode(*self.content())
+
+    def content(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+        """The arrays and the manifest of its file."""
         state, previous = self._history  # read once: a lesson may end meanwhile
         arrays = _arrays(state.strategy)
         undo = None
@@ -232,20 +327,49 @@ class Learner:
             backbone=BackboneRecord(**asdict(self._spec)),
             threshold=self.threshold,
             undo=undo,
+            engine=self.engine,
             **_records(state),
         )
-        files.write(path, arrays, manifest.model_dump(mode="json"))
+        return arrays, manifest.to_json()
 
     @classmethod
-    def load(cls, path: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "auto") -> Learner:
-        """The learner of a file, exactly as it was saved. A module of your own must be given again as `backbone`."""
-        arrays, raw = files.read(path)
-        manifest = parse_manifest(raw, str(path))
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        backbone: nn.Module | None = None,
+        device: str | torch.device = "auto",
+        engine: EngineChoice | None = None,
+    ) -> Learner:
+        """The learner of a file, exactly as it was saved. A module of your own must be given again as `backbone`.
+
+        The `engine` is the one that it was saved with, where it is installed; or the one given.
+        """
+        return cls._checked(*files.read(path), str(path), backbone, device, engine)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "the file", *, device: str | torch.device = "auto") -> Learner:
+        """The learner of the bytes of a file; `name` is for the messages."""
+        return cls._checked(*files.decode(data, name), name, None, device, None)
+
+    @classmethod
+    def _checked(
+        cls,
+        arrays: dict[str, Any],
+        raw: dict[str, Any],
+        name: str,
+        backbone: nn.Module | None,
+        device: str | torch.device,
+        engine: EngineChoice | None,
+    ) -> Learner:
+        manifest = parse_manifest(raw, name)
         place = choose_device(device)
         try:
-            return cls._restored(arrays, manifest, backbone, place)
+            self = cls._restored(arrays, manifest, backbone, place)
         except Exception as error:  # whatever a strange file makes torch say, it is the file's fault
-            raise FileError(f"{path} cannot be loaded: {error}") from error
+            raise FileError(f"{name} cannot be loaded: {error}") from error
+        self._use_engine(engine or ("torch" if manifest.engine == "torch" else "auto"))
+        return self
 
     @classmethod
     def _restored(cls, arrays: dict[str, Any], manifest: Manifest, backbone: nn.Module | None, device: torch.device) -> Learner:
@@ -254,7 +378,8 @@ class Learner:
         self._spec = Spec(**manifest.backbone.model_dump())
         self.threshold = manifest.threshold
         self._writing = Lock()
-        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO)}
+        self._origin = object()
+        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO) and name != files.GRAPH}
         _check_sizes(current, manifest, self._spec)
         own = backbone.body if isinstance(backbone, Backbone) else backbone
         features = rebuild(self._spec) if own is None else Backbone(copy.deepcopy(own), self._spec)
@@ -268,7 +393,14 @@ class Learner:
         self._history = (state, previous)
         return self
 
-    def _is_known(self, p: float, k: int) -> bool:
+    def _use_engine(self, engine: EngineChoice) -> None:
+        for state in self._history:
+            if state is not None:
+                state.strategy.use_engine(engine)
+
+    def _is_known(self, p: float, k: int, familiarity: float | None) -> bool:
+        if familiarity is not None:
+            return familiarity >= self.threshold
         return k == 1 or (p - 1 / k) / (1 - 1 / k) >= self.threshold
 
     def _id(self, label: str) -> int:
@@ -311,19 +443,32 @@ def _check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None
     rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
     if rows and isinstance(capacity, int) and capacity > max(rows):
         raise InputError(f"it asks for a capacity of {capacity}, but holds {max(rows)} rows")
+    expand = manifest.strategy.options.get("expand")
+    gram = arrays.get("moments.gram")
+    if isinstance(expand, int) and (gram is None or gram.shape != (packed_size(expand),)):
+        raise InputError(f"it asks for {expand} random features, but does not hold their statistics")
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InputError(f"{name} holds NaN or infinity")
 
 
 def _label(label: str) -> str:
-    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL:
+    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL or not _is_text(label):
         raise InputError(
             f"a name is a text of 1 to {MAX_LABEL} characters; got {label!r:.80}.\n"
             "  wrong: learner.learn(frames, 3)\n"
             '  right: learner.learn(frames, "mug")'
         )
     return label
+
+
+def _is_text(label: str) -> bool:
+    """Whether it can be written: half of a surrogate pair is no character."""
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _labels(label: str | Sequence[str], count: int) -> list[str]:

@@ -9,11 +9,18 @@ from primavista import Learner
 from primavista.checks import CHECKS, check_strategy, tiny_backbone, toy_batch
 from primavista.strategies import PRESETS, create, names
 
+TRAINED = [name for name, preset in PRESETS.items() if not preset.analytic]
 VARIANTS = {
     **{name: {} for name in PRESETS},
-    **{f"{name}, bn": {"norm": "bn"} for name in PRESETS},
-    **{f"{name}, caffe": {"compat": "caffe"} for name in PRESETS},
-    **{f"{name}, no B_1": {"first_batch": False} for name in PRESETS},
+    **{f"{name}, bn": {"norm": "bn"} for name in TRAINED},
+    **{f"{name}, caffe": {"compat": "caffe"} for name in TRAINED},
+    **{f"{name}, no B_1": {"first_batch": False} for name in TRAINED},
+    **{f"{name}, open set": {"open_set": True} for name in ("cwr+", "cwr*", "dslda")},
+    "cwr*, open set, caffe": {"open_set": True, "compat": "caffe"},
+    "ridge, expand": {"expand": 40},
+    "ridge, balance 0": {"balance": 0},
+    "ridge, rho": {"rho": 0.1},
+    "ridge, protocol 79": {"protocol": "nicv2-79"},
     "ewc, modulate": {"guard": "modulate"},
     "ewc, cwr*": {"head": "cwr*"},
     "lwf, cwr*": {"head": "cwr*"},
@@ -129,7 +136,7 @@ def test_resume_six_and_six_equals_twelve(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_resume_past_the_capacity(name, tmp_path):
     """The same through a file, when the head has grown since it was made."""
-    options = {"weights": "random", "width": 0.0625, "size": 32, "capacity": 4}
+    options = {"weights": "random", "width": 0.0625, "size": 32} | ({"capacity": 4} if name in TRAINED else {})
     through, first = Learner(name, **options), Learner(name, **options)
 
     def frames(k):

@@ -28,6 +28,7 @@ class Preset:
     where: str  # module:class
     source: str
     options: dict[str, Any] = field(default_factory=dict)
+    analytic: bool = False  # sums over frames, a solve: order-invariant; no capacity, no B_1, no renormalisation
 
 
 _HERE = "primavista.strategies"
@@ -59,6 +60,10 @@ PRESETS: dict[str, Preset] = {
          "epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-4, "lr_head": 1e-3},
     ),
     "dslda": Preset(f"{_HERE}.dslda:DSLDA", f"{_TABLE}, DSLDA", {"shrinkage": 1e-4}),
+    "ncm": Preset(f"{_HERE}.ncm:NCM", "the baseline everybody expects", analytic=True),
+    "lda": Preset(f"{_HERE}.lda:LDA", f"{_TABLE}, DSLDA, with the exact pooled covariance", analytic=True),
+    "ridge": Preset(f"{_HERE}.ridge:Ridge", "ours: nothing to set", analytic=True),
+    "prima": Preset(f"{_HERE}.prima:Prima", "ours: nothing to set", analytic=True),
     "cumulative": Preset(
         f"{_HERE}.cumulative:Cumulative", "ours: the paper gives no recipe",
         {"norm": "bn", "freeze": "none", "epochs_1": 4, "lr_1": 0.01, "epochs": 4, "lr": 0.01},
@@ -92,7 +97,7 @@ def create(name: str, backbone: Backbone, *, protocol: str | None = None, seed: 
         preset = PRESETS[name]
         module, _, attribute = preset.where.partition(":")
         make: Callable[..., Strategy] = getattr(importlib.import_module(module), attribute)
-        options = {**preset.options, **(RENORM[protocol] if protocol else {}), **overrides}
+        options = {**preset.options, **(RENORM[protocol] if protocol and not preset.analytic else {}), **overrides}
         return make(backbone, seed=seed, **options)
     if name in _third_parties():
         make = _third_parties()[name].load()

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor
 
 from primavista.backbones import Backbone
+from primavista.backbones.onnx import Engine, EngineChoice, OnnxFeatures, installed
 from primavista.errors import InputError
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
+from primavista.parts.familiar import Familiarity
 from primavista.parts.replay import Kept, Replay
 from primavista.parts.rows import AnySize, drop_all, grow_all
 
 CHUNK = 128  # frames a forward pass without gradients
 CHUNK_CUDA = 1024
+CHUNK_PIXELS = 2**17  # of them on a CPU: 8 frames of 128 x 128, whose maps stay in the caches
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,15 @@ class LearnReport:
     stored_bytes: int = 0  # frames kept: 0 for everything rehearsal-free
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """N x K scores, whose softmax(scores / temperature) are shares, and the familiarity of each frame, if it can be told."""
+
+    scores: Tensor
+    temperature: float
+    familiarity: Tensor | None
+
+
 class Strategy(AnySize, ABC):
     """Learns a stream, one batch at a time.
 
@@ -60,6 +73,7 @@ class Strategy(AnySize, ABC):
     """
 
     rehearsal_free: ClassVar[bool] = True
+    order_invariant: ClassVar[bool] = False  # any order and split of the frames gives the same: such strategies can be merged
     classes: Tensor
     batches: Tensor
     seed: Tensor
@@ -69,7 +83,9 @@ class Strategy(AnySize, ABC):
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self.first_batch = first_batch
-        self._shapes_seen: set[torch.Size] = set()
+        self._shapes_seen = {torch.Size((1, backbone.spec.size, backbone.spec.size, 3))}  # the backbone has tried that one
+        self.engine: Engine = "torch"
+        self._onnx: OnnxFeatures | None = None
         self._evaluated = Kept()
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
@@ -83,9 +99,36 @@ class Strategy(AnySize, ABC):
         return self.classes.device
 
     @property
+    def _chunk(self) -> int:
+        if self.device.type == "cuda":
+            return CHUNK_CUDA
+        return min(CHUNK, max(4, CHUNK_PIXELS // self.backbone.spec.size**2))
+
+    @property
     def i(self) -> int:
         """The number of the next batch B_i, from 1; from 2 where the paper's B_1 is left out (`first_batch=False`)."""
         return int(self.batches) + (1 if self.first_batch else 2)
+
+    def use_engine(self, engine: EngineChoice) -> Engine:
+        """Let `engine` compute the features from now on, wherever they are frozen; returns which one it is.
+
+        "auto" is ONNX Runtime where it is installed, can compute this backbone, and the device is the CPU. A representation
+        that goes on learning is always torch's: its graph would have to be made again after each batch.
+        """
+        if engine not in ("auto", "torch", "onnx"):
+            raise InputError(f"engine is auto, torch or onnx; got {engine!r}")
+        if engine == "onnx" and self.device.type != "cpu":
+            raise InputError("the engine onnx is for the CPU: choose device='cpu', or engine='torch'")
+        able = self.freezes and self.device.type == "cpu" and (engine == "onnx" or (engine == "auto" and installed()))
+        self.engine, self._onnx = "torch", None
+        if able:
+            features = OnnxFeatures(int(self.embedding_version))
+            side = self.backbone.spec.size
+            if features.session(self.backbone, torch.zeros(2, side, side, 3, dtype=torch.uint8)) is not None:
+                self.engine, self._onnx = "onnx", features
+            elif engine == "onnx":
+                raise InputError("this backbone cannot be computed by ONNX Runtime: choose engine='torch' or 'auto'")
+        return self.engine
 
     @final
     def learn(self, images: Frames, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
@@ -103,6 +146,37 @@ class Strategy(AnySize, ABC):
         )
 
     @final
+    @torch.no_grad()
+    def judge(self, images: Frames) -> Judgement:
+        """The scores of frames and how familiar they are, from one pass."""
+        frames = check_frames(images)
+        familiar = self.familiar() if len(self.classes) else None
+        scores, found = [], []
+        for i in chunks(len(frames), self._chunk):
+            z = self._forward(frames, i)
+            scores.append(self.score_features(z)[:, : len(self.classes)])
+            if familiar is not None:
+                found.append(familiar(self.phi(z).double(), scores[-1].argmax(1)))
+        return Judgement(
+            torch.cat(scores),
+            temperature=1.0 if familiar is None else familiar.temperature,
+            familiarity=torch.cat(found) if found else None,
+        )
+
+    @property
+    def open_set(self) -> bool:
+        """Whether it can tell what was never taught: whether it has a `familiar`."""
+        return False
+
+    def familiar(self) -> Familiarity | None:
+        """What tells how familiar a frame is, from the statistics of at least one class; None where there are none."""
+        return None
+
+    def phi(self, z: Tensor) -> Tensor:
+        """The features that the statistics are of, from those of the backbone."""
+        return z
+
+    @final
     def forget(self, label: int) -> None:
         """Take a class out; it may be learned again later as if it were new."""
         column = (self.classes == label).nonzero()
@@ -114,10 +188,26 @@ class Strategy(AnySize, ABC):
         self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
         self._forgot(label)
 
+    @final
+    def merge(self, other: Strategy, labels: Mapping[int, int] | None = None) -> None:
+        """Become what learning the batches of both would have given; `labels` are our labels for its, where they differ."""
+        theirs = other.classes.tolist()
+        ours = [label if labels is None else labels[label] for label in theirs]
+        if len(set(ours)) < len(ours):
+            raise InputError(f"two classes of the other would become one: {dict(zip(theirs, ours, strict=True))}")
+        self._check_merge(other)
+        self._merge(other, torch.tensor(self._columns(ours), device=self.device, dtype=torch.int64))
+        self.batches += other.batches.to(self.device)
+
     @property
     def embeds(self) -> bool:
         """Whether the representation stays as it is from the next batch on, so that features may be kept by who measures."""
         return False
+
+    @property
+    def freezes(self) -> bool:
+        """Whether there are batches from which on it `embeds`."""
+        return type(self).embeds is not Strategy.embeds
 
     @final
     def embed(self, images: Frames) -> Tensor:
@@ -151,8 +241,8 @@ class Strategy(AnySize, ABC):
         if batch.features is not None:
             return batch.features[torch.arange(batch.count, device=self.device) % len(batch.features)]
         assert batch.images is not None
-        index = torch.arange(batch.count) % len(batch.images)
-        return torch.cat([self._forward(batch.images, part) for part in index.split(self._chunk)])
+        frames = batch.images
+        return torch.cat([self._forward(frames, i % len(frames)) for i in chunks(batch.count, self._chunk)])
 
     def _forgot(self, label: int) -> None:
         """A class has been taken out of everything that has a row a class."""
@@ -162,7 +252,8 @@ class Strategy(AnySize, ABC):
         first = take(frames, torch.tensor([0]), self.device)
         if first.shape not in self._shapes_seen:
             try:
-                self._forward(frames, torch.tensor([0]))
+                with torch.no_grad():
+                    self.backbone.eval()(first)
             except RuntimeError as error:
                 side = self.backbone.spec.size
                 shape = " x ".join(map(str, first.shape[1:3]))
@@ -174,25 +265,57 @@ class Strategy(AnySize, ABC):
     def _check_forget(self, label: int) -> None:
         """Refuse what cannot be forgotten, before anything changes."""
 
+    def _check_merge(self, other: Strategy) -> None:
+        """Refuse what cannot be merged, before anything changes."""
+        if not (self.order_invariant and other.order_invariant):
+            from primavista.strategies import PRESETS
+
+            able = ", ".join(name for name, preset in PRESETS.items() if preset.analytic)
+            which = type(other if self.order_invariant else self).__name__
+            raise InputError(f"{which} depends on the order of its batches, so it cannot be merged; those that can are {able}")
+        if type(self) is not type(other):
+            raise InputError(f"a {type(self).__name__} cannot be merged with a {type(other).__name__}")
+        mine, its = getattr(self, "options", None), getattr(other, "options", None)
+        if mine != its or not self.seed.cpu().equal(other.seed.cpu()):
+            raise InputError(f"their options differ: {mine}, seed {int(self.seed)}; {its}, seed {int(other.seed)}")
+        if self.backbone.spec != other.backbone.spec:
+            raise InputError(f"their backbones are fed differently: {self.backbone.spec}; {other.backbone.spec}")
+        computed = [f"{s.backbone.precision} by {getattr(s, 'engine', 'torch')}" for s in (self, other)]
+        if computed[0] != computed[1]:
+            raise InputError(f"their features are not the same numbers: computed in {computed[0]}, and in {computed[1]}")
+        theirs = other.backbone.state_dict()
+        for name, tensor in self.backbone.state_dict().items():
+            if name not in theirs or not tensor.cpu().equal(theirs[name].cpu()):
+                raise InputError(f"their backbones have different weights ({name}), so their features cannot be added")
+
+    def _merge(self, other: Self, columns: Tensor) -> None:
+        """Learn all that `other`, checked, has learned; `columns` are ours for its classes."""
+
     def _rows_for(self, classes: int) -> int:
         """How many rows the tensors with a row a class should have."""
         return classes
 
     @torch.no_grad()
     def _forward(self, frames: Frames, indices: Tensor) -> Tensor:
+        images = take(frames, indices, self.device)
+        if self.engine == "onnx" and self.embeds and images.device.type == "cpu":
+            version = int(self.embedding_version)
+            if self._onnx is None or self._onnx.version != version:
+                self._onnx = OnnxFeatures(version)
+            return self._onnx(self.backbone, images)
         self.backbone.eval()
         key = self.backbone.precision
         if key not in self._evaluated:
             self._evaluated[key] = Replay(self.backbone)
-        return self._evaluated[key](take(frames, indices, self.device))  # type: ignore[no-any-return]
-
-    @property
-    def _chunk(self) -> int:
-        return CHUNK_CUDA if self.device.type == "cuda" else CHUNK
+        return self._evaluated[key](images)  # type: ignore[no-any-return]
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self._evaluated.clear()  # recordings belong to the place where the weights were
         return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._onnx = None
 
     def _checked_features(self, z: Tensor) -> Tensor:
         dim = self.backbone.dim
@@ -219,14 +342,19 @@ class Strategy(AnySize, ABC):
     def _enter(self, frames: Frames | None, features: Tensor | None, labels: Tensor, sessions: Tensor | None) -> Batch:
         """Algorithm 1, line 6: expand the output layer with neurons for the classes never seen before."""
         present, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
-        known = {label: column for column, label in enumerate(self.classes.tolist())}
-        new = tuple(label for label in present.tolist() if label not in known)
-        if new:
-            known |= {label: len(known) + k for k, label in enumerate(new)}
-            self.classes = torch.tensor(list(known), device=self.device)
-            grow_all(self, self._rows_for(len(known)))
-        columns = torch.tensor([known[label] for label in present.tolist()])
+        before = set(self.classes.tolist())
+        new = tuple(label for label in present.tolist() if label not in before)
+        columns = torch.tensor(self._columns(present.tolist()))
         return Batch(
             i=self.i, images=frames, features=features, columns=columns[inverse], present=columns.to(self.device),
             cur=cur.to(self.device, torch.float32), new=new, sessions=sessions,
         )  # fmt: skip
+
+    def _columns(self, labels: list[int]) -> list[int]:
+        """The columns of these labels; those never seen before get new ones."""
+        known = {label: column for column, label in enumerate(self.classes.tolist())}
+        if new := [label for label in labels if label not in known]:
+            known |= {label: len(known) + k for k, label in enumerate(new)}
+            self.classes = torch.tensor(list(known), device=self.device)
+            grow_all(self, self._rows_for(len(known)))
+        return [known[label] for label in labels]

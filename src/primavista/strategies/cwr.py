@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from primavista.parts.head import HeadKind
+import torch
+
+from primavista.backbones import Backbone
+from primavista.parts.familiar import Familiarity, familiarity
+from primavista.parts.head import CWRHead, HeadKind
+from primavista.parts.moments import Moments
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -18,6 +24,7 @@ class CWROptions(Options):
     epochs: int = 4
     lr: float = 1e-3
     head: HeadKind = "cwr*"
+    open_set: bool = False  # keep the mean of each class, to tell what was never taught and to calibrate the shares
 
 
 class CWR(GradientStrategy):
@@ -27,7 +34,16 @@ class CWR(GradientStrategy):
     """
 
     OPTIONS = CWROptions
+    options: CWROptions
     THETA_LEARNS = False
+
+    def __init__(self, backbone: Backbone, **options: Any) -> None:
+        super().__init__(backbone, **options)
+        self.seen = Moments(self.backbone.dim, gram=False) if self.open_set else None
+
+    @property
+    def open_set(self) -> bool:
+        return self.options.open_set and not self.release.all_outputs  # there, classes are known that were never seen
 
     @property
     def embeds(self) -> bool:
@@ -35,12 +51,25 @@ class CWR(GradientStrategy):
         return self.i > 1 and not self.release.train_mode_features
 
     def learn_batch(self, batch: Batch) -> LearnReport:
+        z = None
         self.head.load(batch.present, batch.i == 1)  # line 7
         if batch.i == 1:
             losses = self._sgd(batch, self._weights(batch.i))  # line 9: learn both Theta and tw
         elif self.release.train_mode_features:
             losses = self._sgd(batch, self._weights(batch.i, theta=False))
         else:  # line 10: learn tw while keeping Theta fixed
-            losses = self._sgd(batch, self._weights(batch.i, theta=False), features=self.features(batch))
+            z = self.features(batch)
+            losses = self._sgd(batch, self._weights(batch.i, theta=False), features=z)
         self.head.consolidate(batch.present, batch.cur, len(self.classes))  # lines 11 to 14
-        return LearnReport(batch.i, batch.count, batch.new, losses)
+        if self.seen is not None:
+            self.seen.add(self.features(batch) if z is None else z, batch.columns.to(self.device))
+        return self._report(batch, losses)
+
+    @torch.no_grad()
+    def familiar(self) -> Familiarity | None:
+        if self.seen is None:
+            return None
+        assert isinstance(self.head, CWRHead)
+        known = len(self.classes)
+        mu = self.seen.s[:known] / self.seen.n[:known, None]
+        return familiarity(self.head.cw[:known].double(), mu, None, self.seen.spread(known), float(self.seen.n.sum()))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones import Backbone
+from primavista.parts.familiar import Familiarity, familiarity
 from primavista.parts.head import LinearHead
 from primavista.parts.rows import Rows
 from primavista.parts.statistics import lda_update, lda_weights, oas_covariance
@@ -24,6 +25,7 @@ class DSLDAOptions(Options):
     shrinkage: float = 1e-4
     tune: bool = False  # train the representation on batch 1 first, with a linear head that is then thrown away
     base_init: bool = False  # begin with the OAS covariance of batch 1, as its authors do
+    open_set: bool = False  # tell what was never taught, and calibrate the shares
 
 
 class Statistics(Rows):
@@ -58,6 +60,11 @@ class DSLDA(GradientStrategy):
         del self.head  # tuning makes one for its batch
         self.statistics = Statistics(self.backbone.dim)
         self._solved: tuple[Tensor, Tensor] | None = None
+        self._familiar: Familiarity | None = None
+
+    @property
+    def open_set(self) -> bool:
+        return self.options.open_set
 
     @property
     def embeds(self) -> bool:
@@ -82,18 +89,36 @@ class DSLDA(GradientStrategy):
         return LearnReport(batch.i, batch.count, batch.new, losses)
 
     def score_features(self, z: Tensor) -> Tensor:
-        s, known = self.statistics, len(self.classes)
-        if self._solved is None:
-            w, b = lda_weights(s.mu[:known], s.scatter, int(s.t), self.options.shrinkage, _cholesky_solve)
-            self._solved = w.float(), b.float()
-        w, b = self._solved
+        w, b = self._solution()
         return z @ w.T + b
+
+    def familiar(self) -> Familiarity | None:
+        if not self.open_set:
+            return None
+        w, _ = self._solution()
+        if self._familiar is None:
+            s = self.statistics
+            precision, _ = self._times_lambda(torch.eye(self.backbone.dim, dtype=torch.float64, device=self.device))
+            self._familiar = familiarity(
+                w.double(), s.mu[: len(self.classes)], precision, s.scatter / max(int(s.t), 1), int(s.t)
+            )
+        return self._familiar
+
+    def _solution(self) -> tuple[Tensor, Tensor]:
+        if self._solved is None:
+            w, b = self._times_lambda(self.statistics.mu[: len(self.classes)])
+            self._solved, self._familiar = (w.float(), b.float()), None
+        return self._solved
+
+    def _times_lambda(self, mu: Tensor) -> tuple[Tensor, Tensor]:
+        s = self.statistics
+        return lda_weights(mu, s.scatter, int(s.t), self.options.shrinkage, _cholesky_solve)
 
     def _forgot(self, label: int) -> None:
         self._solved = None
 
     def _load_from_state_dict(self, *args: object) -> None:
-        super()._load_from_state_dict(*args)  # type: ignore[arg-type]
+        super()._load_from_state_dict(*args)
         self._solved = None
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +131,7 @@ class DSLDA(GradientStrategy):
         with torch.enable_grad():
             losses = self._sgd(batch, self._weights(batch.i))
         del self.head
-        return losses
+        return tuple(losses.tolist())
 
     def _base_init(self, z: Tensor, y: Tensor) -> None:
         s = self.statistics

@@ -6,8 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from primavista.errors import InputError
+from primavista.parts.consolidation import WPast
 from primavista.parts.freezing import Freeze
-from primavista.parts.head import HeadKind, WPast
+from primavista.parts.head import HeadKind
 from primavista.parts.renorm import Norm, RenormSchedule
 
 
@@ -105,7 +106,7 @@ class Options:
             if not isinstance(value, kind) or isinstance(value, bool) or not low <= value <= high:
                 what = "a whole number" if kind is int else "a number"
                 raise InputError(f"{name} must be {what} from {low:g} to {high:g}; got {value!r}")
-        for name in ("first_batch", "tune", "base_init"):
+        for name in ("first_batch", "tune", "base_init", "open_set"):
             if not isinstance(getattr(self, name, False), bool):
                 raise InputError(f"{name} is True or False; got {getattr(self, name)!r}")
 

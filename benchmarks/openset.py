@@ -1,0 +1,135 @@
+"""Knowing what it does not know: a third of the classes is never taught, and the test videos are of all.
+
+    python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar
+
+Traffic signs as in accuracy.py; CORe50 frames: 10 categories, test sessions 3, 7 and 10. The run number draws the split, the
+classes that are taught and the order of the sessions; each session is one batch. Features are computed once, by the backbone
+as it is shipped. False alarms: of the frames never taught, those taken for known where 95 % of the known ones are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accuracy import data_set, pack, parse
+from torch import Tensor
+
+from primavista.backbones import build
+from primavista.parts.familiar import KNOWN
+from primavista.strategies import create
+from primavista.streams.base import DataSet, Session
+
+STRATEGIES = ["ridge", "lda", "ncm", "dslda:open_set=true", "cwr*:open_set=true,first_batch=false"]
+COLUMNS = [
+    "accuracy",
+    "AUROC",
+    "false alarms",
+    "AUROC of confidence",
+    "known kept",
+    "unknown taken",
+    "confidence",
+    "ECE",
+    "ECE at T = 1",
+]
+
+
+def features(array: Path, out: Path, size: int) -> Tensor:
+    """Of every frame, kept in a file."""
+    if not out.exists():
+        backbone, frames = build(size=size).eval(), torch.from_numpy(np.load(array))
+        with torch.no_grad():
+            np.save(out, torch.cat([backbone(part) for part in frames.split(32)]).numpy())
+    return torch.from_numpy(np.load(out))
+
+
+def sessions(array: Path, index: Path, run: int) -> DataSet:
+    facts = json.loads(index.read_text())
+    if not any(name.partition("/")[2].startswith("s") for name, _, _ in facts):
+        return data_set(array, index, run, "cpu")[0]
+    classes = tuple(sorted({name.partition("/")[0] for name, _, _ in facts}))
+    parts: dict[bool, list[Session]] = {True: [], False: []}
+    for name, start, stop in facts:
+        number = int(name.partition("/")[2][1:])
+        parts[number in (3, 7, 10)].append(Session(classes.index(name.partition("/")[0]), number, start, stop))
+    frames = torch.zeros(0, 1, 1, 3, dtype=torch.uint8)
+    return DataSet("core50", frames, tuple(parts[False]), tuple(parts[True]), classes, tuple(range(len(classes))))
+
+
+def auroc(known: Tensor, unknown: Tensor) -> float:
+    """How often a known frame has the higher score of the two; ties count half."""
+    order = torch.cat([known, unknown]).double()
+    _, inverse, counts = order.unique(return_inverse=True, return_counts=True)
+    ranks = (counts.cumsum(0) - (counts - 1) / 2)[inverse]
+    positives = len(known)
+    return float((ranks[:positives].sum() - positives * (positives + 1) / 2) / (positives * len(unknown)))
+
+
+def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> float:
+    """Expected calibration error: mean |accuracy - confidence| over bins of equal width."""
+    which = (confidence * bins).long().clip(max=bins - 1)
+    gaps = [float((right[which == k].double().mean() - confidence[which == k].double().mean()).abs()) * int((which == k).sum())
+            for k in which.unique().tolist()]  # fmt: skip
+    return sum(gaps) / len(confidence)
+
+
+def measure(spec: str, z: Tensor, data: DataSet, run: int, size: int) -> dict[str, float]:
+    draw = random.Random(f"taught/{run}")
+    taught = set(draw.sample(range(len(data.classes)), round(len(data.classes) * 2 / 3)))
+    train = [s for s in data.train if s.label in taught]
+    draw.shuffle(train)
+    name, options = parse(spec)
+    strategy = create(name, build(size=size), seed=run, **options)
+    for s in train:
+        strategy.learn_embedded(z[s.start : s.stop], torch.full((s.stop - s.start,), s.label))
+    index = torch.cat([torch.arange(s.start, s.stop) for s in data.test])
+    truth = torch.cat([torch.full((s.stop - s.start,), s.label) for s in data.test])
+    known = torch.tensor([label in taught for label in truth.tolist()])
+    scores = strategy.scores_embedded(z[index])
+    familiar = strategy.familiar()
+    assert familiar is not None
+    familiarity = familiar(strategy.phi(z[index]).double(), scores.argmax(1))
+    right = strategy.classes[scores.argmax(1)] == truth
+    shares, plain = (scores.double().div(t).softmax(1).amax(1) for t in (familiar.temperature, 1.0))
+    cut = familiarity[known].quantile(0.05)
+    values = [
+        right[known].double().mean(), auroc(familiarity[known], familiarity[~known]),
+        (familiarity[~known] >= cut).double().mean(), auroc(shares[known], shares[~known]),
+        (familiarity[known] >= KNOWN).double().mean(), (familiarity[~known] >= KNOWN).double().mean(),
+        shares[known].mean(), calibration_error(shares[known], right[known]), calibration_error(plain[known], right[known]),
+    ]  # fmt: skip
+    return {column: 100 * float(value) for column, value in zip(COLUMNS, values, strict=True)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", type=Path, required=True, help="tars of tracks")
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
+    parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cache", type=Path, default=Path("results/packed"))
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    for tar in args.data:
+        array, index = pack(tar, args.size, args.cache, args.threads)
+        z = features(array, args.cache / f"{tar.stem}_{args.size}_features.npy", args.size)
+        print(f"\n{tar.stem}, {args.size} px, runs {args.runs}: mean ± std, %\n")
+        print(f"| strategy | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
+        for spec in args.strategies:
+            began = time.perf_counter()
+            rows: list[dict[str, Any]] = [measure(spec, z, sessions(array, index, run), run, args.size) for run in args.runs]
+            cells = [[row[column] for row in rows] for column in COLUMNS]
+            text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
+            print(f"| `{spec}` | {text} |  <!-- {time.perf_counter() - began:.0f} s -->", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+"""What each part of `prima` is worth, on three data sets; how long its lessons and solves take, how large its state is.
+
+    python benchmarks/prima.py                                           the table
+    python benchmarks/prima.py --time                                    the times
+    PYTHONPATH=src python benchmarks/prima.py --device cuda              with nothing but torch, numpy, Pillow, safetensors
+
+Columns: traffic signs (mean of the splits of `accuracy.py`, all frames) and with only one track a class; the 10 categories of
+the CORe50 frames, test sessions 3, 7, 10, and the mean of four other choices of three; 50 rendered objects, 12 frames a
+session, test sessions 3, 7, 10, and with only session 1 to learn from. One frame counts one. Nothing is chosen on test frames.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accuracy import data_set, pack, pack_rendered
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from primavista.backbones import build
+from primavista.backbones.taps import SOFT, pooled, tapped
+from primavista.parts.committee import POWER, Head, judged_ridge, shares
+from primavista.parts.moments import Moments
+from primavista.parts.packed import packed_size
+from primavista.parts.ridge import choose_rho, regression, ridge_weights
+from primavista.strategies import create
+from primavista.strategies.prima import OWN, Prima
+from primavista.streams.base import Session
+
+BLOCKS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+COLUMNS = ("signs", "one track", "CORe50", "others", "rendered", "one video")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One head's features: a block's map in grid x grid cells, its channels mixed or picked down to `channels`."""
+
+    block: int
+    grid: int
+    channels: int
+    seed: int = 0
+    picked: bool = False
+    root: bool = True
+    maximum: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    groups: tuple[Group, ...]
+    power: float = POWER  # of the ratio of signal to noise
+    own: float = OWN  # votes of the backbone's own features
+    joint: bool = False
+    evidence: bool = False
+    balance: float = 1
+
+
+@dataclass(frozen=True)
+class Split:
+    """Frames to learn and frames to tell, by index."""
+
+    column: str
+    data: str
+    train: Tensor
+    labels: Tensor
+    test: Tensor
+    truth: Tensor
+
+
+def rows() -> Iterator[Row]:
+    depths = tuple(Group(b, 4, 64) for b in (4, 6, 8, 10))
+    own = Group(12, 1, 1024)
+    base = (*depths, own)
+    twice = (*depths, *(replace(g, seed=1) for g in depths), own)
+    yield Row("the same from its parts", base)
+    yield Row("its own features count once", base, own=1)
+    yield Row("its own features count four times", base, own=4)
+    yield Row("all heads count the same", base, power=0)
+    yield Row("by the ratio of signal to noise itself", base, power=1)
+    yield Row("by its square", base, power=2)
+    yield Row("by its cube", base, power=3)
+    yield Row("the backbone's own features alone", (own,))
+    for group in depths:
+        yield Row(f"block {group.block} alone", (group,))
+    yield Row("two mixes of 64 a depth", twice, own=2 * OWN)
+    yield Row("without the backbone's own features", depths, own=1)
+    yield Row("no root", tuple(replace(g, root=False) for g in base))
+    yield Row("channels picked, not mixed", (*(replace(g, picked=True) for g in depths), own))
+    yield Row("2 x 2 cells of 256 channels", (*(Group(g.block, 2, 256) for g in depths), own))
+    yield Row("no cells: the mean of each map", (*(Group(g.block, 1, 512) for g in depths), own))
+    yield Row("32 channels a cell", (*(replace(g, channels=32) for g in depths), own))
+    yield Row("96 channels a cell", (*(replace(g, channels=96) for g in depths), own))
+    yield Row("blocks 3, 5, 7, 9 instead", (*(Group(b, 4, 64) for b in (3, 5, 7, 9)), own))
+    yield Row("blocks 6 and 10 only", (depths[1], depths[3], own))
+    yield Row("and block 2", (Group(2, 4, 64), *base))
+    yield Row("and block 11, mean", (*depths, Group(11, 1, 1024), own))
+    yield Row("and block 12, 2 x 2 of 256", (*depths, Group(12, 2, 256), own))
+    yield Row("and the maxima of the maps", (*depths, *(Group(g.block, 1, 512, maximum=True) for g in depths), own))
+    yield Row("regularised by the evidence", base, evidence=True)
+    yield Row("every frame weighs the same", base, balance=0)
+    yield Row("one ridge on all, 32 channels a cell", (*(replace(g, channels=32) for g in depths), own), joint=True)
+
+
+class Maps:
+    """Of every frame of a data set: what `prima` reads, and the maps of the blocks, means in 4 x 4 cells and maxima, in half
+    precision. Computed once and kept in a file."""
+
+    def __init__(self, frames: Tensor, device: str, file: Path) -> None:
+        self.device = device
+        if not file.exists():
+            backbone = tapped(build(size=frames.shape[1])).eval().to(device)
+            parts: dict[str, list[Tensor]] = {}
+
+            def keep(name: str, x: Tensor) -> None:
+                parts.setdefault(name, []).append(x.cpu())
+
+            def hook(k: int) -> Callable[..., None]:
+                def note(module: Any, inputs: Any, x: Tensor) -> None:
+                    keep(f"mean {k}", pooled(x, (4, 4)).half())
+                    keep(f"maximum {k}", x.amax((2, 3), keepdim=True).half())
+
+                return note
+
+            body: Any = backbone.body
+            for k in BLOCKS:
+                body.blocks[k].register_forward_hook(hook(k))
+            for part in frames.split(64):
+                keep("embedded", backbone(part.to(device)))
+            save_file({name: torch.cat(xs).contiguous() for name, xs in parts.items()}, file)
+        self.maps = load_file(file)
+
+    def features(self, group: Group, index: Tensor) -> Tensor:
+        x = self.maps[f"{'maximum' if group.maximum else 'mean'} {group.block}"][index].to(self.device).float()
+        if not group.maximum:
+            x = pooled(x, (group.grid, group.grid))
+        x = x / (x.abs() + SOFT).sqrt() if group.root else x
+        channels = x.shape[1]
+        if group.channels < channels and group.picked:
+            x = x[:, :: channels // group.channels]
+        elif group.channels < channels:
+            draw = np.random.RandomState(1000 * group.seed + group.block).randint(0, 2, (group.channels, channels)) * 2.0 - 1
+            x = torch.einsum("nchw,kc->nkhw", x, torch.from_numpy(draw).to(x) / channels**0.5)
+        return x.flatten(1)
+
+
+def splits(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Tensor], list[Split]]:
+    frames: dict[str, Tensor] = {}
+    found: list[Split] = []
+
+    def add(column: str, data: str, train: list[Session], test: list[Session]) -> None:
+        index = [torch.cat([torch.arange(s.start, s.stop) for s in part]) for part in (train, test)]
+        label = [torch.cat([torch.full((s.stop - s.start,), s.label) for s in part]) for part in (train, test)]
+        found.append(Split(column, data, index[0], label[0], index[1], label[1]))
+
+    tar = Path(args.data) / "gtsrb_tracks.tar"
+    array, index = pack(tar, 128, folder, 2)
+    for run in args.runs:
+        data, _ = data_set(array, index, run, "cpu")
+        frames["signs"] = data.frames if isinstance(data.frames, Tensor) else torch.from_numpy(np.load(array))
+        add("signs", "signs", list(data.train), list(data.test))
+        first = {s.label: s for s in reversed(data.train)}
+        add("one track", "signs", list(first.values()), list(data.test))
+
+    array, index = pack(Path(args.data) / "core50_frames.tar", 128, folder, 2)
+    frames["CORe50"] = torch.from_numpy(np.load(array))
+    facts = json.loads(index.read_text())
+    names = sorted({name.partition("/")[0] for name, _, _ in facts})
+    every = [Session(names.index(n.partition("/")[0]), int(n.rpartition("/s")[2]), a, b) for n, a, b in facts]
+    others = np.random.RandomState(0)
+    for k in range(5):
+        held = (3, 7, 10) if k == 0 else tuple(others.choice(np.arange(1, 12), 3, replace=False).tolist())
+        test = [s for s in every if s.number in held]
+        add("others" if k else "CORe50", "CORe50", [s for s in every if s.number not in held], test)
+
+    array, index = pack_rendered(128, 12, folder, args.device)
+    data, _ = data_set(array, index, 0, "cpu")
+    frames["rendered"] = torch.from_numpy(np.load(array))
+    add("rendered", "rendered", list(data.train), list(data.test))
+    add("one video", "rendered", [s for s in data.train if s.number == 1], list(data.test))
+    return frames, found
+
+
+class Bench:
+    """Heads by split and features, each computed once."""
+
+    def __init__(self, maps: dict[str, Maps], device: str) -> None:
+        self.maps, self.device = maps, device
+        self.known: dict[Any, tuple[Head, Tensor]] = {}
+
+    def head(self, k: int, split: Split, groups: tuple[Group, ...], row: Row) -> tuple[Head, Tensor]:
+        """One regression, and its scores of the test frames."""
+        key = (k, groups, row.evidence, row.balance)
+        if key not in self.known:
+            maps = self.maps[split.data]
+            z = torch.cat([maps.features(g, split.train) for g in groups], 1)
+            moments = Moments(z.shape[1]).to(self.device)
+            moments.grow(int(split.labels.max()) + 1)
+            moments.add(z, split.labels.to(self.device))
+            frames, algebra = float(moments.t), moments.algebra
+            x = regression(moments.n, moments.s, moments.scatter(), frames, row.balance, algebra)
+            head = judged_ridge(x, frames, algebra)
+            if row.evidence:
+                rho = choose_rho(x, frames, algebra)
+                head = Head(*ridge_weights(x, rho, algebra), head.error, rho)
+            z = torch.cat([maps.features(g, split.test) for g in groups], 1).double()
+            self.known[key] = head, (z @ head.w.T + head.b).cpu()
+        return self.known[key]
+
+    def accuracy(self, row: Row, k: int, split: Split) -> float:
+        groups = [row.groups] if row.joint else [(g,) for g in row.groups]
+        heads = [self.head(k, split, g, row) for g in groups]
+        votes = [1.0] * (len(groups) - 1) + [row.own]
+        omega = shares([head.error for head, _ in heads], votes, row.power)
+        scores = sum((share * scores for share, (_, scores) in zip(omega, heads, strict=True)), torch.zeros(()))
+        return 100 * float((scores.argmax(1) == split.truth).double().mean())
+
+
+def megabytes(row: Row, split: Split, maps: Maps) -> float:
+    sizes = [maps.features(g, split.test[:1]).shape[1] for g in row.groups]
+    return 8e-6 * sum(map(packed_size, [sum(sizes)] if row.joint else sizes))
+
+
+def as_shipped(split: Split, maps: Maps) -> float:
+    """The strategy itself, over the same frames in batches of 300."""
+    strategy = create("prima", build(size=128)).to(maps.device)
+    z = maps.maps["embedded"]
+    for index, labels in zip(split.train.split(300), split.labels.split(300), strict=True):
+        strategy.learn_embedded(z[index].to(maps.device), labels)
+    best = strategy.classes[strategy.scores_embedded(z[split.test].to(maps.device)).argmax(1)].cpu()
+    return 100 * float((best == split.truth).double().mean())
+
+
+def table(args: argparse.Namespace) -> None:
+    frames, found = splits(args, args.out)
+    todo = [row for row in rows() if not args.rows or any(word in row.what for word in args.rows)]
+    maps = {name: Maps(images, args.device, args.out / f"{name}.safetensors") for name, images in frames.items()}
+    bench = Bench(maps, args.device)
+
+    def line(what: str, measure: Callable[[int, Split], float], size: float) -> None:
+        by: dict[str, list[float]] = {column: [] for column in COLUMNS}
+        for k, split in enumerate(found):
+            by[split.column].append(measure(k, split))
+        cells = " | ".join(f"{statistics.mean(by[column]):.1f}" for column in COLUMNS)
+        print(f"| {what} | {cells} | {size:.0f} |", flush=True)
+
+    print(f"{where(args.device)}; runs {args.runs}\n\n| | {' | '.join(COLUMNS)} | MB |\n|---|{'---|' * (len(COLUMNS) + 1)}")
+    size = megabytes(todo[0], found[0], maps["signs"])
+    line("**prima**, as shipped", lambda _, split: as_shipped(split, maps[split.data]), size)
+    for row in todo:
+        line(row.what, partial(bench.accuracy, row), megabytes(row, found[0], maps["signs"]))
+
+
+def times(args: argparse.Namespace) -> None:
+    """A lesson of 300 frames and a solve, in turn with CWR*'s lesson; the least of several."""
+    frames = torch.randint(0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    prima, cwr = Prima(build(size=128)).to(args.device), create("cwr*", build(size=128)).to(args.device)
+    for strategy in (prima, cwr):
+        for k in range(3):
+            strategy.learn(frames[:60], torch.arange(60) % 10 + 10 * k)
+
+    def seconds(do: Callable[[], Any]) -> float:
+        began = time.perf_counter()
+        do()
+        if args.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    lessons: dict[str, list[float]] = {"prima": [], "cwr*": []}
+    for k in range(args.repeats):
+        labels = torch.full((300,), 30 + k)
+        lessons["prima"].append(seconds(partial(prima.learn, frames, labels)))
+        lessons["cwr*"].append(seconds(partial(cwr.learn, frames, labels)))
+    print(f"{where(args.device)}, {torch.get_num_threads()} threads\n")
+    ours, theirs = (min(values) for values in lessons.values())
+    print(f"a lesson of 300 frames: prima {ours:.2f} s, CWR* {theirs:.2f} s, ratio {ours / theirs:.2f}")
+    for count in (60, 300, 1000):
+        fresh = Prima(build(size=128)).to(args.device)
+        z = prima.embed(frames).repeat(4, 1)[:count]
+        z += torch.randn(z.shape, generator=torch.Generator().manual_seed(1)).to(z) * 0.05
+        fresh.learn_embedded(z, torch.arange(count) % 10)
+        print(f"a solve after {count} frames: {min(seconds(fresh.solve) for _ in range(args.repeats)):.2f} s")
+    state = sum(t.numel() * t.element_size() for t in prima.moments.state_dict().values())
+    print(f"state beyond the network: {state / 1e6:.1f} MB with {len(prima.classes)} classes")
+
+
+def where(device: str) -> str:
+    return f"{torch.cuda.get_device_name() if device == 'cuda' else f'CPU, {os.cpu_count()} cores'}, torch {torch.__version__}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="../shared/data", help="the folder of gtsrb_tracks.tar and core50_frames.tar")
+    parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--rows", nargs="+", help="only rows whose name holds one of these words")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--time", action="store_true", help="measure times instead")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("results/packed"), help="where decoded frames are kept")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    with torch.no_grad():
+        times(args) if args.time else table(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""LDA: DSLDA with the exact pooled covariance, so that the order of the frames does not matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from primavista.backbones import Backbone
+from primavista.errors import InputError
+from primavista.parts.ridge import FLOOR
+from primavista.parts.statistics import lda_weights, oas
+from primavista.strategies.analytic import AnalyticStrategy
+
+
+@dataclass(frozen=True)
+class LDAOptions:
+    """What may be set."""
+
+    shrinkage: float | None = None  # of the covariance towards I (DSLDA has 1e-4); None: towards m I, as much as `oas` says
+
+    def __post_init__(self) -> None:
+        value = self.shrinkage
+        if value is not None and (not isinstance(value, int | float) or not 1e-12 <= value <= 1):
+            raise InputError(f"shrinkage must be a number from 1e-12 to 1, or None; got {value!r}")
+
+
+class LDA(AnalyticStrategy):
+    """scores = w z + b,  w_c = Lambda mu_c,  b_c = -mu_c^T Lambda mu_c / 2,  Lambda = inv((1 - eps) S / t + eps m I)
+
+    with S = sum (z - mu)(z - mu)^T, mu the mean of the frame's class over the whole stream, where DSLDA's recursion takes the
+    mean as it was when the frame came; eps and m are those of oracle approximating shrinkage (`parts/statistics.py`).
+    """
+
+    def __init__(self, backbone: Backbone, *, seed: int = 0, shrinkage: float | None = None) -> None:
+        super().__init__(backbone, seed=seed)
+        self.options = LDAOptions(shrinkage)
+
+    def solve(self) -> tuple[Tensor, Tensor]:
+        return self._weights(self.means)
+
+    def precision(self) -> Tensor:
+        return self._weights(torch.eye(self.moments.dim, dtype=torch.float64, device=self.device))[0]
+
+    def _weights(self, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """Lambda times each of the directions, and the offsets that they have as means."""
+        scatter, t = self.moments.scatter(), int(self.moments.t)
+        eps, target = self.options.shrinkage, 1.0
+        if eps is None:
+            eps, m = oas(scatter / t, t)
+            moment = m + float((self.means**2).mean())
+            target = m + FLOOR * moment / eps  # frames all alike: S is nothing but rounding
+        return lda_weights(directions, scatter, t, eps, self.moments.algebra.solve, target)

@@ -1,0 +1,79 @@
+"""Learners that say what they do not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from primavista import Learner
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def clip(seed: int, count: int = 8, noise: int = 40) -> np.ndarray:
+    """A pattern of 4 x 4 colours of its own, with noise of its own in each frame."""
+    base = np.random.default_rng(seed).integers(0, 256 - noise, (1, 4, 4, 3)).repeat(8, 1).repeat(8, 2)
+    return (base + np.random.default_rng(seed + 999).integers(0, noise, (count, 32, 32, 3))).astype(np.uint8)
+
+
+def taught(strategy: str, names: int = 5, **options) -> Learner:
+    learner = Learner(strategy, **{"weights": "random", "width": 0.25, "size": 32, "device": "cpu"} | options)
+    for k in range(names):
+        learner.learn(clip(k), f"object {k}")
+    return learner
+
+
+@pytest.mark.parametrize("strategy", ["ridge", "lda", "ncm", "dslda", "cwr*"])
+def test_what_was_taught_is_more_familiar_than_what_was_not(strategy):
+    learner = taught(strategy, weights="imagenet", width=1.0, size=64)
+    known = np.array([p.familiarity for k in range(5) for p in learner.predict(clip(k, 2, noise=50))])
+    unknown = np.array([p.familiarity for p in learner.predict(np.concatenate([clip(k, 1) for k in range(100, 120)]))])
+    assert (known[:, None] > unknown[None]).mean() > 0.9
+    assert all(p.known for p in learner.predict(clip(0)))
+
+
+def test_known_follows_the_threshold_and_one_class_may_be_unknown_too():
+    learner = taught("ridge", 1)
+    assert learner.threshold == 0.25
+    own, other = learner.predict(clip(0)[0]), learner.predict(clip(50)[0])
+    assert (own.known, other.known) == (True, False)
+    assert own.familiarity > other.familiarity
+    strict = taught("ridge", 1, threshold=1.0)
+    assert [p.known for p in strict.predict(clip(0))] == [p.familiarity >= 1 for p in strict.predict(clip(0))]
+
+
+def test_confidence_is_the_share_at_the_temperature():
+    """At a class' own mean it leads by a logit of about 10; raw one-hot scores would leave it near an even share."""
+    learner = taught("ridge")
+    confident = learner.predict(clip(2))[0]
+    assert confident.label == "object 2"
+    assert confident.confidence > 0.95
+    assert sum(confident.scores.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("strategy", ["ridge", "cwr*", "dslda"])
+def test_saved_forgotten_and_learned_on(strategy, tmp_path):
+    learner = taught(strategy)
+    learner.forget("object 1")
+    learner.learn(clip(7), "object 7")
+    learner.save(tmp_path / "a.pv")
+    again = Learner.load(tmp_path / "a.pv", device="cpu")
+    assert again.predict(clip(0)) == learner.predict(clip(0))
+    assert again.predict(clip(0))[0].familiarity is not None
+
+
+@pytest.mark.parametrize("name", ["cwr_star", "dslda"])
+def test_files_from_before_keep_their_rule(name):
+    learner = Learner.load(GOLDEN / f"{name}.pv", device="cpu")
+    prediction = learner.predict(clip(0)[0])
+    assert prediction.familiarity is None
+    share, k = prediction.confidence, len(prediction.scores)
+    assert prediction.known == ((share - 1 / k) / (1 - 1 / k) >= learner.threshold)
+
+
+def test_strategies_without_statistics_go_by_confidence():
+    learner = taught("naive", 2)
+    assert learner.threshold == 0.1
+    assert learner.predict(clip(0)[0]).familiarity is None
