@@ -20,7 +20,7 @@ def test_bf16_gives_nearly_the_same_scores_in_float32(name):
             frames, labels = toy_batch([0, 1, 2] * 6, seed)
             strategy.learn(frames, labels)
         scores[precision] = strategy.scores(toy_batch([0, 1, 2] * 6, 9)[0])
-        assert scores[precision].dtype == torch.float32
+        assert scores[precision].dtype in (torch.float32, torch.float64)
         assert all(tensor.dtype != torch.bfloat16 for tensor in strategy.state_dict().values())
     spread = float(scores["float32"].std())
     assert not torch.equal(scores["bf16"], scores["float32"])

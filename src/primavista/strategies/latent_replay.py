@@ -77,7 +77,7 @@ class LatentReplay(AR1):
             present=present.to(self.device), cur=cur.to(self.device, torch.float32),
         )  # fmt: skip
 
-    def _sgd(self, batch: Batch, weights: list[Weight], **how: Any) -> tuple[float, ...]:
+    def _sgd(self, batch: Batch, weights: list[Weight], **how: Any) -> Tensor:
         if batch.images is not None:
             return super()._sgd(batch, weights, **how)
         options, si, losses, limits, t = self.options, how.pop("si"), [], None, 0
@@ -97,7 +97,7 @@ class LatentReplay(AR1):
             losses.append(trainer.epoch_loss(batch.count))
         self.backbone.eval()
         self.embedding_version += 1
-        return tuple(torch.stack(losses).tolist())
+        return torch.stack(losses)
 
     def _weights(self, i: int, theta: bool = True) -> list[Weight]:
         weights = super()._weights(i, theta)
