@@ -12,8 +12,9 @@ from primavista.backbones import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, chunks, take
 from primavista.parts.latents import Cut, LatentMemory
+from primavista.parts.orders import pieces
 from primavista.parts.renorm import norm_layers, set_limits
-from primavista.parts.sgd import SGD, Weight, generator, pieces
+from primavista.parts.sgd import SGD, Weight, generator
 from primavista.parts.training import Trainer
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
