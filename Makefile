@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := video,hub,lite,onnx,plots,ray,trackers,dev
+EXTRAS := video,hub,lite,live,onnx,plots,ray,trackers,dev
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-all lint clean
+.PHONY: run test test-all lint chromium clean
 
 run: $(STAMP)
 	OMP_NUM_THREADS= $(BIN)/primavista run $(ARGS)
@@ -15,12 +15,12 @@ run: $(STAMP)
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(STAMP) lint
+test-all: $(STAMP) lint chromium
 	$(BIN)/python -m pytest -n 2
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -29,6 +29,11 @@ $(STAMP): pyproject.toml constraints.txt
 		{ [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	touch $(STAMP)
+
+# the tests of the page need a browser; without one they are skipped, and say so
+chromium:
+	command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -q && apt-get install -qy --no-install-recommends chromium; } || true
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache

@@ -129,6 +129,8 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
     if name == "cumulative":
         options = {"every": None, **options}
     strategy = create(name, build(size=args.size), seed=run, **options).to(args.device)
+    strategy.backbone.precision = args.precision
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = args.precision != "float32"
     test = stream.test(args.test_thin)
     truth = test.labels.to(args.device)
 
@@ -165,6 +167,7 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="float32")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each")
     parser.add_argument("--out", type=Path, default=Path("results/accuracy.jsonl"))
@@ -176,7 +179,7 @@ def main() -> None:
     else:
         array, index = pack(Path(args.data), args.size, packed, max(args.jobs, 2))
     results = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
-    what = [Path(args.data).stem, args.size, args.frames if args.data == "rendered" else 0, args.test_thin]
+    what = [Path(args.data).stem, args.size, args.frames if args.data == "rendered" else 0, args.test_thin, args.precision]
     results = [r for r in results if r["what"] == what]
     done = {(r["strategy"], r["run"]) for r in results}
     todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]

@@ -13,7 +13,6 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -179,6 +178,62 @@ def kernels(precision: Precision) -> list[tuple[str, float]]:
     return sorted(found, key=lambda item: -item[1])[:25]
 
 
+def ceilings() -> dict[str, float]:
+    """What this GPU reaches: bytes a second in a copy, bf16 operations a second in a matrix product."""
+    a, b = (torch.empty(2**30, dtype=torch.uint8, device="cuda") for _ in range(2))
+    copied = 2 * 2**30 / timed(lambda: b.copy_(a), 10)
+    m = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
+    return {"bytes": copied, "operations": 2 * 8192**3 / timed(lambda: m @ m, 10)}
+
+
+def work(frames: int, training: bool) -> dict[str, float]:
+    """Bytes and operations that one pass cannot do without, each layer by itself, activations in bf16.
+
+    Forward a convolution reads its input and writes its output; the norm with its ReLU6 reads that twice (statistics, map; in
+    evaluation once) and writes it. Backward the norm reads x and dy twice and writes dx; a convolution reads dy and writes dx,
+    and a pointwise one (the others are frozen) reads both once more for its weights.
+    """
+    body = build().body
+    found = {"bytes": 0.0, "operations": 0.0}
+
+    def note(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        assert isinstance(module, nn.Conv2d)
+        into, out = 2 * inputs[0].numel(), 2 * output.numel()
+        macs = output.numel() * module.weight[0].numel()
+        moved = into + out + (3 if training else 2) * out
+        passes = 1
+        if training:
+            moved += 5 * out + out + into + (out + into if module.groups == 1 else 0)
+            passes = 3 if module.kernel_size == (1, 1) else 2
+        found["bytes"] += frames * moved
+        found["operations"] += frames * 2 * macs * passes
+
+    for module in body.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(note)
+    with torch.no_grad():
+        body.eval()(torch.zeros(1, 3, 128, 128))
+    return found
+
+
+def floors(precision: Precision) -> dict[str, float]:
+    """Seconds that the hardware needs at least for a NICv2-391 run, by bytes or operations over what was measured."""
+    top = ceilings()
+
+    def least(frames: int, training: bool) -> float:
+        needed = work(frames, training)
+        return max(needed[what] / top[what] for what in top)
+
+    step, test, new = least(100, True), least(2250, False), least(120_000, False)
+    first = 96 * least(125, True)
+    return {
+        "copy, TB/s": top["bytes"] / 1e12, "bf16 product, Tflop/s": top["operations"] / 1e12,
+        "a step of 128 frames, ms": 1e3 * least(MINIBATCH, True), "testing 2,250 frames, ms": 1e3 * test,
+        "ar1*": first + 390 * 12 * step + 391 * test, "naive": first / 2 + 390 * 6 * step + 391 * test,
+        "cwr*": first + new + 2 * test, "dslda": new + test,
+    }  # fmt: skip
+
+
 @cache
 def full_size() -> DataSet:
     """The rendered set as large as CORe50: 400 training sessions and 150 test sessions of 300 frames, on the GPU."""
@@ -208,53 +263,74 @@ def runs(precision: Precision) -> dict[str, Any]:
 
 
 def ten(precision: Precision) -> dict[str, Any]:
-    """Seconds of ten runs of a cell, one after another and in threads, beside one run alone; AR1* over 40 batches."""
-    found: dict[str, Any] = {}
-    for name, limit, threads in (("dslda", 391, 10), ("ar1*", 40, 2)):
-
-        def cell(number: int, features: Features | None, name: str = name, limit: int = limit) -> None:
-            with torch.cuda.stream(torch.cuda.Stream()):
-                run(name, precision, number, features, limit)
-
-        def seconds(function: Callable[[], Any]) -> float:
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            function()
-            torch.cuda.synchronize()
-            return time.perf_counter() - began
-
-        cell(0, None)
-        alone = seconds(lambda: cell(0, None))
-        after = seconds(lambda: [cell(number, None) for number in range(10)])
-        shared = Features()
-        with ThreadPoolExecutor(threads) as pool:
-            beside = seconds(lambda: list(pool.map(lambda number: cell(number, shared), range(10))))  # noqa: B023
-        found[name] = {"one": alone, "ten, one after another": after, f"ten, {threads} at a time": beside}
-    return found
+    """Seconds of ten runs of DSLDA one after another, each by itself and with shared features, beside one run."""
+    shared = Features()
+    run("dslda", precision)
+    alone = [run("dslda", precision, number)["seconds"] for number in range(10)]
+    together = [run("dslda", precision, number, shared)["seconds"] for number in range(10)]
+    return {"one": statistics.median(alone), "ten, each by itself": sum(alone), "ten, features shared": sum(together)}
 
 
 PARTS: dict[str, Callable[[Precision], Any]] = {
-    "steps": steps, "batches": batches, "kernels": kernels, "runs": runs, "ten": ten
+    "floors": floors, "steps": steps, "batches": batches, "kernels": kernels, "runs": runs, "ten": ten
 }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/gpu.json"))
-    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
-    parser.add_argument("--precision", nargs="+", default=["tf32", "bf16"])
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    for precision in args.precision:
+def targets(found: dict[str, Any], precision: str) -> list[dict[str, Any]]:
+    """What was measured beside what was aimed at."""
+    rows: list[dict[str, Any]] = []
+
+    def add(point: int, what: str, value: float, unit: str, most: float, **details: Any) -> None:
+        target = f"at most {most:g}"
+        rows.append({"point": point, "what": f"{what}, {precision}", "value": float(f"{value:.4g}"), "unit": unit,
+                     "target": target, "met": value <= most, **details})  # fmt: skip
+
+    if step := found.get(f"steps, {precision}"):
+        plain_step = step["brn in plain operations, eager"]
+        add(1, "a step with BRN / with BN", step["brn"] / step["bn"], "x", 1.10)
+        add(1, "the same, depthwise frozen", step["naive"] / step["bn, depthwise frozen"], "x", 1.10)
+        add(1, "a step with BRN / with BRN in plain operations, eager", step["brn"] / plain_step, "x", 0.20)
+        for name, most in (("ar1*", 1.05), ("lwf", 1.05), ("ewc", 1.10)):
+            add(2, f"a step of {name} / of Naive", step[name] / step["naive"], "x", most)
+    if batch := found.get(f"batches, {precision}"):
+        for name, most in (("ar1*", 1.05), ("lwf", 1.2), ("ewc", 1.5)):
+            add(2, f"a batch of {name} / of Naive", batch[name] / batch["naive"], "x", most)
+    for name, most in (("ar1*", 40), ("cwr*", 12), ("dslda", 10)):
+        if whole := found.get(f"runs, {precision}"):
+            floor = found.get(f"floors, {precision}", {}).get(name)
+            add(3, f"a NICv2-391 run of {name}", whole[name]["seconds"], "s", most, floor=floor)
+    if all_ten := found.get(f"ten, {precision}"):
+        add(4, "ten runs of DSLDA / one", all_ten["ten, features shared"] / all_ten["one"], "x", 3)
+    return rows
+
+
+def measure(precisions: list[Precision], parts: list[str]) -> dict[str, Any]:
+    """Some parts in some precisions, as they come."""
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
+    for precision in precisions:
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
-        for part in args.parts:
+        for part in parts:
             value = PARTS[part](precision)
             found[f"{part}, {precision}"] = value
             print(f"{part}, {precision}:", flush=True)
             for name, number in value.items() if isinstance(value, dict) else value:
                 text = f"{number:10.3f}" if isinstance(number, float) else json.dumps(number)
                 print(f"  {text}  {name[:110]}", flush=True)
+        found["rows"] += targets(found, precision)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("results/gpu.json"))
+    parser.add_argument("--parts", nargs="+", default=[*PARTS], choices=[*PARTS])
+    parser.add_argument("--precision", nargs="+", default=["tf32", "bf16"])
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    found = measure(args.precision, args.parts)
+    for row in found["rows"]:
+        print(f"{row['point']}  {row['what']:<70} {row['value']:8.3f} {row['unit']}   {row['target']}"
+              f"{'' if row['met'] else '   NOT MET'}")  # fmt: skip
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(found, indent=1) + "\n")
 

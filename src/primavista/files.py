@@ -14,12 +14,12 @@ from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
-from primavista.errors import FileError
+from .errors import FileError  # relative: the distribution for the edge has this module too, under its own name
+from .tensors import pack, unpack
 
 KEY = "primavista"  # the one metadata key: the header of a file with several would not have equal bytes each time
+GRAPH = "onnx/graph"  # an ONNX model of the learner, as bytes, in files for the edge
 MAX_HEADER = 16 * 2**20
 MAX_FILE = 16 * 2**30
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -78,15 +78,15 @@ def encode(arrays: Arrays, manifest: Mapping[str, Any]) -> bytes:
     text = _canonical(header)
     if len(text) > MAX_HEADER // 2:
         raise FileError(f"the manifest has {len(text)} characters, too many to be read again")
-    return save(ordered, {KEY: text})
+    return pack(ordered, {KEY: text})
 
 
 def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """Arrays and manifest from the bytes of a file; `name` is for the messages."""
     header = _header(data, name)
     try:
-        arrays = load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        arrays = unpack(data)
+    except (ValueError, TypeError, RecursionError) as error:
         raise FileError(f"{name} is damaged ({error}): restore it from a copy") from error
     manifest = header["manifest"]
     if digest(arrays, manifest) != header["sha256"]:

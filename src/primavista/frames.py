@@ -87,7 +87,8 @@ def take(images: Frames, indices: Tensor, device: torch.device) -> Tensor:
     """The frames at `indices` on `device`, checked: a store may be anybody's."""
     if isinstance(images, Tensor):
         indices = indices.to(images.device)
-    chunk = images[indices]
+    # a copy would be made by several threads, for which one frame is not worth waiting on busy cores
+    chunk = images if isinstance(images, Tensor) and len(images) == len(indices) == 1 else images[indices]
     if not isinstance(chunk, Tensor) or chunk.dtype != torch.uint8 or chunk.ndim != 4 or chunk.shape[-1] != 3:
         shape = tuple(getattr(chunk, "shape", ()))
         raise InputError(f"frames[indices] must give uint8, N x H x W x 3; got {type(chunk).__name__} of shape {shape}")
@@ -95,8 +96,8 @@ def take(images: Frames, indices: Tensor, device: torch.device) -> Tensor:
 
 
 def chunks(count: int, size: int) -> Iterator[Tensor]:
-    """Indices 0 .. count - 1 in pieces of at most `size`."""
-    return iter(torch.arange(count).split(size))
+    """Indices 0 .. count - 1 in pieces of nearly equal size, none above `size`."""
+    return iter(torch.arange(count).tensor_split(-(-count // size)))
 
 
 def fit(image: Any, size: int) -> np.ndarray[Any, Any]:
@@ -110,6 +111,8 @@ def fit(image: Any, size: int) -> np.ndarray[Any, Any]:
     """
     if isinstance(image, Tensor):
         image = image.cpu().numpy()
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape == (size, size, 3):
+        return image.copy()
     picture = image if isinstance(image, Image.Image) else _picture(np.asarray(image))
     if picture.width * picture.height > MAX_PIXELS:
         raise InputError(f"an image of {picture.width} x {picture.height} pixels is over the limit of {MAX_PIXELS}")
@@ -120,10 +123,10 @@ def fit(image: Any, size: int) -> np.ndarray[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # palette transparency: the alpha is dropped anyway
         picture = picture.convert("RGB")
-    if picture.size == (size, size):
-        return np.array(picture)
-    box = (left, top, left + side, top + side)
-    return np.array(picture.resize((size, size), Image.Resampling.BILINEAR, box=box))
+    picture = picture.crop(
+        (left, top, left + side, top + side)
+    )  # first: of an oblong image Pillow's versions choose other ways
+    return np.array(picture.resize((size, size), Image.Resampling.BILINEAR))
 
 
 def model_frames(images: Any, size: int) -> tuple[Frames, bool]:

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from primavista import files
 from primavista.backbones import CUSTOM, Backbone, Spec, build, rebuild, shapes
+from primavista.backbones.onnx import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, check_labels, model_frames, take
+from primavista.lesson import Lesson
 from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
 from primavista.parts.familiar import KNOWN
 from primavista.parts.packed import packed_size
@@ -72,6 +74,7 @@ class Learner:
     moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its
     familiarity (`parts/familiar.py`) is at least `threshold`, 0.25 unless you say otherwise; for strategies without one, where
     its confidence p has gone `threshold`, 0.1, of the way from an even share to certainty, (p - 1/K) / (1 - 1/K) of K names.
+    `engine` is what computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster one that is installed.
     Predictions may be asked for while another thread teaches; lessons that come at once are learned one after the other.
     """
 
@@ -84,6 +87,7 @@ class Learner:
         size: int = 128,
         seed: int = 0,
         device: str | torch.device = "auto",
+        engine: EngineChoice = "auto",
         threshold: float | None = None,
         first_batch: bool = False,
         **options: Any,
@@ -95,6 +99,7 @@ class Learner:
                 options = {"open_set": True, **options}
         features = backbone if isinstance(backbone, Backbone) else build(backbone, weights, size=size, seed=seed, **width)
         made = create(strategy, features, seed=seed, **options).to(choose_device(device))
+        made.use_engine(engine)
         self._name, self._options = strategy, _options(made, options)
         self._spec = features.spec
         if threshold is None:
@@ -104,6 +109,7 @@ class Learner:
         self.threshold = threshold
         self._history: _History = (_State(made), None)
         self._writing = Lock()
+        self._origin = object()
 
     @property
     def _state(self) -> _State:
@@ -125,14 +131,51 @@ class Learner:
         return self._state.lessons
 
     @property
+    def strategy_name(self) -> str:
+        """The name that `create` knows the strategy by."""
+        return self._name
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the strategy."""
+        return dict(self._options)
+
+    @property
     def strategy(self) -> Strategy:
         """The strategy as it stands: to look at, not to change."""
         return self._state.strategy
 
     @property
+    def columns(self) -> list[str | None]:
+        """The name of each column of the strategy's scores; None for one that was not taught yet (`compat="caffe"`)."""
+        return [self._state.names.get(i) for i in self._state.strategy.classes.tolist()]
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How an image becomes what the backbone sees."""
+        spec = self._spec
+        text = "centre square, antialiased bilinear to size x size, RGB; then (x / 255 - mean) / std"
+        return {"size": spec.size, "mean": list(spec.mean), "std": list(spec.std), "how": text}
+
+    @property
+    def engine(self) -> Engine:
+        """What computes the features where they are frozen."""
+        return self._state.strategy.engine
+
+    @property
     def size(self) -> int:
         """The side of the images that the backbone sees."""
         return self._spec.size
+
+    def copy(self) -> Learner:
+        """One that knows the same and goes its own way from here. It costs nothing: states are shared, never changed."""
+        other = copy.copy(self)
+        other._writing = Lock()
+        return other
+
+    def open_lesson(self) -> Lesson:
+        """A lesson to be filled frame by frame and then given to `learn`, of this learner or a copy of it."""
+        return Lesson(self.strategy, self.size, self._origin)
 
     def learn(self, frames: Any, label: str | Sequence[str]) -> LearnReport:
         """One lesson: frames of one object and its name (or a name a frame). A lesson that fails changes nothing.
@@ -152,7 +195,8 @@ class Learner:
         numbers = torch.tensor([ids[name] for name in given])
         lesson = lesson_id(images)
         strategy = copy.deepcopy(state.strategy)  # predictions go on from the old one meanwhile
-        report = strategy.learn(images, numbers)
+        z = images.features_for(strategy, self._origin) if isinstance(images, Lesson) else None
+        report = strategy.learn(images, numbers) if z is None else strategy.learn_embedded(z, numbers)
         counts = dict(state.counts)
         for i in numbers.tolist():
             counts[i] = counts.get(i, 0) + 1
@@ -240,6 +284,14 @@ class Learner:
             lessons = (*state.lessons, *theirs.lessons)
             self._become(_State(strategy, names, counts, state.next_id + len(new), lessons))
 
+    def untaught(self) -> Learner:
+        """A learner with the same strategy, options and backbone that was taught nothing: to be taught elsewhere and merged."""
+        strategy, fresh = self._state.strategy, copy.copy(self)
+        made = create(self._name, strategy.backbone, seed=int(strategy.seed), **self._options).to(strategy.device)
+        made.use_engine(strategy.engine)
+        fresh._history, fresh._writing = (_State(made), None), Lock()
+        return fresh
+
     def undo(self) -> None:
         """Take the last lesson, merge, renaming or forgetting back; one level, and it survives saving and loading."""
         with self._writing:
@@ -255,6 +307,14 @@ class Learner:
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; equal learners give equal bytes."""
+        files.write(path, *self.content())
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+        return files.encode(*self.content())
+
+    def content(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+        """The arrays and the manifest of its file."""
         state, previous = self._history  # read once: a lesson may end meanwhile
         arrays = _arrays(state.strategy)
         undo = None
@@ -268,19 +328,49 @@ class Learner:
             backbone=BackboneRecord(**asdict(self._spec)),
             threshold=self.threshold,
             undo=undo,
+            engine=self.engine,
             **_records(state),
         )
-        files.write(path, arrays, manifest.model_dump(mode="json"))
+        return arrays, manifest.to_json()
 
     @classmethod
-    def load(cls, path: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "auto") -> Learner:
-        """The learner of a file, exactly as it was saved. A module of your own must be given again as `backbone`."""
-        arrays, raw = files.read(path)
-        manifest = parse_manifest(raw, str(path))
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        backbone: nn.Module | None = None,
+        device: str | torch.device = "auto",
+        engine: EngineChoice | None = None,
+    ) -> Learner:
+        """The learner of a file, exactly as it was saved. A module of your own must be given again as `backbone`.
+
+        The `engine` is the one that it was saved with, where it is installed; or the one given.
+        """
+        return cls._checked(*files.read(path), str(path), backbone, device, engine)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "the file", *, device: str | torch.device = "auto") -> Learner:
+        """The learner of the bytes of a file; `name` is for the messages."""
+        return cls._checked(*files.decode(data, name), name, None, device, None)
+
+    @classmethod
+    def _checked(
+        cls,
+        arrays: dict[str, Any],
+        raw: dict[str, Any],
+        name: str,
+        backbone: nn.Module | None,
+        device: str | torch.device,
+        engine: EngineChoice | None,
+    ) -> Learner:
+        manifest = parse_manifest(raw, name)
+        place = choose_device(device)
         try:
-            return cls._restored(arrays, manifest, backbone, choose_device(device))
+            self = cls._restored(arrays, manifest, backbone, place)
         except Exception as error:  # whatever a strange file makes torch say, it is the file's fault
-            raise FileError(f"{path} cannot be loaded: {error}") from error
+            raise FileError(f"{name} cannot be loaded: {error}") from error
+        self._use_engine(engine or ("torch" if manifest.engine == "torch" else "auto"))
+        return self
 
     @classmethod
     def _restored(cls, arrays: dict[str, Any], manifest: Manifest, backbone: nn.Module | None, device: torch.device) -> Learner:
@@ -289,7 +379,8 @@ class Learner:
         self._spec = Spec(**manifest.backbone.model_dump())
         self.threshold = manifest.threshold
         self._writing = Lock()
-        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO)}
+        self._origin = object()
+        current = {name: a for name, a in arrays.items() if not name.startswith(UNDO) and name != files.GRAPH}
         _check_sizes(current, manifest, self._spec)
         own = backbone.body if isinstance(backbone, Backbone) else backbone
         features = rebuild(self._spec) if own is None else Backbone(copy.deepcopy(own), self._spec)
@@ -302,6 +393,11 @@ class Learner:
             previous = _state(made, before, manifest.undo, device)
         self._history = (state, previous)
         return self
+
+    def _use_engine(self, engine: EngineChoice) -> None:
+        for state in self._history:
+            if state is not None:
+                state.strategy.use_engine(engine)
 
     def _is_known(self, p: float, k: int, familiarity: float | None) -> bool:
         if familiarity is not None:
@@ -318,14 +414,18 @@ class Learner:
         self._history = (state, self._state)
 
 
-def choose_device(device: str | torch.device) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one."""
-    if str(device) != "auto":
-        try:
-            return torch.device(device)
-        except RuntimeError as error:
-            raise InputError(f"there is no device {device!r}: choose auto, cpu or cuda") from error
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def choose_device(device: str | torch.device, here: bool = True) -> torch.device:
+    """The device of that name, which must be `here`, on this machine; "auto" is the GPU where there is one."""
+    gpu = torch.cuda.is_available()
+    if str(device) == "auto":
+        return torch.device("cuda" if gpu else "cpu")
+    try:
+        made = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"there is no device {device!r}: choose auto, cpu or cuda") from error
+    if here and made.type == "cuda" and not gpu:
+        raise InputError("there is no GPU here that torch can use: choose auto or cpu")
+    return made
 
 
 def _options(strategy: Strategy, given: dict[str, Any]) -> dict[str, Any]:
@@ -354,13 +454,22 @@ def _check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None
 
 
 def _label(label: str) -> str:
-    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL:
+    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL or not _is_text(label):
         raise InputError(
             f"a name is a text of 1 to {MAX_LABEL} characters; got {label!r:.80}.\n"
             "  wrong: learner.learn(frames, 3)\n"
             '  right: learner.learn(frames, "mug")'
         )
     return label
+
+
+def _is_text(label: str) -> bool:
+    """Whether it can be written: half of a surrogate pair is no character."""
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _labels(label: str | Sequence[str], count: int) -> list[str]:

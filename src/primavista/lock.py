@@ -18,7 +18,7 @@ class BusyError(FileError):
 class FolderLock:
     """Held while in the `with` block. `wait` so many seconds for another holder to end; None: as long as it takes.
 
-    `what` says in the message what is taken. The file stays: taking it away would let two processes hold two files of the same name.
+    `what` is for the message. The file stays: taking it away would let two processes hold two files of the same name.
     """
 
     def __init__(self, path: Path, wait: float | None = 3.0, what: str = "") -> None:

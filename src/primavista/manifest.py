@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -67,6 +67,11 @@ class Manifest(Record):
     lessons: list[str]
     threshold: Annotated[float, Field(ge=0, le=1)]
     undo: UndoRecord | None
+    engine: Literal["torch", "onnx"] = "torch"  # what computed the features
+
+    def to_json(self) -> dict[str, Any]:
+        """What goes into the file; torch is not named, so that files of earlier versions stay as they are."""
+        return self.model_dump(mode="json", exclude={"engine"} if self.engine == "torch" else None)
 
 
 def parse_manifest(raw: dict[str, Any], name: str) -> Manifest:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+
+from primavista.backbones import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,18 +30,46 @@ def write_video(path: Path) -> None:
         container.mux(stream.encode())
 
 
+def write_toys(folder: Path) -> None:
+    for name in ("mug", "kettle", "cup"):
+        write_video(folder / f"{name}.mp4")
+        for place in ("kitchen", "garden", "desk", "sofa"):
+            (folder / "toys" / name).mkdir(parents=True, exist_ok=True)
+            write_video(folder / "toys" / name / f"{place}.mp4")
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
 def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in ("mug", "kettle", "cup"):
-        write_video(tmp_path / f"{name}.mp4")
-        for place in ("kitchen", "garden", "desk", "sofa"):
-            (tmp_path / "toys" / name).mkdir(parents=True, exist_ok=True)
-            write_video(tmp_path / "toys" / name / f"{place}.mp4")
+    write_toys(tmp_path)
     scope: dict[str, object] = {"__name__": "page"}
     for block in BLOCK.findall(page.read_text()):
         exec(compile(block, str(page), "exec"), scope)
+
+
+def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
+    """In order, with a test picture for the camera and a small network."""
+    from typer.testing import CliRunner
+
+    from primavista import learner
+    from primavista.cli import app
+    from primavista.streams import decode
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {}))
+    monkeypatch.setattr(learner, "build", partial(build, width=0.25))
+    write_toys(tmp_path)
+    (tmp_path / "kettle-photos").mkdir()
+    Image.new("RGB", (64, 64), "red").save(tmp_path / "kettle-photos" / "1.jpg")
+    text = (ROOT / "docs" / "terminal.md").read_text()
+    commands = [line.partition("#")[0].split()[1:] for line in text.splitlines() if line.startswith("primavista ")]
+    assert len(commands) == 14
+    for command in commands:
+        new = ["--weights", "random"] if command[0] == "learn" and not (tmp_path / command[1]).exists() else []
+        done = CliRunner().invoke(app, [*command, *new])
+        assert done.exit_code == 0, (command, done.output, done.exception)
+    assert (tmp_path / "out.mp4").exists()
 
 
 @pytest.mark.parametrize("page", ["your-own-strategy.md", "your-own-data.md"])

@@ -127,6 +127,13 @@ def test_the_wheel_holds_the_weights_the_licence_and_the_types(wheel):
     assert not any(name.startswith("tests/") for name in names)
 
 
+def test_the_wheel_holds_the_whole_page(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    page = ROOT / "src" / "primavista" / "serve" / "page"
+    for file in page.iterdir():
+        assert f"primavista/serve/page/{file.name}" in names
+
+
 SMOKE = """
 import numpy as np
 import primavista as pv
@@ -144,7 +151,7 @@ EXTRAS = {
     "hub": "import huggingface_hub",
     "lite": "import primavista as pv; assert pv.build_backbone('efficientnet_lite0', size=64).dim == 1280",
     "onnx": "import onnx, onnxruntime, onnxscript",
-    "live": "import fastapi, uvicorn, multipart",
+    "live": "import primavista.serve.server",
     "ray": "import ray",
     "plots": "import matplotlib",
     "trackers": "import tensorboard, wandb",

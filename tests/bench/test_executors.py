@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
+import torch
 
 from primavista.bench.cell import Stopped, run_cell
-from primavista.bench.executors import Inline, Processes, Threads
+from primavista.bench.executors import Inline, Processes
 from primavista.bench.results import CellFolder
 from primavista.bench.suite import counts, seconds_left
 from primavista.errors import InputError
@@ -20,16 +22,14 @@ from primavista.errors import InputError
 ALL = ("ar1*", "cwr*", "dslda", "cumulative")
 
 
-def test_inline_threads_and_processes_give_the_same_bits(suite, tmp_path, results):
+def test_inline_and_processes_give_the_same_bits(suite, tmp_path, results):
     inline = suite(*ALL, out=tmp_path / "inline")
     processes = suite(*ALL, out=tmp_path / "processes")
     assert not inline.run(Inline())
     assert not processes.run(Processes(threads=2))
-    assert not suite(*ALL, out=tmp_path / "threads").run(Threads(3))
     found = results(tmp_path / "inline")
     assert len(found) == 4
     assert results(tmp_path / "processes") == found
-    assert results(tmp_path / "threads") == found
     assert counts(processes.states) == {"done": 4, "running": 0, "failed": 0, "stopped": 0, "waiting": 0}
 
 
@@ -39,24 +39,6 @@ def test_done_cells_are_not_run_again(suite):
     heard = []
     suite("dslda").run(Inline(), lambda state, event: heard.append(event))
     assert heard == []
-
-
-def test_in_threads_a_wish_to_stop_leaves_checkpoints(suite, tmp_path, results, monkeypatch):
-    whole = suite(*ALL, out=tmp_path / "whole")
-    whole.run(Inline())
-    heard = []
-
-    def hear(state, event):
-        heard.append(event)
-        if sum(e.kind == "batch" for e in heard) == 5:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        suite(*ALL, out=tmp_path / "parts").run(Threads(2), hear)
-    again = suite(*ALL, out=tmp_path / "parts")
-    assert counts(again.states)["stopped"] == 2
-    assert not again.run(Threads(2))
-    assert results(tmp_path / "parts") == results(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("strategy", ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*", "dslda", "cumulative"])
@@ -124,6 +106,15 @@ def test_a_protocol_that_the_data_cannot_have_is_said_before_the_first_cell(suit
     assert not list(one.out.glob("nicv2*"))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_cells_for_a_gpu_where_there_is_none_fail_with_the_reason_and_nothing_is_drawn(suite, tmp_path):
+    one = suite("dslda", device="cuda")
+    one.settings = replace(one.settings, cache=tmp_path / "cache")
+    (failed,) = one.run(Inline())
+    assert failed.reason == "this cell is for a GPU, and there is none: --device cpu"
+    assert not (tmp_path / "cache").exists()
+
+
 def test_other_settings_in_the_same_folder_are_refused(suite):
     suite("dslda").run(Inline())
     with pytest.raises(InputError, match="holds results with another seed: choose another folder"):
@@ -151,7 +142,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from primavista.bench.cell import Settings
-from primavista.bench.executors import Inline, Processes, Threads
+from primavista.bench.executors import Inline, Processes
 from primavista.bench.plan import load_plan
 from primavista.bench.suite import Suite
 if __name__ == "__main__":

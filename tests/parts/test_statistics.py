@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista.parts.statistics import lda_update, lda_weights, oas_covariance
+from primavista.parts.statistics import add_symmetric, lda_update, lda_weights, oas_covariance
 
 KINDS = {"numpy": np.asarray, "torch": torch.as_tensor}
 
@@ -130,3 +130,14 @@ def test_oas_against_its_formula(kind):
 
 def test_oas_of_equal_variances_is_not_divided_by_zero():
     assert np.allclose(oas_covariance(np.eye(2) * 2), np.eye(2) * 2)  # C = 2 I: the denominator is 0
+
+
+@pytest.mark.parametrize("dim", [1, 255, 256, 700])
+def test_add_symmetric_is_a_gram_product(dim):
+    generator = np.random.default_rng(0)
+    x, w = generator.normal(size=(20, dim)), generator.uniform(size=(20, 1))
+    start = np.eye(dim)
+    expected = start + np.einsum("nd,ne->de", x * w, x)
+    for total, a, b in ((start.copy(), x * w, x), tuple(map(torch.from_numpy, (start.copy(), x * w, x)))):
+        add_symmetric(total, a, b)
+        assert np.allclose(np.asarray(total), expected, atol=1e-12)

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from primavista import __version__, files
 from primavista.backbones import Precision, build
+from primavista.backbones.onnx import Engine
 from primavista.bench.data import Data, Positive, Record, kept_data
 from primavista.bench.evaluate import Step, evaluate
 from primavista.bench.features import Features
@@ -57,7 +58,7 @@ class Cell(Record):
     threads: Positive = 1
     precision: Precision = "float32"
     deterministic: bool = False
-    engine: Literal["torch"] = "torch"
+    engine: Engine = "torch"  # what computes frozen features
     test_every: Positive = 1
     test_thin: Positive = 1
     retrain: Positive | None = None  # Cumulative: so many retrainings, evenly spaced
@@ -144,6 +145,7 @@ def make_strategy(cell: Cell, data: DataSet) -> Strategy:
     chosen: dict[str, Any] = dict(cell.options)
     strategy = create(cell.strategy, backbone, seed=cell.seed, **chosen).to(cell.device)
     strategy.backbone.precision = cell.precision
+    strategy.use_engine(cell.engine)
     return strategy
 
 

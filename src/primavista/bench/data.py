@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Annotated, Any, Literal
 
 import torch
@@ -28,7 +27,6 @@ from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
 Progress = Callable[[int, int], None]
-_OPENING = Lock()
 SHARE = 0.5  # of the free GPU memory that frames may take
 
 
@@ -132,14 +130,9 @@ def open_data(
     return opened
 
 
+@lru_cache(maxsize=2)
 def kept_data(data: Data, cache: Path, device: str) -> DataSet:
     """`open_data`, kept open for the next cell of this process."""
-    with _OPENING:
-        return _kept_data(data, cache, device)
-
-
-@lru_cache(maxsize=2)
-def _kept_data(data: Data, cache: Path, device: str) -> DataSet:
     return open_data(data, cache, device)
 
 

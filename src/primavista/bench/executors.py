@@ -1,4 +1,4 @@
-"""Where cells are run on one machine: here, one after the other or in threads that share a GPU, or in other processes."""
+"""Where cells are run on one machine: one after the other in this process, or several at a time in processes of their own."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from threading import Lock
 from typing import Any
 
-import torch
-
-from primavista.bench.cell import Cell, Settings, Stopped, engine
+from primavista.bench.cell import Cell, Settings, Stopped
 from primavista.bench.jobs import Event, Job, Listener, attempt
 from primavista.bench.results import CellFolder
 from primavista.errors import PrimavistaError
@@ -40,35 +36,6 @@ class Inline:
                     raise KeyboardInterrupt from None
                 if interrupt.asked:
                     raise KeyboardInterrupt
-
-
-@dataclass(frozen=True)
-class Threads:
-    """`count` at a time, in threads of this process: they share a GPU, the frames on it, and features that are the same."""
-
-    count: int
-
-    def run(self, jobs: Sequence[Job], settings: Settings, listen: Listener) -> None:
-        """Run every job. Ctrl-C lets the batches at hand end, and writes a checkpoint of each."""
-        one_by_one = Lock()
-
-        def hear(event: Event) -> None:
-            with one_by_one:
-                listen(event)
-
-        def work(job: Job) -> None:
-            if not interrupt.asked:
-                own = torch.cuda.stream(torch.cuda.Stream()) if job.cell.device == "cuda" else contextlib.nullcontext()
-                with contextlib.suppress(Stopped), own:
-                    attempt(job, settings, hear, lambda: interrupt.asked)
-
-        with Interrupt() as interrupt, contextlib.ExitStack() as stack, ThreadPoolExecutor(self.count) as pool:
-            if jobs:
-                stack.enter_context(engine(jobs[0].cell))  # the same for all cells of a plan; each finds it set already
-            for done in [pool.submit(work, job) for job in jobs]:
-                done.result()
-            if interrupt.asked:
-                raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from threading import Lock
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ class Features:
     def __init__(self) -> None:
         self._kept: dict[Any, tuple[Tensor, float]] = {}
         self._bytes = 0
-        self._computing = Lock()
 
     def of_batch(self, strategy: Strategy, patterns: Patterns) -> tuple[Tensor, float]:
         """A session at a time, so that the numbers do not depend on what else is in the batch; and the seconds."""
@@ -39,22 +37,21 @@ class Features:
         """All at once; and the seconds."""
         if int(strategy.embedding_version):
             return _timed(strategy, images)
-        key = (type(strategy), strategy.backbone.dim, images.indices.numpy().tobytes())
-        with self._computing:
-            if key not in self._kept:
-                found = _timed(strategy, images)
-                size = found[0].numel() * found[0].element_size()
-                if self._bytes + size > LIMIT[strategy.device.type]:
-                    return found
-                self._kept[key] = found
-                self._bytes += size
-            return self._kept[key]
+        key = (type(strategy.backbone), strategy.backbone.dim, images.indices.numpy().tobytes())
+        if key not in self._kept:
+            found = _timed(strategy, images)
+            size = found[0].numel() * found[0].element_size()
+            if self._bytes + size > LIMIT[strategy.device.type]:
+                return found
+            self._kept[key] = found
+            self._bytes += size
+        return self._kept[key]
 
 
 def now(strategy: Strategy) -> float:
     """Seconds, when all that was asked of the device is done."""
     if strategy.device.type == "cuda":
-        torch.cuda.current_stream(strategy.device).synchronize()
+        torch.cuda.synchronize(strategy.device)
     return time.perf_counter()
 
 

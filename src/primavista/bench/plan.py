@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from primavista.backbones import Precision
+from primavista.backbones.onnx import Engine
 from primavista.bench.cell import BackboneSpec, Cell, Option
 from primavista.bench.data import Data, Positive, Record, RenderedData, is_core50
-from primavista.bench.resolve import all_options
+from primavista.bench.resolve import all_options, freezes
 from primavista.errors import InputError
 from primavista.learner import choose_device
 
@@ -53,6 +54,7 @@ class Plan(Record):
     threads: Positive = 1
     precision: Precision = "float32"
     deterministic: bool = False
+    engine: Engine = "torch"  # what computes frozen features on the CPU
     test: Test = "reduced"
     test_thin: Positive = 20
     test_every: Positive = 1
@@ -73,18 +75,20 @@ class Plan(Record):
     def base(self) -> dict[str, Any]:
         """What all cells have in common: a folder of results is of one such."""
         keys = {"data", "backbone", "device", "threads", "precision", "deterministic", "limit", "seed"}
-        return {**self.model_dump(include=keys), "device": choose_device(self.device).type}
+        engine = {} if self.engine == "torch" else {"engine": self.engine}
+        return {**self.model_dump(include=keys), **engine, "device": choose_device(self.device, here=False).type}
 
     def _cells(self, group: Group) -> Iterable[Cell]:
         for protocol in group.protocols:
             if not PROTOCOLS.fullmatch(protocol):
                 raise InputError(f"group {group.name!r}: no protocol {protocol!r}: there are ni, nc, nic and nicv2-<batches>")
-        device: Any = choose_device(self.device).type
+        device: Any = choose_device(self.device, here=False).type
         for protocol in group.protocols:
             for strategy in group.strategies:
                 retrain = group.retrain if strategy == "cumulative" else None
                 for variant in group.variants:
                     options = self._options(group, strategy, protocol, variant, retrain)
+                    engine: Engine = self.engine if self.engine == "torch" or freezes(strategy, options) else "torch"
                     for test in group.tests or [self.test]:
                         data, thin = self._tested(test)
                         for run in _runs(self.runs if group.runs is None else group.runs):
@@ -93,6 +97,7 @@ class Plan(Record):
                                 seed=self.seed + run, test_every=group.test_every or self.test_every, test_thin=thin,
                                 retrain=retrain, device=device, backbone=self.backbone, threads=self.threads,
                                 precision=self.precision, deterministic=self.deterministic, limit=self.limit,
+                                engine=engine,
                             )  # fmt: skip
 
     def _options(

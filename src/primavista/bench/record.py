@@ -40,7 +40,7 @@ def claim_folder(out: Path, plan: Plan, planned: list[Planned]) -> None:
     """Note that the plan is run here, beside those that were; a folder of another base is refused."""
     found, base = read_record(out), plan.base()
     if found is not None and found.base != base:
-        wrong = [key for key in base if found.base.get(key) != base[key]]
+        wrong = [key for key in base | found.base if found.base.get(key) != base.get(key)]
         raise InputError(f"{out} holds results with another {', '.join(wrong)}: choose another folder with --out, or delete it")
     groups: dict[tuple[str, str], GroupRecord] = {}
     for group in found.groups if found else ():

@@ -32,6 +32,11 @@ def all_options(strategy: str, protocol: str, core50: bool, options: dict[str, A
     return dict(_all_options(strategy, json.dumps(given, sort_keys=True)))
 
 
+def freezes(strategy: str, options: dict[str, Any]) -> bool:
+    """Whether its representation is, or becomes, frozen, so that an engine other than torch may compute it."""
+    return create(strategy, _tiny(), **options).freezes
+
+
 @cache
 def _tiny() -> Backbone:
     return build("mobilenet_v1", "random", width=0.0625, size=32)

@@ -67,7 +67,7 @@ def run(
     folder = out or (storage or RUNS) / chosen.name
     suite = Suite(chosen, folder, groups or (), settings_for(out or storage))
     loggers = [make_logger(kind, folder, chosen.name) for kind in tracker or ()]
-    where = executor(chosen, on, threads or processors(), per_gpu, storage is not None)
+    where = executor(on, threads or processors(), per_gpu, storage is not None)
     failed = watched(Console(), suite, where, at_once(suite, where), loggers)
     typer.echo(f"results in {folder}; next: primavista bench report {plan} --out {folder}")
     if failed:
@@ -147,17 +147,15 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def executor(plan: Plan, on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
+def executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
     """Where cells are run."""
     import torch
 
-    from primavista.bench.executors import Inline, Processes, Threads
+    from primavista.bench.executors import Inline, Processes
     from primavista.bench.ray_executor import RayCluster
 
     if on == "inline":
         return Inline()
-    if on == "local" and torch.cuda.device_count() == 1 and plan.base()["device"] == "cuda":
-        return Threads(per_gpu)
     if on == "local":
         return Processes(threads, torch.cuda.device_count(), per_gpu)
     if on == "ray" or on.startswith("ray://"):
@@ -167,10 +165,8 @@ def executor(plan: Plan, on: str, threads: int, per_gpu: int, shared: bool) -> E
 
 def at_once(suite: Suite, where: Executor) -> int:
     """How many cells run side by side, for the estimate of what is left."""
-    from primavista.bench.executors import Processes, Threads
+    from primavista.bench.executors import Processes
 
-    if isinstance(where, Threads):
-        return where.count
     if not isinstance(where, Processes) or not suite.states:
         return 1
     return where.places(suite.states[0].planned.cell)

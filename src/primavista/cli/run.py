@@ -75,7 +75,7 @@ def run(
     folder = out or RUNS / _name(plan)
     suite = Suite(plan, folder, settings=settings_for(out))
     began = time.monotonic()
-    where = executor(plan, "local" if len(suite.states) > 1 else "inline", threads or processors(), 2, False)
+    where = executor("local" if len(suite.states) > 1 else "inline", threads or processors(), 2, False)
     failed = watched(console, suite, where, at_once(suite, where))
     _close(console, suite)
     spent = clock(time.monotonic() - began)

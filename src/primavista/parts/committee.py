@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primavista.parts.ridge import Algebra, Regression
+from .ridge import Algebra, Regression  # relative: the distribution for the edge has this module too, under its own name
 
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
 

@@ -40,13 +40,12 @@ class Importance(PerWeight):
         torch._foreach_mul_(f, lam)
         return f, list(torch._foreach_mul([t.detach() for t in theta], 1.0))
 
-    def saturated(self) -> float:
+    def saturated(self) -> Tensor:
         """The share of weights at F = max_F: the guard's fuel gauge."""
         f = self.f()
         if not f:
-            return 0.0
-        full = (torch.cat([values.flatten() for values in f]) >= self.max_f).sum()  # one number for the host, not one a tensor
-        return int(full) / sum(values.numel() for values in f)
+            return torch.zeros(())
+        return (torch.cat([values.flatten() for values in f]) >= self.max_f).double().mean()
 
     @torch.no_grad()
     def _clipped(self, totals: Sequence[Tensor]) -> list[Tensor]:
@@ -119,7 +118,7 @@ class Fisher(Importance):
 
     def f(self) -> list[Tensor]:
         """F_k in [0, max_F], in the order of the weights."""
-        return self._clipped(torch._foreach_div(self.tensors, self.batches.clamp(min=1))) if self.tensors else []
+        return self._clipped(torch._foreach_div(self.tensors, max(float(self.batches), 1.0))) if self.tensors else []
 
     @torch.no_grad()
     def add(self, g: Sequence[Tensor], minibatches: int) -> None:

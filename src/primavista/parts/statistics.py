@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
+STRIP = 256
 
 
 def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) -> int:
@@ -28,8 +29,16 @@ def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) 
         n[j] = n[j] + len(own)
     before_all = n.sum() * 0 + before_all  # in the dtype of the statistics: integers would be divided in float32
     weight = before_all / (before_all + 1.0)
-    scatter += (delta * weight[:, None]).T @ delta
+    add_symmetric(scatter, delta * weight[:, None], delta)
     return t + len(z)
+
+
+def add_symmetric(total: Array, a: Array, b: Array) -> None:
+    """total += a^T b where that is symmetric: in strips from the diagonal on, mirrored, for two thirds of the work."""
+    for i in range(0, len(total), STRIP):
+        j = i + STRIP
+        total[i:j, i:] += a[:, i:j].T @ b[:, i:]
+        total[j:, i:j] = total[i:j, j:].T
 
 
 def lda_weights(

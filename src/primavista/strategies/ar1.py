@@ -57,4 +57,4 @@ class AR1(GradientStrategy):
         losses = self._sgd(batch, weights, modulation=modulation, pull=pull, si=si)
         si.finish(theta, options.w_1 if batch.i == 1 else options.w_i)
         self.head.consolidate(batch.present, batch.cur, len(self.classes))
-        return LearnReport(batch.i, batch.count, batch.new, losses, saturated=si.saturated())
+        return self._report(batch, losses, si)

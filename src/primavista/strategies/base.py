@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones import Backbone
+from primavista.backbones.onnx import Engine, EngineChoice, OnnxFeatures, installed
 from primavista.errors import InputError
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
 from primavista.parts.familiar import Familiarity
@@ -20,6 +21,7 @@ from primavista.parts.rows import AnySize, drop_all, grow_all
 
 CHUNK = 128  # frames a forward pass without gradients
 CHUNK_CUDA = 1024
+CHUNK_PIXELS = 2**17  # of them on a CPU: 8 frames of 128 x 128, whose maps stay in the caches
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class Strategy(AnySize, ABC):
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self.first_batch = first_batch
-        self._shapes_seen: set[torch.Size] = set()
+        self._shapes_seen = {torch.Size((1, backbone.spec.size, backbone.spec.size, 3))}  # the backbone has tried that one
+        self.engine: Engine = "torch"
+        self._onnx: OnnxFeatures | None = None
         self._evaluated = Kept()
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
@@ -95,9 +99,36 @@ class Strategy(AnySize, ABC):
         return self.classes.device
 
     @property
+    def _chunk(self) -> int:
+        if self.device.type == "cuda":
+            return CHUNK_CUDA
+        return min(CHUNK, max(4, CHUNK_PIXELS // self.backbone.spec.size**2))
+
+    @property
     def i(self) -> int:
         """The number of the next batch B_i, from 1; from 2 where the paper's B_1 is left out (`first_batch=False`)."""
         return int(self.batches) + (1 if self.first_batch else 2)
+
+    def use_engine(self, engine: EngineChoice) -> Engine:
+        """Let `engine` compute the features from now on, wherever they are frozen; returns which one it is.
+
+        "auto" is ONNX Runtime where it is installed, can compute this backbone, and the device is the CPU. A representation
+        that goes on learning is always torch's: its graph would have to be made again after each batch.
+        """
+        if engine not in ("auto", "torch", "onnx"):
+            raise InputError(f"engine is auto, torch or onnx; got {engine!r}")
+        if engine == "onnx" and self.device.type != "cpu":
+            raise InputError("the engine onnx is for the CPU: choose device='cpu', or engine='torch'")
+        able = self.freezes and self.device.type == "cpu" and (engine == "onnx" or (engine == "auto" and installed()))
+        self.engine, self._onnx = "torch", None
+        if able:
+            features = OnnxFeatures(int(self.embedding_version))
+            side = self.backbone.spec.size
+            if features.session(self.backbone, torch.zeros(2, side, side, 3, dtype=torch.uint8)) is not None:
+                self.engine, self._onnx = "onnx", features
+            elif engine == "onnx":
+                raise InputError("this backbone cannot be computed by ONNX Runtime: choose engine='torch' or 'auto'")
+        return self.engine
 
     @final
     def learn(self, images: Frames, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
@@ -173,6 +204,11 @@ class Strategy(AnySize, ABC):
         """Whether the representation stays as it is from the next batch on, so that features may be kept by who measures."""
         return False
 
+    @property
+    def freezes(self) -> bool:
+        """Whether there are batches from which on it `embeds`."""
+        return type(self).embeds is not Strategy.embeds
+
     @final
     def embed(self, images: Frames) -> Tensor:
         """N x D: the features in evaluation mode; they hold as long as `embedding_version` does not change."""
@@ -205,8 +241,8 @@ class Strategy(AnySize, ABC):
         if batch.features is not None:
             return batch.features[torch.arange(batch.count, device=self.device) % len(batch.features)]
         assert batch.images is not None
-        index = torch.arange(batch.count) % len(batch.images)
-        return torch.cat([self._forward(batch.images, part) for part in index.split(self._chunk)])
+        frames = batch.images
+        return torch.cat([self._forward(frames, i % len(frames)) for i in chunks(batch.count, self._chunk)])
 
     def _forgot(self, label: int) -> None:
         """A class has been taken out of everything that has a row a class."""
@@ -216,7 +252,8 @@ class Strategy(AnySize, ABC):
         first = take(frames, torch.tensor([0]), self.device)
         if first.shape not in self._shapes_seen:
             try:
-                self._forward(frames, torch.tensor([0]))
+                with torch.no_grad():
+                    self.backbone.eval()(first)
             except RuntimeError as error:
                 side = self.backbone.spec.size
                 shape = " x ".join(map(str, first.shape[1:3]))
@@ -260,19 +297,25 @@ class Strategy(AnySize, ABC):
 
     @torch.no_grad()
     def _forward(self, frames: Frames, indices: Tensor) -> Tensor:
+        images = take(frames, indices, self.device)
+        if self.engine == "onnx" and self.embeds and images.device.type == "cpu":
+            version = int(self.embedding_version)
+            if self._onnx is None or self._onnx.version != version:
+                self._onnx = OnnxFeatures(version)
+            return self._onnx(self.backbone, images)
         self.backbone.eval()
         key = self.backbone.precision
         if key not in self._evaluated:
             self._evaluated[key] = Replay(self.backbone)
-        return self._evaluated[key](take(frames, indices, self.device))  # type: ignore[no-any-return]
-
-    @property
-    def _chunk(self) -> int:
-        return CHUNK_CUDA if self.device.type == "cuda" else CHUNK
+        return self._evaluated[key](images)  # type: ignore[no-any-return]
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self._evaluated.clear()  # recordings belong to the place where the weights were
         return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._onnx = None
 
     def _checked_features(self, z: Tensor) -> Tensor:
         dim = self.backbone.dim

@@ -149,7 +149,7 @@ class Cumulative(GradientStrategy):
         self.head.load(union.present, True)
         losses = self._sgd(union, self._weights(union.i), rate=one_cycle)
         self.head.consolidate(union.present, union.cur, len(self.classes))
-        return losses
+        return tuple(losses.tolist())
 
     def _check_batch(self, frames: Frames) -> None:
         self.memory.check(frames)

@@ -63,7 +63,7 @@ class CWR(GradientStrategy):
         self.head.consolidate(batch.present, batch.cur, len(self.classes))  # lines 11 to 14
         if self.seen is not None:
             self.seen.add(self.features(batch) if z is None else z, batch.columns.to(self.device))
-        return LearnReport(batch.i, batch.count, batch.new, losses)
+        return self._report(batch, losses)
 
     @torch.no_grad()
     def familiar(self) -> Familiarity | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from primavista.backbones import Backbone
-from primavista.frames import take
 from primavista.parts.importance import Fisher, Guard
 from primavista.parts.replay import Kept, Replay
 from primavista.parts.sgd import Weight
@@ -47,6 +46,7 @@ class EWC(GradientStrategy):
         self.importance = Fisher(self._to_guard(), self.options.max_f, self._head_names())
 
     def learn_batch(self, batch: Batch) -> LearnReport:
+        batch = replace(batch, images=self._at_hand(batch))
         weights = self._weights(batch.i)
         guarded = [weight.tensor for weight in weights if weight.guarded]
         has_past = bool(self.importance.batches > 0)
@@ -56,7 +56,7 @@ class EWC(GradientStrategy):
         losses = self._sgd(batch, weights, modulation=modulation, pull=pull)
         self._update_fisher(batch, [weight for weight in weights if weight.guarded])
         self.head.consolidate(batch.present, batch.cur, len(self.classes))
-        return LearnReport(batch.i, batch.count, batch.new, losses, saturated=self.importance.saturated())
+        return self._report(batch, losses, self.importance)
 
     def _update_fisher(self, batch: Batch, guarded: list[Weight]) -> None:
         """The squared mean gradient of each minibatch, averaged over the minibatches of the batch."""
@@ -67,7 +67,7 @@ class EWC(GradientStrategy):
         parts = list(self._order(batch, 0))
         add = self._adder(theta, len(parts))
         for index in parts:
-            add(take(images, index % len(images), self.device), goal[index])
+            add(self._frames_at(images, index), goal[index])
         self.importance.finish()
         self.backbone.eval()
 

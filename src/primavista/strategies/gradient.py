@@ -13,13 +13,14 @@ from primavista.errors import InputError
 from primavista.frames import Frames, chunks, take
 from primavista.parts.freezing import set_freezing
 from primavista.parts.head import CWRHead, LinearHead
-from primavista.parts.importance import SynapticIntelligence
+from primavista.parts.importance import Importance, SynapticIntelligence
+from primavista.parts.orders import pieces
 from primavista.parts.renorm import norm_layers, replace_batch_norm, set_limits
 from primavista.parts.replay import Kept
 from primavista.parts.rows import PerWeight
-from primavista.parts.sgd import SGD, Weight, generator, minibatches, pieces
+from primavista.parts.sgd import SGD, Weight, generator, minibatches
 from primavista.parts.training import Trainer
-from primavista.strategies.base import CHUNK_CUDA, Batch, Strategy
+from primavista.strategies.base import CHUNK_CUDA, Batch, LearnReport, Strategy
 from primavista.strategies.options import PAPER, Options
 
 RESIDENT = 2**30  # bytes of frames that a batch may take on a GPU
@@ -125,10 +126,10 @@ class GradientStrategy(Strategy):
         pull: tuple[list[Tensor], list[Tensor]] | None = None,
         si: SynapticIntelligence | None = None,
         rate: Callable[[int, int], float] | None = None,
-    ) -> tuple[float, ...]:
-        """Train `weights` on the batch by cross-entropy with its columns, or with soft `targets`. Returns the mean losses.
+    ) -> Tensor:
+        """Train `weights` on the batch by cross-entropy with its columns, or with soft `targets`.
 
-        With `features` the backbone is not run at all. Returns one loss an epoch.
+        With `features` the backbone is not run at all. Returns the mean loss of each epoch.
         """
         options = self.options
         epochs = options.epochs_1 if batch.i == 1 else options.epochs
@@ -143,14 +144,14 @@ class GradientStrategy(Strategy):
             for index in self._order(batch, epoch):
                 if features is None and limits != (now := options.renorm.at(batch.i, t, total)):
                     set_limits(self.backbone, limits := now)
-                x = features[index] if features is not None else take(images, index % len(images), self.device)
+                x = features[index] if features is not None else self._frames_at(images, index)
                 trainer.step(x, goal[index], *(() if rate is None else (torch.tensor(rate(t, total)).to(self.device),)))
                 t += 1
             losses.append(trainer.epoch_loss(batch.count))
         self.backbone.eval()
         if features is None:
             self.embedding_version += 1
-        return tuple(torch.stack(losses).tolist())
+        return torch.stack(losses)
 
     def _trainer(
         self,
@@ -184,6 +185,13 @@ class GradientStrategy(Strategy):
             self._trainers[key] = trainer
         return trainer
 
+    def _report(self, batch: Batch, losses: Tensor, importance: Importance | None = None) -> LearnReport:
+        """Numbers go to the host at the very end: what is asked of a GPU meanwhile does not wait for it."""
+        full = None if importance is None else importance.saturated()
+        return LearnReport(
+            batch.i, batch.count, batch.new, tuple(losses.tolist()), saturated=None if full is None else float(full)
+        )
+
     def _order(self, batch: Batch, epoch: int) -> Iterator[Tensor]:
         order = generator(0) if self.release.shuffle_once else generator(int(self.seed), batch.i, epoch)
         return minibatches(batch.count, self.options.minibatch, order, self.device)
@@ -195,10 +203,13 @@ class GradientStrategy(Strategy):
             return self.head(self.backbone(x.repeat(2, 1, 1, 1))[:1])  # type: ignore[no-any-return]
         return self.head(self.backbone(x))  # type: ignore[no-any-return]
 
+    def _frames_at(self, images: Frames, index: Tensor) -> Tensor:
+        return take(images, index % len(images) if self.release.pad_batch else index, self.device)
+
     def _at_hand(self, batch: Batch) -> Frames:
         """The frames of a batch; on a GPU brought there once, where they are not too many."""
         assert batch.images is not None
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or (isinstance(batch.images, Tensor) and batch.images.is_cuda):
             return batch.images
         if len(batch.images) * take(batch.images, torch.tensor([0]), self.device).numel() > RESIDENT:
             return batch.images

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.frames import take
 from primavista.parts.renorm import set_limits
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
@@ -30,13 +29,14 @@ class LwF(GradientStrategy):
     options: LwFOptions
 
     def learn_batch(self, batch: Batch) -> LearnReport:
+        batch = replace(batch, images=self._at_hand(batch))
         weights = self._weights(batch.i)
         has_past = batch.i > 1 and len(batch.new) < len(self.classes)
         targets = self._targets(batch) if has_past else None
         self.head.load(batch.present, batch.i == 1)
         losses = self._sgd(batch, weights, targets=targets)
         self.head.consolidate(batch.present, batch.cur, len(self.classes))
-        return LearnReport(batch.i, batch.count, batch.new, losses)
+        return self._report(batch, losses)
 
     @torch.no_grad()
     def _targets(self, batch: Batch) -> Tensor:
@@ -52,4 +52,4 @@ class LwF(GradientStrategy):
         set_limits(self.backbone, self.options.renorm.at(batch.i, 0, 1))
         images = self._at_hand(batch)
         index = torch.arange(batch.count).split(self.options.minibatch)
-        return torch.cat([self.backbone(take(images, part % len(images), self.device)) for part in index])
+        return torch.cat([self.backbone(self._frames_at(images, part)) for part in index])

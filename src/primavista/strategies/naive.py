@@ -14,4 +14,4 @@ class Naive(GradientStrategy):
         self.head.load(batch.present, batch.i == 1)
         losses = self._sgd(batch, weights)
         self.head.consolidate(batch.present, batch.cur, len(self.classes))
-        return LearnReport(batch.i, batch.count, batch.new, losses)
+        return self._report(batch, losses)

@@ -9,9 +9,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -27,25 +28,34 @@ Item = Callable[[], Array] | FileError  # a frame, converted when it is called, 
 threads = 0  # of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1
 
 
+class TooLargeError(FileError):
+    """An image or video with more pixels than are safe to decode."""
+
+
 def read_image(path: str | Path, size: int | None) -> Array:
     """One image file, turned upright as its EXIF says, at model size: uint8, size x size x 3 (None: its shorter side)."""
     path = Path(path)
     _check_file(path)
+    return decode_image(path, path, size)
+
+
+def decode_image(file: Path | BinaryIO, name: str | Path, size: int | None, max_pixels: int = MAX_PIXELS) -> Array:
+    """`read_image` of a path or an open file; `name` is for the messages."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's about sizes and metadata: sizes are checked here
-            with Image.open(path, formats=FORMATS) as picture:
-                _check_pixels(path, picture.width, picture.height)
+            with Image.open(file, formats=FORMATS) as picture:
+                _check_pixels(name, picture.width, picture.height, max_pixels)
                 upright = ImageOps.exif_transpose(picture)
                 return fit(_eight_bits(upright), size or min(upright.size))
     except PrimavistaError:
         raise
     except Image.DecompressionBombError as error:
-        raise _too_large(path, str(error)) from error
+        raise _too_large(name, str(error)) from error
     except PermissionError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}. Check its permissions") from error
+        raise FileError(f"cannot read {name}: {error.strerror}. Check its permissions") from error
     except Exception as error:  # a decoder may fail in any way on foreign bytes
-        raise FileError(f"{path} is damaged or not an image ({error or type(error).__name__}): remove it, or {SKIP}") from error
+        raise FileError(f"{name} is damaged or not an image ({error or type(error).__name__}): remove it, or {SKIP}") from error
 
 
 def video_frames(path: str | Path, size: int, fps: float | None = None) -> Iterator[Item]:
@@ -57,7 +67,20 @@ def video_frames(path: str | Path, size: int, fps: float | None = None) -> Itera
 def timed_frames(path: str | Path, fps: float | None = None) -> Iterator[tuple[float, Any]]:
     """PyAV's frames of a video file in order with their seconds from its start; a `FileError` for one that is damaged."""
     av = require_extra("av", "video")
-    path = Path(path)
+    with _opened(av, Path(path)) as (container, stream):
+        yield from _decode(av, container, stream, Path(path), fps)
+
+
+def video_rate(path: str | Path) -> tuple[Fraction, int]:
+    """Frames a second of a video file, and how many it says that it holds (0: it does not say)."""
+    with _opened(require_extra("av", "video"), Path(path)) as (container, stream):
+        rate = Fraction(stream.average_rate or stream.guessed_rate or 25)
+        return rate, stream.frames or round((_end(container, stream) or 0) * rate)
+
+
+@contextmanager
+def _opened(av: Any, path: Path) -> Iterator[tuple[Any, Any]]:
+    """A video file's container, and the first stream in it that can be decoded."""
     _check_file(path)
     with _failures(av, path, "is damaged or not a video"):
         # The prefix keeps FFmpeg from reading a file's name as an address or a list of files.
@@ -67,7 +90,7 @@ def timed_frames(path: str | Path, fps: float | None = None) -> Iterator[tuple[f
         stream = next((s for s in container.streams.video if s.codec_context is not None), None)
         if stream is None:
             raise FileError(f"{path} holds no video that can be decoded: convert it (ffmpeg -i {path.name} out.mp4)")
-        yield from _decode(av, container, stream, path, fps)
+        yield container, stream
 
 
 def _decode(av: Any, container: Any, stream: Any, path: Path, fps: float | None) -> Iterator[tuple[float, Any]]:
@@ -215,15 +238,14 @@ def _check_file(path: Path) -> None:
         raise FileError(f"{path} is empty (0 bytes): remove it, or {SKIP}")
 
 
-def _check_pixels(path: Path, width: int, height: int) -> None:
-    if width * height > MAX_PIXELS:
-        raise _too_large(path, f"{width} x {height} pixels")
+def _check_pixels(name: str | Path, width: int, height: int, limit: int = MAX_PIXELS) -> None:
+    if width * height > limit:
+        raise _too_large(name, f"{width} x {height} pixels", limit)
 
 
-def _too_large(path: Path, what: str) -> FileError:
-    return FileError(
-        f"{path} is too large to be decoded safely ({what}; the limit is {MAX_PIXELS} pixels): make it smaller first"
-    )
+def _too_large(name: str | Path, what: str, limit: int = MAX_PIXELS) -> TooLargeError:
+    limited = f"{what}; the limit is {limit} pixels"
+    return TooLargeError(f"{name} is too large to be decoded safely ({limited}): make it smaller first")
 
 
 def _eight_bits(picture: Image.Image) -> Image.Image:

@@ -74,7 +74,7 @@ def open_frames(
     that breaks off, the frames before stay).
     """
     _check(size, max_frames, fps, seconds)
-    keep, bad = _Keep(max_frames), Bad(skip_bad)
+    keep, bad = Keep(max_frames), Bad(skip_bad)
     if isinstance(source, str) and source.startswith("camera:"):
         keep.take(camera_frames(source, size, seconds, fps), bad)
     else:
@@ -166,7 +166,7 @@ def _glob(pattern: Path) -> list[Path]:
     return sorted(found, key=lambda p: natural(str(p)))
 
 
-class _Keep:
+class Keep:
     """At most `limit` frames, evenly spread over all that were offered."""
 
     def __init__(self, limit: int) -> None:
@@ -179,6 +179,7 @@ class _Keep:
             self.step *= 2
 
     def take(self, frames: Iterable[Item], bad: Bad) -> None:
+        """Offer it these; those that are not kept are not converted either."""
         for read in frames:
             self.offered += 1
             with bad.guard():
@@ -220,7 +221,7 @@ class Bad:
                 log.warning("skipped: %s", error)
 
 
-def _clip(keep: _Keep, bad: Bad, source: str) -> Clip:
+def _clip(keep: Keep, bad: Bad, source: str) -> Clip:
     if not keep.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
         kind = ToldError if bad.problems else FileError

@@ -1,0 +1,116 @@
+"""Does the cost of a batch grow with the batches before? 10,000 of them, and 1,000 classes, all seen by batch 100.
+
+    python benchmarks/growth.py --out growth.json                  # every rehearsal-free strategy; about 5 minutes
+    python benchmarks/growth.py --strategies "cwr*" dslda
+
+Features are given: of a frozen representation as they are, to the others as pixels of a one-layer network. Of each batch: the
+operations and the elements that they give (learning and scoring), and the bytes of the state. At the end the strategy as it was
+after batch 100 and as it is then learn the same batches in turns: the ratio of their median processor times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from primavista.backbones import Backbone, Spec
+from primavista.checks import CountOperations, hidden_size
+from primavista.strategies import Strategy, create, names
+
+SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes a batch, two patterns of each
+
+
+def backbone() -> Backbone:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, DIM, bias=False), nn.BatchNorm1d(DIM), nn.ReLU())
+    return Backbone(body, Spec("custom", SIDE, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
+
+
+def patterns(batch: int, classes: int, seen_by: int) -> tuple[Tensor, Tensor]:
+    """Frames and labels of one batch: new classes until all are seen, then ten at random."""
+    generator = torch.Generator().manual_seed(batch)
+    fresh = torch.arange(PRESENT) + PRESENT * batch
+    present = fresh % classes if batch < seen_by else torch.randperm(classes, generator=generator)[:PRESENT]
+    frames = torch.randint(0, 256, (PRESENT * EACH, SIDE, SIDE, 3), dtype=torch.uint8, generator=generator)
+    return frames, present.repeat(EACH)
+
+
+def one_batch(strategy: Strategy, frames: Tensor, labels: Tensor) -> None:
+    if strategy.embeds:
+        z = frames.flatten(1)[:, :DIM].float() / 255
+        strategy.learn_embedded(z, labels)
+        strategy.scores_embedded(z[:1])
+    else:
+        strategy.learn(frames, labels)
+        strategy.scores(frames[:1])
+
+
+def follow(name: str, batches: int, classes: int, repeats: int = 200) -> dict[str, Any]:
+    """The cost of every batch of one strategy's stream, looked at after all classes are seen and at the end."""
+    strategy = create(name, backbone(), first_batch=False)
+    seen_by = classes // PRESENT
+    stretch = max(10, (batches - seen_by) // 20)
+    counted: dict[int, list[int]] = {}
+    early: Strategy | None = None
+    for k in range(batches):
+        frames, labels = patterns(k, classes, seen_by)
+        if k < seen_by or ((k - seen_by) % stretch and k < batches - 1):
+            one_batch(strategy, frames, labels)
+            continue
+        with CountOperations() as counter:
+            one_batch(strategy, frames, labels)
+        state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
+        counted[k + 1] = [counter.operations, counter.elements, state + hidden_size(strategy)]
+        early = early or copy.deepcopy(strategy)
+    assert early is not None
+    seconds: dict[str, list[float]] = {"first": [], "last": []}
+    for k in range(repeats):
+        for name_of, each in (("first", early), ("last", strategy)):
+            frames, labels = patterns(batches + k, classes, seen_by)
+            began = time.process_time()
+            one_batch(each, frames, labels)
+            seconds[name_of].append(time.process_time() - began)
+    first, last = statistics.median(seconds["first"]), statistics.median(seconds["last"])
+    return {
+        "strategy": name, "batches": batches, "classes": len(strategy.classes),
+        "counted": counted, "equal": len(set(map(tuple, counted.values()))) == 1,
+        "milliseconds_first": 1e3 * first, "milliseconds_last": 1e3 * last, "time": last / first,
+    }  # fmt: skip
+
+
+def measure(batches: int = 10_000, classes: int = 1_000, strategies: list[str] | None = None) -> dict[str, Any]:
+    """Every rehearsal-free strategy, or those named."""
+    chosen = strategies or [name for name in names() if create(name, backbone()).rehearsal_free]
+    return {"rows": [follow(name, batches, classes) for name in chosen]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=10_000)
+    parser.add_argument("--classes", type=int, default=1_000)
+    parser.add_argument("--strategies", nargs="+")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    found = measure(arguments.batches, arguments.classes, arguments.strategies)
+    print(f"{'':12} {'operations':>10} {'elements':>10} {'bytes':>10}   equal     ms early   ms late   ratio")
+    for row in found["rows"]:
+        operations, elements, state = list(row["counted"].values())[-1]
+        print(
+            f"{row['strategy']:12} {operations:10} {elements:10} {state:10}   {row['equal']!s:5}"
+            f" {row['milliseconds_first']:10.2f} {row['milliseconds_last']:10.2f} {row['time']:8.3f}"
+        )
+    if arguments.out:
+        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

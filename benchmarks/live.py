@@ -1,0 +1,53 @@
+"""The live service under strain; each prints its figures, and exit code 1 says that one did not hold.
+
+python benchmarks/live.py timing            from letting the button go to recognised, in a browser (needs Chromium)
+python benchmarks/live.py kills [--count 30]       SIGKILL in the middle of lessons
+python benchmarks/live.py fuzz  [--count 10000]    malformed bodies, images, models and messages
+python benchmarks/live.py load  [--seconds 300] [--clients 20]     many predict while one teaches
+python benchmarks/live.py all
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from live_parts.fuzz import fuzz
+from live_parts.kills import kills
+from live_parts.load import load
+from live_parts.timing import timing
+
+GOAL = 3.0  # seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["timing", "kills", "fuzz", "load", "all"])
+    parser.add_argument("--count", type=int, default=None, help="of kills, or of malformed things")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds that a client rests between two frames")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    wrong = 0
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        if given.what in ("timing", "all"):
+            wrong += timing(folder) > GOAL
+        if given.what in ("kills", "all"):
+            wrong += kills(folder, given.count or 30, seed=given.seed)
+        if given.what in ("fuzz", "all"):
+            wrong += fuzz(folder, given.count or 10_000, given.seed)
+        if given.what in ("load", "all"):
+            wrong += load(folder, given.seconds, given.clients, given.pause)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

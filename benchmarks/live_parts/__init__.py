@@ -1,0 +1,1 @@
+"""The parts of benchmarks/live.py; the tests run each in a short form."""

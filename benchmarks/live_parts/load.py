@@ -1,0 +1,111 @@
+"""Many clients predict while one teaches: errors, latencies, and whether each answer is that of one whole state."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import websockets
+
+from live_parts.process import Service, drawn, jpeg, service
+from primavista import Learner
+
+Expected = dict[int, list[dict[str, float]]]  # by version, by frame: the share of each name
+Answer = tuple[int, int, dict[str, float], float]  # version, frame, shares, seconds
+TOLERANCE = 1e-3  # frames of several clients go through the network together: sums in another order
+
+
+async def run_load(
+    running: Service, seconds: float, clients: int, pause: float
+) -> tuple[Expected, list[Answer], list[str], list[float]]:
+    frames = [jpeg(drawn(object, session=2, frames=1)[0]) for object in (1, 9, 17, 25)]
+    images = [_decoded(frame) for frame in frames]
+    expected: Expected = {}
+    answers: list[Answer] = []
+    errors: list[str] = []
+    lessons: list[float] = []
+    end = time.monotonic() + seconds
+
+    async def client(number: int) -> None:
+        url = running.url.replace("http", "ws") + "/api/stream"
+        try:
+            async with websockets.connect(url) as socket:
+                turn = number
+                while time.monotonic() < end:
+                    began, which = time.monotonic(), turn % len(frames)
+                    await socket.send(frames[which])
+                    said = json.loads(await socket.recv())
+                    if "error" in said:
+                        errors.append(said["error"])
+                    else:
+                        shares = {score["label"]: score["share"] for score in said["scores"]}
+                        answers.append((said["version"], which, shares, time.monotonic() - began))
+                    turn += 1
+                    await asyncio.sleep(pause)
+        except Exception as error:
+            errors.append(f"client {number}: {error!r}")
+
+    async def teacher() -> None:
+        number = 0
+        async with httpx.AsyncClient(timeout=90) as http:
+            await _remember(http, running, images, expected)
+            while time.monotonic() < end:
+                video = await asyncio.to_thread(drawn, 1 + 8 * (number % 5), 1 + number % 11, 30)
+                files = [("frames", ("f.jpg", jpeg(frame), "image/jpeg")) for frame in video]
+                said = await http.post(f"{running.url}/api/lessons?wait=60", data={"label": f"o{number % 5}"}, files=files)
+                if said.status_code != 202 or said.json()["state"] != "done":
+                    errors.append(f"a lesson: {said.status_code} {said.text[:200]}")
+                else:
+                    lessons.append(said.json()["seconds"])
+                await _remember(http, running, images, expected)
+                number += 1
+                await asyncio.sleep(pause)
+
+    await asyncio.gather(teacher(), *(client(number) for number in range(clients)))
+    return expected, answers, errors, lessons
+
+
+async def _remember(http: httpx.AsyncClient, running: Service, images: list[Any], expected: Expected) -> None:
+    """What this version says of each frame, computed here from its file; only the teacher changes it: they are of one state."""
+    version = (await http.get(f"{running.url}/api/model")).json()["version"]
+    data = (await http.get(f"{running.url}/api/model/file")).content
+    expected[version] = await asyncio.to_thread(
+        lambda: [Learner.from_bytes(data, device="cpu").predict(i).scores for i in images]
+    )
+
+
+def _decoded(frame: bytes) -> Any:
+    import io
+
+    from primavista.streams.decode import decode_image
+
+    return decode_image(io.BytesIO(frame), "frame", None)
+
+
+def load(folder: Path, seconds: float = 300, clients: int = 20, pause: float = 0.0, new: str = "") -> int:
+    """Prints what came of it; how many answers were errors or of no whole state."""
+    with service(folder / "load.pv", new=new) as running:
+        expected, answers, errors, lessons = asyncio.run(run_load(running, seconds, clients, pause))
+    torn = sum(not _same(expected[version][which], shares) for version, which, shares, _ in answers)
+    times = sorted(1000 * answer[3] for answer in answers)
+    rate = len(answers) / seconds
+    print(f"{clients} clients for {seconds:g} s: {len(answers)} predictions ({rate:.0f} a second), {len(errors)} errors")
+    if times:
+        marks = ", ".join(f"p{p} {times[min(int(p / 100 * len(times)), len(times) - 1)]:.0f} ms" for p in (50, 90, 99))
+        print(f"latency: {marks}, longest {times[-1]:.0f} ms")
+    if lessons:
+        median, longest = statistics.median(lessons), max(lessons)
+        print(f"{len(lessons)} lessons of 30 frames meanwhile: median {median:.1f} s, longest {longest:.1f} s")
+    print(f"answers from {len({a[0] for a in answers})} versions, {torn} of them from no whole state")
+    for error in errors[:5]:
+        print(f"  {error}")
+    return torn + len(errors) + (not answers) + (not lessons)
+
+
+def _same(expected: dict[str, float], found: dict[str, float]) -> bool:
+    return list(expected) == list(found) and all(abs(expected[name] - found[name]) <= TOLERANCE for name in found)

@@ -1,0 +1,105 @@
+"""`primavista teach` in a process of its own, and drawn objects to show it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from primavista.streams.rendered import Scene, render
+
+Frames = np.ndarray[Any, Any]
+TINY = "weights='random', width=0.0625, size=32"  # a learner that takes no time
+
+
+def jpeg(image: Frames, quality: int = 92) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def drawn(object: int, session: int = 1, frames: int = 20, size: int = 160) -> Frames:
+    """A short video of one of fifty drawn objects."""
+    return np.asarray(render(Scene(frames=frames, size=size), object, session))
+
+
+class Service:
+    """One that runs. `new` are the arguments of the learner that it begins with; "" leaves that to the service."""
+
+    def __init__(self, model: Path, *options: str, new: str = "") -> None:
+        if new and not model.exists():
+            code = f"from primavista import Learner; Learner({new}).save({str(model)!r})"
+            subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+        command = [sys.executable, "-m", "primavista", "teach", str(model), "--no-browser", "--port", "0", *options]
+        self.log = model.with_suffix(".log")
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment())
+        self.url = self._address()
+
+    def _address(self) -> str:
+        while self.process.poll() is None:
+            for line in self.said().splitlines()[:-1]:  # the last may not be whole yet
+                if "://" in line:
+                    return line.split("#")[0].strip().rstrip("/")
+            time.sleep(0.05)
+        raise SystemExit(f"the service did not start:\n{self.said()}")
+
+    def said(self) -> str:
+        """What it printed."""
+        return self.log.read_text()
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.url + path, timeout=60) as response:
+            return json.load(response)
+
+    def file(self) -> bytes:
+        """The model as it stands."""
+        with urllib.request.urlopen(f"{self.url}/api/model/file", timeout=60) as response:
+            return bytes(response.read())
+
+    def counts(self) -> dict[str, int]:
+        return {known["label"]: known["frames"] for known in self.get("/api/model")["objects"]}
+
+    def teach(self, label: str, frames: Frames | list[bytes], wait: float = 60) -> Any:
+        """One lesson over HTTP; what the service says of it."""
+        coded = [frame if isinstance(frame, bytes) else jpeg(frame) for frame in frames]
+        files = [("frames", ("frame.jpg", frame, "image/jpeg")) for frame in coded]
+        answer = httpx.post(f"{self.url}/api/lessons", params={"wait": wait}, data={"label": label}, files=files, timeout=90)
+        answer.raise_for_status()
+        return answer.json()
+
+    def memory(self) -> float:
+        """MiB of its process."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(60)
+
+
+def environment() -> dict[str, str]:
+    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+
+
+@contextmanager
+def service(model: Path, *options: str, new: str = "") -> Iterator[Service]:
+    running = Service(model, *options, new=new)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.stop()

@@ -1,0 +1,43 @@
+"""`primavista export`: a learner as ONNX, or as the file with which primavista-edge goes on learning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A saved learner, e.g. kitchen.pv.")],
+    kind: Annotated[
+        str, typer.Option("--format", help="onnx: to predict anywhere; edge: to predict and learn, without torch.")
+    ] = "onnx",
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="The file (default: beside the model).")] = None,
+) -> None:
+    """Write a learner for machines without torch; what is written was compared with torch first.
+
+    `--format onnx` is one graph from uint8 frames, N x size x size x 3, to features and scores: normalisation inside, class
+    names and preprocessing in the metadata, any batch size. `--format edge` is the learner's own file with that graph inside:
+    `primavista-edge` (numpy and onnxruntime alone) predicts with it, goes on learning, and saves what this package loads.
+
+    Example: primavista export kitchen.pv --format onnx -o kitchen.onnx
+    """
+    from primavista.errors import InputError
+    from primavista.export import SUFFIXES
+    from primavista.export import export as write
+    from primavista.learner import Learner
+
+    if kind not in SUFFIXES:
+        raise InputError(f"--format is {' or '.join(SUFFIXES)}; got {kind!r}")
+    chosen: Any = kind
+    target = out or model.with_suffix(SUFFIXES[chosen])
+    learner = Learner.load(model, device="cpu", engine="torch")
+    write(learner, target, chosen)
+    console = Console(highlight=False)
+    console.print(f"{target}: {', '.join(learner.labels)}", soft_wrap=True, markup=False)
+    console.print(f"{target.stat().st_size / 1e6:.1f} MB, equal to torch on trial frames", markup=False)
+    if kind == "edge" and not learner.strategy.freezes:
+        why = f"{learner.strategy_name} trains the network itself, which needs torch: on the edge this file predicts only"
+        console.print(why, style="yellow", soft_wrap=True, markup=False)

@@ -1,0 +1,207 @@
+"""`primavista learn`: teach a saved learner from videos, images, folders and cameras."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from primavista.cli.sources import CAMERA, Lesson, find_lessons, shown
+from primavista.errors import InputError, PrimavistaError
+
+if TYPE_CHECKING:
+    from primavista.learner import Learner
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+NEW = "New files only: "
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How sources are opened."""
+
+    max_frames: int
+    fps: float | None
+    seconds: float
+    skip_bad: bool
+    again: bool
+
+
+def learn(
+    model: Model,
+    sources: Annotated[list[str], typer.Argument(help="Videos, images, folders, camera:0; one lesson each, in this order.")],
+    label: Annotated[
+        str | None, typer.Option(help="What they show. Without it, a folder holds a folder for each object, named after it.")
+    ] = None,
+    strategy: Annotated[str | None, typer.Option(help=NEW + "cwr* (default), ar1*, dslda, ...")] = None,
+    backbone: Annotated[str | None, typer.Option(help=NEW + "mobilenet_v1 (default) or efficientnet_lite0.")] = None,
+    weights: Annotated[str | None, typer.Option(help=NEW + "imagenet (default), timm, random, or a file.")] = None,
+    size: Annotated[int | None, typer.Option(help=NEW + "side of the images in pixels (default: 128).", min=1)] = None,
+    option: Annotated[list[str] | None, typer.Option(help=NEW + "of the strategy, e.g. norm=bn; repeat it.")] = None,
+    max_frames: Annotated[int, typer.Option(help="Frames kept of each source, evenly spread.", min=1)] = 600,
+    fps: Annotated[float | None, typer.Option(help="Frames a second to take of videos (default: all).", min=0.001)] = None,
+    seconds: Annotated[float, typer.Option(help="How long to look through a camera.", min=0.1, max=3600)] = 5.0,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Teach what was taught before once more.")] = False,
+    device: Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each lesson and one at the end.")] = False,
+) -> None:
+    """Teach a learner, which is made if there is no such file: each source is a lesson, on disk before the next begins.
+
+    A lesson that fails changes nothing, and the others go on; one that the learner has had already is left out. So the same
+    command after a stop goes on with what is missing. Exit code 1 where a lesson failed, or where there was nothing new.
+
+    Examples: `primavista learn kitchen.pv --label mug mug.mp4 mug-photos/`, `primavista learn kitchen.pv --label cup camera:0`,
+    `primavista learn kitchen.pv toys/` (toys/mug/1.mp4, toys/cup/monday/001.jpg, ...)
+    """
+    from primavista.bench.plan import parse_setting
+    from primavista.lock import file_lock
+
+    lessons = find_lessons(sources, label)
+    target = model.expanduser().resolve()
+    given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
+    options = {".".join(keys): value for keys, value in map(parse_setting, option or ())}
+    with file_lock(target):
+        learner = _opened(target, {name: value for name, value in given.items() if value is not None}, options, device)
+        school = School(learner, target, Settings(max_frames, fps, seconds, skip_bad, again), as_json)
+        school.teach_all(lessons)
+    if school.failed or not school.learned:
+        raise typer.Exit(1)
+
+
+@dataclass
+class School:
+    """Teaches lessons in order and says what became of each; the file always holds the last one that was learned."""
+
+    learner: Learner
+    target: Path
+    settings: Settings
+    as_json: bool
+    learned: int = 0
+    known: int = 0
+    failed: int = 0
+
+    def teach_all(self, lessons: list[Lesson]) -> None:
+        """One after the other, each on disk before the next begins."""
+        with _progress(len(lessons)) as (progress, say):
+            try:
+                for number, lesson in enumerate(lessons, 1):
+                    record = {"lesson": number, "of": len(lessons), "label": lesson.label, "source": lesson.name}
+                    self._tell({**record, **self._one(lesson, say)}, progress)
+                    progress.advance(progress.task_ids[0])
+            except KeyboardInterrupt:
+                progress.stop()
+                kept = f"{self.learned} of {len(lessons)} lessons"
+                typer.echo(f"stopped. What was learned is kept ({kept}); the same command goes on with the rest.", err=True)
+                raise typer.Exit(130) from None
+        self._close()
+
+    def _one(self, lesson: Lesson, say: Any) -> dict[str, Any]:
+        """What became of one lesson; an error that is its own fault is part of the answer."""
+        began = time.monotonic()
+        try:
+            record = teach(self.learner, lesson, self.settings, say)
+        except (PrimavistaError, RuntimeError, MemoryError) as error:
+            self.failed += 1
+            reason = str(error) if isinstance(error, PrimavistaError) else _crash(error)
+            return {"status": "failed", "reason": reason}
+        if record["status"] == "known":
+            self.known += 1
+            return record
+        self.learner.save(self.target)
+        self.learned += 1
+        return {**record, "seconds": round(time.monotonic() - began, 3)}
+
+    def _tell(self, record: dict[str, Any], progress: Progress) -> None:
+        if self.as_json:
+            typer.echo(json.dumps(record))
+            return
+        name = f"[bold]{escape(shown(record['label']))}[/bold]"
+        source = escape(shown(record["source"]))
+        if record["status"] == "failed":
+            text = f"[red]failed:[/red] {name}: {escape(shown(record['reason']))}"
+        elif record["status"] == "known":
+            text = f"{name}: {source} was taught before, left out [dim](--again teaches it once more)[/dim]"
+        else:
+            note = f" [dim]{escape(shown(record['note']))}[/dim]" if record["note"] else ""
+            text = f"{name}: {record['frames']} frames of {source} in {record['seconds']:.1f} s{note}"
+        above = sys.stdout.isatty() and not progress.disable  # a line above the progress, on the same terminal
+        (progress.console if above else Console(highlight=False)).print(text, soft_wrap=True)
+
+    def _close(self) -> None:
+        if self.as_json:
+            counts = {"learned": self.learned, "known": self.known, "failed": self.failed}
+            typer.echo(json.dumps({"file": str(self.target), **counts, "objects": self.learner.counts}))
+            return
+        if not self.learned and self.known and not self.failed:
+            typer.echo("there was nothing new to learn")
+        known = ", ".join(f"{shown(name)} ({count})" for name, count in self.learner.counts.items())
+        if self.learner.labels:
+            objects = "1 object" if len(self.learner.labels) == 1 else f"{len(self.learner.labels)} objects"
+            typer.echo(f"{shown(self.target.name)} knows {objects} (frames): {known}")
+
+
+def teach(learner: Learner, lesson: Lesson, settings: Settings, say: Any = lambda text: None) -> dict[str, Any]:
+    """One lesson: its frames, then what the learner makes of them; nothing is changed where it fails or was had before."""
+    from primavista.learner import lesson_id
+    from primavista.streams.video import open_frames
+
+    camera = isinstance(lesson.source, str) and lesson.source.startswith(CAMERA)
+    say(f"show {lesson.label} to {lesson.name} for {settings.seconds:g} s" if camera else f"reading {lesson.name}")
+    clip = open_frames(
+        lesson.source, size=learner.size, max_frames=settings.max_frames, fps=settings.fps, skip_bad=settings.skip_bad,
+        seconds=settings.seconds,
+    )  # fmt: skip
+    identity = lesson_id(clip)
+    if identity in learner.lessons and not settings.again:
+        return {"status": "known", "id": identity}
+    say(f"learning {lesson.label}: {len(clip)} frames")
+    learner.learn(clip, lesson.label)
+    return {"status": "learned", "id": identity, "frames": len(clip), "note": clip.note}
+
+
+def _opened(target: Path, given: dict[str, Any], options: dict[str, Any], device: str) -> Learner:
+    """The learner of the file, which must be what was asked for, or a new one."""
+    from primavista.learner import Learner
+
+    if not target.exists():
+        return Learner(**given, device=device, **options)
+    learner = Learner.load(target, device=device)
+    spec = learner.strategy.backbone.spec
+    facts = {**spec.options, **learner.options, "strategy": learner.strategy_name, "backbone": spec.name, "size": learner.size}
+    if given.pop("weights", None) is not None:
+        typer.echo(f"--weights is for new files: {target.name} goes on with the network that is in it", err=True)
+    for name, value in {**options, **given}.items():
+        if facts.get(name) != value:
+            raise InputError(
+                f"{target.name} was made with {name} {facts.get(name)}, not {value}: leave that out (it is for new files), or "
+                "name another file"
+            )
+    return learner
+
+
+def _crash(error: BaseException) -> str:
+    """Out of memory, mostly."""
+    return f"{type(error).__name__}: {error}. Nothing was changed; with fewer frames it may fit (--max-frames 200)"
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Progress, Any]]:
+    """Lessons done, what is being done now, and the time left; nothing where there is no terminal."""
+    console = Console(stderr=True, highlight=False)
+    columns = (SpinnerColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TextColumn("left"))
+    how: dict[str, Any] = {"console": console, "transient": True, "disable": not console.is_terminal}
+    with Progress(*columns, TimeRemainingColumn(), redirect_stdout=sys.stdout.isatty(), **how) as bars:
+        task = bars.add_task("", total=total)
+        yield bars, lambda text: bars.update(task, description=escape(shown(text)))

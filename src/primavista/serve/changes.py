@@ -1,0 +1,131 @@
+"""What is known, and what is changed about it without frames: rename, forget, undo, save, load."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import numpy as np
+import torch
+from fastapi import APIRouter, File, Request, Response, UploadFile
+
+from primavista.errors import InputError, MissingExtraError, PrimavistaError
+from primavista.export import SUFFIXES, Format
+from primavista.export import export as write_export
+from primavista.files import replace_file
+from primavista.learner import Learner
+from primavista.serve.common import TheEngine, TheHands, outcome, refusals
+from primavista.serve.engine import Engine, Tell, check_keeps_nothing
+from primavista.serve.limits import RefusedError, check_label
+from primavista.serve.schemas import Forgetting, Model, Renaming
+
+router = APIRouter(prefix="/api", tags=["model"])
+BINARY = "application/octet-stream"
+
+
+@router.get("/model", responses=refusals())
+async def model(engine: TheEngine) -> Model:
+    """What is known now."""
+    return Model.of(engine)
+
+
+@router.post("/rename", responses=refusals(400, 408, 409, 413, 422))
+async def rename(engine: TheEngine, body: Renaming) -> Model:
+    """Give a known object another name."""
+    old, new = body.label, check_label(body.to)
+    return await _change(engine, "rename", new, lambda learner: learner.rename(old, new))
+
+
+@router.post("/forget", responses=refusals(400, 408, 409, 413, 422))
+async def forget(engine: TheEngine, body: Forgetting) -> Model:
+    """Take a known object out."""
+    return await _change(engine, "forget", body.label, lambda learner: learner.forget(body.label))
+
+
+@router.post("/undo", responses=refusals(408, 409, 413))
+async def undo(engine: TheEngine, request: Request) -> Model:
+    """Take the last lesson, renaming or forgetting back: one level, and it survives a restart."""
+    await request.body()  # a request that breaks off or is malformed further on changes nothing
+    return await _change(engine, "undo", None, lambda learner: learner.undo())
+
+
+@router.get(
+    "/model/file",
+    response_class=Response,
+    responses={**refusals(), 200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def save(engine: TheEngine, hands: TheHands) -> Response:
+    """The model as a file: what `Learner.load` reads."""
+    return _attachment(await hands.long(engine.live.learner.to_bytes), engine.path.name)
+
+
+@router.get(
+    "/export",
+    response_class=Response,
+    responses={**refusals(409, 422), 200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def export(engine: TheEngine, hands: TheHands, format: Format = "onnx") -> Response:
+    """What is known as an ONNX model for any runtime, or as the file with which `primavista-edge` goes on learning."""
+    try:
+        data = await hands.long(_exported, engine.live.learner, format)
+    except MissingExtraError as error:
+        raise RefusedError(422, "this machine cannot export: pip install 'primavista[onnx]' there") from error
+    except InputError as error:
+        raise RefusedError(409, str(error)) from error
+    return _attachment(data, f"{engine.path.stem}{SUFFIXES[format]}")
+
+
+@router.post("/model/file", responses=refusals(400, 408, 409, 413, 422))
+async def load(
+    engine: TheEngine, hands: TheHands, file: Annotated[UploadFile, File(description="a file that was saved before")]
+) -> Model:
+    """Go on with a saved model instead. What was known before is kept beside it as NAME.before-load."""
+    device = engine.live.learner.strategy.device
+    try:
+        loaded = await hands.long(_loaded, await file.read(), device, engine.limits.size)
+    except RefusedError:
+        raise
+    except PrimavistaError as error:
+        raise RefusedError(422, str(error)) from error
+
+    def become(learner: Learner, tell: Tell) -> Learner:
+        replace_file(engine.path.with_name(f"{engine.path.name}.before-load"), learner.to_bytes())
+        return loaded
+
+    job = engine.submit("load", become)
+    await outcome(engine, job)
+    return Model.of(engine)
+
+
+def _attachment(data: bytes, name: str) -> Response:
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    named = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"
+    return Response(data, media_type=BINARY, headers={"content-disposition": named})
+
+
+def _exported(learner: Learner, kind: Format) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="primavista-") as folder:
+        return write_export(learner, Path(folder) / "model", kind).read_bytes()
+
+
+def _loaded(data: bytes, device: torch.device, size: int) -> Learner:
+    loaded = Learner.from_bytes(data, "the uploaded file", device=device)
+    if loaded.size > size:
+        raise RefusedError(413, f"its images have a side of {loaded.size}, and the limit is {size}")
+    check_keeps_nothing(loaded)
+    for label in loaded.labels:
+        check_label(label)
+    loaded.predict(np.zeros((loaded.size, loaded.size, 3), np.uint8))  # what cannot predict is refused now, not later
+    return loaded
+
+
+async def _change(engine: Engine, kind: str, label: str | None, change: Callable[[Learner], None]) -> Model:
+    def work(learner: Learner, tell: Tell) -> None:
+        change(learner)
+
+    await outcome(engine, engine.submit(kind, work, label))
+    return Model.of(engine)

@@ -1,0 +1,83 @@
+// Puts the parts together: what is seen, what is recognised, what is known, and what to do when something is missing.
+
+import { setToken } from "./api.js";
+import * as camera from "./camera.js";
+import * as objects from "./objects.js";
+import { Stream } from "./stream.js";
+import * as teach from "./teach.js";
+import { $, announce, banner, dialog, percent } from "./view.js";
+
+const NOTHING = "nothing";
+let refreshing = false;
+
+async function onResult(result) {
+  if (result.version !== objects.model.version && !refreshing) {
+    refreshing = true; // taught from here or by another client
+    await objects.refresh().catch(() => {});
+    refreshing = false;
+  }
+  objects.bars(result);
+  const { verdict, name, share } = words(result);
+  $("verdict").dataset.state = verdict;
+  $("verdict-name").textContent = name;
+  $("verdict-share").textContent = share;
+  announce(name);
+}
+
+function words(result) {
+  const taught = result.scores.filter((one) => one.label !== NOTHING);
+  if (!taught.length) return { verdict: "none", name: "", share: "" };
+  if (!result.known) return { verdict: "unknown", name: "Unknown", share: "" };
+  if (result.scores.length === 1) return { verdict: "known", name: result.label, share: "the only one it knows" };
+  return { verdict: "known", name: result.label, share: percent(result.confidence) };
+}
+
+function onState(state) {
+  $("link").dataset.state = state;
+  $("link-text").textContent = state === "live" ? "Live" : "Not connected";
+  banner(state === "gone" ? "The service is not answering. Trying again; nothing that was learned is lost." : "");
+  if (state === "live") objects.refresh().catch(() => {});
+  else $("verdict").dataset.state = "none";
+}
+
+async function enter() {
+  try {
+    await objects.refresh();
+  } catch (error) {
+    if (error.status !== 401) return;
+    const token = await dialog("This service asks for its token", "It was printed where the service was started.", "", "Enter");
+    if (token) setToken(token.trim());
+    await enter();
+  }
+}
+
+function acceptDrops() {
+  let depth = 0;
+  const over = (by) => ($("drop").hidden = (depth += by) <= 0);
+  addEventListener("dragenter", () => over(1));
+  addEventListener("dragleave", () => over(-1));
+  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    over(-depth);
+    camera.useFiles([...event.dataTransfer.files]);
+  });
+}
+
+async function start() {
+  $("where").textContent = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname) ? "this machine" : location.hostname;
+  objects.setUp();
+  acceptDrops();
+  $("open").onclick = () => $("files").click();
+  $("files").onchange = () => {
+    camera.useFiles([...$("files").files]);
+    $("files").value = "";
+  };
+  $("camera").onclick = $("cover-button").onclick = () => camera.useCamera();
+  $("switch").onclick = () => camera.switchCamera();
+  await enter();
+  teach.setUp(new Stream({ onResult, onState }));
+  await camera.useCamera();
+}
+
+start();

@@ -1,0 +1,135 @@
+// The list of known objects: live bars, counts, rename, forget, undo, save and load; pictures only where they are allowed.
+
+import { ask, form } from "./api.js";
+import { $, dialog, make, percent, plural, toast } from "./view.js";
+
+const PENCIL = "M4 20l1-4L16 5l3 3L8 19l-4 1zM14 7l3 3";
+const CROSS = "M6 6l12 12M18 6L6 18";
+const ALLOWED = "primavista-thumbnails";
+let rows = new Map();
+export let model = { objects: [], version: -1, name: "" };
+let listeners = [];
+
+export const onModel = (listener) => listeners.push(listener);
+
+export async function refresh() {
+  become(await ask("/api/model"));
+}
+
+export function become(next) {
+  model = next;
+  $("model-name").textContent = model.name;
+  $("undo").disabled = !model.can_undo;
+  $("empty").hidden = model.objects.length > 0;
+  $("total").textContent = model.objects.length || "";
+  rows = new Map(model.objects.map((object) => [object.label, row(object)]));
+  $("objects").replaceChildren(...[...rows.values()].map((one) => one.item));
+  for (const listener of listeners) listener(model);
+}
+
+export function bars(result) {
+  for (const { label, share } of result.scores) {
+    const one = rows.get(label);
+    if (!one) continue;
+    one.fill.style.width = `${100 * share}%`;
+    one.share.textContent = percent(share);
+    one.item.classList.toggle("best", result.known && label === result.label);
+  }
+}
+
+function row({ label, frames }) {
+  const fill = make("i");
+  const share = make("span", { className: "object-share" });
+  const name = make("span", { className: "object-name", textContent: label, title: label });
+  const count = make("span", { className: "object-count", textContent: plural(frames, "frame") });
+  const buttons = make("span", { className: "object-buttons" },
+    button(PENCIL, `Rename ${label}`, () => rename(label)), button(CROSS, `Forget ${label}`, () => forget(label)));
+  const head = make("span", { className: "object-head" }, name, share);
+  const foot = make("span", { className: "object-foot" }, make("span", { className: "track", ariaHidden: "true" }, fill), count);
+  const item = make("li", {}, head, foot, buttons);
+  const picture = pictures()[label];
+  if (picture) item.prepend(make("img", { src: picture, alt: "" }));
+  return { item, fill, share };
+}
+
+function button(path, label, onclick) {
+  const made = make("button", { type: "button", title: label, ariaLabel: label, onclick });
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  line.setAttribute("d", path);
+  svg.append(line);
+  made.append(svg);
+  return made;
+}
+
+async function change(path, body, done) {
+  try {
+    become(await ask(path, { method: "POST", ...body }));
+    if (done) toast(done, model.can_undo ? undo : undefined);
+    return true;
+  } catch (error) {
+    toast(error.message);
+    return false;
+  }
+}
+
+async function rename(label) {
+  const to = (await dialog(`Rename “${label}”`, "", label, "Rename"))?.trim();
+  if (!to || to === label) return;
+  if (await change("/api/rename", { json: { label, to } }, `“${label}” is now “${to}”.`)) {
+    keepPictures({ ...pictures(), [to]: pictures()[label], [label]: undefined });
+    become(model);
+  }
+}
+
+async function forget(label) {
+  if (await change("/api/forget", { json: { label } }, `“${label}” is forgotten.`)) keepPictures({ ...pictures(), [label]: undefined });
+}
+
+export const undo = () => change("/api/undo", {}, "Taken back.");
+
+export async function save() {
+  try {
+    const link = make("a", { href: URL.createObjectURL(await ask("/api/model/file", { blob: true })), download: model.name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  } catch (error) {
+    toast(error.message);
+  }
+}
+
+export async function load(file) {
+  const text = model.objects.length ? `It takes the place of the ${plural(model.objects.length, "object")} known now. Save those first if you want to go back.` : "";
+  if (await dialog(`Load “${file.name}”?`, text, undefined, "Load")) await change("/api/model/file", { body: form({ file }) }, "");
+}
+
+// Pictures of objects: off unless allowed, only in this browser, a list for each model.
+const key = () => `primavista-pictures-${model.name}`;
+const pictures = () => (allowed() ? JSON.parse(localStorage.getItem(key()) ?? "{}") : {});
+const allowed = () => localStorage.getItem(ALLOWED) === "yes";
+
+function keepPictures(all) {
+  if (allowed()) localStorage.setItem(key(), JSON.stringify(all));
+}
+
+export function keepPicture(label, canvas) {
+  if (canvas) keepPictures({ ...pictures(), [label]: canvas.toDataURL("image/jpeg", 0.8) });
+}
+
+export function setUp() {
+  $("thumbs").checked = allowed();
+  $("thumbs").onchange = () => {
+    if ($("thumbs").checked) localStorage.setItem(ALLOWED, "yes");
+    else for (const name of Object.keys(localStorage).filter((one) => one === ALLOWED || one.startsWith("primavista-pictures-"))) localStorage.removeItem(name);
+    become(model);
+  };
+  $("undo").onclick = undo;
+  $("save").onclick = save;
+  $("load").onclick = () => $("load-file").click();
+  $("load-file").onchange = async () => {
+    const [file] = $("load-file").files;
+    $("load-file").value = "";
+    if (file) await load(file);
+  };
+}

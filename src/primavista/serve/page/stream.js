@@ -1,0 +1,41 @@
+// Recognition: one frame in flight, the next when the answer is there; when the service goes away, try until it is back.
+
+import { socket } from "./api.js";
+import * as camera from "./camera.js";
+
+const FASTEST = 1000 / 25;
+const SLOWEST = 5000;
+
+export class Stream {
+  constructor({ onResult, onState }) {
+    Object.assign(this, { onResult, onState, paused: false, wait: 500 });
+    this.connect();
+  }
+
+  connect() {
+    this.socket = socket("/api/stream");
+    this.socket.onopen = () => {
+      this.wait = 500;
+      this.onState("live");
+      this.next();
+    };
+    this.socket.onmessage = ({ data }) => {
+      const result = JSON.parse(data);
+      if (!this.paused && !result.error) this.onResult(result);
+      setTimeout(() => this.next(), Math.max(0, this.sent + FASTEST - performance.now()));
+    };
+    this.socket.onclose = () => {
+      this.onState("gone");
+      setTimeout(() => this.connect(), this.wait);
+      this.wait = Math.min(2 * this.wait, SLOWEST);
+    };
+  }
+
+  async next() {
+    if (this.socket.readyState !== WebSocket.OPEN) return;
+    if (this.paused || document.hidden || !camera.ready()) return void setTimeout(() => this.next(), 100);
+    const frame = await camera.grab();
+    this.sent = performance.now();
+    if (this.socket.readyState === WebSocket.OPEN) this.socket.send(frame);
+  }
+}

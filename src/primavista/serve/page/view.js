@@ -1,0 +1,68 @@
+// Small things that every part of the page uses. Text from people and from the service is only ever set as text.
+
+export const $ = (id) => document.getElementById(id);
+
+export function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+export const percent = (share) => `${Math.round(100 * share)} %`;
+export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+
+export function hint(text, kind = "") {
+  $("hint").textContent = text;
+  $("hint").dataset.kind = kind;
+}
+
+let hideToast;
+export function toast(text, undo) {
+  $("toast-text").textContent = text;
+  $("toast-undo").hidden = !undo;
+  $("toast-undo").onclick = () => {
+    $("toast").hidden = true;
+    undo();
+  };
+  $("toast").hidden = false;
+  clearTimeout(hideToast);
+  hideToast = setTimeout(() => ($("toast").hidden = true), 6000);
+}
+
+export function banner(text) {
+  $("banner").textContent = text;
+  $("banner").hidden = !text;
+}
+
+// For screen readers: only what has stayed the same for a moment, or they would never stop talking.
+let said = "", next = "", pending;
+export function announce(text) {
+  if (text === next) return;
+  next = text;
+  clearTimeout(pending);
+  pending = setTimeout(() => {
+    if (text !== said) $("announce").textContent = said = text;
+  }, 900);
+}
+
+export function dialog(title, text, value, yes = "OK") {
+  $("ask-title").textContent = title;
+  $("ask-text").textContent = text;
+  $("ask-text").hidden = !text;
+  $("ask-value").hidden = value === undefined;
+  $("ask-value").value = value ?? "";
+  $("ask-yes").textContent = yes;
+  const box = $("ask");
+  box.returnValue = "no";
+  box.querySelector("form").onkeydown = (event) => {
+    if (event.key === "Enter" && event.target === $("ask-value")) {
+      event.preventDefault(); // the first button of a form is its default one, and that is Cancel
+      box.close("yes");
+    }
+  };
+  box.showModal();
+  if (value !== undefined) $("ask-value").select();
+  return new Promise((resolve) => {
+    box.onclose = () => resolve(box.returnValue === "yes" ? (value === undefined ? true : $("ask-value").value) : null);
+  });
+}

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from primavista.streams.rendered import Scene, render
+
+from ..streams import media
+
+SCENE = Scene(categories=4, objects=1, sessions=4, frames=16, size=64)
+THINGS = {"plug": 1, "phone": 2, "scissors": 3}
+
+
+@pytest.fixture(scope="session")
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three objects, three encoded videos each: plug/1.mp4 ... scissors/3.mp4; `strange.mp4` shows none of them."""
+    pytest.importorskip("av")
+    root = tmp_path_factory.mktemp("videos")
+    for name, object in THINGS.items():
+        (root / "toys" / name).mkdir(parents=True)
+        for session in (1, 2, 3):
+            frames = render(SCENE, object, session).numpy()
+            media.make_video(root / "toys" / name / f"{session}.mp4", len(frames), (64, 64), 8, frame=lambda i, f=frames: f[i])
+    noise = np.random.default_rng(0).integers(0, 255, (8, 64, 64, 3), np.uint8)
+    media.make_video(root / "strange.mp4", 8, (64, 64), 8, frame=lambda i: noise[i])
+    return root

@@ -1,0 +1,260 @@
+"""`primavista learn`: sources as lessons, each on disk before the next, and what is said where one fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import primavista as pv
+from primavista import files
+from primavista.cli import app
+from primavista.cli.sources import find_lessons
+from primavista.lock import BusyError, file_lock
+from primavista.streams import decode
+from primavista.streams.rendered import Scene
+from primavista.streams.rendered.dataset import write
+
+from ..streams import media
+
+SMALL = ["--size", "32", "--weights", "random", "--option", "width=0.125", "--device", "cpu"]
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def done(*arguments: object) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_new_file_is_made_and_the_next_command_goes_on_with_it(videos: Path, tmp_path: Path) -> None:
+    model = tmp_path / "kitchen.pv"
+    text = done("learn", model, "--label", "plug", videos / "toys/plug/1.mp4", *SMALL)
+    assert f"plug: 16 frames of {videos / 'toys/plug/1.mp4'} in" in text
+    text = done("learn", model, "--label", "phone", videos / "toys/phone/1.mp4", videos / "toys/phone/2.mp4", "--max-frames", 8)
+    assert "kept 8 of 16 frames (1 in 2)" in text
+    assert "kitchen.pv knows 2 objects (frames): plug (16), phone (16)" in text
+    learner = pv.Learner.load(model)
+    assert (learner.strategy_name, learner.size, len(learner.lessons)) == ("cwr*", 32, 3)
+
+
+def test_it_learns_what_the_python_api_learns(videos: Path, tmp_path: Path) -> None:
+    done("learn", tmp_path / "a.pv", videos / "toys", *SMALL, "--strategy", "dslda", "--fps", 4)
+    learner = pv.Learner("dslda", weights="random", width=0.125, size=32, device="cpu")
+    for name in ("phone", "plug", "scissors"):
+        for session in (1, 2, 3):
+            learner.learn(pv.open_frames(videos / "toys" / name / f"{session}.mp4", size=32, fps=4), name)
+    learner.save(tmp_path / "b.pv")
+    assert (tmp_path / "a.pv").read_bytes() == (tmp_path / "b.pv").read_bytes()
+
+
+def test_each_lesson_is_on_disk_before_the_next_begins(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen = tmp_path / "kitchen.pv", []
+    learn = pv.Learner.learn
+
+    def watched(self: pv.Learner, *arguments: Any) -> Any:
+        seen.append(pv.Learner.load(model).labels if model.exists() else None)
+        return learn(self, *arguments)
+
+    monkeypatch.setattr(pv.Learner, "learn", watched)
+    done("learn", model, videos / "toys", *SMALL, "--max-frames", 4)
+    assert [len(labels or ()) for labels in seen] == [0, 1, 1, 1, 2, 2, 2, 3, 3]
+
+
+def test_a_failed_source_changes_nothing_and_the_others_go_on(videos: Path, tmp_path: Path) -> None:
+    model, bad = tmp_path / "kitchen.pv", tmp_path / "bad.mp4"
+    bad.write_bytes((videos / "toys/plug/1.mp4").read_bytes()[:300])
+    result = call("learn", model, "--label", "plug", bad, *SMALL)
+    assert result.exit_code == 1
+    assert "failed: plug: " in result.stdout
+    assert "bad.mp4 is damaged or not a video" in result.stdout
+    assert not model.exists()
+    result = call("learn", model, "--label", "plug", bad, videos / "toys/plug/1.mp4", *SMALL, "--json")
+    assert result.exit_code == 1
+    first, second, end = lines(result.stdout)
+    assert (first["status"], second["status"], second["frames"]) == ("failed", "learned", 16)
+    assert end == {"file": str(model), "learned": 1, "known": 0, "failed": 1, "objects": {"plug": 16}}
+
+
+def test_the_same_lesson_twice_is_noticed(videos: Path, tmp_path: Path) -> None:
+    model, clip = tmp_path / "kitchen.pv", videos / "toys/plug/1.mp4"
+    done("learn", model, "--label", "plug", clip, *SMALL)
+    before = model.read_bytes()
+    result = call("learn", model, "--label", "plug", clip)
+    assert result.exit_code == 1
+    assert "was taught before, left out (--again teaches it once more)" in result.stdout
+    assert "there was nothing new to learn" in result.stdout
+    assert model.read_bytes() == before
+    assert "plug (32)" in done("learn", model, "--label", "plug", clip, "--again")
+    first, second, end = lines(done("learn", model, "--label", "plug", clip, videos / "toys/plug/3.mp4", "--json"))
+    assert (first["status"], second["status"]) == ("known", "learned")
+    assert (end["known"], end["learned"]) == (1, 1)
+
+
+def test_options_of_new_files_are_refused_where_they_contradict_the_file(videos: Path, tmp_path: Path) -> None:
+    model, clip = tmp_path / "kitchen.pv", videos / "toys/plug/1.mp4"
+    done("learn", model, "--label", "plug", clip, *SMALL)
+    before = model.read_bytes()
+    wrong = call("learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--strategy", "dslda")
+    assert str(wrong.exception) == (
+        "kitchen.pv was made with strategy cwr*, not dslda: leave that out (it is for new files), or name another file"
+    )
+    wrong = call("learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--option", "width=1.0")
+    assert "made with width 0.125, not 1.0" in str(wrong.exception)
+    assert model.read_bytes() == before
+    done("learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--strategy", "cwr*", *SMALL)
+
+
+def test_everything_is_looked_up_before_anything_is_taught(videos: Path, tmp_path: Path) -> None:
+    clip = videos / "toys/plug/1.mp4"
+    for sources, message in {
+        (clip, tmp_path / "gone.mp4"): "cannot open .*gone.mp4",
+        (clip, Path(__file__)): "no known kind of file",
+        (clip, tmp_path): "holds no images and no videos",
+    }.items():
+        with pytest.raises(pv.PrimavistaError, match=message):
+            find_lessons([str(source) for source in sources], "plug")
+        assert call("learn", tmp_path / "kitchen.pv", "--label", "plug", *sources, *SMALL).exit_code == 1
+    with pytest.raises(pv.InputError, match=r"what does .*1\.mp4 show\? Say it with --label mug"):
+        find_lessons([str(clip)], None)
+    with pytest.raises(pv.InputError, match="holds no folders named after objects"):
+        find_lessons([str(videos / "toys/plug")], None)
+    assert not (tmp_path / "kitchen.pv").exists()
+
+
+def test_folders_as_they_come(tmp_path: Path) -> None:
+    media.make_pictures(tmp_path / "toys/cup", [1, 2])
+    media.make_pictures(tmp_path / "toys/mug/10", [3])
+    media.make_pictures(tmp_path / "toys/mug/2", [4])
+    media.make_pictures(tmp_path / "toys/.hidden/2", [4])
+    found = find_lessons([str(tmp_path / "toys")], None)
+    assert [(one.label, one.name.removeprefix(str(tmp_path)), len(one.source)) for one in found] == [
+        ("cup", "/toys/cup", 2), ("mug", "/toys/mug/2", 1), ("mug", "/toys/mug/10", 1),
+    ]  # fmt: skip
+    labelled = find_lessons([str(tmp_path / "toys/mug"), str(tmp_path / "toys/cup/1.png"), "camera:0"], "mug")
+    assert [one.name.removeprefix(str(tmp_path)) for one in labelled] == [
+        "/toys/mug/2",
+        "/toys/mug/10",
+        "/toys/cup/1.png",
+        "camera:0",
+    ]
+    assert {one.label for one in labelled} == {"mug"}
+
+
+def test_a_drawn_folder_has_its_objects_not_its_sessions_as_labels(tmp_path: Path) -> None:
+    write(Scene(categories=2, objects=1, sessions=2, frames=1, size=16), tmp_path / "drawn", "png")
+    found = find_lessons([str(tmp_path / "drawn")], None)
+    assert [(one.label, one.name.removeprefix(str(tmp_path))) for one in found] == [
+        ("plug adapter 1", "/drawn/s1/o1"), ("plug adapter 1", "/drawn/s2/o1"),
+        ("mobile phone 1", "/drawn/s1/o2"), ("mobile phone 1", "/drawn/s2/o2"),
+    ]  # fmt: skip
+
+
+def test_a_camera(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("av")
+    monkeypatch.setattr(decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {}))
+    model = tmp_path / "kitchen.pv"
+    assert "camera:0" in done("learn", model, "--label", "screen", "camera:0", "--seconds", 0.5, "--max-frames", 8, *SMALL)
+    assert pv.Learner.load(model).labels == ["screen"]
+
+
+def test_two_processes_on_one_file(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "kitchen.pv"
+    with file_lock(model):
+        busy = call("learn", model, "--label", "plug", videos / "toys/plug/1.mp4", *SMALL)
+    assert isinstance(busy.exception, BusyError)
+    assert f"is at work on {model}: wait for it, or stop it first" in str(busy.exception)
+    assert not model.exists()
+
+
+def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -> None:
+    clip = tmp_path / "mug.mp4"
+    clip.write_bytes((videos / "toys/plug/1.mp4").read_bytes())
+    before = clip.read_bytes()
+    wrong = call("learn", clip, videos / "toys/plug/2.mp4", "--label", "plug")
+    assert "is not a primavista file" in str(wrong.exception) or "was cut off" in str(wrong.exception)
+    assert clip.read_bytes() == before
+
+
+@pytest.mark.parametrize("label", ["", "  ", "x" * 201])
+def test_names_that_are_none(videos: Path, tmp_path: Path, label: str) -> None:
+    wrong = call("learn", tmp_path / "kitchen.pv", "--label", label, videos / "toys/plug/1.mp4", *SMALL)
+    assert "--label: a name has 1 to 200 characters" in str(wrong.exception)
+
+
+def test_a_full_disk_stops_it_and_the_file_is_the_last_lesson_that_fits(
+    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, room = tmp_path / "kitchen.pv", [2]
+    replace_file = files.replace_file
+
+    def full(path: Path, data: bytes) -> None:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace_file(path, data)
+
+    monkeypatch.setattr(files, "replace_file", full)
+    stopped = call("learn", model, videos / "toys", *SMALL)
+    assert "No space left on device. What was there before is untouched" in str(stopped.exception)
+    assert len(pv.Learner.load(model).lessons) == 2
+    monkeypatch.undo()
+    done("learn", model, videos / "toys", *SMALL)
+    assert len(pv.Learner.load(model).lessons) == 9
+
+
+def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None:
+    evil = "mug\x1b]0;gone\x07\n[red]"
+    place = tmp_path / "toys" / evil
+    place.mkdir(parents=True)
+    (place / "\x1b[2J.mp4").write_bytes((videos / "toys/plug/1.mp4").read_bytes())
+    model = tmp_path / "kitchen.pv"
+    text = done("learn", model, tmp_path / "toys", *SMALL)
+    text += done("inspect", model) + done("predict", model, place) + done("predict", model, place / "\x1b[2J.mp4")
+    assert pv.Learner.load(model).labels == [evil]
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[red]" in text
+    done("predict", model, place / "\x1b[2J.mp4", "--annotate", tmp_path / "out.mp4")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_at_any_moment_the_same_command_goes_on_to_the_same_bits(videos: Path, tmp_path: Path, how: int) -> None:
+    arguments = ["learn", "kitchen.pv", str(videos / "toys"), *SMALL]
+    done(*["learn", tmp_path / "undisturbed.pv", *arguments[2:]])
+    command = [sys.executable, "-m", "primavista", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 90
+    while time.monotonic() < until and not (tmp_path / "kitchen.pv").exists() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(how)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == (130 if how == signal.SIGINT else -how), error
+    if how == signal.SIGINT:
+        assert "the same command goes on with the rest" in error
+    kept = len(files.read(tmp_path / "kitchen.pv")[1]["lessons"])
+    assert 1 <= kept < 9
+    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("was taught before") == kept
+    assert (tmp_path / "kitchen.pv").read_bytes() == (tmp_path / "undisturbed.pv").read_bytes()
+    assert not list(tmp_path.glob(".*.part")) or how == signal.SIGKILL

@@ -1,0 +1,246 @@
+"""`primavista predict` and `primavista inspect`, with real videos and the shipped network."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+import primavista as pv
+from primavista import files
+from primavista.cli import app
+from primavista.cli.annotate import draw
+from primavista.cli.predict import Teller
+from primavista.learner import Prediction
+from primavista.streams import decode
+
+from ..streams import media
+
+av = pytest.importorskip("av")
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def done(*arguments: object) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def lines(*arguments: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done(*arguments, "--json").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def model(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "kitchen.pv"
+    done("learn", path, videos / "toys", "--size", 64, "--device", "cpu")
+    return path
+
+
+def test_a_video_is_looked_at_twice_a_second_and_all_looks_vote(model: Path, videos: Path) -> None:
+    *rows, end = lines("predict", model, videos / "toys/phone/1.mp4")  # 16 frames at 8 a second
+    assert [row["seconds"] for row in rows] == [0.0, 0.5, 1.0, 1.5]
+    frames = pv.open_frames(videos / "toys/phone/1.mp4", size=64, fps=2)
+    expected = pv.Learner.load(model).predict(frames)
+    for row, prediction in zip(rows, expected, strict=True):
+        assert row["label"] == (prediction.label if prediction.known else None)
+        assert row["likeliest"] == max(row["scores"], key=row["scores"].__getitem__) == prediction.label
+        assert row["confidence"] == pytest.approx(prediction.confidence, abs=1e-5)
+        assert sum(row["scores"].values()) == pytest.approx(1, abs=1e-5)
+    votes = Counter(row["label"] for row in rows if row["label"])
+    assert end["summary"]["votes"] == dict(votes)
+    assert end["summary"]["label"] == "phone"
+    assert end["summary"]["unknown"] == 4 - sum(votes.values())
+    text = done("predict", model, videos / "toys/phone/1.mp4", "--fps", 8)
+    assert len(text.splitlines()) == 17
+    assert text.splitlines()[-1].startswith("phone: ")
+    assert " of 16 frames" in text.splitlines()[-1]
+
+
+def test_images_and_folders(model: Path, videos: Path, tmp_path: Path) -> None:
+    frames = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames.numpy()
+    for i in (2, 10):
+        Image.fromarray(frames[i]).save(tmp_path / f"{i}.png")
+    (row, end) = lines("predict", model, tmp_path / "2.png")
+    assert (row["source"], row["label"]) == (str(tmp_path / "2.png"), "plug")
+    assert "seconds" not in row
+    first, second, end = lines("predict", model, tmp_path)
+    assert [Path(row["source"]).name for row in (first, second)] == ["2.png", "10.png"]
+    assert end["summary"]["frames"] == 2
+    (tmp_path / "3.png").write_bytes(b"no picture")
+    assert "3.png is damaged" in str(call("predict", model, tmp_path).exception)
+    *rows, end = lines("predict", model, tmp_path, "--skip-bad")
+    assert (len(rows), end["summary"]["skipped"]) == (2, 1)
+
+
+def test_what_it_is_not_sure_of_is_unknown(model: Path, videos: Path, tmp_path: Path) -> None:
+    unsure = pv.Learner.load(model)
+    unsure.threshold = 1.0
+    unsure.save(tmp_path / "unsure.pv")
+    *rows, end = lines("predict", tmp_path / "unsure.pv", videos / "strange.mp4")
+    assert {row["label"] for row in rows} == {None}
+    assert end["summary"]["label"] is None
+    assert end["summary"]["share"] == 1.0
+    text = done("predict", tmp_path / "unsure.pv", videos / "strange.mp4")
+    assert text.count("unknown") == 3
+    assert "unknown: 2 of 2 frames" in text
+    assert any(name in text for name in ("plug", "phone", "scissors"))  # the likeliest all the same
+
+
+def test_the_vote() -> None:
+    def winner(known: list[str], unknown: int) -> str | None:
+        return Teller(3, False, 5, votes=Counter(known), unknown=unknown).winner()
+
+    assert winner(["mug", "mug", "cup"], 2) == "mug"
+    assert winner(["mug", "cup"], 2) is None
+    assert winner([], 0) is None
+
+
+def test_a_camera_until_ctrl_c_or_for_so_many_seconds(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {}))
+    *rows, end = lines("predict", model, "camera:0", "--seconds", 0.5, "--fps", 20)
+    assert len(rows) == end["summary"]["frames"] >= 1
+    assert rows[0]["source"] == "camera:0"
+    predict = pv.Learner.predict
+    seen = []
+
+    def stop(self: pv.Learner, frames: Any) -> Any:
+        seen.append(len(frames))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return predict(self, frames)
+
+    monkeypatch.setattr(pv.Learner, "predict", stop)
+    *rows, end = lines("predict", model, "camera:0", "--fps", 1000)
+    assert (len(rows), seen) == (2, [1, 1, 1])
+
+
+def video_facts(path: Path) -> tuple[Fraction, tuple[int, int], list[float], int]:
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        frames = list(container.decode(video=0))
+        return stream.average_rate, (stream.width, stream.height), [frame.time for frame in frames], frames[0].rotation
+
+
+@pytest.mark.parametrize(("rotation", "size"), [(0, (64, 48)), (90, (48, 64)), (180, (64, 48))])
+def test_an_annotated_video_has_the_rate_and_the_orientation_of_its_source(
+    model: Path, tmp_path: Path, rotation: int, size: tuple[int, int]
+) -> None:
+    source = media.make_video(tmp_path / "in.mp4", 12, (64, 48), 12, frame=lambda i: media.corners(), rotation=rotation)
+    text = done("predict", model, source, "--annotate", tmp_path / "out.mp4")
+    assert f"wrote {tmp_path / 'out.mp4'}" in text
+    rate, shape, times, turned = video_facts(tmp_path / "out.mp4")
+    assert (rate, shape, turned) == (12, size, 0)
+    assert times == pytest.approx([i / 12 for i in range(12)], abs=1e-3)
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        shown = next(container.decode(video=0)).to_ndarray(format="rgb24").astype(int)
+    truth = np.rot90(media.corners(), rotation // 90).astype(int)
+    height, width = truth.shape[:2]
+    for row, column in ((4, 4), (4, width - 5), (height // 2 + 2, 4)):  # above the band
+        assert np.abs(shown[row, column] - truth[row, column]).max() < 60
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_frames_that_come_at_odd_times_stay_there(model: Path, tmp_path: Path) -> None:
+    times = [0, 40, 120, 160, 400, 440]  # milliseconds
+    with av.open(str(tmp_path / "in.mkv"), "w") as container:
+        stream = container.add_stream("libx264", rate=25)
+        stream.width = stream.height = 64
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for at in times:
+            frame = av.VideoFrame.from_ndarray(np.full((64, 64, 3), at // 4, np.uint8), format="rgb24")
+            frame.pts, frame.time_base = at, Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    *_, end = lines("predict", model, tmp_path / "in.mkv", "--annotate", tmp_path / "out.mkv")
+    assert end["summary"]["frames"] == 3  # ten looks a second: the first frame of each tenth
+    assert video_facts(tmp_path / "out.mkv")[2] == pytest.approx([at / 1000 for at in times], abs=2e-3)
+
+
+def test_the_input_is_never_overwritten(model: Path, videos: Path, tmp_path: Path) -> None:
+    clip = tmp_path / "in.mp4"
+    shutil.copy(videos / "toys/plug/1.mp4", clip)
+    (tmp_path / "link.mp4").symlink_to(clip)
+    (tmp_path / "hard.mp4").hardlink_to(clip)
+    (tmp_path / "other.mp4").write_bytes(b"mine")
+    before = clip.read_bytes()
+    for name in ("in.mp4", "link.mp4", "hard.mp4", "../" + tmp_path.name + "/in.mp4"):
+        assert "is the video itself: give another name" in str(
+            call("predict", model, clip, "--annotate", tmp_path / name).exception
+        )
+    assert "exists: give another name" in str(call("predict", model, clip, "--annotate", tmp_path / "other.mp4").exception)
+    assert "ends in .mp4, .mkv, .mov" in str(call("predict", model, clip, "--annotate", tmp_path / "out.txt").exception)
+    assert "is for one video file" in str(call("predict", model, tmp_path, "--annotate", tmp_path / "out.mp4").exception)
+    assert clip.read_bytes() == before
+    assert (tmp_path / "other.mp4").read_bytes() == b"mine"
+
+
+def test_a_video_that_breaks_off_leaves_no_half_annotated_one(model: Path, videos: Path, tmp_path: Path) -> None:
+    data = (videos / "toys/plug/1.mp4").read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(data[: len(data) * 2 // 3])
+    wrong = call("predict", model, tmp_path / "cut.mp4", "--annotate", tmp_path / "out.mp4")
+    assert isinstance(wrong.exception, pv.FileError)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.mp4"]
+    gone = call("predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "no/where.mp4")
+    assert "cannot write" in str(gone.exception)
+
+
+def test_what_is_drawn() -> None:
+    grey = Image.new("RGB", (80, 60), (100, 100, 100))
+    drawn = np.asarray(draw(grey, Prediction("mug", 0.5, True))).astype(int)
+    assert (drawn[1:40, 11:69] == 100).all()  # the picture itself is left alone
+    foot = drawn[-1]
+    assert (foot[5] == (0x3D, 0xDC, 0x97)).all()  # the bar covers the left half
+    assert not (foot[50] == (0x3D, 0xDC, 0x97)).all()
+    unknown = np.asarray(draw(grey, Prediction("mug", 0.5, False)))
+    assert (unknown[-1, 5] == (0xB0, 0xB0, 0xB0)).all()
+    assert np.array_equal(unknown, np.asarray(draw(grey, Prediction(None, 0.5, False))))
+    for width, height in ((7, 3), (2, 200), (500, 20)):
+        assert draw(Image.new("RGB", (width, height)), Prediction("a long name", 1.0, True)).size == (width, height)
+
+
+def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
+    facts = json.loads(done("inspect", model, "--json"))
+    _, manifest = files.read(model)
+    assert facts["lessons"] == manifest["lessons"]
+    assert len(facts["lessons"]) == 9
+    assert [(one["name"], one["frames"]) for one in facts["classes"]] == [("phone", 48), ("plug", 48), ("scissors", 48)]
+    assert (facts["strategy"]["name"], facts["backbone"]["size"], facts["format"], facts["undo"]) == ("cwr*", 64, 1, True)
+    assert facts["bytes"] == model.stat().st_size
+    header = json.loads(model.read_bytes()[8 : 8 + int.from_bytes(model.read_bytes()[:8], "little")])
+    assert facts["sha256"] == json.loads(header["__metadata__"]["primavista"])["sha256"]
+    assert facts["tensor_bytes"]["undo"] == sum(
+        end - begin for name, entry in header.items() if name.startswith("undo/") for begin, end in [entry["data_offsets"]]
+    )
+    text = " ".join(done("inspect", model).split())
+    for part in ("scissors │ 48", "strategy cwr*", "lessons 9", "64 x 64 pixels", "the last change can be taken back"):
+        assert part in text
+
+
+def test_inspect_of_what_is_no_learner(tmp_path: Path, videos: Path) -> None:
+    assert isinstance(call("inspect", tmp_path / "gone.pv").exception, pv.FileError)
+    assert isinstance(call("inspect", videos / "strange.mp4").exception, pv.FileError)
+
+
+def test_no_torch_to_inspect_or_to_help(model: Path) -> None:
+    code = "import sys; from primavista.cli import main; sys.argv = sys.argv[1:]\n"
+    code += "try: main()\nfinally: assert 'torch' not in sys.modules"
+    for arguments in (["inspect", str(model)], ["learn", "--help"], ["predict", "--help"]):
+        ran = subprocess.run(
+            [sys.executable, "-c", code, "primavista", *arguments], capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service needs the extra `live`")
+HERE = Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "benchmarks")]
+
+from serve_support import COLOURS, SMALL, frames, tiny  # noqa: E402
+from starlette.testclient import TestClient  # noqa: E402
+
+from primavista.serve.app import create_app  # noqa: E402
+from primavista.serve.engine import Engine  # noqa: E402
+
+
+@pytest.fixture
+def engine(tmp_path) -> Engine:
+    learner = tiny()
+    learner.save(tmp_path / "kitchen.pv")
+    return Engine(learner, tmp_path / "kitchen.pv", SMALL)
+
+
+@pytest.fixture
+def client(engine):
+    with TestClient(create_app(engine), base_url="http://localhost") as opened:
+        yield opened
+
+
+@pytest.fixture
+def taught(client):
+    for name in COLOURS:
+        assert client.post("/api/lessons?wait=30", data={"label": name}, files=frames(name)).json()["state"] == "done"
+    return client

@@ -1,0 +1,51 @@
+"""What the tests of the service share: a small learner, coloured frames, small limits."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import numpy as np
+from PIL import Image
+
+from primavista import Learner
+from primavista.serve.engine import Engine
+from primavista.serve.limits import Limits
+
+COLOURS = {"mug": (200, 60, 60), "kettle": (60, 200, 60), "cup": (60, 60, 200)}
+SMALL = Limits(body=300_000, frame=40_000, pixels=40_000, frames=10, queue=2, requests=20, sockets=2, fps=50, idle=5.0)
+
+
+def tiny() -> Learner:
+    """One that takes no time; a network of random weights tells colours apart by exact statistics, not by four epochs."""
+    return Learner("dslda", weights="random", width=0.0625, size=32, device="cpu")
+
+
+def picture(colour: str | tuple[int, int, int], seed: int = 0, side: int = 40, kind: str = "PNG") -> bytes:
+    """A noisy image of one colour."""
+    base = np.array(COLOURS[colour] if isinstance(colour, str) else colour)
+    noise = np.random.default_rng(seed).integers(-30, 30, (side, side, 3))
+    file = io.BytesIO()
+    Image.fromarray((base + noise).clip(0, 255).astype(np.uint8)).save(file, kind)
+    return file.getvalue()
+
+
+def frames(colour: str, count: int = 6) -> list[tuple[str, tuple[str, bytes, str]]]:
+    return [("frames", (f"{k}.png", picture(colour, k), "image/png")) for k in range(count)]
+
+
+class Gate:
+    """Holds the writer up: what is submitted waits until `open()`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.begun, self._open = threading.Event(), threading.Event()
+        self.job = engine.submit("lesson", self._work, "gate", 0)
+        assert self.begun.wait(30)
+
+    def _work(self, learner: Learner, tell) -> None:
+        self.begun.set()
+        assert self._open.wait(30)
+
+    def open(self) -> None:
+        self._open.set()
+        self.job.ended.result(30)

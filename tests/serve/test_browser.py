@@ -1,0 +1,125 @@
+"""A person in front of the page: headless Chromium with a camera that shows drawn objects."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from live_parts.browser import CHROMIUM, film, hold, page
+from live_parts.process import drawn, service
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium: apt-get install chromium"),
+]
+OBJECTS = {"cup": 44, "ball": 31, "bulb": 16, "never taught": 24}
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("films")
+    return {name: film(folder / f"{name}.mjpeg", drawn(number, frames=30)) for name, number in OBJECTS.items()}
+
+
+def verdict(opened, wanted: str, seconds: float = 20) -> None:
+    """What the page says, most of the time, of the frames that it sees."""
+    right = total = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        opened.wait_for_timeout(150)
+        said = opened.inner_text("#verdict-name")
+        if said:
+            total, right = total + 1, right + (said == wanted)
+        if total >= 15 and right >= 0.7 * total:
+            return
+    raise AssertionError(f"{wanted!r} was seen in {right} of {total} frames")
+
+
+def listed(opened) -> dict[str, int]:
+    names = opened.locator(".object-name").all_inner_texts()
+    counts = opened.locator(".object-count").all_inner_texts()
+    return {name: int(re.match(r"\d+", count)[0]) for name, count in zip(names, counts, strict=True)}
+
+
+def test_three_objects_are_taught_recognised_changed_and_found_again(films, tmp_path):
+    model = tmp_path / "kitchen.pv"
+    with sync_api.sync_playwright() as playwright:
+        with service(model, new="threshold=0.5") as running:
+            for name in ("cup", "ball", "bulb"):
+                with page(playwright, running.url, films[name]) as opened:
+                    assert "learned" in hold(opened, name, 2.5)
+                    assert name in listed(opened)
+            taught = running.counts()
+            assert list(taught) == ["cup", "ball", "bulb"]
+            assert min(taught.values()) >= 10
+            for name in ("cup", "ball", "bulb"):
+                with page(playwright, running.url, films[name]) as opened:
+                    verdict(opened, name)
+            with page(playwright, running.url, films["never taught"]) as opened:
+                verdict(opened, "Unknown")
+            with page(playwright, running.url, films["ball"]) as opened:
+                change(opened, taught)
+                opened.reload()
+                opened.locator(".object-name").first.wait_for()
+                assert listed(opened) == renamed(taught)
+            before = running.file()
+            assert running.stop() == 0
+        with service(model) as running:
+            assert running.file() == before
+            with page(playwright, running.url, films["ball"]) as opened:
+                assert listed(opened) == renamed(taught)
+                verdict(opened, "<b>football</b>")
+
+
+def renamed(taught: dict[str, int]) -> dict[str, int]:
+    return {"<b>football</b>" if name == "ball" else name: count for name, count in taught.items()}
+
+
+def change(opened, taught: dict[str, int]) -> None:
+    """Rename one (to what looks like HTML), forget another, take that back; by keyboard and by mouse."""
+    opened.get_by_role("button", name="Rename ball").click()
+    opened.fill("#ask-value", "<b>football</b>")
+    opened.keyboard.press("Enter")
+    opened.get_by_role("button", name="Forget cup").wait_for()
+    opened.get_by_role("button", name="Rename <b>football</b>").wait_for()
+    assert listed(opened) == renamed(taught)
+    opened.get_by_role("button", name="Forget cup").click()
+    opened.get_by_role("button", name="Forget cup").wait_for(state="detached")
+    assert "cup" not in listed(opened)
+    opened.locator("#undo").click()
+    opened.get_by_role("button", name="Forget cup").wait_for()
+    assert listed(opened) == renamed(taught)
+
+
+def test_by_keyboard_alone_with_errors_that_help(films, tmp_path):
+    with (
+        sync_api.sync_playwright() as playwright,
+        service(tmp_path / "kitchen.pv") as running,
+        page(playwright, running.url, films["cup"]) as opened,
+    ):
+        problems = []
+        opened.on("pageerror", lambda error: problems.append(str(error)))
+        opened.locator("#hold").press("Enter")
+        assert "Say what it is first" in opened.inner_text("#hint")
+        opened.locator("#name").focus()
+        opened.keyboard.type("cup")
+        opened.keyboard.press("Enter")  # leads to the button
+        opened.keyboard.down("Space")
+        time.sleep(2)
+        opened.keyboard.up("Space")
+        opened.locator("#hint[data-kind=good]").wait_for()
+        assert list(running.counts()) == ["cup"]
+        opened.locator("#hint[data-kind=good]").wait_for()
+        opened.locator("input[value=teach]").focus()
+        opened.keyboard.press("ArrowRight")
+        opened.locator("#hold").focus()
+        opened.keyboard.down("Space")
+        time.sleep(1.5)
+        opened.keyboard.up("Space")
+        opened.get_by_text("frames recognised").wait_for()
+        running.stop()
+        opened.locator("#link[data-state=gone]").wait_for()
+        assert "not answering" in opened.inner_text("#banner")
+        assert problems == []

@@ -1,0 +1,143 @@
+"""One writer: in order, on disk before it is acknowledged, nothing by half; readers never wait for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from serve_support import Gate, tiny
+
+from primavista import FileError, InputError, Learner
+from primavista.serve.engine import Engine
+from primavista.serve.limits import Limits, RefusedError
+from primavista.serve.server import opened
+
+
+def clip(value: int, count: int = 4) -> np.ndarray:
+    return np.full((count, 32, 32, 3), value, np.uint8)
+
+
+def lesson(engine: Engine, label: str, value: int = 0):
+    return engine.submit("lesson", lambda learner, tell: learner.learn(clip(value), label) and None, label)
+
+
+@pytest.fixture
+def running(tmp_path):
+    learner = tiny()
+    learner.save(tmp_path / "kitchen.pv")
+    engine = Engine(learner, tmp_path / "kitchen.pv", Limits(queue=4, jobs=3))
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+def test_starting_warms_up_and_teaches_nothing(running):
+    assert running.live.learner.labels == []
+    assert Learner.load(running.path, device="cpu").to_bytes() == running.live.learner.to_bytes()
+
+
+def test_lessons_are_learned_in_the_order_in_which_they_came(running):
+    gate = Gate(running)
+    jobs = [lesson(running, name) for name in "abc"]
+    gate.open()
+    for job in jobs:
+        job.ended.result(30)
+    assert [job.version for job in jobs] == [2, 3, 4]
+    assert running.live.learner.labels == ["a", "b", "c"]
+
+
+def test_predictions_go_on_from_the_state_before(running):
+    lesson(running, "dark", 0).ended.result(30)
+    gate = Gate(running)
+    waiting = lesson(running, "bright", 255)
+    prediction, version = running.predict(clip(255)[0]).result(30)
+    assert (prediction.label, version) == ("dark", 1)
+    gate.open()
+    waiting.ended.result(30)
+    prediction, version = running.predict(clip(255)[0]).result(30)
+    assert (prediction.label, version) == ("bright", 3)
+
+
+def test_a_lesson_is_on_disk_before_it_is_known(running, monkeypatch):
+    """Whatever is done when the file is written, the lesson is neither acknowledged nor recognised yet."""
+    seen = []
+    save = Learner.save
+
+    def watched(self, path):
+        save(self, path)
+        seen.append((running.live.version, Learner.load(path, device="cpu").labels, job[0].state))
+
+    job = []
+    gate = Gate(running)
+    job.append(lesson(running, "mug"))
+    monkeypatch.setattr(Learner, "save", watched)
+    gate.open()
+    job[0].ended.result(30)
+    assert seen[-1] == (1, ["mug"], "running")
+    assert running.live.version == 2
+
+
+@pytest.mark.parametrize("error", [FileError("no space left"), MemoryError(), InputError("bad")])
+def test_a_lesson_that_cannot_be_saved_is_not_known(running, monkeypatch, error):
+    lesson(running, "mug").ended.result(30)
+    before, live = running.path.read_bytes(), running.live
+
+    def fail(self, path):
+        raise error
+
+    monkeypatch.setattr(Learner, "save", fail)
+    job = lesson(running, "cup")
+    job.ended.result(30)
+    monkeypatch.undo()
+    assert job.state == "failed"
+    assert job.error
+    assert running.live is live
+    assert running.path.read_bytes() == before
+    lesson(running, "kettle").ended.result(30)  # and the next one is learned as ever
+    assert running.live.learner.labels == ["mug", "kettle"]
+
+
+def test_a_full_queue_refuses(running):
+    gate = Gate(running)
+    for name in "abcd":
+        lesson(running, name)
+    with pytest.raises(RefusedError, match="4 lessons and changes are waiting"):
+        lesson(running, "e")
+    gate.open()
+
+
+def test_old_jobs_are_let_go_of(running):
+    jobs = [lesson(running, "a") for _ in range(2)]
+    for _ in range(6):
+        jobs.append(lesson(running, "a"))
+        jobs[-1].ended.result(30)
+    with pytest.raises(RefusedError, match="no such job"):
+        running.job(jobs[0].id)
+    assert running.job(jobs[-1].id) is jobs[-1]
+
+
+def test_stopping_ends_the_lesson_that_runs_and_refuses_those_that_wait(tmp_path):
+    learner = tiny()
+    engine = Engine(learner, tmp_path / "kitchen.pv")
+    engine.start()
+    gate = Gate(engine)
+    waiting = lesson(engine, "mug")
+    engine._stopping = True
+    gate.open()
+    waiting.ended.result(30)
+    engine.stop()
+    assert (gate.job.state, waiting.state) == ("done", "failed")
+    assert Learner.load(tmp_path / "kitchen.pv", device="cpu").labels == []
+
+
+def test_two_processes_on_one_model_are_refused_and_options_of_another_model_too(tmp_path):
+    tiny().save(tmp_path / "kitchen.pv")
+    with opened(tmp_path / "kitchen.pv", "cpu"), pytest.raises(FileError, match="is at work on"):
+        opened(tmp_path / "kitchen.pv", "cpu").__enter__()
+    with pytest.raises(InputError, match="has size 32, not 64"):
+        opened(tmp_path / "kitchen.pv", "cpu", size=64).__enter__()
+    with opened(tmp_path / "new.pv", "cpu", weights="random", width=0.0625, size=32):
+        assert (tmp_path / "new.pv").exists()
+    with pytest.raises(FileError, match="no folder"):
+        opened(tmp_path / "no" / "new.pv").__enter__()
+    with pytest.raises(FileError, match="is a folder"):
+        opened(tmp_path).__enter__()

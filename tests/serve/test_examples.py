@@ -1,0 +1,116 @@
+"""The examples: the HTTP client against a service in a process, the ROS 2 node with stand-ins for ROS."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from live_parts.process import TINY, drawn, jpeg, service
+
+from primavista import Learner
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_the_http_client_teaches_and_asks(tmp_path):
+    images = []
+    for k, frame in enumerate(drawn(44, frames=4)):
+        (tmp_path / f"{k}.jpg").write_bytes(jpeg(frame))
+        images.append(str(tmp_path / f"{k}.jpg"))
+    token = "sixteen-characters-or-more"
+    with service(tmp_path / "kitchen.pv", "--token", token, new=TINY) as running:
+
+        def client(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, str(EXAMPLES / "http_client.py"), *arguments]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+
+        mine = {"PRIMAVISTA_URL": running.url, "PRIMAVISTA_TOKEN": token}
+        assert client("teach", "cup", *images, **mine).stdout == "cup: done after 4 frames\n"
+        assert client("ask", images[0], **mine).stdout == "cup (100%)\n"
+        assert "401" in client("ask", images[0], PRIMAVISTA_URL=running.url).stderr
+
+
+class Published(list):
+    def publish(self, message) -> None:
+        self.append(json.loads(message.data))
+
+
+class Node:
+    """As much of rclpy's as the example uses."""
+
+    parameters: ClassVar[dict[str, object]] = {}
+
+    def __init__(self, name: str) -> None:
+        self.said: list[str] = []
+
+    def declare_parameter(self, name: str, value: object) -> SimpleNamespace:
+        return SimpleNamespace(value=self.parameters.get(name, value))
+
+    def create_publisher(self, kind: type, topic: str, depth: int) -> Published:
+        return Published()
+
+    def create_subscription(self, kind: type, topic: str, callback: object, depth: int) -> None:
+        pass
+
+    def get_logger(self) -> SimpleNamespace:
+        return SimpleNamespace(info=self.said.append, error=self.said.append)
+
+
+@pytest.fixture
+def ros(monkeypatch):
+    for name, contents in {
+        "rclpy": {}, "rclpy.node": {"Node": Node}, "sensor_msgs": {}, "sensor_msgs.msg": {"Image": SimpleNamespace},
+        "std_msgs": {}, "std_msgs.msg": {"String": SimpleNamespace},
+    }.items():  # fmt: skip
+        module = ModuleType(name)
+        module.__dict__.update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    spec = importlib.util.spec_from_file_location("ros2_node", EXAMPLES / "ros2_node.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def message(image: np.ndarray, encoding: str = "rgb8", padding: int = 5) -> SimpleNamespace:
+    rows = np.pad(image.reshape(len(image), -1), ((0, 0), (0, padding)))
+    height, width = image.shape[:2]
+    return SimpleNamespace(height=height, width=width, step=3 * width + padding, encoding=encoding, data=rows.tobytes())
+
+
+def test_the_ros_node_learns_what_it_is_told_and_publishes_what_it_sees(ros, tmp_path, monkeypatch):
+    model = tmp_path / "robot.pv"
+    Learner("dslda", weights="random", width=0.0625, size=32, device="cpu").save(model)
+    monkeypatch.setattr(Node, "parameters", {"model": str(model), "frames": 5})
+    node = ros.Teacher()
+    noise = np.random.default_rng(0).integers(-30, 30, (8, 40, 60, 3))
+    cup, ball = ((np.array(colour) + noise).clip(0, 255).astype(np.uint8) for colour in ((200, 60, 60), (60, 60, 200)))
+    node.on_image(message(cup[0]))
+    assert node.seen[-1] == {"label": None, "confidence": 0.0, "known": False}
+    for name, video in (("cup", cup), ("ball", ball)):
+        node.on_name(SimpleNamespace(data=name))
+        for frame in video:
+            node.on_image(message(frame))
+            if (learning := node.learning) is not None:
+                learning.join()
+    node.on_image(message(cup[7]))
+    assert node.seen[-1]["label"] == "cup"
+    node.on_image(message(ball[7][..., ::-1], "bgr8", 0))
+    assert node.seen[-1]["label"] == "ball"
+    assert Learner.load(model, device="cpu").counts == {"cup": 5, "ball": 5}
+    assert node.said == ["show me the cup", "cup is learned", "show me the ball", "ball is learned"]
+
+
+def test_the_ros_node_reads_padded_rows_and_both_orders_of_colours(ros):
+    image = np.random.default_rng(0).integers(0, 255, (6, 9, 3)).astype(np.uint8)
+    assert (ros.pixels(message(image)) == image).all()
+    assert (ros.pixels(message(image[..., ::-1], "bgr8")) == image).all()
+    with pytest.raises(ValueError, match="mono8"):
+        ros.pixels(message(image, "mono8"))

@@ -1,0 +1,203 @@
+"""Teach, recognise, change, save and load over HTTP, and what is refused."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from serve_support import COLOURS, Gate, frames, picture, tiny
+
+from primavista import Learner
+
+
+def teach(client, label: str, files, wait: int = 30):
+    return client.post(f"/api/lessons?wait={wait}", data={"label": label}, files=files)
+
+
+def known(client) -> dict[str, int]:
+    return {one["label"]: one["frames"] for one in client.get("/api/model").json()["objects"]}
+
+
+def test_what_is_taught_is_recognised_and_on_disk(taught, engine):
+    assert known(taught) == {"mug": 6, "kettle": 6, "cup": 6}
+    for name in COLOURS:
+        said = taught.post("/api/predict", files={"frame": picture(name, 99)}).json()
+        assert said["label"] == name
+        assert [score["label"] for score in said["scores"]] == list(COLOURS)
+        assert sum(score["share"] for score in said["scores"]) == pytest.approx(1, abs=1e-5)
+        assert said["version"] == 3
+    assert Learner.load(engine.path, device="cpu").counts == known(taught)
+
+
+def test_the_service_says_what_the_learner_says(taught, engine):
+    """One frame over HTTP, and the same one through the file that the service keeps."""
+    image = np.array(Image.open(io.BytesIO(picture("cup", 7, side=60))))
+    expected = Learner.load(engine.path, device="cpu").predict(image)
+    said = taught.post("/api/predict", files={"frame": picture("cup", 7, side=60)}).json()
+    assert {s["label"]: s["share"] for s in said["scores"]} == pytest.approx(expected.scores, abs=1e-5)
+    assert (said["label"], said["known"]) == (expected.label, expected.known)
+
+
+def test_a_lesson_over_http_is_the_lesson_of_the_library(client, engine):
+    """The same frames given to a learner directly lead to the same scores."""
+    teach(client, "mug", frames("mug"))
+    teach(client, "cup", frames("cup"))
+    alone = tiny()
+    for name in ("mug", "cup"):
+        alone.learn([np.array(Image.open(io.BytesIO(picture(name, k)))) for k in range(6)], name)
+    image = np.array(Image.open(io.BytesIO(picture("mug", 50))))
+    served = engine.live.learner.predict(image).scores
+    assert served == pytest.approx(alone.predict(image).scores, abs=1e-4)
+
+
+def test_what_was_taught_as_nothing_is_not_known(client):
+    teach(client, "mug", frames("mug"))
+    teach(client, "nothing", frames("cup"))
+    said = client.post("/api/predict", files={"frame": picture("cup", 99)}).json()
+    assert (said["label"], said["known"]) == ("nothing", False)
+    assert client.post("/api/predict", files={"frame": picture("mug", 99)}).json()["known"]
+
+
+def test_rename_forget_and_undo(taught):
+    rename = taught.post("/api/rename", json={"label": "mug", "to": " beaker "})
+    assert [one["label"] for one in rename.json()["objects"]] == ["beaker", "kettle", "cup"]
+    forget = taught.post("/api/forget", json={"label": "kettle"})
+    assert [one["label"] for one in forget.json()["objects"]] == ["beaker", "cup"]
+    undo = taught.post("/api/undo")
+    assert [one["label"] for one in undo.json()["objects"]] == ["beaker", "kettle", "cup"]
+    assert not undo.json()["can_undo"]
+    again = taught.post("/api/undo")
+    assert again.status_code == 409
+    assert "nothing to undo" in again.json()["detail"]
+
+
+def test_save_and_load(taught, engine):
+    saved = taught.get("/api/model/file")
+    assert saved.content == engine.path.read_bytes()
+    assert 'filename="kitchen.pv"' in saved.headers["content-disposition"]
+    taught.post("/api/forget", json={"label": "cup"})
+    before = engine.path.read_bytes()
+    assert taught.post("/api/model/file", files={"file": saved.content}).status_code == 200
+    assert known(taught) == {"mug": 6, "kettle": 6, "cup": 6}
+    assert engine.path.read_bytes() == saved.content
+    assert engine.path.with_name("kitchen.pv.before-load").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [
+    lambda data: data[:-1], lambda data: data[:1000] + b"\0" + data[1001:], lambda data: b"", lambda data: b"PK\x03\x04" * 99,
+])  # fmt: skip
+def test_a_damaged_model_is_refused_and_changes_nothing(taught, engine, damage):
+    before = engine.path.read_bytes()
+    refused = taught.post("/api/model/file", files={"file": damage(before)})
+    assert refused.status_code == 422
+    assert str(engine.path.parent) not in refused.json()["detail"]
+    assert taught.get("/api/model/file").content == before == engine.path.read_bytes()
+
+
+def test_a_model_with_names_that_cannot_be_shown_is_refused(client, engine):
+    strange = tiny()
+    strange.learn(np.zeros((2, 32, 32, 3), np.uint8), "a\x07b")
+    refused = client.post("/api/model/file", files={"file": strange.to_bytes()})
+    assert refused.status_code == 422
+    assert known(client) == {}
+
+
+def test_models_that_keep_frames_or_see_huge_images_are_refused(client):
+    for options, status, reason in (({"strategy": "cumulative", "size": 32}, 422, "keeps"), ({"size": 513}, 413, "513")):
+        strange = Learner(weights="random", width=0.0625, device="cpu", **options)
+        refused = client.post("/api/model/file", files={"file": strange.to_bytes()})
+        assert (refused.status_code, reason in refused.json()["detail"]) == (status, True)
+
+
+def test_an_export_is_what_the_library_exports(taught, engine):
+    runtime = pytest.importorskip("onnxruntime")
+    assert taught.get("/api/export?format=tflite").status_code == 422
+    model = taught.get("/api/export")
+    assert 'filename="kitchen.onnx"' in model.headers["content-disposition"]
+    session = runtime.InferenceSession(model.content)
+    frames = np.zeros((2, 32, 32, 3), np.uint8)
+    _, scores = session.run(None, {"frames": frames})
+    expected = engine.live.learner.strategy.scores(torch.from_numpy(frames)).numpy()
+    assert scores == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    edge = taught.get("/api/export?format=edge").content
+    assert Learner.from_bytes(edge, device="cpu").counts == engine.live.learner.counts
+
+
+def test_with_nothing_taught_there_is_nothing_to_export(client):
+    refused = client.get("/api/export")
+    assert (refused.status_code, "teach it" in refused.json()["detail"]) == (409, True)
+
+
+def test_a_check_counts_right_and_wrong(taught):
+    own = taught.post("/api/check", data={"label": "mug"}, files=frames("mug", 4)).json()
+    assert (own["right"], own["frames"], own["accuracy"], own["taken_for"]) == (4, 4, 1.0, {})
+    other = taught.post("/api/check", data={"label": "mug"}, files=[*frames("cup", 3), *frames("mug", 1)]).json()
+    assert (other["right"], other["accuracy"]) == (1, 0.25)
+    assert sum(other["taken_for"].values()) == 3
+    assert taught.post("/api/check", data={"label": "jug"}, files=frames("cup", 3)).status_code == 409
+
+
+def test_a_video_is_a_lesson_too(client, tmp_path):
+    av = pytest.importorskip("av")
+    with av.open(str(tmp_path / "mug.mp4"), "w") as container:
+        stream = container.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = 64
+        stream.pix_fmt = "yuv420p"
+        for k in range(25):
+            image = np.full((64, 64, 3), (k * 9, 80, 80), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image)))
+        container.mux(stream.encode())
+    video = {"video": ("../../evil.sh", (tmp_path / "mug.mp4").read_bytes(), "video/mp4")}
+    assert teach(client, "mug", video).json()["state"] == "done"
+    assert 1 <= known(client)["mug"] <= 10  # thinned to the limit of ten frames
+    refused = teach(client, "cup", {"video": ("cup.mp4", b"no video at all" * 50)})
+    assert refused.status_code == 422
+    assert "/" not in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(("label", "files", "status", "reason"), [
+    ("mug", [], 422, "either frames or a video"),
+    ("mug", [*frames("mug", 1), ("video", ("a.mp4", b"x"))], 422, "either frames or a video"),
+    ("mug", [("frames", ("a", b"no image"))], 422, "frame 1 is no image"),
+    ("mug", [*frames("mug", 2), ("frames", ("a", picture("mug")[:200]))], 422, "frame 3 is no image"),
+    ("mug", frames("mug", 11), 413, "the limit is 10"),
+    ("mug", [("frames", ("a", picture("mug", side=201)))], 413, "bytes"),
+    ("mug", [("frames", ("a", picture("mug", side=210, kind="JPEG")))], 413, "44100|210 x 210 pixels"),
+    ("x" * 201, frames("mug", 1), 422, "200 characters"),
+    ("  ", frames("mug", 1), 422, "1 to 200"),
+    ("a\x07b", frames("mug", 1), 422, "control"),
+])  # fmt: skip
+def test_a_lesson_that_is_refused_says_why_and_changes_nothing(client, engine, label, files, status, reason):
+    before = engine.path.read_bytes()
+    refused = teach(client, label, files)
+    assert refused.status_code == status
+    assert any(part in refused.json()["detail"] for part in reason.split("|")), refused.json()
+    assert engine.path.read_bytes() == before
+    assert engine.live.version == 0
+
+
+def test_a_full_queue_is_refused_and_a_lesson_can_be_waited_for(client, engine):
+    gate = Gate(engine)
+    first = teach(client, "mug", frames("mug"), wait=0).json()
+    assert first["state"] == "queued"
+    teach(client, "cup", frames("cup"), wait=0)
+    refused = teach(client, "kettle", frames("kettle"), wait=0)
+    assert refused.status_code == 429
+    assert "waiting already" in refused.json()["detail"]
+    gate.open()
+    assert client.get(f"/api/lessons/{first['id']}?wait=30").json()["state"] == "done"
+    assert client.get(f"/api/lessons/{'0' * 16}").status_code == 404
+
+
+def test_health_and_metrics(taught):
+    assert taught.get("/healthz").json() == {"status": "ok"}
+    taught.post("/api/predict", files={"frame": picture("cup")})
+    lines = taught.get("/metrics").text.splitlines()
+    assert 'primavista_jobs_total{kind="lesson",state="done"} 3' in lines
+    assert "primavista_frames_learned_total 18" in lines
+    assert "primavista_frames_recognised_total 1" in lines
+    assert "primavista_objects 3" in lines
+    assert "primavista_lesson_seconds_count 3" in lines

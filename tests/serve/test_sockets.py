@@ -1,0 +1,96 @@
+"""The stream: one frame in flight, stale ones dropped. The lesson: taken in while it is given, all or nothing."""
+
+from __future__ import annotations
+
+import pytest
+from serve_support import SMALL, Gate, picture
+from starlette.websockets import WebSocketDisconnect
+
+
+def test_a_stream_answers_each_frame_and_goes_on_after_a_bad_one(taught):
+    with taught.websocket_connect("ws://localhost/api/stream") as socket:
+        for number, (frame, label) in enumerate(
+            [(picture("mug", 9), "mug"), (b"no image", None), (picture("cup", 9), "cup")], 1
+        ):
+            socket.send_bytes(frame)
+            said = socket.receive_json()
+            assert said["frame"] == number
+            assert said.get("label") == label
+            assert ("error" in said) == (label is None)
+
+
+def test_of_frames_that_come_too_fast_only_the_newest_is_kept(taught, engine, monkeypatch):
+    """While the first is recognised ten come: of those, one is answered, the last."""
+    import threading
+
+    hold, inside = threading.Event(), threading.Event()
+    predict = type(engine.live.learner).predict
+
+    def slow(self, images):
+        inside.set()
+        assert hold.wait(30)
+        return predict(self, images)
+
+    monkeypatch.setattr(type(engine.live.learner), "predict", slow)
+    with taught.websocket_connect("ws://localhost/api/stream") as socket:
+        socket.send_bytes(picture("mug"))
+        assert inside.wait(30)
+        for k in range(10):
+            socket.send_bytes(picture("cup", k))
+        while engine.metrics._counts["frames_dropped_total"] < 9:
+            pass
+        hold.set()
+        assert socket.receive_json()["frame"] == 1
+        assert socket.receive_json()["frame"] == 11
+
+
+def test_a_lesson_frame_by_frame(client, engine):
+    with client.websocket_connect("ws://localhost/api/teach") as socket:
+        socket.send_json({"label": "mug"})
+        assert socket.receive_json() == {"frames": 0}
+        for k in range(5):
+            socket.send_bytes(picture("mug", k))
+            assert socket.receive_json() == {"frames": k + 1}
+        assert engine.live.version == 0
+        socket.send_json({"end": True})
+        while (said := socket.receive_json()["lesson"])["state"] != "done":
+            assert said["state"] in ("queued", "running")
+        assert (said["frames"], said["version"], said["progress"]) == (5, 1, 1.0)
+    assert engine.live.learner.counts == {"mug": 5}
+
+
+def test_a_lesson_that_breaks_off_changes_nothing(client, engine):
+    before = engine.path.read_bytes()
+    with client.websocket_connect("ws://localhost/api/teach") as socket:
+        socket.send_json({"label": "mug"})
+        socket.send_bytes(picture("mug"))
+        socket.receive_json()
+    Gate(engine).open()
+    assert engine.live.learner.labels == []
+    assert engine.path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("sent", "reason"), [
+    ([b"frame first"], "say the name first"),
+    (["no json"], "JSON object"),
+    (["[" * 100_000], "JSON object"),
+    (["{}"], "1 to 200"),
+    (['{"label": "a\\u0000b"}'], "control"),
+    (['{"label": "\\ud800"}'], "control"),
+    (['{"label": "mug"}', '{"end": true}'], "no frames"),
+    (['{"label": "mug"}', '{"label": "cup"}'], "then"),
+    (['{"label": "mug"}', b"no image"], "frame 1 is no image"),
+    (['{"label": "mug"}', b"x" * (SMALL.frame + 1)], "the limit is"),
+    (['{"label": "mug"}', *[picture("mug")] * 11], "at most 10 frames"),
+])  # fmt: skip
+def test_a_lesson_that_makes_no_sense_is_refused_with_the_reason(client, engine, sent, reason):
+    with client.websocket_connect("ws://localhost/api/teach") as socket:
+        for message in sent:
+            socket.send_bytes(message) if isinstance(message, bytes) else socket.send_text(message)
+        said = {}
+        while "error" not in said:
+            said = socket.receive_json()
+        assert reason in said["error"]
+        with pytest.raises(WebSocketDisconnect):
+            socket.receive_json()
+    assert engine.live.version == 0

@@ -1,0 +1,43 @@
+"""Short forms of benchmarks/live.py, each with a service in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import httpx
+import pytest
+from live_parts.fuzz import fuzz
+from live_parts.kills import kills
+from live_parts.load import load
+from live_parts.process import TINY, drawn, environment, service
+
+
+@pytest.mark.slow
+def test_kills_in_the_middle_of_lessons(tmp_path):
+    assert kills(tmp_path, 3, new=TINY, frames=60) == 0
+
+
+@pytest.mark.slow
+def test_malformed_bodies_images_models_and_messages(tmp_path):
+    assert fuzz(tmp_path, 400, seed=1, new=TINY) == 0
+
+
+@pytest.mark.slow
+def test_many_predict_while_one_teaches(tmp_path):
+    assert load(tmp_path, seconds=6, clients=20, new=TINY) == 0
+
+
+def test_the_command_teaches_and_finds_all_as_it_was(tmp_path):
+    """A new model in a process of its own: taught, stopped, started again; a second process on it is refused."""
+    with service(tmp_path / "kitchen.pv", "--size", "64") as running:
+        assert running.teach("mug", drawn(41, frames=4))["state"] == "done"
+        second = [sys.executable, "-m", "primavista", "teach", str(tmp_path / "kitchen.pv"), "--no-browser", "--port", "0"]
+        refused = subprocess.run(second, capture_output=True, text=True, env=environment(), timeout=120)
+        assert refused.returncode == 1
+        assert "is at work on" in refused.stderr
+        assert httpx.get(running.url).headers["content-type"].startswith("text/html")
+        assert running.stop() == 0
+    with service(tmp_path / "kitchen.pv") as running:
+        assert running.counts() == {"mug": 4}
+        assert running.get("/api/model")["size"] == 64
