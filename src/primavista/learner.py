@@ -253,9 +253,9 @@ class Learner:
     def merge(self, other: Learner | str | Path) -> None:
         """Learn all that another learner, or the file of one, was taught, as if its lessons had been ours too.
 
-        Objects are joined by name. Both must have the same order-invariant strategy (`ridge`, `lda`, `ncm`) with the same
-        options and seed, the same backbone with the same weights, and the same image size; a lesson that both have had is
-        refused, since it would count twice. Merging that fails changes nothing; `undo` takes one back.
+        Objects are joined by name. Both must have the same order-invariant strategy (`prima`, `ridge`, `lda`, `ncm`) with the
+        same options and seed, the same backbone with the same weights, and the same image size; a lesson that both have had
+        is refused, since it would count twice. Merging that fails changes nothing; `undo` takes one back.
         """
         if not isinstance(other, Learner):
             own = self._state.strategy.backbone if self._spec.name == CUSTOM else None

@@ -44,7 +44,6 @@ class Prima(AnalyticStrategy):
         deep = tapped(backbone)
         super().__init__(deep, seed=seed, blocks=deep.sizes)
         self.options = options
-
         self._chosen: list[tuple[float, float]] = []  # omega and rho of each head
 
     def heads(self) -> list[Head]:
