@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from primavista.backbones import Backbone, Spec
 from primavista.checks import CountOperations, hidden_size
-from primavista.strategies import Strategy, create, names
+from primavista.strategies import PRESETS, Strategy, create, names
 
 SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes a batch, two patterns of each
 
@@ -55,7 +55,8 @@ def one_batch(strategy: Strategy, frames: Tensor, labels: Tensor) -> None:
 
 def follow(name: str, batches: int, classes: int, repeats: int = 200) -> dict[str, Any]:
     """The cost of every batch of one strategy's stream, looked at after all classes are seen and at the end."""
-    strategy = create(name, backbone(), first_batch=False)
+    options = {"first_batch": False} if name in PRESETS and not PRESETS[name].analytic else {}
+    strategy = create(name, backbone(), **options)
     seen_by = classes // PRESENT
     stretch = max(10, (batches - seen_by) // 20)
     counted: dict[int, list[int]] = {}
