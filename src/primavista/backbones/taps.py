@@ -76,6 +76,7 @@ class TappedBackbone(Backbone):
         return torch.cat([self._part(place, x) for place, x in enumerate(parts)], 1)
 
     def _part(self, place: int, x: Tensor) -> Tensor:
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
         x = x / (x.abs() + SOFT).sqrt()
         mix = getattr(self, f"mix_{place}")
         return (F.conv2d(x, mix) if mix.numel() else x).flatten(1)

@@ -102,10 +102,8 @@ class School:
                     progress.advance(progress.task_ids[0])
             except KeyboardInterrupt:
                 progress.stop()
-                typer.echo(
-                    f"stopped. What was learned is kept ({self.learned} of {len(lessons)} lessons); the same command goes on with the rest.",
-                    err=True,
-                )
+                kept = f"{self.learned} of {len(lessons)} lessons"
+                typer.echo(f"stopped. What was learned is kept ({kept}); the same command goes on with the rest.", err=True)
                 raise typer.Exit(130) from None
         self._close()
 
