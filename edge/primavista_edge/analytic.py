@@ -123,7 +123,8 @@ class Ridge(Analytic):
         if self.options["expand"] is None:
             return z
         draw = np.random.RandomState(self.seed % 2**32).standard_normal((z.shape[1], self.options["expand"]))
-        return np.maximum(z.astype(np.float64) @ (draw / z.shape[1] ** 0.5), 0)
+        random: Array = np.maximum(z.astype(np.float64) @ (draw / z.shape[1] ** 0.5), 0)
+        return random
 
 
 class Prima(Analytic):

@@ -32,3 +32,5 @@ def test_operations_and_bytes_of_a_batch_stay_the_same(name: str) -> None:
     assert min(found["counted"]) == 11
     assert max(found["counted"]) == 70
     assert found["equal"], found["counted"]
+    least, most = min(found["scoring"]), max(found["scoring"])
+    assert most <= (1.5 * least if name == "ridge" else least), found["scoring"]
