@@ -23,13 +23,13 @@ MARKS = """() => JSON.stringify(["released", "learned", "recognised"].map((name)
 }))"""
 
 
-def timing(folder: Path, objects: int = 3, seconds: float = 5.0) -> float:
+def timing(folder: Path, objects: int = 3, seconds: float = 5.0, new: str = "") -> float:
     """Prints a line an object; the longest time in seconds."""
     from playwright.sync_api import sync_playwright
 
     totals: list[float] = []
     print("frames   let go -> learned (working, saving, the rest)   -> recognised   = in all")
-    with sync_playwright() as playwright, service(folder / "timing.pv") as running:
+    with sync_playwright() as playwright, service(folder / "timing.pv", new=new) as running:
         for number in range(objects):
             shown = film(folder / f"{number}.mjpeg", drawn(7 + 8 * number, frames=40, size=240))
             name = f"object {number}"

@@ -82,7 +82,7 @@ class Engine:
     def start(self) -> None:
         """Begin to learn and to predict. A lesson that is thrown away warms everything that the first one will need."""
         trial = self.live.learner.copy()
-        blank = np.zeros((2, trial.size, trial.size, 3), np.uint8)
+        blank = _blank(trial)
         with contextlib.suppress(PrimavistaError):  # a strategy that takes no more names still predicts
             trial.learn(blank, "warm")
         trial.predict(blank)
@@ -156,6 +156,7 @@ class Engine:
         draft = self.live.learner.copy()
         began = time.monotonic()
         draft = job.work(draft, tell) or draft
+        draft.predict(_blank(draft))  # what a strategy solves when it is first asked is solved now, not in a client's time
         worked = time.monotonic()
         draft.save(self.path)  # on disk first: what has been acknowledged or recognised is never lost
         job.parts = {"working": worked - began, "saving": time.monotonic() - worked}
@@ -186,6 +187,10 @@ class Engine:
             self.metrics.predicted(len(fitting), time.monotonic() - began)
             for (_, answer), prediction in zip(fitting, found, strict=True):
                 answer.set_result((prediction, live.version))
+
+
+def _blank(learner: Learner) -> np.ndarray[Any, Any]:
+    return np.zeros((2, learner.size, learner.size, 3), np.uint8)
 
 
 def check_keeps_nothing(learner: Learner) -> None:

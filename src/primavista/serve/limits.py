@@ -14,7 +14,7 @@ from primavista.learner import MAX_LABEL
 class Limits:
     """All of them, in one place."""
 
-    body: int = 64 * 2**20  # bytes of a request
+    body: int = 128 * 2**20  # bytes of a request; a model may have 50 MiB
     frame: int = 8 * 2**20  # bytes of one image, in a request or a WebSocket message
     pixels: int = 16_000_000  # of one image
     frames: int = 600  # of a lesson or a check

@@ -39,6 +39,7 @@ class Recognised(Said):
     label: str | None
     confidence: Share
     known: bool
+    familiarity: Annotated[float | None, Field(description="how much it looks like anything taught: from 0 to about 1")]
     scores: list[Score]
     version: Annotated[int, Field(description="the number of lessons and changes, since the start, that it comes from")]
 
@@ -49,6 +50,7 @@ class Recognised(Said):
             label=prediction.label,
             confidence=min(max(prediction.confidence, 0.0), 1.0),
             known=prediction.known and prediction.label != NOTHING,
+            familiarity=prediction.familiarity,
             scores=[Score(label=name, share=min(max(p, 0.0), 1.0)) for name, p in prediction.scores.items()],
             version=version,
         )

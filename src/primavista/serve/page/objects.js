@@ -100,8 +100,10 @@ export async function save() {
 }
 
 export async function load(file) {
-  const text = model.objects.length ? `It takes the place of the ${plural(model.objects.length, "object")} known now. Save those first if you want to go back.` : "";
-  if (await dialog(`Load “${file.name}”?`, text, undefined, "Load")) await change("/api/model/file", { body: form({ file }) }, "");
+  const known = plural(model.objects.length, "object");
+  const text = model.objects.length ? `What is known now (${known}) makes way for it, and is kept beside it as “${model.name}.before-load”.` : "";
+  if (!(await dialog(`Load “${file.name}”?`, text, undefined, "Load"))) return;
+  if (await change("/api/model/file", { body: form({ file }) }, "")) toast(`“${file.name}” is loaded: ${plural(model.objects.length, "object")}.`);
 }
 
 // Pictures of objects: off unless allowed, only in this browser, a list for each model.

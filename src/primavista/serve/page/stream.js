@@ -5,6 +5,7 @@ import * as camera from "./camera.js";
 
 const FASTEST = 1000 / 25;
 const SLOWEST = 5000;
+const IDLE = 1001; // the service closes a socket that is silent for long: no fault
 
 export class Stream {
   constructor({ onResult, onState }) {
@@ -24,8 +25,8 @@ export class Stream {
       if (!this.paused && !result.error) this.onResult(result);
       setTimeout(() => this.next(), Math.max(0, this.sent + FASTEST - performance.now()));
     };
-    this.socket.onclose = () => {
-      this.onState("gone");
+    this.socket.onclose = ({ code }) => {
+      if (code !== IDLE) this.onState("gone");
       setTimeout(() => this.connect(), this.wait);
       this.wait = Math.min(2 * this.wait, SLOWEST);
     };
