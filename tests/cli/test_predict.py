@@ -59,6 +59,7 @@ def test_a_video_is_looked_at_twice_a_second_and_all_looks_vote(model: Path, vid
         assert row["label"] == (prediction.label if prediction.known else None)
         assert row["likeliest"] == max(row["scores"], key=row["scores"].__getitem__) == prediction.label
         assert row["confidence"] == pytest.approx(prediction.confidence, abs=1e-5)
+        assert row["familiarity"] == pytest.approx(prediction.familiarity, abs=1e-5)
         assert sum(row["scores"].values()) == pytest.approx(1, abs=1e-5)
     votes = Counter(row["label"] for row in rows if row["label"])
     assert end["summary"]["votes"] == dict(votes)
@@ -226,6 +227,7 @@ def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
     assert facts["tensor_bytes"]["undo"] == sum(
         end - begin for name, entry in header.items() if name.startswith("undo/") for begin, end in [entry["data_offsets"]]
     )
+    assert facts["engine"] == pv.Learner.load(model).engine
     text = " ".join(done("inspect", model).split())
     for part in ("scissors │ 48", "strategy cwr*", "lessons 9", "64 x 64 pixels", "the last change can be taken back"):
         assert part in text

@@ -51,7 +51,7 @@ def describe(path: Path) -> dict[str, Any]:
     return {
         "file": str(path), "format": manifest.format, "bytes": path.stat().st_size, "sha256": files.digest(arrays, raw),
         "strategy": manifest.strategy.model_dump(), "backbone": manifest.backbone.model_dump(mode="json"),
-        "threshold": manifest.threshold, "classes": [one.model_dump() for one in manifest.classes],
+        "engine": manifest.engine, "threshold": manifest.threshold, "classes": [one.model_dump() for one in manifest.classes],
         "lessons": manifest.lessons, "undo": manifest.undo is not None, "tensor_bytes": parts,
     }  # fmt: skip
 
@@ -69,6 +69,7 @@ def _facts(facts: Mapping[str, Any]) -> Table:
         "strategy": strategy["name"],
         "options": _pairs({**strategy["options"], "seed": strategy["seed"]}),
         "network": f"{backbone['name']} {_pairs(backbone['options'])}".strip(),
+        "features by": facts["engine"],
         "images": f"{backbone['size']} x {backbone['size']} pixels: the centre square, resized",
         "threshold": f"{facts['threshold']:g} (below it a frame is unknown)",
         "lessons": str(len(facts["lessons"])),

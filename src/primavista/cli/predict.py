@@ -154,8 +154,8 @@ def record(look: Look, prediction: Prediction) -> dict[str, Any]:
     """A prediction for scripts: `label` is null where it is unknown, `likeliest` names the nearest all the same."""
     time = {} if look.at is None else {"seconds": round(look.at, 3)}
     label = prediction.label if prediction.known else None
-    rest = {"likeliest": prediction.label, "confidence": prediction.confidence, "scores": prediction.scores}
-    return {"source": look.source, **time, "label": label, **rest}
+    sure = {"confidence": prediction.confidence, "familiarity": prediction.familiarity}
+    return {"source": look.source, **time, "label": label, "likeliest": prediction.label, **sure, "scores": prediction.scores}
 
 
 def clock(seconds: float) -> str:
