@@ -27,7 +27,8 @@ class Trainer:
 
     def _step(self, x: Tensor, goal: Tensor, rate: Tensor | None = None) -> None:
         sgd = self.sgd
-        loss = F.cross_entropy(self._logits(x), goal)
+        with torch.enable_grad():  # whoever calls may be in no_grad
+            loss = F.cross_entropy(self._logits(x), goal)
         g = torch.autograd.grad(loss, sgd.theta, allow_unused=True, materialize_grads=True)
         dtheta = sgd.step(g, rate)
         if self.si is not None:

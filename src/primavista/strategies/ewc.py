@@ -75,7 +75,8 @@ class EWC(GradientStrategy):
         """Adds the share of one minibatch of `parts`; on a GPU the one of earlier batches, as long as it fits."""
 
         def add(x: Tensor, goal: Tensor) -> None:
-            loss = F.cross_entropy(self._logits(x), goal)
+            with torch.enable_grad():
+                loss = F.cross_entropy(self._logits(x), goal)
             g = torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)
             self.importance.add(g, parts)
 
