@@ -1,10 +1,11 @@
 """Knowing what it does not know: a third of the classes is never taught, and the test videos are of all.
 
-    python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar
+    python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered
 
-Traffic signs as in accuracy.py; CORe50 frames: 10 categories, test sessions 3, 7 and 10. The run number draws the split, the
-classes that are taught and the order of the sessions; each session is one batch. Features are computed once, by the backbone
-as it is shipped. False alarms: of the frames never taught, those taken for known where 95 % of the known ones are.
+Traffic signs and rendered objects as in accuracy.py; CORe50 frames: 10 categories, test sessions 3, 7 and 10. The run number
+draws the split, the classes that are taught and the order of the sessions; each session is one batch. Features are computed
+once, by the backbone as it is shipped. False alarms: of the frames never taught, those taken for known where 95 % of the
+known ones are.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from accuracy import data_set, pack, parse
+from accuracy import data_set, pack, pack_rendered, parse
 from torch import Tensor
 
 from primavista.backbones import build
@@ -52,7 +53,7 @@ def features(array: Path, out: Path, size: int) -> Tensor:
 
 def sessions(array: Path, index: Path, run: int) -> DataSet:
     facts = json.loads(index.read_text())
-    if not any(name.partition("/")[2].startswith("s") for name, _, _ in facts):
+    if isinstance(facts, dict) or not any(name.partition("/")[2].startswith("s") for name, _, _ in facts):
         return data_set(array, index, run, "cpu")[0]
     classes = tuple(sorted({name.partition("/")[0] for name, _, _ in facts}))
     parts: dict[bool, list[Session]] = {True: [], False: []}
@@ -110,7 +111,8 @@ def measure(spec: str, z: Tensor, data: DataSet, run: int, size: int) -> dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", type=Path, required=True, help="tars of tracks")
+    parser.add_argument("--data", nargs="+", type=Path, required=True, help="tars of tracks, or 'rendered'")
+    parser.add_argument("--frames", type=int, default=12, help="frames a session of rendered objects")
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
@@ -119,8 +121,11 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     for tar in args.data:
-        array, index = pack(tar, args.size, args.cache, args.threads)
-        z = features(array, args.cache / f"{tar.stem}_{args.size}_features.npy", args.size)
+        if str(tar) == "rendered":
+            array, index = pack_rendered(args.size, args.frames, args.cache, "cpu")
+        else:
+            array, index = pack(tar, args.size, args.cache, args.threads)
+        z = features(array, args.cache / f"{array.stem}_features.npy", args.size)
         print(f"\n{tar.stem}, {args.size} px, runs {args.runs}: mean ± std, %\n")
         print(f"| strategy | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
         for spec in args.strategies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class Outcome:
     status: Literal["learned", "known", "failed"]
     id: str = ""
     frames: int = 0
+    seconds: float = 0.0
+    note: str = ""
     reason: str = ""
 
 
@@ -44,9 +47,9 @@ Opener = Callable[[Any, int], Any]  # a source and the side of the images to fra
 Listener = Callable[[Sequence[Outcome]], None]
 
 
-def open_source(source: Any, size: int) -> Any:
-    """The frames of a video, an image or a folder, as `open_frames` thins them."""
-    return open_frames(source, size=size)
+def open_source(source: Any, size: int, **how: Any) -> Any:
+    """The frames of a video, an image or a folder; `how` is what `open_frames` takes."""
+    return open_frames(source, size=size, **how)
 
 
 class Machines(Protocol):
@@ -182,13 +185,17 @@ def teach_shard(
     learner = _loaded(seed, own)
     outcomes = []
     for lesson in lessons:
+        began = time.monotonic()
         try:
-            frames, _ = model_frames(opener(lesson.source, learner.size), learner.size)
+            clip = opener(lesson.source, learner.size)
+            frames, _ = model_frames(clip, learner.size)
             identity = lesson_id(frames)
-            known = identity in skip or identity in learner.lessons
-            if not known:
-                learner.learn(frames, lesson.label)
-            outcomes.append(Outcome(lesson, "known" if known else "learned", identity, 0 if known else len(frames)))
+            if identity in skip or identity in learner.lessons:
+                outcomes.append(Outcome(lesson, "known", identity))
+                continue
+            learner.learn(frames, lesson.label)
+            took, note = time.monotonic() - began, getattr(clip, "note", "")
+            outcomes.append(Outcome(lesson, "learned", identity, len(frames), took, note))
         except (PrimavistaError, RuntimeError, MemoryError) as error:
             outcomes.append(Outcome(lesson, "failed", reason=str(error)))
     return _saved(learner), outcomes

@@ -289,6 +289,7 @@ class Learner:
         strategy, fresh = self._state.strategy, copy.copy(self)
         made = create(self._name, strategy.backbone, seed=int(strategy.seed), **self._options).to(strategy.device)
         made.use_engine(strategy.engine)
+        made.use_engine(strategy.engine)
         fresh._history, fresh._writing = (_State(made), None), Lock()
         return fresh
 

@@ -258,3 +258,36 @@ def test_stopped_at_any_moment_the_same_command_goes_on_to_the_same_bits(videos:
     assert again.stdout.count("was taught before") == kept
     assert (tmp_path / "kitchen.pv").read_bytes() == (tmp_path / "undisturbed.pv").read_bytes()
     assert not list(tmp_path.glob(".*.part")) or how == signal.SIGKILL
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_on_ray_it_learns_what_it_learns_here(videos: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    new = ("--strategy", "ridge", "--weights", "random", "--size", 32)
+    names = sorted(videos.glob("*.mp4"))
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    for place, extra in (("here", ()), ("ray", ("--on", "ray"))):
+        result = call(
+            "learn", tmp_path / f"{place}.pv", "--label", "toy", *names, tmp_path / "broken.mp4", *new, "--json", *extra
+        )
+        assert result.exit_code == 1  # the broken one
+        told = lines(result.stdout)
+        assert [line["status"] for line in told[:-1]] == ["learned"] * len(names) + ["failed"]
+    here, there = (pv.Learner.load(tmp_path / f"{place}.pv") for place in ("here", "ray"))
+    assert here.lessons == there.lessons
+    assert here.counts == there.counts
+    frames = pv.open_frames(names[0], size=32)
+    for a, b in zip(here.predict(frames), there.predict(frames), strict=True):
+        assert a.familiarity == pytest.approx(b.familiarity, rel=1e-3)
+
+
+def test_on_ray_is_for_what_can_be_merged(videos: Path, tmp_path: Path) -> None:
+    video, target = next(videos.glob("*.mp4")), tmp_path / "a.pv"
+    for arguments, words in [
+        ((video, "--on", "moon"), "--on is here, ray or ray://"),
+        (("camera:0", "--on", "ray"), "leave out --on"),
+        ((video, "--on", "ray", "--again"), "leave out --on"),
+    ]:
+        assert words in str(call("learn", target, "--label", "toy", *arguments, *SMALL).exception)
+    assert not target.exists()

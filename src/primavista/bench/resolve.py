@@ -19,6 +19,8 @@ def preset_options(strategy: str, protocol: str, core50: bool, options: dict[str
 
     >>> preset_options("ewc", "nicv2-79", False, {"lam": 1.0})
     {'r_max': 1.25, 'd_max': 0.5, 'past': 0.9999, 'lam': 1.0}
+    >>> preset_options("ridge", "nicv2-79", False, {})
+    {}
     """
     renorm = dict(RENORM.get(protocol, {})) if strategy in PRESETS and not PRESETS[strategy].analytic else {}
     if not core50:

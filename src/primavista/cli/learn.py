@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 NEW = "New files only: "
+HERE, RAY = "here", "ray"
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ def learn(
     seconds: Annotated[float, typer.Option(help="How long to look through a camera.", min=0.1, max=3600)] = 5.0,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Teach what was taught before once more.")] = False,
+    on: Annotated[str, typer.Option(help="here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.")] = HERE,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each lesson and one at the end.")] = False,
 ) -> None:
@@ -64,10 +68,15 @@ def learn(
 
     Examples: `primavista learn kitchen.pv --label mug mug.mp4 mug-photos/`, `primavista learn kitchen.pv --label cup camera:0`,
     `primavista learn kitchen.pv toys/` (toys/mug/1.mp4, toys/cup/monday/001.jpg, ...)
+
+    With `--on ray` the lessons are learned on all machines of a cluster at once and merged, with the same result; for the
+    strategies that can be (ridge, lda, ncm, ...). The file is written once, at the end.
     """
     from primavista.bench.plan import parse_setting
     from primavista.lock import file_lock
 
+    if on != HERE and on != RAY and not on.startswith(f"{RAY}://"):
+        raise InputError(f"--on is {HERE}, {RAY} or {RAY}://HOST:PORT; got {on!r}")
     lessons = find_lessons(sources, label)
     target = model.expanduser().resolve()
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
@@ -75,7 +84,10 @@ def learn(
     with file_lock(target):
         learner = _opened(target, {name: value for name, value in given.items() if value is not None}, options, device)
         school = School(learner, target, Settings(max_frames, fps, seconds, skip_bad, again), as_json)
-        school.teach_all(lessons)
+        if on == HERE:
+            school.teach_all(lessons)
+        else:
+            school.teach_on_ray(lessons, on)
     if school.failed or not school.learned:
         raise typer.Exit(1)
 
@@ -105,6 +117,33 @@ class School:
                 kept = f"{self.learned} of {len(lessons)} lessons"
                 typer.echo(f"stopped. What was learned is kept ({kept}); the same command goes on with the rest.", err=True)
                 raise typer.Exit(130) from None
+        self._close()
+
+    def teach_on_ray(self, lessons: list[Lesson], on: str) -> None:
+        """All at once, on the machines of a cluster; the file is written once, at the end."""
+        from primavista import fleet
+
+        s = self.settings
+        if s.again or any(isinstance(lesson.source, str) for lesson in lessons):
+            raise InputError("on a cluster, cameras cannot be seen and no lesson can be taught again: leave out --on")
+        opener = partial(fleet.open_source, max_frames=s.max_frames, fps=s.fps, skip_bad=s.skip_bad)
+        given = [fleet.Lesson(one.label, tuple(Path(p).resolve() for p in one.source)) for one in lessons]
+        with _progress(len(lessons)) as (progress, say), fleet.ray_cluster("" if on == RAY else on) as machines:
+            say("learning on the cluster")
+            outcomes = fleet.teach(
+                self.learner, given, machines, opener=opener,
+                listen=lambda told: progress.advance(progress.task_ids[0], len(told)),
+            )  # fmt: skip
+            counts = Counter(outcome.status for outcome in outcomes)
+            self.learned, self.known, self.failed = (counts[status] for status in ("learned", "known", "failed"))
+            if self.learned:
+                self.learner.save(self.target)
+            for number, (lesson, outcome) in enumerate(zip(lessons, outcomes, strict=True), 1):
+                record = {"lesson": number, "of": len(lessons), "label": lesson.label, "source": lesson.name}
+                facts = {"learned": ("id", "frames", "seconds", "note"), "known": ("id",), "failed": ("reason",)}[
+                    outcome.status
+                ]
+                self._tell({**record, "status": outcome.status, **{key: getattr(outcome, key) for key in facts}}, progress)
         self._close()
 
     def _one(self, lesson: Lesson, say: Any) -> dict[str, Any]:

@@ -280,7 +280,7 @@ class Strategy(AnySize, ABC):
             raise InputError(f"their options differ: {mine}, seed {int(self.seed)}; {its}, seed {int(other.seed)}")
         if self.backbone.spec != other.backbone.spec:
             raise InputError(f"their backbones are fed differently: {self.backbone.spec}; {other.backbone.spec}")
-        computed = [f"{s.backbone.precision} by {getattr(s, 'engine', 'torch')}" for s in (self, other)]
+        computed = [f"{s.backbone.precision} by {s.engine}" for s in (self, other)]
         if computed[0] != computed[1]:
             raise InputError(f"their features are not the same numbers: computed in {computed[0]}, and in {computed[1]}")
         theirs = other.backbone.state_dict()
