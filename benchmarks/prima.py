@@ -275,6 +275,7 @@ def times(args: argparse.Namespace) -> None:
     for strategy in (prima, cwr):
         for k in range(3):
             strategy.learn(frames[:60], torch.arange(60) % 10 + 10 * k)
+        strategy.use_engine(args.engine)
 
     clock = time.perf_counter if args.device == "cuda" else time.process_time  # which others on the machine do not lengthen
 
@@ -290,7 +291,7 @@ def times(args: argparse.Namespace) -> None:
         labels = torch.full((300,), 30 + k)
         lessons["prima"].append(seconds(partial(prima.learn, frames, labels)))
         lessons["cwr*"].append(seconds(partial(cwr.learn, frames, labels)))
-    print(f"{where(args.device)}, {torch.get_num_threads()} threads; CPU seconds\n")
+    print(f"{where(args.device)}, {torch.get_num_threads()} threads, {args.engine}; CPU seconds\n")
     ours, theirs = (min(values) for values in lessons.values())
     print(f"a lesson of 300 frames: prima {ours:.2f} s, CWR* {theirs:.2f} s, ratio {ours / theirs:.2f}")
     for count in (60, 300, 1000):
@@ -315,12 +316,16 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--time", action="store_true", help="measure times instead")
+    parser.add_argument("--engine", choices=("torch", "onnx"), default="torch", help="of the features that are timed")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("results/packed"), help="where decoded frames are kept")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    with torch.no_grad():
-        times(args) if args.time else table(args)
+    if args.time:
+        times(args)
+    else:
+        with torch.no_grad():
+            table(args)
 
 
 if __name__ == "__main__":
