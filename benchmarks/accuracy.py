@@ -40,6 +40,7 @@ from primavista.streams.rendered.dataset import materialise
 STRATEGIES = [
     "naive", "naive:norm=bn", "lwf", "ewc", "ewc:guard=modulate", "cwr+", "cwr*", "ar1", "ar1*", "ar1*:norm=bn",
     "ar1*:path=displacement", "ar1*:r_max=3,d_max=5", "ar1*:compat=caffe", "cwr*:compat=caffe", "dslda", "cumulative",
+    "ncm", "lda", "ridge", "prima",
 ]  # fmt: skip
 TEST_EVERY = 32  # batches between two points of the curve
 
@@ -183,7 +184,7 @@ def main() -> None:
     done = {(r["strategy"], r["run"]) for r in results}
     todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]
     # slow cells first, so that the last processes end together
-    todo.sort(key=lambda c: (c[0].partition(":")[0] in ("dslda", "cwr*", "cwr+"), c[1]))
+    todo.sort(key=lambda c: (c[0].partition(":")[0] in ("dslda", "cwr*", "cwr+", "ncm", "lda", "ridge", "prima"), c[1]))
     with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool, args.out.open("a") as out:
         pending = {pool.submit(cell, s, r, array, index, args): (s, r) for s, r in todo}
         failed = 0

@@ -4,13 +4,14 @@
     python benchmarks/growth.py --strategies "cwr*" dslda
 
 Features are given: of a frozen representation as they are, to the others as pixels of a one-layer network. Of each batch: the
-operations and the elements that they give (learning and scoring), the bytes of the state; and of the stretches after batch 100
-and at the end the median processor time.
+operations and the elements that they give (learning and scoring), and the bytes of the state. At the end the strategy as it was
+after batch 100 and as it is then learn the same batches in turns: the ratio of their median processor times.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 import time
@@ -52,26 +53,32 @@ def one_batch(strategy: Strategy, frames: Tensor, labels: Tensor) -> None:
         strategy.scores(frames[:1])
 
 
-def follow(name: str, batches: int, classes: int) -> dict[str, Any]:
+def follow(name: str, batches: int, classes: int, repeats: int = 200) -> dict[str, Any]:
     """The cost of every batch of one strategy's stream, looked at after all classes are seen and at the end."""
     strategy = create(name, backbone(), first_batch=False)
     seen_by = classes // PRESENT
     stretch = max(10, (batches - seen_by) // 20)
     counted: dict[int, list[int]] = {}
-    seconds: list[float] = []
+    early: Strategy | None = None
     for k in range(batches):
         frames, labels = patterns(k, classes, seen_by)
-        began = time.process_time()
-        if k >= seen_by and ((k - seen_by) % stretch == 0 or k == batches - 1):
-            with CountOperations() as counter:
-                one_batch(strategy, frames, labels)
-            state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
-            counted[k + 1] = [counter.operations, counter.elements, state + hidden_size(strategy)]
-        else:
+        if k < seen_by or ((k - seen_by) % stretch and k < batches - 1):
             one_batch(strategy, frames, labels)
-            seconds.append(time.process_time() - began)
-    first = statistics.median(seconds[seen_by : seen_by + stretch])
-    last = statistics.median(seconds[-stretch:])
+            continue
+        with CountOperations() as counter:
+            one_batch(strategy, frames, labels)
+        state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
+        counted[k + 1] = [counter.operations, counter.elements, state + hidden_size(strategy)]
+        early = early or copy.deepcopy(strategy)
+    assert early is not None
+    seconds: dict[str, list[float]] = {"first": [], "last": []}
+    for k in range(repeats):
+        for name_of, each in (("first", early), ("last", strategy)):
+            frames, labels = patterns(batches + k, classes, seen_by)
+            began = time.process_time()
+            one_batch(each, frames, labels)
+            seconds[name_of].append(time.process_time() - began)
+    first, last = statistics.median(seconds["first"]), statistics.median(seconds["last"])
     return {
         "strategy": name, "batches": batches, "classes": len(strategy.classes),
         "counted": counted, "equal": len(set(map(tuple, counted.values()))) == 1,

@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,12 @@ from torch import Tensor
 
 from primavista.backbones import build
 from primavista.backbones.taps import SOFT, pooled, tapped
-from primavista.parts.committee import Head, judged_ridge, shares
+from primavista.parts.committee import POWER, Head, judged_ridge, shares
 from primavista.parts.moments import Moments
 from primavista.parts.packed import packed_size
 from primavista.parts.ridge import choose_rho, regression, ridge_weights
 from primavista.strategies import create
+from primavista.strategies.prima import OWN, Prima
 from primavista.streams.base import Session
 
 BLOCKS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
@@ -59,7 +61,8 @@ class Row:
 
     what: str
     groups: tuple[Group, ...]
-    power: float = 2  # of the ratio of signal to noise
+    power: float = POWER  # of the ratio of signal to noise
+    own: float = OWN  # votes of the backbone's own features
     joint: bool = False
     evidence: bool = False
     balance: float = 1
@@ -81,27 +84,31 @@ def rows() -> Iterator[Row]:
     depths = tuple(Group(b, 4, 64) for b in (4, 6, 8, 10))
     own = Group(12, 1, 1024)
     base = (*depths, own)
-    yield Row("the same, its parts here", base)
+    twice = (*depths, *(replace(g, seed=1) for g in depths), own)
+    yield Row("the same from its parts", base)
+    yield Row("its own features count once", base, own=1)
+    yield Row("its own features count four times", base, own=4)
+    yield Row("all heads count the same", base, power=0)
+    yield Row("by the ratio of signal to noise itself", base, power=1)
+    yield Row("by its square", base, power=2)
+    yield Row("by its cube", base, power=3)
+    yield Row("the backbone's own features alone", (own,))
     for group in depths:
         yield Row(f"block {group.block} alone", (group,))
-    yield Row("the backbone's own features alone", (own,))
-    yield Row("without its own features", depths)
-    yield Row("all heads count the same", base, power=0)
-    yield Row("by the ratio itself", base, power=1)
-    yield Row("by its cube", base, power=3)
+    yield Row("two mixes of 64 a depth", twice, own=2 * OWN)
+    yield Row("without the backbone's own features", depths, own=1)
     yield Row("no root", tuple(replace(g, root=False) for g in base))
     yield Row("channels picked, not mixed", (*(replace(g, picked=True) for g in depths), own))
     yield Row("2 x 2 cells of 256 channels", (*(Group(g.block, 2, 256) for g in depths), own))
     yield Row("no cells: the mean of each map", (*(Group(g.block, 1, 512) for g in depths), own))
     yield Row("32 channels a cell", (*(replace(g, channels=32) for g in depths), own))
     yield Row("96 channels a cell", (*(replace(g, channels=96) for g in depths), own))
-    yield Row("two mixes of 64 a depth", (*depths, *(replace(g, seed=1) for g in depths), own))
     yield Row("blocks 3, 5, 7, 9 instead", (*(Group(b, 4, 64) for b in (3, 5, 7, 9)), own))
     yield Row("blocks 6 and 10 only", (depths[1], depths[3], own))
     yield Row("and block 2", (Group(2, 4, 64), *base))
-    yield Row("and block 11, mean", (*base, Group(11, 1, 1024)))
-    yield Row("and block 12, 2 x 2 of 256", (*base, Group(12, 2, 256)))
-    yield Row("and the maxima of the maps", (*base, *(Group(g.block, 1, 512, maximum=True) for g in depths)))
+    yield Row("and block 11, mean", (*depths, Group(11, 1, 1024), own))
+    yield Row("and block 12, 2 x 2 of 256", (*depths, Group(12, 2, 256), own))
+    yield Row("and the maxima of the maps", (*depths, *(Group(g.block, 1, 512, maximum=True) for g in depths), own))
     yield Row("regularised by the evidence", base, evidence=True)
     yield Row("every frame weighs the same", base, balance=0)
     yield Row("one ridge on all, 32 channels a cell", (*(replace(g, channels=32) for g in depths), own), joint=True)
@@ -212,10 +219,11 @@ class Bench:
             self.known[key] = head, (z @ head.w.T + head.b).cpu()
         return self.known[key]
 
-    def accuracy(self, k: int, split: Split, row: Row) -> float:
+    def accuracy(self, row: Row, k: int, split: Split) -> float:
         groups = [row.groups] if row.joint else [(g,) for g in row.groups]
         heads = [self.head(k, split, g, row) for g in groups]
-        omega = [share ** (row.power / 2) for share in shares([head.error for head, _ in heads])]
+        votes = [1.0] * (len(groups) - 1) + [row.own]
+        omega = shares([head.error for head, _ in heads], votes, row.power)
         scores = sum((share * scores for share, (_, scores) in zip(omega, heads, strict=True)), torch.zeros(()))
         return 100 * float((scores.argmax(1) == split.truth).double().mean())
 
@@ -252,40 +260,39 @@ def table(args: argparse.Namespace) -> None:
     size = megabytes(todo[0], found[0], maps["signs"])
     line("**prima**, as shipped", lambda _, split: as_shipped(split, maps[split.data]), size)
     for row in todo:
-        line(row.what, lambda k, split, row=row: bench.accuracy(k, split, row), megabytes(row, found[0], maps["signs"]))
+        line(row.what, partial(bench.accuracy, row), megabytes(row, found[0], maps["signs"]))
 
 
 def times(args: argparse.Namespace) -> None:
     """A lesson of 300 frames and a solve, in turn with CWR*'s lesson; the least of several."""
     frames = torch.randint(0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    prima, cwr = (create(name, build(size=128), seed=0).to(args.device) for name in ("prima", "cwr*"))
+    prima, cwr = Prima(build(size=128)).to(args.device), create("cwr*", build(size=128)).to(args.device)
     for strategy in (prima, cwr):
         for k in range(3):
             strategy.learn(frames[:60], torch.arange(60) % 10 + 10 * k)
 
-    def least(do: Callable[[], Any]) -> float:
+    def seconds(do: Callable[[], Any]) -> float:
         began = time.perf_counter()
         do()
         if args.device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
-    lessons = {"prima": [], "cwr*": []}
+    lessons: dict[str, list[float]] = {"prima": [], "cwr*": []}
     for k in range(args.repeats):
-        for name, strategy in (("prima", prima), ("cwr*", cwr)):
-            lessons[name].append(least(lambda s=strategy, k=k: s.learn(frames, torch.full((300,), 30 + k))))
+        labels = torch.full((300,), 30 + k)
+        lessons["prima"].append(seconds(partial(prima.learn, frames, labels)))
+        lessons["cwr*"].append(seconds(partial(cwr.learn, frames, labels)))
     print(f"{where(args.device)}, {torch.get_num_threads()} threads\n")
-    best = {name: min(values) for name, values in lessons.items()}
-    print(
-        f"a lesson of 300 frames: prima {best['prima']:.2f} s, CWR* {best['cwr*']:.2f} s, ratio {best['prima'] / best['cwr*']:.2f}"
-    )
+    ours, theirs = (min(values) for values in lessons.values())
+    print(f"a lesson of 300 frames: prima {ours:.2f} s, CWR* {theirs:.2f} s, ratio {ours / theirs:.2f}")
     for count in (60, 300, 1000):
-        fresh = create("prima", build(size=128)).to(args.device)
+        fresh = Prima(build(size=128)).to(args.device)
         z = prima.embed(frames).repeat(4, 1)[:count]
         z += torch.randn(z.shape, generator=torch.Generator().manual_seed(1)).to(z) * 0.05
         fresh.learn_embedded(z, torch.arange(count) % 10)
-        print(f"a solve after {count} frames: {min(least(fresh.solve) for _ in range(args.repeats)):.2f} s")
-    state = sum(t.numel() * t.element_size() for name, t in prima.moments.state_dict().items())
+        print(f"a solve after {count} frames: {min(seconds(fresh.solve) for _ in range(args.repeats)):.2f} s")
+    state = sum(t.numel() * t.element_size() for t in prima.moments.state_dict().values())
     print(f"state beyond the network: {state / 1e6:.1f} MB with {len(prima.classes)} classes")
 
 

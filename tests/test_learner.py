@@ -282,3 +282,12 @@ def test_a_backbone_with_a_weight_that_it_does_not_use_serves_too(strategy):
     learner = Learner(strategy, backbone=body, size=32)
     learner.learn(clip(0), "mug")
     assert learner.predict(clip(0)[0]).label == "mug"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="there is no GPU here that torch can use: choose auto or cpu"):
+        tiny(device="cuda")
+    tiny().save(tmp_path / "a.pv")
+    with pytest.raises(InputError, match="there is no GPU here"):
+        Learner.load(tmp_path / "a.pv", device="cuda:1")

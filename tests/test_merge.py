@@ -136,3 +136,15 @@ def test_a_file_cannot_ask_for_more_random_features_than_it_holds(tmp_path):
     files.write(tmp_path / "b.pv", arrays, manifest)
     with pytest.raises(FileError, match="30000 random features"):
         Learner.load(tmp_path / "b.pv")
+
+
+def test_statistics_that_make_no_sense_are_named(tmp_path):
+    from primavista import files
+
+    learner = taught(FIRST)
+    learner.save(tmp_path / "a.pv")
+    arrays, manifest = files.read(tmp_path / "a.pv")
+    arrays = {name: -array if name == "moments.gram" else array for name, array in arrays.items()}
+    files.write(tmp_path / "b.pv", arrays, manifest)
+    with pytest.raises(InputError, match="no sums over frames"):
+        Learner.load(tmp_path / "b.pv", device="cpu").predict(clip(0))

@@ -123,10 +123,10 @@ def fit(image: Any, size: int) -> np.ndarray[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # palette transparency: the alpha is dropped anyway
         picture = picture.convert("RGB")
-    if picture.size == (size, size):
-        return np.array(picture)
-    box = (left, top, left + side, top + side)
-    return np.array(picture.resize((size, size), Image.Resampling.BILINEAR, box=box))
+    picture = picture.crop(
+        (left, top, left + side, top + side)
+    )  # first: of an oblong image Pillow's versions choose other ways
+    return np.array(picture.resize((size, size), Image.Resampling.BILINEAR))
 
 
 def model_frames(images: Any, size: int) -> tuple[Frames, bool]:

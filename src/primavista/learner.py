@@ -284,6 +284,14 @@ class Learner:
             lessons = (*state.lessons, *theirs.lessons)
             self._become(_State(strategy, names, counts, state.next_id + len(new), lessons))
 
+    def untaught(self) -> Learner:
+        """A learner with the same strategy, options and backbone that was taught nothing: to be taught elsewhere and merged."""
+        strategy, fresh = self._state.strategy, copy.copy(self)
+        made = create(self._name, strategy.backbone, seed=int(strategy.seed), **self._options).to(strategy.device)
+        made.use_engine(strategy.engine)
+        fresh._history, fresh._writing = (_State(made), None), Lock()
+        return fresh
+
     def undo(self) -> None:
         """Take the last lesson, merge, renaming or forgetting back; one level, and it survives saving and loading."""
         with self._writing:
@@ -356,8 +364,9 @@ class Learner:
         engine: EngineChoice | None,
     ) -> Learner:
         manifest = parse_manifest(raw, name)
+        place = choose_device(device)
         try:
-            self = cls._restored(arrays, manifest, backbone, choose_device(device))
+            self = cls._restored(arrays, manifest, backbone, place)
         except Exception as error:  # whatever a strange file makes torch say, it is the file's fault
             raise FileError(f"{name} cannot be loaded: {error}") from error
         self._use_engine(engine or ("torch" if manifest.engine == "torch" else "auto"))
@@ -405,14 +414,18 @@ class Learner:
         self._history = (state, self._state)
 
 
-def choose_device(device: str | torch.device) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one."""
-    if str(device) != "auto":
-        try:
-            return torch.device(device)
-        except RuntimeError as error:
-            raise InputError(f"there is no device {device!r}: choose auto, cpu or cuda") from error
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def choose_device(device: str | torch.device, here: bool = True) -> torch.device:
+    """The device of that name, which must be `here`, on this machine; "auto" is the GPU where there is one."""
+    gpu = torch.cuda.is_available()
+    if str(device) == "auto":
+        return torch.device("cuda" if gpu else "cpu")
+    try:
+        made = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"there is no device {device!r}: choose auto, cpu or cuda") from error
+    if here and made.type == "cuda" and not gpu:
+        raise InputError("there is no GPU here that torch can use: choose auto or cpu")
+    return made
 
 
 def _options(strategy: Strategy, given: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
+import torch
 
 from primavista.bench.cell import Stopped, run_cell
 from primavista.bench.executors import Inline, Processes
@@ -102,6 +104,15 @@ def test_a_protocol_that_the_data_cannot_have_is_said_before_the_first_cell(suit
     with pytest.raises(InputError, match="batches must lie from 2 to"):
         one.run(Inline())
     assert not list(one.out.glob("nicv2*"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_cells_for_a_gpu_where_there_is_none_fail_with_the_reason_and_nothing_is_drawn(suite, tmp_path):
+    one = suite("dslda", device="cuda")
+    one.settings = replace(one.settings, cache=tmp_path / "cache")
+    (failed,) = one.run(Inline())
+    assert failed.reason == "this cell is for a GPU, and there is none: --device cpu"
+    assert not (tmp_path / "cache").exists()
 
 
 def test_other_settings_in_the_same_folder_are_refused(suite):

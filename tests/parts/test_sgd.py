@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista.parts.sgd import SGD, Weight, generator, minibatches, one_cycle, pieces
+from primavista.parts.orders import permutation, pieces, seed_of
+from primavista.parts.sgd import SGD, Weight, generator, minibatches, one_cycle
 
 
 def f64(*values):
@@ -151,3 +152,9 @@ def test_one_cycle_goes_up_once_and_down_once(total):
     assert values[top:] == sorted(values[top:], reverse=True)
     if total > 1:
         assert max(values) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 100, 301])
+@pytest.mark.parametrize("key", [(0,), (0, 2, 3), (-7, 1, 0), (2**62, 9, 9)])
+def test_the_order_without_torch_is_torchs(count, key):
+    assert permutation(count, seed_of(*key)).tolist() == torch.randperm(count, generator=generator(*key)).tolist()

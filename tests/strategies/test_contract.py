@@ -17,6 +17,7 @@ VARIANTS = {
     **{f"{name}, no B_1": {"first_batch": False} for name in TRAINED},
     **{f"{name}, open set": {"open_set": True} for name in ("cwr+", "cwr*", "dslda")},
     "cwr*, open set, caffe": {"open_set": True, "compat": "caffe"},
+    "latent-replay, small": {"memory": 5, "cut": 3},
     "ridge, expand": {"expand": 40},
     "ridge, balance 0": {"balance": 0},
     "ridge, rho": {"rho": 0.1},

@@ -158,8 +158,8 @@ def test_known_is_a_matter_of_the_threshold():
     learner = tiny_learner()
     for threshold, known in ((0.39, True), (0.41, False)):
         learner.threshold = threshold
-        assert learner._is_known(0.7, 2) is known
-    assert learner._is_known(1.0, 1)
+        assert learner._is_known(0.7, 2, None) is known
+    assert learner._is_known(1.0, 1, None)
     for wrong in (float("nan"), -0.1, 2):
         with pytest.raises(InputError, match="threshold"):
             Learner("cwr*", weights="random", width=0.0625, size=32, threshold=wrong)

@@ -76,12 +76,13 @@ class TappedBackbone(Backbone):
         return torch.cat([self._part(place, x) for place, x in enumerate(parts)], 1)
 
     def _part(self, place: int, x: Tensor) -> Tensor:
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
         x = x / (x.abs() + SOFT).sqrt()
         mix = getattr(self, f"mix_{place}")
         return (F.conv2d(x, mix) if mix.numel() else x).flatten(1)
 
     def _mix(self, place: int, channels: int, most: int) -> int:
-        """Make R of a place: `most` x channels of +-1 / sqrt(channels), or nothing where there are no more channels than that."""
+        """Make R of a place: `most` x channels of +-1 / sqrt(channels), or nothing where there are no more than that."""
         mix = torch.zeros(0)
         if channels > most:
             # numpy's legacy generator: its numbers are the same for ever, so they need not be kept

@@ -76,13 +76,13 @@ class Plan(Record):
         """What all cells have in common: a folder of results is of one such."""
         keys = {"data", "backbone", "device", "threads", "precision", "deterministic", "limit", "seed"}
         engine = {} if self.engine == "torch" else {"engine": self.engine}
-        return {**self.model_dump(include=keys), **engine, "device": choose_device(self.device).type}
+        return {**self.model_dump(include=keys), **engine, "device": choose_device(self.device, here=False).type}
 
     def _cells(self, group: Group) -> Iterable[Cell]:
         for protocol in group.protocols:
             if not PROTOCOLS.fullmatch(protocol):
                 raise InputError(f"group {group.name!r}: no protocol {protocol!r}: there are ni, nc, nic and nicv2-<batches>")
-        device: Any = choose_device(self.device).type
+        device: Any = choose_device(self.device, here=False).type
         for protocol in group.protocols:
             for strategy in group.strategies:
                 retrain = group.retrain if strategy == "cumulative" else None

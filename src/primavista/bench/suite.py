@@ -22,6 +22,7 @@ from primavista.bench.results import FAILED, LOCK, RESULT, RUN, TIMINGS, read_js
 from primavista.errors import FileError, InputError
 from primavista.frames import take
 from primavista.lock import FolderLock
+from primavista.streams.rendered.dataset import rendered
 
 CACHE = "data"
 # what a batch costs beside AR1*'s, for strategies that have not run yet
@@ -108,7 +109,10 @@ class Suite:
         assert self.settings is not None
         cells = [state.planned.cell for state in self.states]
         for data in {cell.data: None for cell in cells}:
-            opened = open_data(data, self.settings.cache, cells[0].device, None, drawing, resident=False)
+            if data.kind == "rendered" and cells[0].device == "cuda" and not torch.cuda.is_available():
+                opened = rendered(data.scene)  # a driver without a GPU: the nodes of its cluster draw
+            else:
+                opened = open_data(data, self.settings.cache, cells[0].device, None, drawing, resident=False)
             for cell in {(c.protocol, c.run, c.limit): c for c in cells if c.data == data}.values():
                 stream = make_stream(cell, opened)
                 for state in self.states:

@@ -102,7 +102,8 @@ class School:
                     progress.advance(progress.task_ids[0])
             except KeyboardInterrupt:
                 progress.stop()
-                typer.echo(f"stopped. {self.learned} lessons are kept; the same command goes on with the rest.", err=True)
+                kept = f"{self.learned} of {len(lessons)} lessons"
+                typer.echo(f"stopped. What was learned is kept ({kept}); the same command goes on with the rest.", err=True)
                 raise typer.Exit(130) from None
         self._close()
 
@@ -147,7 +148,8 @@ class School:
             typer.echo("there was nothing new to learn")
         known = ", ".join(f"{shown(name)} ({count})" for name, count in self.learner.counts.items())
         if self.learner.labels:
-            typer.echo(f"{self.target.name} knows {len(self.learner.labels)} objects (frames): {known}")
+            objects = "1 object" if len(self.learner.labels) == 1 else f"{len(self.learner.labels)} objects"
+            typer.echo(f"{shown(self.target.name)} knows {objects} (frames): {known}")
 
 
 def teach(learner: Learner, lesson: Lesson, settings: Settings, say: Any = lambda text: None) -> dict[str, Any]:

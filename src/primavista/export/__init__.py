@@ -67,6 +67,7 @@ def onnx_model(learner: Learner) -> bytes:
     about = {
         "format": FORMAT, "strategy": learner.strategy_name, "classes": [name for name in names if name is not None],
         "threshold": learner.threshold, "preprocessing": learner.preprocessing,
+        "blocks": list(getattr(strategy.backbone, "sizes", [strategy.backbone.dim])),  # the parts of z
     }  # fmt: skip
     try:
         model = trace(

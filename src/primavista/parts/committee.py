@@ -1,4 +1,4 @@
-"""Ridge regressions on several groups of features, each judged by its own statistics. Written for numpy and torch arrays alike."""
+"""Ridge regressions on several groups of features, each judged by its own sums. Written for numpy and torch arrays alike."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primavista.parts.ridge import Algebra, Regression
+from .ridge import Algebra, Regression  # relative: the distribution for the edge has this module too, under its own name
 
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
 
-LEVELS: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-4, 7))  # a fixed grid, as that of `RHO`
+LEVELS: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-2, 7))  # a fixed grid, as that of `RHO`
+POWER = 1.0  # of a head's ratio of signal to noise
 CERTAIN = 1e-3  # no head is believed to be better than that, nor to know less than nothing
 
 
@@ -32,7 +33,7 @@ def judged_ridge(x: Regression, frames: float, algebra: Algebra) -> Head:
     was made from, the bracket corrects for having seen them. The rho of the least error is taken, from `LEVELS` times the mean
     of the eigenvalues of A that are not 0.
     """
-    dim, classes = x.dim, len(x.pi)
+    dim = x.dim
     yy = float((x.pi * (1 - x.pi)).sum())
     if yy < 1e-12:  # one class: there is nothing to tell apart
         return Head(x.bordered[dim:, :dim] * 0, x.pi, 1.0, 1.0)
@@ -53,17 +54,15 @@ def judged_ridge(x: Regression, frames: float, algebra: Algebra) -> Head:
     return Head(w, x.pi - (w * x.mean).sum(1), error, rho)
 
 
-def shares(errors: Sequence[float]) -> list[float]:
-    """How much each head counts: the square of its ratio of signal to noise, ((1 - error) / error)^2; they sum to 1.
+def shares(errors: Sequence[float], votes: Sequence[float], power: float = POWER) -> list[float]:
+    """omega_h ~ votes_h ((1 - error_h) / error_h)^power: how much each head counts, by its ratio of signal to noise; sum 1.
 
-    Heads of equal errors count the same; the root of it would be right if their errors had nothing to do with each other.
-
-    >>> [round(share, 2) for share in shares([0.5, 0.5, 0.75])]
-    [0.47, 0.47, 0.05]
+    >>> [round(share, 2) for share in shares([0.5, 0.5, 0.75], [1, 2, 1], power=1)]
+    [0.3, 0.6, 0.1]
     """
     clipped = [min(max(error, CERTAIN), 1 - CERTAIN) for error in errors]
-    ratios = [((1 - error) / error) ** 2 for error in clipped]
-    return [ratio / sum(ratios) for ratio in ratios]
+    weights = [vote * ((1 - error) / error) ** power for vote, error in zip(votes, clipped, strict=True)]
+    return [weight / sum(weights) for weight in weights]
 
 
 def _spectrum(a: Array, frames: float, algebra: Algebra) -> tuple[Array, Array]:

@@ -54,8 +54,11 @@ def familiarity(w: Array, mu: Array, precision: Precision, scatter: Array | tupl
     m = mu.mean(0)
     apart, v = mu - m, w - w.mean(0)
     between = _square(apart, precision).mean()
-    pairs = zip(_blocks(precision), _blocks(scatter), strict=True)
-    spread = float(scatter if precision is None else sum((p * s).sum() for p, s in pairs))
+    scatters = _blocks(scatter)
+    if precision is None:
+        spread = float(scatters[0])
+    else:
+        spread = float(sum((p * s).sum() for p, s in zip(_blocks(precision), scatters, strict=True)))
     overfit = 0.0 if precision is None else min(spread / max(frames, 1), 0.8)
     usual = float(between) + spread / (1 - overfit)
     gain = (v * apart).sum(1)

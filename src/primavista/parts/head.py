@@ -8,11 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from primavista.parts.consolidation import Consolidation, WPast, consolidate
 from primavista.parts.rows import Rows
 
 HeadKind = Literal["linear", "cwr+", "cwr*"]
-Consolidation = Literal["cwr+", "cwr*"]
-WPast = Literal["sqrt", "ratio"]
 
 
 class LinearHead(Rows):
@@ -102,16 +101,7 @@ class CWRHead(Rows):
     @torch.no_grad()
     def consolidate(self, columns: Tensor, cur: Tensor, known: int) -> None:
         """Algorithm 1, lines 11 to 14 (CWR+: Algorithm 2, lines 10 and 11); `cur` counts the patterns of each class."""
-        tw = self.tw[columns]
-        avg = tw.mean()
-        if self.consolidation == "cwr+":
-            self.cw[columns] = tw - avg
-        else:
-            wpast = self.past[columns] / cur
-            if self.wpast == "sqrt":
-                wpast = wpast.sqrt()
-            self.cw[columns] = (self.cw[columns] * wpast[:, None] + (tw - avg)) / (wpast[:, None] + 1)
-        self.past[columns] += cur
+        consolidate(self.cw, self.past, self.tw[columns], columns, cur, self.consolidation, self.wpast)
         self.tw.requires_grad_(False).zero_()
 
     def weights(self) -> dict[str, Tensor]:

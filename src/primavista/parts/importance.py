@@ -118,7 +118,7 @@ class Fisher(Importance):
 
     def f(self) -> list[Tensor]:
         """F_k in [0, max_F], in the order of the weights."""
-        return self._clipped(torch._foreach_div(self.tensors, self.batches.clamp(min=1))) if self.tensors else []
+        return self._clipped(torch._foreach_div(self.tensors, max(float(self.batches), 1.0))) if self.tensors else []
 
     @torch.no_grad()
     def add(self, g: Sequence[Tensor], minibatches: int) -> None:

@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from primavista.parts.packed import BLOCK, add_gram, packed_size, subtract_outer, unpack
+from primavista.parts.packed import add_gram, packed_size, subtract_outer, unpack
 from primavista.parts.ridge import Algebra, within
 from primavista.parts.rows import Rows
+
+CHUNK = 1024  # frames in one product
 
 
 class Moments(Rows):
     """n_c = sum 1,  s_c = sum z  of each class, and G = sum z z^T over all t frames; in float64.
 
-    With `gram=False` only q_c = sum |z|^2 of each class is kept in place of G. G is its upper triangle, D (D + 1) / 2 numbers;
-    of features that come in `blocks` of such sizes, the upper triangles of the squares on its diagonal. Adding up is all that
-    learning and merging do, so the result is the same for any order and any split, but for the rounding of sums in float64.
+    With `gram=False` only q_c = sum |z|^2 of each class is kept in place of G. G is half a matrix, D (D + 1) / 2 numbers; of
+    features that come in `blocks` of such sizes, half of each square on its diagonal. Adding up is all that learning and
+    merging do, so the result is the same for any order and any split, but for the rounding of sums in float64.
     """
 
     n: Tensor
@@ -47,7 +49,7 @@ class Moments(Rows):
         if self.has_gram:
             self.t += len(z)
             for gram, features in self._squares():
-                for part in z[:, features].split(4 * BLOCK):
+                for part in z[:, features].split(CHUNK):
                     add_gram(gram, part)
         else:
             self.q += members @ (z * z).sum(1)

@@ -1,4 +1,4 @@
-"""A symmetric matrix in half the memory: its upper triangle, row after row. Written for numpy and torch arrays alike."""
+"""A symmetric matrix in half the memory. Written for numpy and torch arrays alike."""
 
 from __future__ import annotations
 
@@ -14,34 +14,64 @@ def packed_size(dim: int) -> int:
     return dim * (dim + 1) // 2
 
 
-def add_gram(packed: Array, z: Array, block: int = BLOCK) -> None:
-    """G <- G + z^T z in place, G packed: row i is G[i, i:].
+def add_gram(packed: Array, z: Array) -> None:
+    """G <- G + z^T z in place.
 
-    One product for each `block` rows, over the columns from the diagonal on: half the work of z^T z, and never a second matrix.
+    G = [[A, B], [B^T, C]] is folded in two (LAPACK's rectangular full packed format): B as it is, and the triangles of A and
+    C side by side in one rectangle. A few rows at a time: about half the work of z^T z, and never a second matrix.
     """
-    dim, at = z.shape[1], 0
-    for start in range(0, dim, block):
-        product = z[:, start : start + block].T @ z[:, start:]
-        for i in range(len(product)):
-            length = dim - start - i
-            packed[at : at + length] += product[i, i:]
-            at += length
+    half = z.shape[1] // 2
+    corner, fold = _views(packed, z.shape[1])
+    first, second = z[:, :half], z[:, half:]
+    for start in range(0, half, BLOCK):
+        rows = first[:, start : start + BLOCK].T
+        corner[start : start + BLOCK] += rows @ second
+        upper = rows @ first[:, start:]
+        upper[:, : len(rows)] *= _lower(upper).T
+        fold[start : start + len(rows), -(half - start) :] += upper
+    for start in range(0, second.shape[1], BLOCK):
+        rows = second[:, start : start + BLOCK].T
+        lower = rows @ second[:, : start + BLOCK]
+        lower[:, start:] *= _lower(lower)
+        fold[start : start + len(rows), : start + len(rows)] += lower
 
 
 def unpack(packed: Array, out: Array) -> Array:
     """Writes G whole into `out` (D x D) and returns it."""
-    dim, at = len(out), 0
-    for i in range(dim):
-        row = packed[at : at + dim - i]
-        out[i, i:] = row
-        out[i:, i] = row
-        at += dim - i
+    dim = len(out)
+    half = dim // 2
+    corner, fold = _views(packed, dim)
+    _mirror(fold[: dim - half, : dim - half], out[half:, half:])
+    if half:
+        _mirror(fold[:half, -half:].T, out[:half, :half])
+        out[:half, half:] = corner
+        out[half:, :half] = corner.T
     return out
 
 
 def subtract_outer(packed: Array, v: Array) -> None:
     """G <- G - v v^T in place."""
-    dim, at = len(v), 0
-    for i in range(dim):
-        packed[at : at + dim - i] -= v[i] * v[i:]
-        at += dim - i
+    packed *= -1
+    add_gram(packed, v[None])
+    packed *= -1
+
+
+def _views(packed: Array, dim: int) -> tuple[Array, Array]:
+    """B, and the rectangle whose lower left is the lower triangle of C, and whose upper right the upper one of A."""
+    half = dim // 2
+    rest = dim - half
+    at = half * rest
+    return packed[:at].reshape(half, rest), packed[at:].reshape(rest, -1)
+
+
+def _lower(rows: Array) -> Array:
+    """1 on and below the diagonal, 0 above it: a square with as many rows as there are."""
+    number = (rows[:, 0] * 0 + 1).cumsum(0)
+    return number[:, None] >= number
+
+
+def _mirror(lower: Array, out: Array) -> None:
+    """The symmetric matrix with that lower triangle; what lies above its diagonal is not read."""
+    mask = _lower(lower)
+    out[:] = lower * mask
+    out += (lower * (mask & ~mask.T)).T

@@ -71,6 +71,8 @@ class BatchRenorm(nn.Module):
         """N x C, N x C x L or N x C x H x W, normalised a channel."""
         if self._fuses(x):
             return self._fused(x, clip=False)
+        if x.dtype in (torch.bfloat16, torch.float16):  # statistics are not
+            return self(x.float()).to(x.dtype)  # type: ignore[no-any-return]
         mu, sigma = self.moments()
         if not self.training:
             gain = self.weight / sigma

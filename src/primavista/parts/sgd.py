@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import torch
 from torch import Tensor
+
+from primavista.parts.orders import pieces, seed_of
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,7 @@ class SGD:
 
 def generator(*key: int) -> torch.Generator:
     """A CPU generator seeded by a tuple of integers, such as (seed, batch, epoch): no random state is ever stored."""
-    digest = blake2b(repr(key).encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    return torch.Generator().manual_seed(seed_of(*key))
 
 
 def minibatches(count: int, size: int, order: torch.Generator | None, device: torch.device | str = "cpu") -> Iterator[Tensor]:
@@ -99,11 +99,6 @@ def minibatches(count: int, size: int, order: torch.Generator | None, device: to
     """
     shuffled = torch.randperm(count, generator=order).to(device)
     return iter(shuffled.tensor_split(pieces(count, size)))
-
-
-def pieces(count: int, size: int) -> int:
-    """How many minibatches of at most `size` hold `count` patterns."""
-    return max(1, math.ceil(count / size))
 
 
 def one_cycle(t: int, total: int, warm: float = 0.25) -> float:

@@ -59,6 +59,10 @@ PRESETS: dict[str, Preset] = {
         {"head": "cwr*", "guard": "modulate", "w_1": 0.5, "w_i": 0.5, "max_f": 1e-3,
          "epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-4, "lr_head": 1e-3},
     ),
+    "latent-replay": Preset(
+        f"{_HERE}.latent_replay:LatentReplay", "Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
+        {"memory": 1500, "epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-4, "lr_head": 1e-3},
+    ),
     "dslda": Preset(f"{_HERE}.dslda:DSLDA", f"{_TABLE}, DSLDA", {"shrinkage": 1e-4}),
     "ncm": Preset(f"{_HERE}.ncm:NCM", "the baseline everybody expects", analytic=True),
     "lda": Preset(f"{_HERE}.lda:LDA", f"{_TABLE}, DSLDA, with the exact pooled covariance", analytic=True),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones import Backbone
+from primavista.errors import InputError
 from primavista.parts.familiar import Familiarity, Precision, familiarity
 from primavista.parts.moments import Moments
 from primavista.strategies.base import Batch, LearnReport, Strategy
@@ -87,7 +88,10 @@ class AnalyticStrategy(Strategy):
 
     def _solution(self) -> tuple[Tensor, Tensor]:
         if self._solved is None:
-            self._solved, self._familiar = self.solve(), None
+            try:
+                self._solved, self._familiar = self.solve(), None
+            except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+                raise InputError(f"the statistics are no sums over frames: {error}. Was the file altered?") from error
         return self._solved
 
     def _merge(self, other: Self, columns: Tensor) -> None:

@@ -12,7 +12,7 @@ from primavista.backbones import Backbone
 from primavista.parts.familiar import Familiarity, familiarity
 from primavista.parts.head import LinearHead
 from primavista.parts.rows import Rows
-from primavista.parts.statistics import lda_update, lda_weights, oas_covariance
+from primavista.parts.statistics import lda_update, lda_weights, oas, oas_covariance
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -93,26 +93,25 @@ class DSLDA(GradientStrategy):
         return z @ w.T + b
 
     def familiar(self) -> Familiarity | None:
+        """With a covariance that is shrunk as much as it needs: eps = 1e-4 is too little for fewer frames than features."""
         if not self.open_set:
             return None
-        w, _ = self._solution()
+        self._solution()
         if self._familiar is None:
-            s = self.statistics
-            precision, _ = self._times_lambda(torch.eye(self.backbone.dim, dtype=torch.float64, device=self.device))
-            self._familiar = familiarity(
-                w.double(), s.mu[: len(self.classes)], precision, s.scatter / max(int(s.t), 1), int(s.t)
-            )
+            s, t = self.statistics, max(int(self.statistics.t), 1)
+            eps, m = oas(s.scatter / t, t)
+            one = torch.eye(self.backbone.dim, dtype=torch.float64, device=self.device)
+            precision, _ = lda_weights(one, s.scatter, t, eps, _cholesky_solve, max(m, self.options.shrinkage))
+            mu = s.mu[: len(self.classes)]
+            self._familiar = familiarity(mu @ precision, mu, precision, s.scatter / t, t)
         return self._familiar
 
     def _solution(self) -> tuple[Tensor, Tensor]:
         if self._solved is None:
-            w, b = self._times_lambda(self.statistics.mu[: len(self.classes)])
+            s = self.statistics
+            w, b = lda_weights(s.mu[: len(self.classes)], s.scatter, int(s.t), self.options.shrinkage, _cholesky_solve)
             self._solved, self._familiar = (w.float(), b.float()), None
         return self._solved
-
-    def _times_lambda(self, mu: Tensor) -> tuple[Tensor, Tensor]:
-        s = self.statistics
-        return lda_weights(mu, s.scatter, int(s.t), self.options.shrinkage, _cholesky_solve)
 
     def _forgot(self, label: int) -> None:
         self._solved = None

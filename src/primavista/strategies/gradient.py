@@ -14,10 +14,11 @@ from primavista.frames import Frames, chunks, take
 from primavista.parts.freezing import set_freezing
 from primavista.parts.head import CWRHead, LinearHead
 from primavista.parts.importance import Importance, SynapticIntelligence
+from primavista.parts.orders import pieces
 from primavista.parts.renorm import norm_layers, replace_batch_norm, set_limits
 from primavista.parts.replay import Kept
 from primavista.parts.rows import PerWeight
-from primavista.parts.sgd import SGD, Weight, generator, minibatches, pieces
+from primavista.parts.sgd import SGD, Weight, generator, minibatches
 from primavista.parts.training import Trainer
 from primavista.strategies.base import CHUNK_CUDA, Batch, LearnReport, Strategy
 from primavista.strategies.options import PAPER, Options

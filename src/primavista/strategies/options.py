@@ -6,8 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from primavista.errors import InputError
+from primavista.parts.consolidation import WPast
 from primavista.parts.freezing import Freeze
-from primavista.parts.head import HeadKind, WPast
+from primavista.parts.head import HeadKind
 from primavista.parts.renorm import Norm, RenormSchedule
 
 

@@ -15,6 +15,8 @@ from primavista.parts.committee import Head, judged_ridge, shares
 from primavista.parts.ridge import Regression, regression
 from primavista.strategies.analytic import AnalyticStrategy
 
+OWN = 2.0  # votes of the backbone's own features; neighbouring depths see much the same, and have one each
+
 
 @dataclass(frozen=True)
 class PrimaOptions:
@@ -52,7 +54,7 @@ class Prima(AnalyticStrategy):
 
     def solve(self) -> tuple[Tensor, Tensor]:
         heads = self.heads()
-        omega = shares([head.error for head in heads])
+        omega = shares([head.error for head in heads], [1.0] * (len(heads) - 1) + [OWN])
         self._chosen = [(share, head.rho) for share, head in zip(omega, heads, strict=True)]
         w = torch.cat([share * head.w for share, head in zip(omega, heads, strict=True)], 1)
         return w, torch.stack([share * head.b for share, head in zip(omega, heads, strict=True)]).sum(0)

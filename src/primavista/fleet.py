@@ -1,0 +1,228 @@
+"""Many machines teach one learner: each shard of lessons teaches a learner of its own (map), and these are merged (reduce)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from torch import nn
+
+from primavista.backbones import CUSTOM
+from primavista.errors import InputError, PrimavistaError, require_extra
+from primavista.frames import model_frames
+from primavista.learner import Learner, lesson_id
+from primavista.streams.video import open_frames
+
+SHARDS = 4  # for each processor: small enough that the last ones end together
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One video of one object; `source` is what the opener takes: the path of a video, images, a folder of them."""
+
+    label: str
+    source: Any
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a lesson: learned, known (left out, as it was taught before) or failed, with the reason."""
+
+    lesson: Lesson
+    status: Literal["learned", "known", "failed"]
+    id: str = ""
+    frames: int = 0
+    reason: str = ""
+
+
+Opener = Callable[[Any, int], Any]  # a source and the side of the images to frames
+Listener = Callable[[Sequence[Outcome]], None]
+
+
+def open_source(source: Any, size: int) -> Any:
+    """The frames of a video, an image or a folder, as `open_frames` thins them."""
+    return open_frames(source, size=size)
+
+
+class Machines(Protocol):
+    """Where functions run: `call` begins one and gives handles of its results, `ready` waits for some of them."""
+
+    @property
+    def processors(self) -> int:
+        """How many run at once."""
+
+    def call(self, results: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Begin; arguments may be handles."""
+
+    def ready(self, handles: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Handles of results that are there, at least one, and the others."""
+
+    def get(self, handle: Any) -> Any:
+        """The result; what went wrong is raised."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Done:
+    value: Any
+
+
+class Here:
+    """In this process, one after the other."""
+
+    processors = 1
+
+    def call(self, results: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """At once."""
+        value = function(*(a.value if isinstance(a, _Done) else a for a in arguments))
+        return [_Done(v) for v in (value if results > 1 else [value])]
+
+    def ready(self, handles: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Every one is."""
+        return list(handles), []
+
+    def get(self, handle: Any) -> Any:
+        """What it came to."""
+        return handle.value
+
+
+class RayMachines:
+    """On a Ray cluster. Functions are pure, so what a lost node had begun is begun again on another."""
+
+    def __init__(self, ray: Any) -> None:
+        self.ray = ray
+
+    @property
+    def processors(self) -> int:
+        """Of the whole cluster."""
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+    def call(self, results: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """A task on one processor."""
+        given = [self.ray.put(a) if isinstance(a, bytes) else a for a in arguments]
+        handles = self.ray.remote(function).options(num_cpus=1, num_returns=results, max_retries=3).remote(*given)
+        return list(handles) if results > 1 else [handles]
+
+    def ready(self, handles: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """At least one."""
+        done, rest = self.ray.wait(list(handles), num_returns=1)
+        return list(done), list(rest)
+
+    def get(self, handle: Any) -> Any:
+        """From the object store."""
+        return self.ray.get(handle)
+
+
+@contextmanager
+def ray_cluster(address: str = "") -> Iterator[RayMachines]:
+    """The machines of a Ray cluster: "" is the one of this machine, or a new one here; else "ray://HOST:PORT"."""
+    ray = require_extra("ray", "ray")
+    ours = not ray.is_initialized()
+    if ours:
+        try:
+            ray.init(address or None, logging_level="warning", log_to_driver=False, configure_logging=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise InputError(f"no Ray cluster at {address or 'this machine'}: {error}") from error
+    try:
+        yield RayMachines(ray)
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def teach(
+    learner: Learner,
+    lessons: Sequence[Lesson],
+    machines: Machines | None = None,
+    *,
+    shards: int | None = None,
+    opener: Opener = open_source,
+    listen: Listener = lambda outcomes: None,
+) -> list[Outcome]:
+    """Teach `learner` all lessons, shard by shard on `machines` (None: here): the same as one by one, names in the same order.
+
+    Only for the strategies that can be merged. A lesson that fails is left out and named, and so is one that was taught
+    before or comes twice. The learner changes once, when all are done; `undo` takes them all back. Sources are opened where
+    they are learned: every machine must see them under the same name.
+    """
+    machines = machines or Here()
+    empty = learner.untaught()
+    learner.untaught().merge(empty)  # says so if the strategy cannot be merged
+    own: nn.Module | None = empty.strategy.backbone if empty.strategy.backbone.spec.name == CUSTOM else None
+    seed = _saved(empty)
+    count = min(len(lessons), shards or SHARDS * machines.processors)
+    cuts = [len(lessons) * k // count for k in range(count + 1)] if count else [0]
+    parts = [list(lessons[a:b]) for a, b in pairwise(cuts)]
+    begun = {k: machines.call(2, teach_shard, seed, part, frozenset(), opener, own) for k, part in enumerate(parts)}
+    outcomes = _collect(machines, begun, listen)
+    seen = set(learner.lessons)
+    for k, part in enumerate(parts):  # in order: of a lesson that came twice the first stays
+        learned = {outcome.id for outcome in outcomes[k] if outcome.status == "learned"}
+        if twice := learned & seen:
+            begun[k] = machines.call(2, teach_shard, seed, part, frozenset(twice), opener, own)
+            outcomes[k] = machines.get(begun[k][1])
+        seen |= learned
+    taught = [begun[k][0] for k in range(len(parts)) if any(outcome.status == "learned" for outcome in outcomes[k])]
+    while len(taught) > 1:  # neighbours, so that names stay in order
+        pairs = [taught[k : k + 2] for k in range(0, len(taught), 2)]
+        taught = [machines.call(1, merge_two, *pair, own)[0] if len(pair) == 2 else pair[0] for pair in pairs]
+    if taught:
+        learner.merge(_loaded(machines.get(taught[0]), own))
+    return [outcome for k in range(len(parts)) for outcome in outcomes[k]]
+
+
+def teach_shard(
+    seed: bytes, lessons: Sequence[Lesson], skip: frozenset[str], opener: Opener, own: nn.Module | None
+) -> tuple[bytes, list[Outcome]]:
+    """The learner in `seed` after these lessons, without those whose ids are in `skip`, and what became of each."""
+    learner = _loaded(seed, own)
+    outcomes = []
+    for lesson in lessons:
+        try:
+            frames, _ = model_frames(opener(lesson.source, learner.size), learner.size)
+            identity = lesson_id(frames)
+            known = identity in skip or identity in learner.lessons
+            if not known:
+                learner.learn(frames, lesson.label)
+            outcomes.append(Outcome(lesson, "known" if known else "learned", identity, 0 if known else len(frames)))
+        except (PrimavistaError, RuntimeError, MemoryError) as error:
+            outcomes.append(Outcome(lesson, "failed", reason=str(error)))
+    return _saved(learner), outcomes
+
+
+def merge_two(first: bytes, second: bytes, own: nn.Module | None) -> bytes:
+    """The learner of both."""
+    learner = _loaded(first, own)
+    learner.merge(_loaded(second, own))
+    return _saved(learner)
+
+
+def _collect(machines: Machines, begun: dict[int, list[Any]], listen: Listener) -> dict[int, list[Outcome]]:
+    """What became of the lessons of each shard, told as it comes."""
+    outcomes: dict[int, list[Outcome]] = {}
+    shard = {told: k for k, (_, told) in begun.items()}
+    waiting = list(shard)
+    while waiting:
+        done, waiting = machines.ready(waiting)
+        for handle in done:
+            outcomes[shard[handle]] = machines.get(handle)
+            listen(outcomes[shard[handle]])
+    return outcomes
+
+
+def _saved(learner: Learner) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "learner.pv"
+        learner.save(path)
+        return path.read_bytes()
+
+
+def _loaded(data: bytes, own: nn.Module | None) -> Learner:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "learner.pv"
+        path.write_bytes(data)
+        return Learner.load(path, backbone=own)

@@ -1,0 +1,33 @@
+"""The random order of the patterns of an epoch, from a tuple of integers: the same with torch and without it."""
+
+from __future__ import annotations
+
+import math
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+
+def seed_of(*key: int) -> int:
+    """A seed from a tuple of integers, such as (seed, batch, epoch)."""
+    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def pieces(count: int, size: int) -> int:
+    """How many minibatches of at most `size` hold `count` patterns."""
+    return max(1, math.ceil(count / size))
+
+
+def permutation(count: int, seed: int) -> np.ndarray[Any, Any]:
+    """What `torch.randperm(count)` gives for a CPU generator with this seed: Mersenne twister, Fisher-Yates.
+
+    >>> permutation(5, 0).tolist()
+    [4, 0, 1, 3, 2]
+    """
+    draws = np.random.RandomState(seed % 2**32).randint(0, 2**32, count, dtype=np.uint32)
+    order = np.arange(count)
+    for i, draw in enumerate(draws.tolist()):
+        j = i + draw % (count - i)
+        order[i], order[j] = order[j], order[i]
+    return order

@@ -1,0 +1,206 @@
+"""The runtime without torch learns what the learner with torch learns, and each reads the other's files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from primavista import Learner, files
+from primavista.export import export
+from primavista.frames import fit
+from primavista.learner import lesson_id
+
+LEARNING = ["cwr*", "cwr+", "dslda", "ncm", "lda", "ridge", "prima"]
+
+
+def frames(seed: int, count: int = 7) -> np.ndarray:
+    base = np.random.default_rng(seed).integers(0, 200, 3)
+    noise = np.random.default_rng(seed + 100).integers(0, 55, (count, 32, 32, 3))
+    return (base + noise).astype(np.uint8)
+
+
+def taught(strategy: str, **options: object) -> Learner:
+    learner = Learner(strategy, weights="random", width=0.25, size=32, **options)
+    for k, name in enumerate(["mug", "kettle"]):
+        learner.learn(frames(k), name)
+    return learner
+
+
+@pytest.fixture
+def twins(edge, tmp_path):
+    def make(strategy: str, **options: object):
+        learner = taught(strategy, **options)
+        return learner, edge.Learner.load(export(learner, tmp_path / "a.edge.pv", "edge"))
+
+    return make
+
+
+def shares(predictions) -> np.ndarray:
+    return np.array([list(p.scores.values()) for p in predictions])
+
+
+def assert_same(learner: Learner, small, tmp_path) -> None:
+    """Everything that the file holds: tensors within 1e-4, the rest equal."""
+    learner.save(tmp_path / "big.pv")
+    small.save(tmp_path / "small.pv")
+    one, told = files.read(tmp_path / "big.pv")
+    two, said = files.read(tmp_path / "small.pv")
+    one = {name: a for name, a in one.items() if not name.startswith("undo/")}
+    assert set(two) == {*one, files.GRAPH}
+    for name, array in one.items():
+        assert array.dtype == two[name].dtype
+        assert array.shape == two[name].shape, name
+        assert np.abs(array - two[name]).max(initial=0) <= 1e-4 * max(1, np.abs(array).max(initial=0)), name
+    for key in ("classes", "next_id", "lessons", "strategy", "backbone", "threshold"):
+        assert told[key] == said[key], key
+
+
+@pytest.mark.parametrize("strategy", LEARNING)
+def test_predictions_are_the_same(twins, strategy):
+    learner, small = twins(strategy)
+    given = np.concatenate([frames(k) for k in range(3)])
+    one, two = learner.predict(given), small.predict(given)
+    assert np.abs(shares(one) - shares(two)).max() < 1e-4
+    assert [p.label for p in one] == [p.label for p in two]
+    assert [p.known for p in one] == [p.known for p in two]
+    assert np.allclose([p.familiarity for p in one], [p.familiarity for p in two], rtol=1e-3, atol=1e-3)
+    single = small.predict(given[0])
+    assert (single.label, single.known) == (one[0].label, one[0].known)
+
+
+@pytest.mark.parametrize(("strategy", "options"), [
+    ("cwr*", {}), ("cwr+", {}), ("dslda", {}), ("cwr*", {"wpast": "ratio", "epochs": 3, "minibatch": 5, "lr": 0.02, "seed": 5}),
+    ("ncm", {}), ("lda", {}), ("lda", {"shrinkage": 0.01}), ("ridge", {}), ("ridge", {"expand": 300, "rho": 0.1}),
+    ("prima", {}), ("cwr*", {"open_set": False}), ("cwr*", {"capacity": 2}), ("dslda", {"base_init": True, "shrinkage": 0.01}),
+])  # fmt: skip
+def test_lessons_give_the_same_weights(twins, tmp_path, strategy, options):
+    learner, small = twins(strategy, **options)
+    lessons = [("kettle", 3), ("plate", 4), ("mug", 5), (["fork", "spoon", "mug"] * 4, 6), ("plate", 7)]
+    for name, seed in lessons:
+        given = frames(seed, 12)
+        learner.learn(given, name)
+        small.learn(given, name)
+        assert_same(learner, small, tmp_path)
+    assert small.counts == learner.counts
+    given = np.concatenate([frames(k) for k in range(8)])
+    assert np.abs(shares(learner.predict(given)) - shares(small.predict(given))).max() < 1e-3
+
+
+def test_a_whole_lesson_of_300_frames(twins, tmp_path):
+    learner, small = twins("cwr*")
+    given = np.concatenate([frames(k, 100) for k in range(3)])
+    for each in (learner, small):
+        each.learn(given, "plate")
+    assert_same(learner, small, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", LEARNING)
+def test_there_and_back(twins, edge, tmp_path, strategy):
+    learner, small = twins(strategy)
+    for name, seed in (("plate", 3), ("mug", 4)):
+        small.learn(frames(seed), name)
+        learner.learn(frames(seed), name)
+    small.save(tmp_path / "back.pv")
+    back = Learner.load(tmp_path / "back.pv")
+    assert back.labels == learner.labels == ["mug", "kettle", "plate"]
+    back.learn(frames(9), "fork")
+    again = edge.Learner.load(export(back, tmp_path / "again.edge.pv", "edge"))
+    learner.learn(frames(9), "fork")
+    assert_same(learner, again, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", LEARNING)
+def test_forgetting_renaming_and_taking_back(twins, tmp_path, strategy):
+    learner, small = twins(strategy)
+    for each in (learner, small):
+        each.learn(frames(3), "plate")
+        each.forget("mug")
+        each.rename("plate", "dish")
+        each.learn(frames(4), "fork")
+        each.learn(frames(5), "mug")
+        each.undo()
+        each.learn(frames(6), "dish")
+    assert small.labels == ["kettle", "dish", "fork"]
+    assert_same(learner, small, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", ["ar1*", "naive", "ewc"])
+def test_what_trains_the_network_predicts_and_says_why_it_does_not_learn(twins, edge, strategy):
+    learner, small = twins(strategy)
+    given = np.concatenate([frames(k) for k in range(3)])
+    assert np.abs(shares(learner.predict(given)) - shares(small.predict(given))).max() < 1e-4
+    assert not small.learns
+    for change in (lambda: small.learn(frames(0), "mug"), lambda: small.forget("mug")):
+        with pytest.raises(edge.InputError, match="needs torch"):
+            change()
+    small.rename("mug", "cup")
+    assert small.predict(given)[0].scores.keys() == {"cup", "kettle"}
+
+
+def test_the_first_batch_of_the_paper_is_learned_with_torch(twins, edge):
+    _, small = twins("cwr*", first_batch=True)
+    small._state.batches = 0
+    with pytest.raises(edge.InputError, match="batch 1"):
+        small.learn(frames(0), "mug")
+
+
+def test_a_lesson_that_fails_changes_nothing(twins, edge, tmp_path):
+    _, small = twins("cwr*")
+    small.save(tmp_path / "before")
+    for shown, name in ((frames(0).astype(float), "x"), ([], "x"), (frames(0), ""), (frames(0), ["a"]), ("mug.mp4", "x")):
+        with pytest.raises(edge.InputError):
+            small.learn(shown, name)
+    small._session = None
+    with pytest.raises(AttributeError):
+        small.learn(frames(0), "x")
+    small.save(tmp_path / "after")
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+
+
+def test_files_that_are_not_for_it(edge, tmp_path):
+    learner = taught("cwr*")
+    learner.save(tmp_path / "a.pv")
+    with pytest.raises(edge.FileError, match="primavista export"):
+        edge.Learner.load(tmp_path / "a.pv")
+    manifest = learner.content()[1]
+    strange = [
+        ({files.GRAPH: np.zeros(9, np.uint8)}, {}), ({}, {"format": 2}), ({}, {"classes": 3}), ({}, {"strategy": {}}),
+        ({"head.cw": np.full((64, 256), np.nan, np.float32)}, {}), ({}, {"classes": [{"id": 9, "name": "x", "frames": 1}]}),
+    ]  # fmt: skip
+    good = files.read(export(learner, tmp_path / "good.edge.pv", "edge"))[0]
+    for more, other in strange:
+        files.write(tmp_path / "b.pv", {**good, **more}, {**manifest, **other})
+        with pytest.raises(edge.FileError):
+            edge.Learner.load(tmp_path / "b.pv")
+    data = (tmp_path / "good.edge.pv").read_bytes()
+    (tmp_path / "c.pv").write_bytes(data[:-9] + b"x" + data[-8:])
+    with pytest.raises(edge.FileError, match="checksum"):
+        edge.Learner.load(tmp_path / "c.pv")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 70), st.sampled_from([0, 1, 3, 4]), st.integers(0, 99))
+def test_images_are_cropped_and_resized_to_the_same_bits(edge, height, width, size, channels, seed):
+    shape = (height, width, channels) if channels else (height, width)
+    image = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+    images = __import__("primavista_edge.images", fromlist=["fit"])
+    assert (images.fit(image, size) == fit(image, size)).all()
+
+
+def test_a_photograph_is_resized_to_the_same_bits(edge):
+    ramp = Image.linear_gradient("L").resize((640, 480)).rotate(20)
+    image = np.stack([np.asarray(ramp), np.asarray(ramp)[::-1], np.asarray(ramp)[:, ::-1]], -1)
+    images = __import__("primavista_edge.images", fromlist=["fit"])
+    assert (images.fit(image, 128) == fit(image, 128)).all()
+
+
+def test_lessons_have_the_same_names(edge):
+    learner = __import__("primavista_edge.learner", fromlist=["lesson_id"])
+    for count in (*range(1, 40), 100, 299, 300, 301, 600):
+        images = np.arange(count, dtype=np.uint32).view(np.uint8).reshape(count, 2, 2, 1)
+        given = images.repeat(3, -1)
+        assert learner.lesson_id(given) == lesson_id(torch.from_numpy(given))

@@ -1,0 +1,137 @@
+"""Shards taught apart and merged: the same learner as one that was taught everything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from primavista import FileError, InputError, Learner, open_frames
+from primavista.fleet import Lesson, RayMachines, ray_cluster, teach
+
+
+def clip(seed: int, size: int = 32) -> np.ndarray:
+    base = np.random.default_rng(seed % 4).integers(0, 200, (1, 4, 4, 3)).repeat(size // 4, 1).repeat(size // 4, 2)
+    noise = np.random.default_rng(seed + 100).integers(0, 55, (5 + seed % 3, size, size, 3))
+    return (base + noise).astype(np.uint8)
+
+
+def opener(source: int, size: int) -> np.ndarray:
+    if source < 0:
+        raise FileError(f"cannot read video {source}")
+    return clip(source, size)
+
+
+def tiny(strategy: str = "ridge") -> Learner:
+    return Learner(strategy, weights="random", width=0.125, size=32, device="cpu")
+
+
+NAMES = ["mug", "kettle", "cup", "pot"]
+LESSONS = [Lesson(NAMES[k % 4], k) for k in (3, 1, 0, 2, 7, 4, 5, 9, 11)]
+
+
+def alone(lessons: list[Lesson], strategy: str = "ridge") -> Learner:
+    learner = tiny(strategy)
+    for lesson in lessons:
+        learner.learn(clip(lesson.source), lesson.label)
+    return learner
+
+
+def assert_same(a: Learner, b: Learner) -> None:
+    assert (a.labels, a.counts, a.lessons) == (b.labels, b.counts, b.lessons)
+    frames = np.concatenate([clip(k) for k in range(20, 28)])
+    for ours, theirs in zip(a.predict(frames), b.predict(frames), strict=True):
+        assert ours.scores == pytest.approx(theirs.scores, rel=1e-4, abs=1e-9)
+        assert ours.familiarity == pytest.approx(theirs.familiarity, rel=1e-4)
+    for name, tensor in a.strategy.state_dict().items():
+        if name.startswith("moments."):
+            assert np.allclose(tensor, b.strategy.state_dict()[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("strategy", ["ridge", "lda", "ncm"])
+@pytest.mark.parametrize("shards", [1, 2, 5, 50])
+def test_any_number_of_shards_gives_what_one_learner_gives(strategy, shards):
+    learner, told = tiny(strategy), []
+    outcomes = teach(learner, LESSONS, shards=shards, opener=opener, listen=told.extend)
+    assert [o.status for o in outcomes] == ["learned"] * 9
+    assert [o.lesson for o in outcomes] == LESSONS
+    assert len(told) == 9
+    assert_same(learner, alone(LESSONS, strategy))
+
+
+def test_on_top_of_what_was_taught_and_back():
+    learner = alone(LESSONS[:3])
+    teach(learner, LESSONS[3:], shards=3, opener=opener)
+    assert_same(learner, alone(LESSONS))
+    learner.undo()
+    assert_same(learner, alone(LESSONS[:3]))
+
+
+def test_lessons_that_fail_or_come_twice_are_left_out_and_named():
+    learner = alone(LESSONS[:1])
+    lessons = [LESSONS[0], LESSONS[1], LESSONS[2], Lesson("pot", -1), LESSONS[1], LESSONS[4], LESSONS[2]]
+    outcomes = teach(learner, lessons, shards=4, opener=opener)
+    assert [o.status for o in outcomes] == ["known", "learned", "learned", "failed", "known", "learned", "known"]
+    assert outcomes[3].reason == "cannot read video -1"
+    assert_same(learner, alone([LESSONS[0], LESSONS[1], LESSONS[2], LESSONS[4]]))
+
+
+def test_nothing_new_changes_nothing():
+    learner = alone(LESSONS[:2])
+    before = learner.strategy
+    assert [o.status for o in teach(learner, LESSONS[:2], opener=opener)] == ["known", "known"]
+    assert teach(learner, [], opener=opener) == []
+    assert learner.strategy is before
+
+
+def test_strategies_that_depend_on_the_order_are_refused():
+    with pytest.raises(InputError, match=r"depends on the order.*ridge"):
+        teach(tiny("cwr*"), LESSONS, opener=opener)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Two nodes of one processor each."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    made.second = made.add_node(num_cpus=1)
+    ray.init(address=made.address, log_to_driver=False)
+    made.wait_for_nodes()
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_on_ray_the_same_though_a_node_is_lost(cluster, tmp_path):
+    """Folders of pictures, opened where they are learned; the second node goes when the first shard has come."""
+    for k in range(24):
+        folder = tmp_path / f"{k:02}"
+        folder.mkdir()
+        for number, image in enumerate(clip(k)):
+            Image.fromarray(image).save(folder / f"{number}.png")
+    lessons = [Lesson(NAMES[k % 4], str(tmp_path / f"{k:02}")) for k in range(24)]
+    one_by_one = tiny()
+    for lesson in lessons:
+        one_by_one.learn(open_frames(lesson.source, size=32), lesson.label)
+
+    def lose(outcomes):
+        if cluster.second is not None:
+            cluster.remove_node(cluster.second, allow_graceful=False)
+            cluster.second = None
+
+    learner = tiny()
+    with ray_cluster() as machines:
+        assert isinstance(machines, RayMachines)
+        outcomes = teach(learner, lessons, machines, shards=8, listen=lose)
+    assert cluster.second is None
+    assert [o.status for o in outcomes] == ["learned"] * 24
+    assert_same(learner, one_by_one)
