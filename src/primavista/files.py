@@ -105,21 +105,26 @@ def digest(arrays: Arrays, manifest: Mapping[str, Any]) -> str:
 
 
 def _header(data: bytes, name: str) -> dict[str, Any]:
-    foreign = FileError(f"{name} is not a primavista file. Files are made by Learner.save")
     if len(data) < 8:
-        raise FileError(f"{name} has only {len(data)} bytes: it was cut off. Restore it from a copy") if data else foreign
+        raise (
+            FileError(f"{name} has only {len(data)} bytes: it was cut off. Restore it from a copy") if data else _foreign(name)
+        )
     (length,) = struct.unpack("<Q", data[:8])
     if length > MAX_HEADER:
-        raise foreign
+        raise _foreign(name)
     if length > len(data) - 8:
         raise FileError(f"{name} was cut off, or is not a primavista file. Restore it from a copy")
     try:
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][KEY])
         if not isinstance(header["manifest"], dict) or not isinstance(header["sha256"], str):
-            raise foreign
+            raise _foreign(name)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise foreign from error
+        raise _foreign(name) from error
     return header  # type: ignore[no-any-return]
+
+
+def _foreign(name: str) -> FileError:
+    return FileError(f"{name} is not a primavista file. Files are made by Learner.save")
 
 
 def _canonical(value: Any) -> str:

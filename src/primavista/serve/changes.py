@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
 import torch
@@ -84,12 +84,9 @@ async def load(
 ) -> Model:
     """Go on with a saved model instead. What was known before is kept beside it as NAME.before-load."""
     device = engine.live.learner.strategy.device
-    try:
-        loaded = await hands.long(_loaded, await file.read(), device, engine.limits.size)
-    except RefusedError:
-        raise
-    except PrimavistaError as error:
-        raise RefusedError(422, str(error)) from error
+    loaded = await hands.long(_loaded, file.file, device, engine.limits.size)
+    if isinstance(loaded, RefusedError):
+        raise loaded
 
     def become(learner: Learner, tell: Tell) -> Learner:
         replace_file(engine.path.with_name(f"{engine.path.name}.before-load"), learner.to_bytes())
@@ -111,13 +108,17 @@ def _exported(learner: Learner, kind: Format) -> bytes:
         return write_export(learner, Path(folder) / "model", kind).read_bytes()
 
 
-def _loaded(data: bytes, device: torch.device, size: int) -> Learner:
-    loaded = Learner.from_bytes(data, "the uploaded file", device=device)
-    if loaded.size > size:
-        raise RefusedError(413, f"its images have a side of {loaded.size}, and the limit is {size}")
-    check_keeps_nothing(loaded)
-    for label in loaded.labels:
-        check_label(label)
+def _loaded(file: BinaryIO, device: torch.device, size: int) -> Learner | RefusedError:
+    """The model, or why it is refused; returned, because an error that is raised holds on to the whole file by its frames."""
+    try:
+        loaded = Learner.from_bytes(file.read(), "the uploaded file", device=device)
+        if loaded.size > size:
+            return RefusedError(413, f"its images have a side of {loaded.size}, and the limit is {size}")
+        check_keeps_nothing(loaded)
+        for label in loaded.labels:
+            check_label(label)
+    except PrimavistaError as error:
+        return RefusedError(422, str(error))
     return loaded
 
 

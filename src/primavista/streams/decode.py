@@ -39,7 +39,7 @@ def read_image(path: str | Path, size: int | None) -> Array:
     return decode_image(path, path, size)
 
 
-def decode_image(file: Path | BinaryIO, name: str | Path, size: int | None, max_pixels: int = MAX_PIXELS) -> Array:
+def decode_image(file: Path | BinaryIO, name: str | Path, size: int | None, max_pixels: int | None = None) -> Array:
     """`read_image` of a path or an open file; `name` is for the messages."""
     try:
         with warnings.catch_warnings():
@@ -238,13 +238,13 @@ def _check_file(path: Path) -> None:
         raise FileError(f"{path} is empty (0 bytes): remove it, or {SKIP}")
 
 
-def _check_pixels(name: str | Path, width: int, height: int, limit: int = MAX_PIXELS) -> None:
-    if width * height > limit:
+def _check_pixels(name: str | Path, width: int, height: int, limit: int | None = None) -> None:
+    if width * height > (limit or MAX_PIXELS):
         raise _too_large(name, f"{width} x {height} pixels", limit)
 
 
-def _too_large(name: str | Path, what: str, limit: int = MAX_PIXELS) -> TooLargeError:
-    limited = f"{what}; the limit is {limit} pixels"
+def _too_large(name: str | Path, what: str, limit: int | None = None) -> TooLargeError:
+    limited = f"{what}; the limit is {limit or MAX_PIXELS} pixels"
     return TooLargeError(f"{name} is too large to be decoded safely ({limited}): make it smaller first")
 
 
