@@ -80,7 +80,7 @@ class Learner:
 
     def __init__(
         self,
-        strategy: str = "cwr*",
+        strategy: str = "prima",
         *,
         backbone: str | nn.Module = "mobilenet_v1",
         weights: str | Path | None = "imagenet",

@@ -47,7 +47,7 @@ def learn(
     label: Annotated[
         str | None, typer.Option(help="What they show. Without it, a folder holds a folder for each object, named after it.")
     ] = None,
-    strategy: Annotated[str | None, typer.Option(help=NEW + "cwr* (default), ar1*, dslda, ...")] = None,
+    strategy: Annotated[str | None, typer.Option(help=NEW + "prima (default), cwr*, ar1*, ...")] = None,
     backbone: Annotated[str | None, typer.Option(help=NEW + "mobilenet_v1 (default) or efficientnet_lite0.")] = None,
     weights: Annotated[str | None, typer.Option(help=NEW + "imagenet (default), timm, random, or a file.")] = None,
     size: Annotated[int | None, typer.Option(help=NEW + "side of the images in pixels (default: 128).", min=1)] = None,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from primavista.bench.plan import Plan
     from primavista.bench.suite import State, Suite
 
-DEFAULT = ["ar1*", "ewc", "lwf", "naive", "cwr*", "dslda"]  # the longest first: two at a time end together
+DEFAULT = ["ar1*", "ewc", "lwf", "naive", "prima", "cwr*", "dslda"]  # the longest first: two at a time end together
 TESTS = 12  # along the stream
 TEST_FRAMES = 4  # of each test session
 

@@ -27,7 +27,7 @@ def teach(
         typer.Option(help="What every request must bring (Authorization: Bearer TOKEN).", envvar="PRIMAVISTA_TOKEN"),
     ] = None,
     tls: Annotated[tuple[Path, Path] | None, typer.Option(help="Certificate and key (PEM): serve https.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="How a new model learns, e.g. 'cwr*'.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="How a new model learns, e.g. prima (default) or 'cwr*'.")] = None,
     size: Annotated[int | None, typer.Option(help="Side of the images that a new model sees.", min=32, max=512)] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
