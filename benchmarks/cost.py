@@ -60,9 +60,7 @@ def main() -> None:
     else:
         found = {name: cost(name) for name in PRESETS if name != "cumulative"}
         args.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(
-        "| strategy | accuracy | ms a lesson of 30 frames | state beyond the model, MB | stored data, MB |\n|---|---|---|---|---|"
-    )
+    print("| strategy | accuracy | ms a lesson of 30 frames | state, MB | stored data, MB |\n|---|---|---|---|---|")
     for name, (seconds, state, stored) in sorted(found.items(), key=lambda item: -statistics.mean(accuracy.get(item[0], [0]))):
         known = accuracy.get(name)
         value = f"{statistics.mean(known):.1f} ± {statistics.pstdev(known):.1f}" if known else ""
