@@ -9,7 +9,7 @@ import numpy as np
 from .errors import InputError
 from .moments import Moments, dropped
 from .parts.consolidation import consolidate
-from .parts.familiar import Familiarity, familiarity
+from .parts.familiar import Familiarity, familiarity, lda_familiarity
 from .parts.orders import permutation, pieces, seed_of
 from .parts.statistics import lda_update, lda_weights, oas_covariance
 
@@ -151,12 +151,11 @@ class DSLDA:
         """By the covariance, if it was asked for."""
         if not self.options.get("open_set"):
             return None
-        w, _ = self._solution(classes)
+        self._solution(classes)
         if self._familiar is None:
-            scatter, t = self.arrays["statistics.scatter"], self.arrays["statistics.t"].item()
-            precision, _ = self._times_lambda(np.eye(len(scatter)))
-            mu = self.arrays["statistics.mu"][:classes]
-            self._familiar = familiarity(w.astype(np.float64), mu, precision, scatter / max(t, 1), t)
+            scatter, t = self.arrays["statistics.scatter"], max(self.arrays["statistics.t"].item(), 1)
+            mu, shrinkage = self.arrays["statistics.mu"][:classes], self.options["shrinkage"]
+            self._familiar = lda_familiarity(mu, scatter, t, shrinkage, np.eye(len(scatter)), np.linalg.solve)
         return self._familiar
 
     def phi(self, z: Array) -> Array:
@@ -171,13 +170,11 @@ class DSLDA:
 
     def _solution(self, classes: int) -> tuple[Array, Array]:
         if self._solved is None:
-            w, b = self._times_lambda(self.arrays["statistics.mu"][:classes])
+            scatter, t = self.arrays["statistics.scatter"], self.arrays["statistics.t"].item()
+            mu = self.arrays["statistics.mu"][:classes]
+            w, b = lda_weights(mu, scatter, t, self.options["shrinkage"], np.linalg.solve)
             self._solved, self._familiar = (w.astype(np.float32), b.astype(np.float32)), None
         return self._solved
-
-    def _times_lambda(self, mu: Array) -> tuple[Array, Array]:
-        scatter, t = self.arrays["statistics.scatter"], self.arrays["statistics.t"].item()
-        return lda_weights(mu, scatter, t, self.options["shrinkage"], np.linalg.solve)
 
 
 def softmax(x: Array) -> Array:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from .statistics import lda_weights, oas  # relative: the distribution for the edge has these modules too, under its own name
 
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
 
@@ -64,6 +67,17 @@ def familiarity(w: Array, mu: Array, precision: Precision, scatter: Array | tupl
     gain = (v * apart).sum(1)
     lead = float(abs(gain).mean()) + 1e-30
     return Familiarity(v, gain.clip(lead / 10), lead, m, precision, usual)  # a class that hardly leads is no measure of the way
+
+
+def lda_familiarity(
+    mu: Array, scatter: Array, t: int, shrinkage: float, one: Array, solve: Callable[[Array, Array], Array]
+) -> Familiarity:
+    """That of means and a scatter over t frames, with a covariance that is shrunk as much as it needs: `oas`, and no less than
+    `shrinkage`. A fixed shrinkage of 1e-4 is too little for fewer frames than features. `one` is the identity, D x D.
+    """
+    eps, m = oas(scatter / t, t)
+    precision, _ = lda_weights(one, scatter, t, eps, solve, max(m, shrinkage))
+    return familiarity(mu @ precision, mu, precision, scatter / t, t)
 
 
 def _square(x: Array, precision: Precision) -> Array:

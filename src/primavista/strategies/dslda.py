@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from primavista.backbones import Backbone
-from primavista.parts.familiar import Familiarity, familiarity
+from primavista.parts.familiar import Familiarity, lda_familiarity
 from primavista.parts.head import LinearHead
 from primavista.parts.rows import Rows
-from primavista.parts.statistics import lda_update, lda_weights, oas, oas_covariance
+from primavista.parts.statistics import lda_update, lda_weights, oas_covariance
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -93,17 +93,14 @@ class DSLDA(GradientStrategy):
         return z @ w.T + b
 
     def familiar(self) -> Familiarity | None:
-        """With a covariance that is shrunk as much as it needs: eps = 1e-4 is too little for fewer frames than features."""
+        """See `lda_familiarity`."""
         if not self.open_set:
             return None
         self._solution()
         if self._familiar is None:
-            s, t = self.statistics, max(int(self.statistics.t), 1)
-            eps, m = oas(s.scatter / t, t)
-            one = torch.eye(self.backbone.dim, dtype=torch.float64, device=self.device)
-            precision, _ = lda_weights(one, s.scatter, t, eps, _cholesky_solve, max(m, self.options.shrinkage))
-            mu = s.mu[: len(self.classes)]
-            self._familiar = familiarity(mu @ precision, mu, precision, s.scatter / t, t)
+            s, one = self.statistics, torch.eye(self.backbone.dim, dtype=torch.float64, device=self.device)
+            mu, t = s.mu[: len(self.classes)], max(int(s.t), 1)
+            self._familiar = lda_familiarity(mu, s.scatter, t, self.options.shrinkage, one, _cholesky_solve)
         return self._familiar
 
     def _solution(self) -> tuple[Tensor, Tensor]:
