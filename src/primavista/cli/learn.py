@@ -70,7 +70,7 @@ def learn(
     `primavista learn kitchen.pv toys/` (toys/mug/1.mp4, toys/cup/monday/001.jpg, ...)
 
     With `--on ray` the lessons are learned on all machines of a cluster at once and merged, with the same result; for the
-    strategies that can be (ridge, lda, ncm, ...). The file is written once, at the end.
+    strategies that can be (prima, ridge, lda, ncm). The file is written once, at the end.
     """
     from primavista.bench.plan import parse_setting
     from primavista.lock import file_lock
