@@ -27,7 +27,7 @@ STARTS = [
     b"GET / HTTP/9.9\r\n\r\n",
 ]
 PARTS = 10
-GROWTH = 64.0  # MiB that the second half may add to the most of the first: a few copies of a model, and the heap's holes
+GROWTH = 16.0  # MiB that the second half may add to the most of the first: about one copy of a model
 
 
 class Dice:

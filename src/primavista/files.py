@@ -106,9 +106,8 @@ def digest(arrays: Arrays, manifest: Mapping[str, Any]) -> str:
 
 def _header(data: bytes, name: str) -> dict[str, Any]:
     if len(data) < 8:
-        raise (
-            FileError(f"{name} has only {len(data)} bytes: it was cut off. Restore it from a copy") if data else _foreign(name)
-        )
+        cut = FileError(f"{name} has only {len(data)} bytes: it was cut off. Restore it from a copy")
+        raise cut if data else _foreign(name)
     (length,) = struct.unpack("<Q", data[:8])
     if length > MAX_HEADER:
         raise _foreign(name)

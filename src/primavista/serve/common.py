@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from typing import Annotated, Any
 
 from fastapi import Depends
@@ -51,10 +52,8 @@ async def ended(job: Job, seconds: float) -> bool:
     return bool(done)
 
 
-def _view(job: Job) -> Any:
+def _view(job: Job) -> Future[None]:
     """A future of its own for each who waits: cancelling one leaves the job's alone."""
-    from concurrent.futures import Future
-
     view: Future[None] = Future()
     job.ended.add_done_callback(lambda _: view.set_result(None) if view.set_running_or_notify_cancel() else None)
     return view

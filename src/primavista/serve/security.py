@@ -8,6 +8,7 @@ import binascii
 import hmac
 import ipaddress
 import json
+import secrets
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -56,8 +57,6 @@ def is_loopback(host: str) -> bool:
 def check_token(host: str, token: str | None) -> None:
     """Refuse to listen where others can reach without a token that cannot be guessed."""
     if token is None and not is_loopback(host):
-        import secrets
-
         raise InputError(
             f"others can reach {host}, so the service needs a token there.\n"
             f"  right: primavista teach --host {host} --token {secrets.token_urlsafe(24)}\n"
