@@ -16,7 +16,8 @@ from torch import nn
 from primavista.backbones import CUSTOM
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.frames import model_frames
-from primavista.learner import Learner, lesson_id
+from primavista.knowledge import lesson_id
+from primavista.learner import Learner
 from primavista.streams.video import open_frames
 
 SHARDS = 4  # for each processor: small enough that the last ones end together

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
@@ -12,24 +11,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from primavista import files
-from primavista.backbones import CUSTOM, Backbone, Spec, build, rebuild, shapes
+from primavista.backbones import CUSTOM, Backbone, Spec, build, rebuild
 from primavista.backbones.onnx import Engine, EngineChoice
 from primavista.errors import FileError, InputError
-from primavista.frames import Frames, check_labels, model_frames, take
+from primavista.frames import Frames, model_frames
+from primavista.knowledge import State, arrays_of, check_sizes, checked_name, checked_names, equal, lesson_id, records, restored
 from primavista.lesson import Lesson
-from primavista.manifest import FORMAT, BackboneRecord, ClassRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
+from primavista.manifest import FORMAT, BackboneRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
 from primavista.parts.familiar import KNOWN
-from primavista.parts.packed import packed_size
-from primavista.parts.rows import Rows
 from primavista.strategies import PRESETS, LearnReport, Strategy, create
 
 CAPACITY = 64
 OPEN_SET = ("cwr+", "cwr*", "dslda")  # strategies that can tell what was never taught, if asked to
 THRESHOLD = 0.1  # of confidence, where a strategy cannot tell what was never taught
-MAX_LABEL = 200
 UNDO = "undo/"
 
 
@@ -44,18 +41,7 @@ class Prediction:
     familiarity: float | None = None  # 1: like the mean of what was taught of it; towards 0: like nothing that was taught
 
 
-@dataclass(frozen=True)
-class _State:
-    """Everything that a lesson may change. It is replaced whole, never changed in place."""
-
-    strategy: Strategy
-    names: dict[int, str] = field(default_factory=dict)  # by id, in the order in which they were first taught
-    counts: dict[int, int] = field(default_factory=dict)  # frames learned, by id
-    next_id: int = 0
-    lessons: tuple[str, ...] = ()
-
-
-_History = tuple[_State, _State | None]  # now, and before the last change; replaced in one step
+_History = tuple[State, State | None]  # now, and before the last change; replaced in one step
 
 
 class Learner:
@@ -107,12 +93,12 @@ class Learner:
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise InputError(f"threshold must lie from 0 to 1; got {threshold!r}")
         self.threshold = threshold
-        self._history: _History = (_State(made), None)
+        self._history: _History = (State(made), None)
         self._writing = Lock()
         self._origin = object()
 
     @property
-    def _state(self) -> _State:
+    def _state(self) -> State:
         return self._history[0]
 
     @property
@@ -183,7 +169,7 @@ class Learner:
         `frames` are images of any size: an array N x H x W x 3 (uint8, RGB), a list of images, `open_frames("mug.mp4")`.
         """
         images, _ = model_frames(frames, self.size)
-        given = _labels(label, len(images))
+        given = checked_names(label, len(images))
         with self._writing:  # lessons that come at once are learned one after the other
             return self._learn(images, given)
 
@@ -201,7 +187,7 @@ class Learner:
         for i in numbers.tolist():
             counts[i] = counts.get(i, 0) + 1
         names = dict(sorted(((i, name) for name, i in ids.items())))
-        self._become(_State(strategy, names, counts, max(state.next_id, max(names) + 1), (*state.lessons, lesson)))
+        self._become(State(strategy, names, counts, max(state.next_id, max(names) + 1), (*state.lessons, lesson)))
         return report
 
     def predict(self, frames: Any) -> Any:
@@ -227,7 +213,7 @@ class Learner:
     def score(self, frames: Any, label: str | Sequence[str]) -> float:
         """The share of frames whose likeliest name is the right one."""
         images, _ = model_frames(frames, self.size)
-        given = _labels(label, len(images))
+        given = checked_names(label, len(images))
         predicted = self.predict(images)
         right = sum(1 for p, name in zip(predicted, given, strict=True) if p.label == name)
         return right / len(given)
@@ -236,7 +222,7 @@ class Learner:
         """Give a known object another name; its id stays."""
         with self._writing:
             i = self._id(old)
-            if _label(new) in self.labels:
+            if checked_name(new) in self.labels:
                 raise InputError(f"there is a {new!r} already: forget it first, or choose another name")
             self._become(replace(self._state, names={**self._state.names, i: new}))
 
@@ -282,15 +268,14 @@ class Learner:
                 counts[ids[name]] = counts.get(ids[name], 0) + theirs.counts[i]
             names = {i: name for name, i in ids.items()}
             lessons = (*state.lessons, *theirs.lessons)
-            self._become(_State(strategy, names, counts, state.next_id + len(new), lessons))
+            self._become(State(strategy, names, counts, state.next_id + len(new), lessons))
 
     def untaught(self) -> Learner:
         """A learner with the same strategy, options and backbone that was taught nothing: to be taught elsewhere and merged."""
         strategy, fresh = self._state.strategy, copy.copy(self)
         made = create(self._name, strategy.backbone, seed=int(strategy.seed), **self._options).to(strategy.device)
         made.use_engine(strategy.engine)
-        made.use_engine(strategy.engine)
-        fresh._history, fresh._writing = (_State(made), None), Lock()
+        fresh._history, fresh._writing = (State(made), None), Lock()
         return fresh
 
     def undo(self) -> None:
@@ -317,12 +302,12 @@ class Learner:
     def content(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
         """The arrays and the manifest of its file."""
         state, previous = self._history  # read once: a lesson may end meanwhile
-        arrays = _arrays(state.strategy)
+        arrays = arrays_of(state.strategy)
         undo = None
         if previous is not None:
-            before = _arrays(previous.strategy)
-            arrays |= {UNDO + name: a for name, a in before.items() if not _equal(a, arrays.get(name))}
-            undo = UndoRecord(tensors=sorted(before), **_records(previous))
+            before = arrays_of(previous.strategy)
+            arrays |= {UNDO + name: a for name, a in before.items() if not equal(a, arrays.get(name))}
+            undo = UndoRecord(tensors=sorted(before), **records(previous))
         manifest = Manifest(
             format=FORMAT,
             strategy=StrategyRecord(name=self._name, seed=int(state.strategy.seed), options=self._options),
@@ -330,7 +315,7 @@ class Learner:
             threshold=self.threshold,
             undo=undo,
             engine=self.engine,
-            **_records(state),
+            **records(state),
         )
         return arrays, manifest.to_json()
 
@@ -382,16 +367,16 @@ class Learner:
         self._writing = Lock()
         self._origin = object()
         current = {name: a for name, a in arrays.items() if not name.startswith(UNDO) and name != files.GRAPH}
-        _check_sizes(current, manifest, self._spec)
+        check_sizes(current, manifest, self._spec)
         own = backbone.body if isinstance(backbone, Backbone) else backbone
         features = rebuild(self._spec) if own is None else Backbone(copy.deepcopy(own), self._spec)
         options: dict[str, Any] = dict(self._options)
         made = create(self._name, features, seed=manifest.strategy.seed, **options)
-        state = _state(copy.deepcopy(made), current, manifest, device)
+        state = restored(copy.deepcopy(made), current, manifest, device)
         previous = None
         if manifest.undo is not None:
             before = {name: arrays.get(UNDO + name, current.get(name)) for name in manifest.undo.tensors}
-            previous = _state(made, before, manifest.undo, device)
+            previous = restored(made, before, manifest.undo, device)
         self._history = (state, previous)
         return self
 
@@ -411,7 +396,7 @@ class Learner:
                 return i
         raise InputError(f"there is no {label!r}; known are {', '.join(self.labels) or 'none yet'}")
 
-    def _become(self, state: _State) -> None:
+    def _become(self, state: State) -> None:
         self._history = (state, self._state)
 
 
@@ -433,98 +418,3 @@ def _options(strategy: Strategy, given: dict[str, Any]) -> dict[str, Any]:
     """What `create` needs to make it again: all of its options where it names them, else those that were given."""
     options = getattr(strategy, "options", None)
     return asdict(options) if is_dataclass(options) and not isinstance(options, type) else dict(given)
-
-
-def _check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None:
-    """What the manifest asks to be built must be as large as what the file holds: a small file takes little memory."""
-    for name, shape in shapes(spec).items():
-        array = arrays.get(f"backbone.body.{name}")
-        if array is None or tuple(array.shape) != shape:
-            raise InputError(f"its backbone asks for {name} of shape {shape}, which it does not hold")
-    capacity = manifest.strategy.options.get("capacity")
-    rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
-    if rows and isinstance(capacity, int) and capacity > max(rows):
-        raise InputError(f"it asks for a capacity of {capacity}, but holds {max(rows)} rows")
-    expand = manifest.strategy.options.get("expand")
-    gram = arrays.get("moments.gram")
-    if isinstance(expand, int) and (gram is None or gram.shape != (packed_size(expand),)):
-        raise InputError(f"it asks for {expand} random features, but does not hold their statistics")
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InputError(f"{name} holds NaN or infinity")
-
-
-def _label(label: str) -> str:
-    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL or not _is_text(label):
-        raise InputError(
-            f"a name is a text of 1 to {MAX_LABEL} characters; got {label!r:.80}.\n"
-            "  wrong: learner.learn(frames, 3)\n"
-            '  right: learner.learn(frames, "mug")'
-        )
-    return label
-
-
-def _is_text(label: str) -> bool:
-    """Whether it can be written: half of a surrogate pair is no character."""
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _labels(label: str | Sequence[str], count: int) -> list[str]:
-    if isinstance(label, np.ndarray) and label.ndim == 1:
-        label = [str(name) for name in label.tolist()]
-    if isinstance(label, str) or not isinstance(label, Sequence):
-        return [_label(label)] * count
-    if len(label) != count:
-        raise InputError(
-            f"there are {count} frames but {len(label)} names: give one name for all, or one a frame.\n"
-            '  right: learner.learn(frames, "mug")'
-        )
-    return [_label(name) for name in label]
-
-
-def lesson_id(images: Frames) -> str:
-    """Names a lesson by what was shown: the same video gives the same id on every machine."""
-    sha = hashlib.sha256(repr(len(images)).encode())
-    for index in torch.linspace(0, len(images) - 1, min(8, len(images))).long().unique():
-        sha.update(take(images, index[None], torch.device("cpu")).numpy().tobytes())
-    return sha.hexdigest()[:32]
-
-
-def _records(state: _State) -> dict[str, Any]:
-    classes = [ClassRecord(id=i, name=name, frames=state.counts[i]) for i, name in state.names.items()]
-    return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
-
-
-def _arrays(strategy: Strategy) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in strategy.state_dict().items()}
-
-
-def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None) -> bool:
-    return b is not None and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-def _state(strategy: Strategy, arrays: dict[str, Any], record: Manifest | UndoRecord, device: torch.device) -> _State:
-    tensors: dict[str, Tensor] = {}
-    own = strategy.state_dict()
-    for name, array in arrays.items():
-        if array is None:
-            raise InputError(f"it lacks {name}")
-        tensors[name] = torch.from_numpy(np.array(array))
-        if name in own and own[name].dtype != tensors[name].dtype:
-            raise InputError(f"{name} is {tensors[name].dtype}, expected {own[name].dtype}")
-    strategy.load_state_dict(tensors)
-    names = {c.id: c.name for c in record.classes}
-    classes = check_labels(strategy.classes, len(strategy.classes), "classes").tolist()
-    if len(set(classes)) < len(classes) or len(set(names.values())) < len(record.classes) or not set(names) <= set(classes):
-        raise InputError("its names do not belong to its classes")
-    for part in strategy.modules():
-        if isinstance(part, Rows) and part.has_rows and part.rows < len(classes):
-            raise InputError(f"it has {len(classes)} classes, but {part.rows} rows for them")
-    if record.next_id <= max(names, default=-1):
-        raise InputError(f"its next id is {record.next_id}, but that was given already")
-    counts = {c.id: c.frames for c in record.classes}
-    return _State(strategy.to(device), names, counts, record.next_id, tuple(record.lessons))

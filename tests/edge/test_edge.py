@@ -12,7 +12,7 @@ from PIL import Image
 from primavista import Learner, files
 from primavista.export import export
 from primavista.frames import fit
-from primavista.learner import lesson_id
+from primavista.knowledge import lesson_id
 
 LEARNING = ["cwr*", "cwr+", "dslda", "ncm", "lda", "ridge", "prima"]
 

@@ -193,7 +193,7 @@ class School:
 
 def teach(learner: Learner, lesson: Lesson, settings: Settings, say: Any = lambda text: None) -> dict[str, Any]:
     """One lesson: its frames, then what the learner makes of them; nothing is changed where it fails or was had before."""
-    from primavista.learner import lesson_id
+    from primavista.knowledge import lesson_id
     from primavista.streams.video import open_frames
 
     camera = isinstance(lesson.source, str) and lesson.source.startswith(CAMERA)

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from primavista.errors import PrimavistaError
-from primavista.learner import MAX_LABEL
+from primavista.knowledge import MAX_LABEL
 
 
 @dataclass(frozen=True)

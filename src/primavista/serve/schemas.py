@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.learner import MAX_LABEL, Prediction
+from primavista.knowledge import MAX_LABEL
+from primavista.learner import Prediction
 from primavista.serve.engine import Engine, Job
 
 NOTHING = "nothing"  # a lesson of this name shows the background: what looks like it is not known
