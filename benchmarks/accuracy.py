@@ -42,7 +42,6 @@ STRATEGIES = [
     "ar1*:path=displacement", "ar1*:r_max=3,d_max=5", "ar1*:compat=caffe", "cwr*:compat=caffe", "dslda", "cumulative",
     "ncm", "lda", "ridge", "prima",
 ]  # fmt: skip
-TEST_EVERY = 32  # batches between two points of the curve
 
 
 def decode(entry: tuple[str, bytes, int]) -> np.ndarray[Any, Any]:
@@ -143,7 +142,7 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
         batch = stream[i]
         report = strategy.learn(batch.images, batch.labels, batch.sessions)
         saturated = report.saturated if i == 0 else saturated
-        if (i + 1) % TEST_EVERY == 0 and name != "cumulative":
+        if (i + 1) % args.test_every == 0 and name != "cumulative":
             now = time.perf_counter()
             curve.append([i + 1, accuracy()])
             tested += time.perf_counter() - now
@@ -163,6 +162,7 @@ def main() -> None:
     parser.add_argument("--data", default="../shared/data/gtsrb_tracks.tar", help="the tar of tracks, or 'rendered'")
     parser.add_argument("--frames", type=int, default=60, help="frames a session of rendered objects")
     parser.add_argument("--test-thin", type=int, default=1, help="test on one frame in so many")
+    parser.add_argument("--test-every", type=int, default=32, help="batches between two points of the curve")
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="name or name:option=value,option=value")
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)

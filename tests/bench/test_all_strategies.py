@@ -7,6 +7,7 @@ import pytest
 from primavista.bench.executors import Inline
 from primavista.bench.plan import make_plan
 from primavista.bench.suite import Suite, counts
+from primavista.errors import InputError
 from primavista.strategies import PRESETS, create
 
 
@@ -30,3 +31,11 @@ def test_the_analytic_ones_run(tmp_path):
     suite = Suite(plan, tmp_path)
     assert not suite.run(Inline())
     assert counts(suite.states)["done"] == 4
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_precision_of_the_gpu_is_refused_before_anything_starts(precision):
+    group = {"name": "all", "strategies": ["naive"], "protocols": ["nicv2"]}
+    plan = make_plan({"name": "all", "device": "cpu", "precision": precision, "groups": [group]}, [])
+    with pytest.raises(InputError, match=f"precision {precision} is the GPU's"):
+        plan.planned()

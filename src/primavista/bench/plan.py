@@ -82,6 +82,8 @@ class Plan(Record):
         for protocol in group.protocols:
             if not PROTOCOLS.fullmatch(protocol):
                 raise InputError(f"group {group.name!r}: no protocol {protocol!r}: there are ni, nc, nic and nicv2-<batches>")
+        if self.precision != "float32" and choose_device(self.device, here=False).type == "cpu":
+            raise InputError(f"precision {self.precision} is the GPU's: on the CPU it is float32")
         device: Any = choose_device(self.device, here=False).type
         for protocol in group.protocols:
             for strategy in group.strategies:

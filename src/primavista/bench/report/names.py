@@ -28,10 +28,11 @@ LOOKS: dict[str, Look] = {
     "cumulative": Look("Cumulative", "#3f9fd6", "#8ecdf4", "*"),
     "ar1": Look("AR1", "#8a3a00", "#d9824a", "P"),
     "cwr+": Look("CWR+", "#00406b", "#7d9fe0", "p"),
+    "prima": Look("prima", "#5c7a29", "#a9c95f", "<"),
 }
 OTHERS = (
     Look("", "#7f3c8d", "#c58fd3", "h"),
-    Look("", "#5c7a29", "#a9c95f", "<"),
+    Look("", "#937860", "#d3b8a0", "H"),
     Look("", "#a5402d", "#e08573", ">"),
     Look("", "#3d5a80", "#8fb0da", "d"),
 )
