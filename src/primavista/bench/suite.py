@@ -26,7 +26,10 @@ from primavista.streams.rendered.dataset import rendered
 
 CACHE = "data"
 # what a batch costs beside AR1*'s, for strategies that have not run yet
-COSTS = {"ewc": 0.75, "lwf": 0.6, "naive": 0.5, "cwr*": 0.1, "cwr+": 0.1, "dslda": 0.05, "lda": 0.05, "ncm": 0.04, "ridge": 0.06, "prima": 0.15}
+COSTS = {
+    "ewc": 0.75, "lwf": 0.6, "naive": 0.5, "prima": 0.15, "cwr*": 0.1, "cwr+": 0.1, "ridge": 0.06, "dslda": 0.05, "lda": 0.05,
+    "ncm": 0.04,
+}  # fmt: skip
 
 
 @dataclass
