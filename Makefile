@@ -13,10 +13,10 @@ run: $(STAMP)
 	OMP_NUM_THREADS= $(BIN)/primavista run $(ARGS)
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 test-all: $(STAMP) lint chromium
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(STAMP)
 	$(BIN)/ruff check src edge tests benchmarks examples

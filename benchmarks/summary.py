@@ -33,8 +33,8 @@ RUNS = (
     "the measured bandwidth, each layer by itself (`work` in the script)."
 )
 GROWTH = (
-    "10,000 batches, 1,000 classes, all seen by batch 100: operations, elements written and bytes of state at 20 moments after "
-    "it, and the median processor time of the first and of the last stretch."
+    "{:,} batches, {:,} classes, all seen in the first {:,}: operations, elements written and bytes of state at 20 moments after "
+    "that, and the median processor time of a batch then and at the end, taken in turns."
 )
 
 
@@ -81,7 +81,8 @@ def gpu_section(found: dict[str, Any]) -> list[str]:
 
 
 def growth_section(found: dict[str, Any]) -> list[str]:
-    lines = ["", "## Growth", "", GROWTH, ""]
+    first = found["rows"][0]
+    lines = ["", "## Growth", "", GROWTH.format(first["batches"], first["classes"], first["classes"] // growth.PRESENT), ""]
     lines += ["| | operations | bytes of state | equal throughout | ms early | ms late | ratio |", "|---" * 7 + "|"]
     for row in found["rows"]:
         operations, _, state = list(row["counted"].values())[-1]

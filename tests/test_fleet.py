@@ -110,6 +110,7 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore")
 def test_on_ray_the_same_though_a_node_is_lost(cluster, tmp_path):
     """Folders of pictures, opened where they are learned; the second node goes when the first shard has come."""

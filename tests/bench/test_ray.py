@@ -15,7 +15,8 @@ from primavista.bench.results import CellFolder
 from primavista.errors import InputError
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+# one cluster at a time: two on one machine get in each other's way
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
 ALL = ("ar1*", "cwr*", "dslda", "naive")
 
 

@@ -18,7 +18,8 @@ from primavista.bench.ray_executor import RayCluster
 from primavista.errors import InputError
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+# one cluster at a time: two on one machine get in each other's way
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
 PLAN = """
 name = "tiny"
 device = "cpu"

@@ -220,7 +220,7 @@ def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
     assert facts["lessons"] == manifest["lessons"]
     assert len(facts["lessons"]) == 9
     assert [(one["name"], one["frames"]) for one in facts["classes"]] == [("phone", 48), ("plug", 48), ("scissors", 48)]
-    assert (facts["strategy"]["name"], facts["backbone"]["size"], facts["format"], facts["undo"]) == ("cwr*", 64, 1, True)
+    assert (facts["strategy"]["name"], facts["backbone"]["size"], facts["format"], facts["undo"]) == ("prima", 64, 1, True)
     assert facts["bytes"] == model.stat().st_size
     header = json.loads(model.read_bytes()[8 : 8 + int.from_bytes(model.read_bytes()[:8], "little")])
     assert facts["sha256"] == json.loads(header["__metadata__"]["primavista"])["sha256"]
@@ -229,7 +229,7 @@ def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
     )
     assert facts["engine"] == pv.Learner.load(model).engine
     text = " ".join(done("inspect", model).split())
-    for part in ("scissors │ 48", "strategy cwr*", "lessons 9", "64 x 64 pixels", "the last change can be taken back"):
+    for part in ("scissors │ 48", "strategy prima", "lessons 9", "64 x 64 pixels", "the last change can be taken back"):
         assert part in text
 
 
