@@ -33,8 +33,8 @@ RUNS = (
     "the measured bandwidth, each layer by itself (`work` in the script)."
 )
 GROWTH = (
-    "{:,} batches, {:,} classes, all seen in the first {:,}: operations, elements written and bytes of state at 20 moments after "
-    "that, and the median processor time of a batch then and at the end, taken in turns."
+    "{:,} batches, {:,} classes, all seen in the first {:,}: operations, elements written and bytes of state at 20 moments "
+    "after that, and the median processor time of a batch then and at the end, taken in turns."
 )
 
 
