@@ -41,7 +41,7 @@ GROWTH = (
 def table(rows: list[dict[str, Any]]) -> list[str]:
     lines = ["| | measured | aim | |", "|---|---|---|---|"]
     for row in rows:
-        value = f"{row['value']:.1e}" if row["unit"] == "" else f"{row['value']:.3g} {row['unit']}".replace(" x", " ×")
+        value = f"{row['value']:.1e}" if row["unit"] == "" else f"{row['value']:.4g} {row['unit']}".replace(" x", " ×")
         lines.append(f"| {row['what']} | {value} | {row['target']} | {'yes' if row['met'] else '**no**'} |")
     return lines
 
@@ -107,6 +107,9 @@ def draw(found: dict[str, Any], path: Path) -> None:
     axes.barh(range(len(rows)), shares, color=colours, height=0.7)
     axes.axvline(1, color="#222222", linewidth=1)
     axes.set_xscale("log")
+    axes.set_xticks([0.25, 0.5, 1, 2, 4], ["1/4", "1/2", "1", "2", "4"])
+    axes.minorticks_off()
+    axes.margins(y=0.01)
     axes.set_yticks(range(len(rows)), [row["what"] for row in rows], fontsize=7.5)
     axes.invert_yaxis()
     axes.set_xlabel("share of what is allowed (left of the line: better than aimed at)")
