@@ -26,7 +26,8 @@ HEAD = """# Performance
 
 Every ratio is of two things measured in turns in one process; times are printed, never asserted. MobileNet v1 at 128 px.
 Made by `python benchmarks/summary.py`, which runs `benchmarks/cpu.py`, `benchmarks/growth.py` and, where there is a GPU,
-`benchmarks/gpu.py`; the raw figures are in `docs/results/performance.json`.
+`benchmarks/gpu.py`; the raw figures are in `docs/results/performance.json`. Whole runs and the ten runs on the GPU were measured before the last
+changes to the engine, the first run with the compilation of its kernels.
 """
 RUNS = (
     "Whole NICv2-391 runs, {}: 120,000 training frames, 391 tests of 2,250 frames, frames on the GPU; the floor is bytes over "
