@@ -26,8 +26,7 @@ HEAD = """# Performance
 
 Every ratio is of two things measured in turns in one process; times are printed, never asserted. MobileNet v1 at 128 px.
 Made by `python benchmarks/summary.py`, which runs `benchmarks/cpu.py`, `benchmarks/growth.py` and, where there is a GPU,
-`benchmarks/gpu.py`; the raw figures are in `docs/results/performance.json`. Whole runs and the ten runs on the GPU were measured before the last
-changes to the engine, the first run with the compilation of its kernels.
+`benchmarks/gpu.py`; the raw figures are in `docs/results/performance.json`.
 """
 RUNS = (
     "Whole NICv2-391 runs, {}: 120,000 training frames, 391 tests of 2,250 frames, frames on the GPU; the floor is bytes over "
@@ -122,7 +121,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 def write(found: dict[str, Any]) -> None:
     (DOCS / "results" / "performance.json").write_text(json.dumps(found, indent=1) + "\n")
-    lines = [HEAD, "![ratios beside their aims](images/performance.png)"]
+    lines = [HEAD, *([found["note"], ""] if "note" in found else []), "![ratios beside their aims](images/performance.png)"]
     if "gpu" in found:
         lines += gpu_section(found["gpu"])
     machine = found["cpu"]["machine"]
@@ -137,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("cpu", "growth", "gpu"):
         parser.add_argument(f"--{name}", type=Path, help=f"figures of benchmarks/{name}.py instead of a new run")
+    parser.add_argument("--note", help="a sentence for the page, on how the figures came about")
     parser.add_argument("--quick", action="store_true", help="fewer repeats, shorter streams: to see that it works")
     args = parser.parse_args()
     found: dict[str, Any] = {
@@ -149,6 +149,8 @@ def main() -> None:
         found["gpu"] = json.loads(args.gpu.read_text())
     elif torch.cuda.is_available():
         found["gpu"] = gpu.measure(["tf32", "bf16"], list(gpu.PARTS))
+    if args.note:
+        found["note"] = args.note
     write(found)
     print(f"wrote {DOCS / 'performance.md'}")
 
