@@ -126,15 +126,15 @@ def ray_cluster(address: str = "") -> Iterator[RayMachines]:
     """The machines of a Ray cluster: "" is the one of this machine, or a new one here; else "ray://HOST:PORT"."""
     ray = require_extra("ray", "ray")
     ours = not ray.is_initialized()
-    if ours:
-        try:
-            ray.init(address or None, logging_level="warning", log_to_driver=False, configure_logging=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise InputError(f"no Ray cluster at {address or 'this machine'}: {error}") from error
     try:
+        if ours:
+            try:
+                ray.init(address or None, logging_level="warning", log_to_driver=False, configure_logging=False)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise InputError(f"no Ray cluster at {address or 'this machine'}: {error}") from error
         yield RayMachines(ray)
     finally:
-        if ours:
+        if ours:  # also where no cluster answered: Ray would stay in its client mode, and connect to no other one
             ray.shutdown()
 
 

@@ -16,6 +16,7 @@ import pytest
 from primavista.bench.executors import Inline
 from primavista.bench.ray_executor import RayCluster
 from primavista.errors import InputError
+from primavista.fleet import ray_cluster
 
 pytest.importorskip("ray")
 # one cluster at a time: two on one machine get in each other's way
@@ -82,3 +83,6 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(address
 def test_an_address_where_no_cluster_is(suite):
     with pytest.raises(InputError, match=r"no Ray cluster at ray://127\.0\.0\.1:\d+"):
         suite("dslda").run(RayCluster(f"ray://127.0.0.1:{free_port()}"))
+    # a client that did not get through stays in client mode and finds every later cluster uninitialised
+    with ray_cluster() as machines:
+        assert machines.get(machines.call(1, lambda x: x + 1, 2)[0]) == 3

@@ -20,6 +20,7 @@ from primavista.bench.executors import PATIENCE, Interrupt
 from primavista.bench.jobs import Event, Job, Listener, reason_of
 from primavista.bench.results import CHECKPOINT, METRICS, RESULT, RUN, TIMINGS, CellFolder, read_json, write_bytes
 from primavista.errors import InputError, PrimavistaError, require_extra
+from primavista.fleet import ray_cluster
 
 LINES = (METRICS, TIMINGS)
 TRIES = 5  # of a cell whose node was lost before it got any further
@@ -39,16 +40,9 @@ class RayCluster:
 
     def run(self, jobs: Sequence[Job], settings: Settings, listen: Listener) -> None:
         """Run every job; Ray decides where and when."""
-        ray = require_extra("ray", "ray")
-        ours = not ray.is_initialized()
-        if ours:
-            try:
-                ray.init(self.address or None, logging_level="warning", log_to_driver=False, configure_logging=False)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise InputError(f"no Ray cluster at {self.address or 'this machine'}: {error}") from error
-        try:
-            _check_room(ray, jobs)
-            driver = _Driver(ray, self, settings, listen, _mailbox(ray))
+        with ray_cluster(self.address) as machines:
+            _check_room(machines.ray, jobs)
+            driver = _Driver(machines.ray, self, settings, listen, _mailbox(machines.ray))
             with Interrupt() as interrupt:
                 try:
                     driver.run(jobs, lambda: interrupt.asked)
@@ -57,9 +51,6 @@ class RayCluster:
                     raise
                 finally:
                     driver.close()
-        finally:
-            if ours:
-                ray.shutdown()
 
 
 class Mailbox:
