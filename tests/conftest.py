@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,3 +18,50 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the folder `shared` with the real data is not beside the checkout")
     return SHARED
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _started(start: Callable[[], Any]) -> Any:
+    """On a busy machine a node of Ray may miss its own 30 seconds to start; then it is started again."""
+    for patience in (2, 1, 0):
+        try:
+            return start()
+        except Exception as error:
+            if not patience or "timed out during startup" not in str(error):
+                raise
+    raise AssertionError
+
+
+@pytest.fixture(scope="session")
+def ray_head() -> Iterator[Any]:
+    """A Ray cluster of one node with one processor, and this process its driver; `made.client` is its client server.
+
+    One for all tests: a driver that leaves a cluster and comes back at once may find its new actors cancelled.
+    """
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+    made = Cluster()
+    port = free_port()
+    _started(lambda: made.add_node(num_cpus=1, include_dashboard=False, ray_client_server_port=port))
+    made.client = f"ray://127.0.0.1:{port}"
+    ray.init(address=made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture
+def cluster(ray_head: Any) -> Iterator[Any]:
+    """Two nodes of one processor each; the driver is on the first, `made.second` is the other."""
+    ray_head.second = _started(lambda: ray_head.add_node(num_cpus=1))
+    ray_head.wait_for_nodes()
+    yield ray_head
+    if ray_head.second is not None:
+        ray_head.remove_node(ray_head.second)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -91,22 +87,6 @@ def test_nothing_new_changes_nothing():
 def test_strategies_that_depend_on_the_order_are_refused():
     with pytest.raises(InputError, match=r"depends on the order.*ridge"):
         teach(tiny("cwr*"), LESSONS, opener=opener)
-
-
-@pytest.fixture
-def cluster() -> Iterator[Any]:
-    """Two nodes of one processor each."""
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    made.second = made.add_node(num_cpus=1)
-    ray.init(address=made.address, log_to_driver=False)
-    made.wait_for_nodes()
-    yield made
-    ray.shutdown()
-    made.shutdown()
 
 
 @pytest.mark.slow

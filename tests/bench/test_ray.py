@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from primavista.bench.cell import run_cell
@@ -18,21 +14,6 @@ ray = pytest.importorskip("ray")
 # one cluster at a time: two on one machine get in each other's way
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
 ALL = ("ar1*", "cwr*", "dslda", "naive")
-
-
-@pytest.fixture
-def cluster() -> Iterator[Any]:
-    """Two nodes of one processor each; the driver is on the first."""
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    made.second = made.add_node(num_cpus=1)
-    ray.init(address=made.address, log_to_driver=False)
-    made.wait_for_nodes()
-    yield made
-    ray.shutdown()
-    made.shutdown()
 
 
 def test_a_node_killed_in_the_middle_costs_only_time(cluster, suite, tmp_path, results):
