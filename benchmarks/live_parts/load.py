@@ -17,18 +17,21 @@ from primavista import Learner
 
 Expected = dict[int, list[dict[str, float]]]  # by version, by frame: the share of each name
 Answer = tuple[int, int, dict[str, float], float]  # version, frame, shares, seconds
+MEMORY = 1024.0  # MiB that the service may take
 TOLERANCE = 1e-3  # frames of several clients go through the network together: sums in another order
 
 
 async def run_load(
     running: Service, seconds: float, clients: int, pause: float
-) -> tuple[Expected, list[Answer], list[str], list[float]]:
+) -> tuple[Expected, list[Answer], list[str], list[float], list[float]]:
     frames = [jpeg(drawn(object, session=2, frames=1)[0]) for object in (1, 9, 17, 25)]
     images = [_decoded(frame) for frame in frames]
     expected: Expected = {}
     answers: list[Answer] = []
     errors: list[str] = []
     lessons: list[float] = []
+    memory: list[float] = []
+    videos = [[jpeg(frame) for frame in drawn(1 + 8 * k, 1 + k, 30)] for k in range(5)]
     end = time.monotonic() + seconds
 
     async def client(number: int) -> None:
@@ -55,8 +58,7 @@ async def run_load(
         async with httpx.AsyncClient(timeout=90) as http:
             await _remember(http, running, images, expected)
             while time.monotonic() < end:
-                video = await asyncio.to_thread(drawn, 1 + 8 * (number % 5), 1 + number % 11, 30)
-                files = [("frames", ("f.jpg", jpeg(frame), "image/jpeg")) for frame in video]
+                files = [("frames", ("f.jpg", frame, "image/jpeg")) for frame in videos[number % 5]]
                 said = await http.post(f"{running.url}/api/lessons?wait=60", data={"label": f"o{number % 5}"}, files=files)
                 if said.status_code != 202 or said.json()["state"] != "done":
                     errors.append(f"a lesson: {said.status_code} {said.text[:200]}")
@@ -66,8 +68,13 @@ async def run_load(
                 number += 1
                 await asyncio.sleep(pause)
 
-    await asyncio.gather(teacher(), *(client(number) for number in range(clients)))
-    return expected, answers, errors, lessons
+    async def watch() -> None:
+        while time.monotonic() < end:
+            memory.append(running.memory())
+            await asyncio.sleep(0.1)
+
+    await asyncio.gather(teacher(), watch(), *(client(number) for number in range(clients)))
+    return expected, answers, errors, lessons, memory
 
 
 async def _remember(http: httpx.AsyncClient, running: Service, images: list[Any], expected: Expected) -> None:
@@ -90,7 +97,7 @@ def _decoded(frame: bytes) -> Any:
 def load(folder: Path, seconds: float = 300, clients: int = 20, pause: float = 0.0, new: str = "") -> int:
     """Prints what came of it; how many answers were errors or of no whole state."""
     with service(folder / "load.pv", new=new) as running:
-        expected, answers, errors, lessons = asyncio.run(run_load(running, seconds, clients, pause))
+        expected, answers, errors, lessons, memory = asyncio.run(run_load(running, seconds, clients, pause))
     torn = sum(not _same(expected[version][which], shares) for version, which, shares, _ in answers)
     times = sorted(1000 * answer[3] for answer in answers)
     rate = len(answers) / seconds
@@ -102,9 +109,10 @@ def load(folder: Path, seconds: float = 300, clients: int = 20, pause: float = 0
         median, longest = statistics.median(lessons), max(lessons)
         print(f"{len(lessons)} lessons of 30 frames meanwhile: median {median:.1f} s, longest {longest:.1f} s")
     print(f"answers from {len({a[0] for a in answers})} versions, {torn} of them from no whole state")
+    print(f"memory: median {statistics.median(memory):.0f} MiB, most {max(memory):.0f} MiB")
     for error in errors[:5]:
         print(f"  {error}")
-    return torn + len(errors) + (not answers) + (not lessons)
+    return torn + len(errors) + (not answers) + (not lessons) + (max(memory) > MEMORY)
 
 
 def _same(expected: dict[str, float], found: dict[str, float]) -> bool:

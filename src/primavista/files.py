@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .errors import FileError  # relative: the distribution for the edge has this module too, under its own name
-from .tensors import pack, unpack
+from .tensors import pieces, raw, unpack
 
 KEY = "primavista"  # the one metadata key: the header of a file with several would not have equal bytes each time
 GRAPH = "onnx/graph"  # an ONNX model of the learner, as bytes, in files for the edge
@@ -31,9 +31,9 @@ def write(path: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None
     Equal arrays and manifests give equal bytes.
     """
     target = Path(path)
-    data = encode(arrays, manifest)
+    parts = encoded(arrays, manifest)
     try:
-        replace_file(target, data)
+        replace_file(target, *parts)
     except OSError as error:
         why = error.strerror or error
         if not os.access(target.parent, os.W_OK):
@@ -41,12 +41,12 @@ def write(path: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None
         raise FileError(f"cannot write {target}: {why}. What was there before is untouched") from error
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Put `data` at `path` whole or not at all: to a temporary file beside it, synced, then renamed over it."""
+def replace_file(path: Path, *parts: bytes | memoryview) -> None:
+    """Put all `parts` at `path` or nothing: to a temporary file beside it, synced, then renamed over it."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         with open(part, "xb") as file:
-            file.write(data)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -73,12 +73,17 @@ def read(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, A
 
 def encode(arrays: Arrays, manifest: Mapping[str, Any]) -> bytes:
     """The bytes of a file."""
+    return b"".join(encoded(arrays, manifest))
+
+
+def encoded(arrays: Arrays, manifest: Mapping[str, Any]) -> list[bytes | memoryview]:
+    """The bytes of a file, one piece after the other; the arrays are not copied."""
     ordered = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
     header = {"manifest": dict(manifest), "sha256": digest(ordered, manifest)}
     text = _canonical(header)
     if len(text) > MAX_HEADER // 2:
         raise FileError(f"the manifest has {len(text)} characters, too many to be read again")
-    return pack(ordered, {KEY: text})
+    return pieces(ordered, {KEY: text})
 
 
 def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
@@ -100,7 +105,7 @@ def digest(arrays: Arrays, manifest: Mapping[str, Any]) -> str:
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         sha.update(_canonical([name, str(array.dtype), list(array.shape)]).encode())
-        sha.update(array.tobytes())
+        sha.update(raw(array))
     return sha.hexdigest()
 
 

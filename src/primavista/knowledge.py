@@ -88,7 +88,10 @@ def arrays_of(strategy: Strategy) -> dict[str, np.ndarray[Any, Any]]:
 
 def equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None) -> bool:
     """Whether they are the same to the last bit."""
-    return b is not None and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if b is None or a.dtype != b.dtype:
+        return False
+    bits = f"u{a.itemsize}"  # NaN equals itself, and 0 is not -0
+    return np.array_equal(a.view(bits), b.view(bits))
 
 
 def restored(strategy: Strategy, arrays: dict[str, Any], record: Manifest | UndoRecord, device: torch.device) -> State:

@@ -180,7 +180,7 @@ class Learner:
             ids.setdefault(name, state.next_id + sum(i >= state.next_id for i in ids.values()))
         numbers = torch.tensor([ids[name] for name in given])
         lesson = lesson_id(images)
-        strategy = copy.deepcopy(state.strategy)  # predictions go on from the old one meanwhile
+        strategy = state.strategy.draft()  # predictions go on from the old one meanwhile
         z = images.features_for(strategy, self._origin) if isinstance(images, Lesson) else None
         report = strategy.learn(images, numbers) if z is None else strategy.learn_embedded(z, numbers)
         counts = dict(state.counts)
@@ -230,7 +230,7 @@ class Learner:
         """Take an object out; what it left in the representation, if that goes on learning, stays."""
         with self._writing:
             i = self._id(label)
-            strategy = copy.deepcopy(self._state.strategy)
+            strategy = self._state.strategy.draft()
             strategy.forget(i)
             names = {k: name for k, name in self._state.names.items() if k != i}
             counts = {k: n for k, n in self._state.counts.items() if k != i}
@@ -261,7 +261,7 @@ class Learner:
             ids = {name: i for i, name in state.names.items()}
             new = [name for name in theirs.names.values() if name not in ids]
             ids |= {name: state.next_id + k for k, name in enumerate(new)}
-            strategy = copy.deepcopy(state.strategy)
+            strategy = state.strategy.draft()
             strategy.merge(theirs.strategy, {i: ids[name] for i, name in theirs.names.items()})
             counts = dict(state.counts)
             for i, name in theirs.names.items():
@@ -286,6 +286,11 @@ class Learner:
                 raise InputError("there is nothing to undo: only the last change can be taken back")
             self._history = (previous, None)
 
+    def rest(self) -> None:
+        """Let go of what the state before the last change had solved; that is solved again if it is asked for."""
+        if self._history[1] is not None:
+            self._history[1].strategy.rest()
+
     @property
     def can_undo(self) -> bool:
         """Whether there is a change to take back."""
@@ -297,7 +302,11 @@ class Learner:
 
     def to_bytes(self) -> bytes:
         """What `save` writes."""
-        return files.encode(*self.content())
+        return b"".join(self.pieces())
+
+    def pieces(self) -> list[bytes | memoryview]:
+        """The same, one piece after the other; they lie in the learner's own memory."""
+        return files.encoded(*self.content())
 
     def content(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
         """The arrays and the manifest of its file."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from serve_support import Gate, tiny
@@ -141,3 +144,51 @@ def test_two_processes_on_one_model_are_refused_and_options_of_another_model_too
         opened(tmp_path / "no" / "new.pv").__enter__()
     with pytest.raises(FileError, match="is a folder"):
         opened(tmp_path).__enter__()
+
+
+def test_what_is_known_is_held_once(tmp_path):
+    """A lesson shares the network with the state before it; of the two, only the one that predicts is solved."""
+    learner = Learner("ridge", weights="random", width=0.0625, size=32, device="cpu")
+    engine = Engine(learner, tmp_path / "kitchen.pv")
+    engine.start()
+    try:
+        for value, name in ((0, "dark"), (255, "bright")):
+            lesson(engine, name, value).ended.result(30)
+        now, before = (state.strategy for state in engine.live.learner._history)
+        assert now.backbone is before.backbone
+        assert now._familiar is not None
+        assert before._solved is before._familiar is None
+        assert engine.live.learner.predict(clip(255)[0]).label == "bright"
+        engine.submit("undo", lambda draft, tell: draft.undo()).ended.result(30)
+        assert engine.predict(clip(255)[0]).result(30)[0].label == "dark"
+    finally:
+        engine.stop()
+
+
+def test_large_blocks_go_back_when_they_are_freed():
+    """Three of 20 MB, the middle one freed last: with glibc's own bound they would lie in the heap, and stay."""
+    code = """
+import ctypes
+from primavista.serve.memory import give_back_large_blocks
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20
+print(give_back_large_blocks())
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+def block():
+    at = libc.malloc(20 << 20)
+    ctypes.memset(at, 1, 20 << 20)
+    return at
+libc.free(block())
+before = resident()
+blocks = [block() for _ in range(5)]
+last = libc.malloc(1 << 16)  # above them, where they lie in the heap
+for at in blocks:
+    libc.free(at)
+print(round(resident() - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    can, left = done.stdout.split()
+    if can == "False":
+        pytest.skip("there is no mallopt here")
+    assert int(left) < 10, done.stdout

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
 import torch
 from fastapi import APIRouter, File, Request, Response, UploadFile
+from fastapi.responses import StreamingResponse
 
 from primavista.errors import InputError, MissingExtraError, PrimavistaError
 from primavista.export import SUFFIXES, Format
 from primavista.export import export as write_export
-from primavista.files import replace_file
 from primavista.learner import Learner
 from primavista.serve.common import TheEngine, TheHands, outcome, refusals
 from primavista.serve.engine import Engine, Tell, check_keeps_nothing
@@ -24,6 +24,7 @@ from primavista.serve.schemas import Forgetting, Model, Renaming
 
 router = APIRouter(prefix="/api", tags=["model"])
 BINARY = "application/octet-stream"
+SENT = 2**18  # bytes of a file that are under way at once
 
 
 @router.get("/model", responses=refusals())
@@ -59,7 +60,7 @@ async def undo(engine: TheEngine, request: Request) -> Model:
 )
 async def save(engine: TheEngine, hands: TheHands) -> Response:
     """The model as a file: what `Learner.load` reads."""
-    return _attachment(await hands.long(engine.live.learner.to_bytes), engine.path.name)
+    return _attachment(await hands.long(engine.live.learner.pieces), engine.path.name)
 
 
 @router.get(
@@ -75,7 +76,7 @@ async def export(engine: TheEngine, hands: TheHands, format: Format = "onnx") ->
         raise RefusedError(422, "this machine cannot export: pip install 'primavista[onnx]' there") from error
     except InputError as error:
         raise RefusedError(409, str(error)) from error
-    return _attachment(data, f"{engine.path.stem}{SUFFIXES[format]}")
+    return _attachment([data], f"{engine.path.stem}{SUFFIXES[format]}")
 
 
 @router.post("/model/file", responses=refusals(400, 408, 409, 413, 422))
@@ -89,7 +90,7 @@ async def load(
         raise loaded
 
     def become(learner: Learner, tell: Tell) -> Learner:
-        replace_file(engine.path.with_name(f"{engine.path.name}.before-load"), learner.to_bytes())
+        learner.save(engine.path.with_name(f"{engine.path.name}.before-load"))
         return loaded
 
     job = engine.submit("load", become)
@@ -97,10 +98,18 @@ async def load(
     return Model.of(engine)
 
 
-def _attachment(data: bytes, name: str) -> Response:
+def _attachment(pieces: Sequence[bytes | memoryview], name: str) -> Response:
+    """A file that is sent from where it lies: no client that is slow to take it holds a copy of it here."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     named = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"
-    return Response(data, media_type=BINARY, headers={"content-disposition": named})
+    headers = {"content-disposition": named, "content-length": str(sum(map(len, pieces)))}
+    return StreamingResponse(_parts(pieces), media_type=BINARY, headers=headers)
+
+
+async def _parts(pieces: Sequence[bytes | memoryview]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        for at in range(0, len(piece), SENT):
+            yield bytes(piece[at : at + SENT])
 
 
 def _exported(learner: Learner, kind: Format) -> bytes:

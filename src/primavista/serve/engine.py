@@ -163,6 +163,7 @@ class Engine:
         job.version = self.live.version + 1
         job.progress = 1.0
         self._live = Live(job.version, draft)
+        draft.rest()  # who predicts now asks the new state
 
     def _read(self) -> None:
         while (first := self._asked.get()) is not None:

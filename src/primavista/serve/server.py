@@ -17,6 +17,7 @@ from primavista.lock import file_lock
 from primavista.serve.app import create_app
 from primavista.serve.engine import Engine, check_keeps_nothing
 from primavista.serve.limits import Limits
+from primavista.serve.memory import give_back_large_blocks
 from primavista.serve.security import check_token, is_loopback
 
 Tls = tuple[Path, Path]
@@ -83,6 +84,7 @@ def serve(
     if tls:
         _check_tls(tls)
     limits = limits or Limits()
+    give_back_large_blocks()
     with listen(host, port) as listening:
         address = address_of(listening, host, tls is not None)
         config = uvicorn.Config(

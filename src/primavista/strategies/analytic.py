@@ -80,19 +80,30 @@ class AnalyticStrategy(Strategy):
 
     def familiar(self) -> Familiarity:
         w, _ = self._solution()
-        if self._familiar is None:
+        found = self._familiar
+        if found is None:
             m = self.moments
             within = tuple(s / m.t for s, _ in m.scatters()) if self.GRAM else m.spread(len(self.classes))
-            self._familiar = familiarity(w, self.means, self.precision(), within, float(m.t if self.GRAM else m.n.sum()))
-        return self._familiar
+            found = familiarity(w, self.means, self.precision(), within, float(m.t if self.GRAM else m.n.sum()))
+            self._familiar = found
+        return found
+
+    def rest(self) -> None:
+        self._solved = self._familiar = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: they are made to be changed, and solve anew."""
+        return {**self.__dict__, "_solved": None, "_familiar": None}
 
     def _solution(self) -> tuple[Tensor, Tensor]:
-        if self._solved is None:
+        found = self._solved  # read once: another thread may `rest`
+        if found is None:
             try:
-                self._solved, self._familiar = self.solve(), None
+                found = self.solve()
+                self._solved, self._familiar = found, None
             except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
                 raise InputError(f"the statistics are no sums over frames: {error}. Was the file altered?") from error
-        return self._solved
+        return found
 
     def _merge(self, other: Self, columns: Tensor) -> None:
         self.moments.merge(other.moments, columns)

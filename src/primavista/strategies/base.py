@@ -131,6 +131,14 @@ class Strategy(AnySize, ABC):
         return self.engine
 
     @final
+    def draft(self) -> Self:
+        """A copy to learn into. A representation that stays as it is is shared, and so is what computes it."""
+        return copy.deepcopy(self, {id(self.backbone): self.backbone} if self.embeds else {})
+
+    def rest(self) -> None:
+        """Let go of what can be computed again from the state."""
+
+    @final
     def learn(self, images: Frames, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
         """Learn one batch: frames (uint8, N x H x W x 3), one label >= 0 a frame, and what session each is of, if known."""
         frames = check_frames(images)
