@@ -34,7 +34,7 @@ RUNS = (
 )
 GROWTH = (
     "{:,} batches, {:,} classes, all seen in the first {:,}: operations, elements written and bytes of state at 20 moments "
-    "after that, and the median processor time of a batch then and at the end, taken in turns."
+    "after that; the median processor time of a batch then and at the end, taken in turns, and the median of the pairs' ratios."
 )
 
 

@@ -154,8 +154,8 @@ class Examiner:
     @torch.no_grad()
     def examine(self, strategy: Strategy) -> Tensor:
         """The confusion matrix."""
-        scores = strategy.scores_embedded(self._embedded(strategy)) if strategy.embeds else strategy.scores(self.test.images)
-        return metrics.confusion(self.test.labels, strategy.classes[scores.argmax(1)].cpu(), self.classes)
+        z = self._embedded(strategy) if strategy.embeds else None
+        return metrics.confusion(self.test.labels, _predicted(strategy, self.test.images, z), self.classes)
 
     def _embedded(self, strategy: Strategy) -> Tensor:
         version = int(strategy.embedding_version)
@@ -166,20 +166,30 @@ class Examiner:
 
 def state_bytes(strategy: Strategy) -> int:
     """Bytes beyond the backbone and the head that scores: what the strategy needs besides the model, tw of CWR* included."""
-    own = chain(strategy.named_parameters(), strategy.named_buffers())
-    return sum(t.numel() * t.element_size() for name, t in own if not name.startswith("backbone.") and name not in SCORING)
+    own = chain(strategy.named_parameters(recurse=False), strategy.named_buffers(recurse=False))
+    for part, module in strategy.named_children():
+        if part != "backbone":  # not looked through: it has hundreds of tensors, and this is asked after every batch
+            own = chain(own, module.named_parameters(part), module.named_buffers(part))
+    return sum(t.numel() * t.element_size() for name, t in own if name not in SCORING)
 
 
 @torch.no_grad()
 def _known_before(strategy: Strategy, patterns: Patterns, z: Tensor | None, tally: Tally) -> tuple[int, int] | None:
     """How many of the patterns of classes taught before are recognised already, of how many."""
-    known = torch.isin(patterns.labels, torch.tensor(list(tally.taught)))
-    if not bool(known.any()):
+    known = torch.tensor([label in tally.taught for label in patterns.labels.tolist()]).nonzero().flatten()
+    if not len(known):
         return None
     images = Selection(patterns.images.source, patterns.images.indices[known])
-    scores = strategy.scores(images) if z is None else strategy.scores_embedded(z[known.to(z.device)])
-    right = strategy.classes[scores.argmax(1)].cpu() == patterns.labels[known]
+    if z is not None and len(known) < len(z):
+        z = z[known.to(z.device)]
+    right = _predicted(strategy, images, z) == patterns.labels[known]
     return int(right.sum()), len(right)
+
+
+def _predicted(strategy: Strategy, images: Selection, z: Tensor | None) -> Tensor:
+    """The labels of the highest scores; `z` are the features of the images where they are known, and were checked then."""
+    scores = strategy.scores(images) if z is None else strategy.score_features(z)[:, : len(strategy.classes)]
+    return strategy.classes[scores.argmax(1)].cpu()
 
 
 def _retrained(strategy: Any, report: LearnReport) -> LearnReport:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from primavista.errors import InputError
 from primavista.frames import Selection
 from primavista.strategies import Strategy
 from primavista.streams.base import Patterns
@@ -28,10 +29,11 @@ class Features:
     def of_batch(self, strategy: Strategy, patterns: Patterns) -> tuple[Tensor, float]:
         """A session at a time, so that the numbers do not depend on what else is in the batch; and the seconds."""
         keys = torch.stack([patterns.labels, patterns.sessions])
-        counts = torch.unique_consecutive(keys, dim=1, return_counts=True)[1]
+        ends = (keys[:, 1:] != keys[:, :-1]).any(0).nonzero().flatten() + 1
         source = patterns.images.source
-        found = [self.of(strategy, Selection(source, part)) for part in patterns.images.indices.split(counts.tolist())]
-        return torch.cat([z for z, _ in found]), sum(seconds for _, seconds in found)
+        found = [self.of(strategy, Selection(source, part)) for part in patterns.images.indices.tensor_split(ends)]
+        zs, seconds = zip(*found, strict=True)
+        return zs[0] if len(zs) == 1 else torch.cat(zs), sum(seconds)
 
     def of(self, strategy: Strategy, images: Selection) -> tuple[Tensor, float]:
         """All at once; and the seconds."""
@@ -58,4 +60,6 @@ def now(strategy: Strategy) -> float:
 def _timed(strategy: Strategy, images: Selection) -> tuple[Tensor, float]:
     began = now(strategy)
     z = strategy.embed(images)
+    if not bool(z.isfinite().all()):
+        raise InputError("the features of the backbone hold NaN or infinity: its weights, or its precision, are no good")
     return z, now(strategy) - began

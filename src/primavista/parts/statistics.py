@@ -9,34 +9,40 @@ Array = Any  # a numpy array or a torch tensor: only what both understand is use
 STRIP = 256
 
 
-def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) -> int:
+def lda_update(mu: Array, n: Array, scatter: Array, t: Array, z: Array, y: Array) -> Array:
     """Sigma <- (t Sigma + t / (t + 1) delta delta^T) / (t + 1),  delta = z - mu_y before the update  (Hayes & Kanan 2020)
 
     for every sample in turn, as one product: with S = t Sigma the recursion is S <- S + t / (t + 1) delta delta^T, a Gram
     product with weights t / (t + 1), where delta needs only the running mean of its class before each sample. Updates
-    `mu` (classes x D), `n` (classes) and `scatter` = S (D x D) in place and returns the new t. `y` are rows of `mu`; the
-    mean of a class without samples counts as 0, as in the published code.
+    `mu` (classes x D), `n` (classes) and `scatter` = S (D x D) in place and returns the new t. `y` are rows of `mu`, on the
+    CPU at best; the mean of a class without samples counts as 0, as in the published code.
     """
     delta = z * 1
-    before_all = t + (y >= 0).cumsum(0) - 1  # samples of any class before each
-    for j in sorted(set(y.tolist())):
-        mine = y == j
+    order = (z[:, 0] * 0 + 1).cumsum(0) - 1  # 0, 1, 2 ... where z is and of its type
+    present = sorted(set(y.tolist()))
+    for j in present:
+        mine = y == j if len(present) > 1 else slice(None)
         own = z[mine]
-        before = n[j] + mine.cumsum(0)[mine] - 1  # samples of class j before each
-        mean_before = (mu[j] * n[j] + own.cumsum(0) - own) / before.clip(1)[:, None]
+        summed = mu[j] * n[j]
+        before = n[j] + order[: len(own)]  # samples of class j before each
+        mean_before = (summed + own.cumsum(0) - own) / before.clip(1)[:, None]
         delta[mine] = own - mean_before
-        mu[j] = (mu[j] * n[j] + own.sum(0)) / (n[j] + len(own))
-        n[j] = n[j] + len(own)
-    before_all = n.sum() * 0 + before_all  # in the dtype of the statistics: integers would be divided in float32
-    weight = before_all / (before_all + 1.0)
+        mu[j] = (summed + own.sum(0)) / (n[j] + len(own))
+        n[j] += len(own)
+    before_all = t + order  # samples of any class before each
+    weight = before_all / (before_all + 1)
     add_symmetric(scatter, delta * weight[:, None], delta)
     return t + len(z)
 
 
 def add_symmetric(total: Array, a: Array, b: Array) -> None:
-    """total += a^T b where that is symmetric: in strips from the diagonal on, mirrored, for two thirds of the work."""
-    for i in range(0, len(total), STRIP):
-        j = i + STRIP
+    """total += a^T b where that is symmetric: in strips from the diagonal on, mirrored, for two thirds of the work.
+
+    On a GPU in one: it waits longer for being told of a product than the product takes.
+    """
+    strip = len(total) if getattr(total, "is_cuda", False) else STRIP
+    for i in range(0, len(total), strip):
+        j = i + strip
         total[i:j, i:] += a[:, i:j].T @ b[:, i:]
         total[j:, i:j] = total[i:j, j:].T
 
@@ -48,10 +54,20 @@ def lda_weights(
 
     `solve(A, B)` gives inv(A) B for a positive definite A.
     """
+    w = solve(shrunk(scatter, t, shrinkage, target), mu.T).T
+    return w, offsets(w, mu)
+
+
+def shrunk(scatter: Array, t: int, shrinkage: float, target: float = 1.0) -> Array:
+    """(1 - eps) S / t + eps target I."""
     a = scatter * ((1 - shrinkage) / max(t, 1))
     a.reshape(-1)[:: len(a) + 1] += shrinkage * target  # the diagonal
-    w = solve(a, mu.T).T
-    return w, (w * mu).sum(1) * -0.5
+    return a
+
+
+def offsets(w: Array, mu: Array) -> Array:
+    """b_k = -w_k mu_k / 2."""
+    return (w * mu).sum(1) * -0.5
 
 
 def oas_covariance(centred: Array) -> Array:

@@ -244,10 +244,18 @@ class Strategy(AnySize, ABC):
     def score_features(self, z: Tensor) -> Tensor:
         """Features to scores, with at least a column a known class."""
 
+    def system(self) -> tuple[Tensor, Tensor] | None:
+        """A (D x D, positive definite) and B (K x D) of the equations w A = B that scores wait for; None: there are none."""
+        return None
+
+    def solved(self, w: Tensor) -> None:
+        """The solution of `system`, by whoever solved it."""
+
     def features(self, batch: Batch) -> Tensor:
         """The features of a whole batch in evaluation mode, computed once."""
         if batch.features is not None:
-            return batch.features[torch.arange(batch.count, device=self.device) % len(batch.features)]
+            given = len(batch.features)
+            return batch.features if given == batch.count else batch.features[torch.arange(batch.count) % given]
         assert batch.images is not None
         frames = batch.images
         return torch.cat([self._forward(frames, i % len(frames)) for i in chunks(batch.count, self._chunk)])
@@ -344,7 +352,8 @@ class Strategy(AnySize, ABC):
         batch = self._enter(frames, features, values, checked)
         report = self.learn_batch(batch)
         self.batches += 1
-        self.backbone.eval()
+        if frames is not None:
+            self.backbone.eval()
         return report
 
     def _enter(self, frames: Frames | None, features: Tensor | None, labels: Tensor, sessions: Tensor | None) -> Batch:

@@ -12,7 +12,7 @@ from primavista.backbones import Backbone
 from primavista.parts.familiar import Familiarity, lda_familiarity
 from primavista.parts.head import LinearHead
 from primavista.parts.rows import Rows
-from primavista.parts.statistics import lda_update, lda_weights, oas_covariance
+from primavista.parts.statistics import lda_update, oas_covariance, offsets, shrunk
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -80,11 +80,11 @@ class DSLDA(GradientStrategy):
         if self.options.tune and batch.i == 1:
             losses = self._tune(batch)
         z = self.features(batch).double()
-        y, s = batch.columns.to(self.device), self.statistics
+        y, s = batch.columns, self.statistics
         if self.options.base_init and int(s.t) == 0:
-            self._base_init(z, y)
+            self._base_init(z, y.to(self.device))
         else:
-            s.t.fill_(lda_update(s.mu, s.n, s.scatter, int(s.t), z, y))
+            s.t.copy_(lda_update(s.mu, s.n, s.scatter, s.t, z, y))
         self._solved = None
         return LearnReport(batch.i, batch.count, batch.new, losses)
 
@@ -104,11 +104,20 @@ class DSLDA(GradientStrategy):
         return self._familiar
 
     def _solution(self) -> tuple[Tensor, Tensor]:
-        if self._solved is None:
-            s = self.statistics
-            w, b = lda_weights(s.mu[: len(self.classes)], s.scatter, int(s.t), self.options.shrinkage, _cholesky_solve)
-            self._solved, self._familiar = (w.float(), b.float()), None
+        if (system := self.system()) is not None:
+            self.solved(_cholesky_solve(system[0], system[1].T).T)
+        assert self._solved is not None
         return self._solved
+
+    def system(self) -> tuple[Tensor, Tensor] | None:
+        if self._solved is not None:
+            return None
+        s = self.statistics
+        return shrunk(s.scatter, int(s.t), self.options.shrinkage), s.mu[: len(self.classes)]
+
+    def solved(self, w: Tensor) -> None:
+        b = offsets(w, self.statistics.mu[: len(self.classes)])
+        self._solved, self._familiar = (w.float(), b.float()), None
 
     def _forgot(self, label: int) -> None:
         self._solved = None

@@ -87,11 +87,12 @@ class GradientStrategy(Strategy):
         """What learns in batch `i`: Theta but for the frozen convolutions, if `theta`, and the head."""
         options = self.options
         self.backbone.requires_grad_(theta)
+        free = []
         if theta:
             set_freezing(self.backbone, options.freeze if i >= options.freeze_from else "none")
-        for name, parameter in self.backbone.named_parameters():
-            if name in self._fixed_by_user:
-                parameter.requires_grad_(False)
+            for name, parameter in self.backbone.named_parameters():
+                parameter.requires_grad_(parameter.requires_grad and name not in self._fixed_by_user)
+                free += [(name, parameter)] if parameter.requires_grad else []
         lr = options.lr_1 if i == 1 else options.lr
         lr_head = options.lr_1 if i == 1 else options.lr if options.lr_head is None else options.lr_head
 
@@ -99,7 +100,6 @@ class GradientStrategy(Strategy):
             # norm scales and biases are vectors: they do not decay
             return Weight(name, tensor, rate, decays=tensor.ndim > 1, guarded=name in self._guarded)
 
-        free = [(name, p) for name, p in self.backbone.named_parameters() if p.requires_grad]
         return [
             *(weight(f"backbone.{name}", p, lr) for name, p in free),
             *(weight(f"head.{name}", tensor, lr_head) for name, tensor in self.head.weights().items()),
@@ -148,8 +148,8 @@ class GradientStrategy(Strategy):
                 trainer.step(x, goal[index], *(() if rate is None else (torch.tensor(rate(t, total)).to(self.device),)))
                 t += 1
             losses.append(trainer.epoch_loss(batch.count))
-        self.backbone.eval()
         if features is None:
+            self.backbone.eval()
             self.embedding_version += 1
         return torch.stack(losses)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from primavista.backbones import Backbone
 from primavista.errors import InputError
 from primavista.parts.ridge import FLOOR
-from primavista.parts.statistics import lda_weights, oas
+from primavista.parts.statistics import oas, offsets, shrunk
 from primavista.strategies.analytic import AnalyticStrategy
 
 
@@ -38,17 +38,26 @@ class LDA(AnalyticStrategy):
         self.options = LDAOptions(shrinkage)
 
     def solve(self) -> tuple[Tensor, Tensor]:
-        return self._weights(self.means)
+        mu = self.means
+        w: Tensor = self.moments.algebra.solve(self._covariance(), mu.T).T
+        return w, offsets(w, mu)
+
+    def system(self) -> tuple[Tensor, Tensor] | None:
+        return None if self._solved is not None or not len(self.classes) else (self._covariance(), self.means)
+
+    def solved(self, w: Tensor) -> None:
+        self._solved, self._familiar = (w, offsets(w, self.means)), None
 
     def precision(self) -> Tensor:
-        return self._weights(torch.eye(self.moments.dim, dtype=torch.float64, device=self.device))[0]
+        one = torch.eye(self.moments.dim, dtype=torch.float64, device=self.device)
+        return self.moments.algebra.solve(self._covariance(), one).T  # type: ignore[no-any-return]
 
-    def _weights(self, directions: Tensor) -> tuple[Tensor, Tensor]:
-        """Lambda times each of the directions, and the offsets that they have as means."""
+    def _covariance(self) -> Tensor:
+        """(1 - eps) S / t + eps m I, the inverse of Lambda."""
         scatter, t = self.moments.scatter(), int(self.moments.t)
         eps, target = self.options.shrinkage, 1.0
         if eps is None:
             eps, m = oas(scatter / t, t)
             moment = m + float((self.means**2).mean())
             target = m + FLOOR * moment / eps  # frames all alike: S is nothing but rounding
-        return lda_weights(directions, scatter, t, eps, self.moments.algebra.solve, target)
+        return shrunk(scatter, t, eps, target)  # type: ignore[no-any-return]
