@@ -210,7 +210,7 @@ class Bench:
             x = regression(moments.n, moments.s, moments.scatter(), frames, row.balance, algebra)
             head = judged_ridge(x, frames, algebra)
             if row.evidence:
-                rho = choose_rho(x, frames, algebra)
+                rho = choose_rho(x, algebra)
                 head = Head(*ridge_weights(x, rho, algebra), head.error, rho)
             z = torch.cat([maps.features(g, split.test) for g in groups], 1).double()
             self.known[key] = head, (z @ head.w.T + head.b).cpu()

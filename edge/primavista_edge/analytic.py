@@ -108,8 +108,7 @@ class Ridge(Analytic):
     def solve(self, classes: int) -> tuple[Array, Array]:
         """See `parts/ridge.py`."""
         (x,) = self._regressions(classes)
-        frames = float(self.moments.n[:classes].sum())
-        self._rho = choose_rho(x, frames, NUMPY) if self.options["rho"] is None else float(self.options["rho"])
+        self._rho = choose_rho(x, NUMPY) if self.options["rho"] is None else float(self.options["rho"])
         return ridge_weights(x, self._rho, NUMPY)
 
     def precision(self, classes: int) -> Precision:

@@ -85,6 +85,26 @@ def test_noise_is_hardly_heard():
     assert sum(omega) == pytest.approx(1)
 
 
+def test_frames_of_unequal_weight_count_as_fewer():
+    """n = 2 and 6: weighed alike, 1 / (1/4 / 2 + 1/4 / 6) = 6; each frame alike, 8."""
+    z, _ = data(8, 3, 2, seed=4)
+    labels = np.array([0, 0, 1, 1, 1, 1, 1, 1])
+    n, s, scatter = statistics(z, labels, 2)
+    assert regression(n, s, scatter.copy(), 8, 1.0, NUMPY).frames == pytest.approx(6)
+    assert regression(n, s, scatter.copy(), 8, 0.0, NUMPY).frames == pytest.approx(8)
+
+
+@pytest.mark.parametrize("many", [10, 300, 3000])
+def test_noise_is_hardly_heard_however_many_frames_one_class_has(many):
+    """Nor if that class is forgotten: then its frames are in t and in the scatter alone."""
+    random = np.random.default_rng(many)
+    labels = np.repeat(np.arange(3), (10, 10, many))
+    n, s, scatter = statistics(random.normal(size=(len(labels), 60)), labels, 3)
+    for known in (3, 2):
+        x = regression(n[:known], s[:known], scatter.copy(), len(labels), 1.0, NUMPY)
+        assert judged_ridge(x, len(labels), NUMPY).error > 0.9
+
+
 def test_shares_by_hand():
     """Ratios 1, 1/3 and 4."""
     assert shares([0.5, 0.75, 0.2], [1, 1, 1], 1) == pytest.approx([3 / 16, 1 / 16, 12 / 16])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .ridge import Algebra, Regression  # relative: the distribution for the edge has this module too, under its own name
+from .ridge import RHO, Algebra, Regression  # relative: the distribution for the edge has this module too, under its own name
 
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
 
@@ -26,29 +26,30 @@ class Head(NamedTuple):
     rho: float
 
 
-def judged_ridge(x: Regression, frames: float, algebra: Algebra) -> Head:
+def judged_ridge(x: Regression, t: float, algebra: Algebra) -> Head:
     """error(rho) = u / (yy (1 - (1 + tr H) / N)^2),  H = inv(A + rho I) A,  u = yy - sum_c r_c^T (2 I - H) inv(A + rho I) r_c
 
-    generalised cross-validation: u is what the regression leaves of the variance yy of the targets in the N frames that it
-    was made from, the bracket corrects for having seen them. The rho of the least error is taken, from `LEVELS` times the mean
-    of the eigenvalues of A that are not 0; from 0.1 on where there are few frames: those are fitted perfectly, what little is
-    left of their variance is rounding.
+    generalised cross-validation: u is what the regression leaves of the variance yy of the targets in the t frames that it
+    was made from, the bracket corrects for having seen them; N, `x.frames`, is t unless some of them weigh more, as those of
+    a class with few frames do. The rho of the least error is taken, from `LEVELS` times the mean of the eigenvalues of A that
+    are not 0; from 0.1 on where there are few frames: those are fitted perfectly, what little is left of their variance is
+    rounding.
     """
     dim = x.dim
     yy = float((x.pi * (1 - x.pi)).sum())
     if yy < 1e-12:  # one class: there is nothing to tell apart
         return Head(x.bordered[dim:, :dim] * 0, x.pi, 1.0, 1.0)
-    values, vectors = _spectrum(x.bordered[:dim, :dim], frames, algebra)
+    values, vectors = _spectrum(x.bordered[:dim, :dim], t, algebra)
     q = vectors.T @ x.bordered[:dim, dim:]
     power = (q * q).sum(1)
-    mean = float(values.sum()) / max(1.0, min(frames - 1, dim))
+    mean = float(values.sum()) / max(1.0, min(t - 1, dim))
     best = (math.inf, 1.0)
     for level in LEVELS:
-        if level < 0.1 and frames < 2 * dim:
+        if level < 0.1 and x.frames < 2 * dim:
             continue
-        rho = level * mean or 1.0
+        rho = max(level * mean, RHO[0])  # of frames all alike, rounding would decide
         unexplained = max(yy - float((power * (values + 2 * rho) / (values + rho) ** 2).sum()), 0.0)
-        seen = 1 - (1 + float((values / (values + rho)).sum())) / frames
+        seen = 1 - (1 + float((values / (values + rho)).sum())) / x.frames
         error = unexplained / (yy * max(seen, 1e-9) ** 2)
         if error < best[0] * (1 - 1e-7):
             best = error, rho

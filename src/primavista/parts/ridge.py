@@ -40,6 +40,7 @@ class Regression:
     pi: Array  # the weight of each class; they sum to 1
     mean: Array
     std: Array
+    frames: float  # N = 1 / sum_c pi_c^2 / n_c: as many of equal weight would say as much; all of them, if none weighs more
 
     @property
     def dim(self) -> int:
@@ -89,12 +90,12 @@ def regression(n: Array, s: Array, scatter: Array, t: float, balance: float, alg
     bordered[:dim, :dim] = scatter
     bordered[dim:, :dim] = r
     bordered[:dim, dim:] = r.T
-    result = Regression(bordered, pi, mean, std)
+    result = Regression(bordered, pi, mean, std, 1 / float((pi * pi / n.clip(1)).sum()))
     result.diagonal[dim:] = 1
     return result
 
 
-def surprise(x: Regression, frames: float, rho: float, algebra: Algebra) -> float:
+def surprise(x: Regression, rho: float, algebra: Algebra) -> float:
     """-(2 / K) log p(Y | rho) = (N + K - 1) log(u + K yy / N) + log det(I + A / rho) + constant
 
     u = yy - sum_c r_c^T inv(A + rho I) r_c
@@ -114,17 +115,17 @@ def surprise(x: Regression, frames: float, rho: float, algebra: Algebra) -> floa
     yy = float((x.pi * (1 - x.pi)).sum())
     unexplained = max(yy - classes + float((corner * corner).sum()), 0.0)
     logdet = 2 * sum(map(math.log, factor.reshape(-1)[:: dim + classes + 1][:dim].tolist()))
-    noise = unexplained + classes * yy / max(frames, 1)
-    return (frames + classes - 1) * math.log(noise or 1) + logdet - dim * math.log(rho)
+    noise = unexplained + classes * yy / x.frames
+    return (x.frames + classes - 1) * math.log(noise or 1) + logdet - dim * math.log(rho)
 
 
-def choose_rho(x: Regression, frames: float, algebra: Algebra) -> float:
+def choose_rho(x: Regression, algebra: Algebra) -> float:
     """The value of `RHO` that surprises least, the largest of equals: every fourth is tried, then those around the best."""
     seen: dict[int, tuple[float, int]] = {}
 
     def at(k: int) -> tuple[float, int]:
         if k not in seen:
-            seen[k] = round(surprise(x, frames, RHO[k], algebra), 6), -k
+            seen[k] = round(surprise(x, RHO[k], algebra), 6), -k
         return seen[k]
 
     best = min(range(0, len(RHO), 4), key=at)

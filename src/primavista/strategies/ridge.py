@@ -70,7 +70,7 @@ class Ridge(AnalyticStrategy):
     def _regression(self, rho: float | None) -> tuple[Regression, float]:
         m, (n, s) = self.moments, self.sums
         x = regression(n, s, m.scatter(), float(m.t), self.options.balance, m.algebra)
-        return x, choose_rho(x, float(n.sum()), m.algebra) if rho is None else rho
+        return x, choose_rho(x, m.algebra) if rho is None else rho
 
     def phi(self, z: Tensor) -> Tensor:
         if self.options.expand is None:
