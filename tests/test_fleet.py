@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from primavista import FileError, InputError, Learner, open_frames
-from primavista.fleet import Lesson, RayMachines, ray_cluster, teach
+from primavista.fleet import Here, Lesson, RayMachines, ray_cluster, teach, teach_shard
 
 
 def clip(seed: int, size: int = 32) -> np.ndarray:
@@ -17,6 +19,8 @@ def clip(seed: int, size: int = 32) -> np.ndarray:
 
 
 def opener(source: int, size: int) -> np.ndarray:
+    if source == -2:
+        raise OSError("the disk has gone")
     if source < 0:
         raise FileError(f"cannot read video {source}")
     return clip(source, size)
@@ -48,7 +52,7 @@ def assert_same(a: Learner, b: Learner) -> None:
             assert np.allclose(tensor, b.strategy.state_dict()[name], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("strategy", ["ridge", "lda", "ncm"])
+@pytest.mark.parametrize("strategy", ["prima", "ridge", "lda", "ncm"])
 @pytest.mark.parametrize("shards", [1, 2, 5, 50])
 def test_any_number_of_shards_gives_what_one_learner_gives(strategy, shards):
     learner, told = tiny(strategy), []
@@ -74,6 +78,67 @@ def test_lessons_that_fail_or_come_twice_are_left_out_and_named():
     assert [o.status for o in outcomes] == ["known", "learned", "learned", "failed", "known", "learned", "known"]
     assert outcomes[3].reason == "cannot read video -1"
     assert_same(learner, alone([LESSONS[0], LESSONS[1], LESSONS[2], LESSONS[4]]))
+
+
+def test_whatever_an_opener_raises_the_other_lessons_go_on():
+    learner = tiny()
+    outcomes = teach(learner, [LESSONS[0], Lesson("pot", -2), LESSONS[1]], shards=1, opener=opener)
+    assert [o.status for o in outcomes] == ["learned", "failed", "learned"]
+    assert outcomes[1].reason == "OSError: the disk has gone"
+    assert_same(learner, alone(LESSONS[:2]))
+
+
+class Apart(Here):
+    """Machines that are not this one; every second has no ONNX Runtime. What goes over the line is counted."""
+
+    def __init__(self):
+        self.calls, self.sent = 0, []
+
+    def call(self, results, function, *arguments):
+        self.calls += 1
+        with pytest.MonkeyPatch.context() as patch:
+            if function is teach_shard and self.calls % 2 == 0:
+                patch.setitem(sys.modules, "onnxruntime", None)
+            handles = super().call(results, function, *arguments)
+        self.sent.append(len(handles[0].value))
+        return handles
+
+
+def test_a_machine_without_the_engine_fails_its_own_lessons_alone():
+    pytest.importorskip("onnxruntime")
+    learner = tiny()
+    assert learner.engine == "onnx"
+    outcomes = teach(learner, LESSONS[:4], Apart(), shards=4, opener=opener)
+    assert [o.status for o in outcomes] == ["learned", "failed", "learned", "failed"]
+    assert "onnx" in outcomes[1].reason
+    assert_same(learner, alone([LESSONS[0], LESSONS[2]]))
+
+
+def test_no_machine_sends_the_state_before_its_last_lesson():
+    machines = Apart()
+    teach(tiny("prima"), LESSONS[:1], machines, opener=opener)
+    one = machines.sent.pop()
+    teach(tiny("prima"), LESSONS[:1] + LESSONS[4:5], machines, shards=1, opener=opener)
+    assert machines.sent.pop() < 1.1 * one
+
+
+def test_what_was_taught_before_is_not_learned_again():
+    learner = alone(LESSONS[:2])
+    learned = []
+
+    class Watched(Here):
+        def call(self, results, function, *arguments):
+            handles = super().call(results, function, *arguments)
+            learned.extend(o.status for o in handles[1].value)
+            return handles
+
+    assert [o.status for o in teach(learner, LESSONS[:2], Watched(), opener=opener)] == ["known"] * 2
+    assert learned == ["known"] * 2
+
+
+def test_a_number_of_shards_that_is_none():
+    with pytest.raises(InputError, match="at least 1; got -1"):
+        teach(tiny(), LESSONS, shards=-1, opener=opener)
 
 
 def test_nothing_new_changes_nothing():

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
+import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from torch import nn
 
 from primavista.backbones import CUSTOM
+from primavista.backbones.onnx import Engine
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.frames import model_frames
 from primavista.knowledge import lesson_id
@@ -60,6 +60,9 @@ class Machines(Protocol):
     def processors(self) -> int:
         """How many run at once."""
 
+    def share(self, value: Any) -> Any:
+        """A handle of something that many calls take."""
+
     def call(self, results: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Begin; arguments may be handles."""
 
@@ -79,6 +82,10 @@ class Here:
     """In this process, one after the other."""
 
     processors = 1
+
+    def share(self, value: Any) -> Any:
+        """As it is."""
+        return _Done(value)
 
     def call(self, results: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """At once."""
@@ -105,10 +112,13 @@ class RayMachines:
         """Of the whole cluster."""
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
+    def share(self, value: Any) -> Any:
+        """In the object store."""
+        return self.ray.put(value)
+
     def call(self, results: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """A task on one processor."""
-        given = [self.ray.put(a) if isinstance(a, bytes) else a for a in arguments]
-        handles = self.ray.remote(function).options(num_cpus=1, num_returns=results, max_retries=3).remote(*given)
+        handles = self.ray.remote(function).options(num_cpus=1, num_returns=results, max_retries=3).remote(*arguments)
         return list(handles) if results > 1 else [handles]
 
     def ready(self, handles: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -153,37 +163,58 @@ def teach(
     before or comes twice. The learner changes once, when all are done; `undo` takes them all back. Sources are opened where
     they are learned: every machine must see them under the same name.
     """
+    if shards is not None and shards < 1:
+        raise InputError(f"shards is a number of parts, at least 1; got {shards}")
     machines = machines or Here()
     empty = learner.untaught()
     learner.untaught().merge(empty)  # says so if the strategy cannot be merged
     own: nn.Module | None = empty.strategy.backbone if empty.strategy.backbone.spec.name == CUSTOM else None
-    seed = _saved(empty)
+    # a task of a cluster has a processor and no GPU; features by another engine could not be merged
+    how = How(own, str(learner.strategy.device) if isinstance(machines, Here) else "cpu", learner.engine)
+    seed = machines.share(empty.to_bytes())
     count = min(len(lessons), shards or SHARDS * machines.processors)
     cuts = [len(lessons) * k // count for k in range(count + 1)] if count else [0]
     parts = [list(lessons[a:b]) for a, b in pairwise(cuts)]
-    begun = {k: machines.call(2, teach_shard, seed, part, frozenset(), opener, own) for k, part in enumerate(parts)}
-    outcomes = _collect(machines, begun, listen)
     seen = set(learner.lessons)
+    taught_before = machines.share(frozenset(seen))
+    begun = {k: machines.call(2, teach_shard, seed, part, taught_before, opener, how) for k, part in enumerate(parts)}
+    outcomes = _collect(machines, begun, listen)
     for k, part in enumerate(parts):  # in order: of a lesson that came twice the first stays
         learned = {outcome.id for outcome in outcomes[k] if outcome.status == "learned"}
-        if twice := learned & seen:
-            begun[k] = machines.call(2, teach_shard, seed, part, frozenset(twice), opener, own)
+        if learned & seen:
+            begun[k] = machines.call(2, teach_shard, seed, part, frozenset(seen), opener, how)
             outcomes[k] = machines.get(begun[k][1])
         seen |= learned
     taught = [begun[k][0] for k in range(len(parts)) if any(outcome.status == "learned" for outcome in outcomes[k])]
     while len(taught) > 1:  # neighbours, so that names stay in order
         pairs = [taught[k : k + 2] for k in range(0, len(taught), 2)]
-        taught = [machines.call(1, merge_two, *pair, own)[0] if len(pair) == 2 else pair[0] for pair in pairs]
+        taught = [machines.call(1, merge_two, *pair, how)[0] if len(pair) == 2 else pair[0] for pair in pairs]
     if taught:
-        learner.merge(_loaded(machines.get(taught[0]), own))
+        learner.merge(how.loaded(machines.get(taught[0])))
     return [outcome for k in range(len(parts)) for outcome in outcomes[k]]
 
 
+@dataclass(frozen=True)
+class How:
+    """How a learner is made of its bytes on another machine, so that it can be merged with those of all others."""
+
+    own: nn.Module | None  # a backbone that is not in the file
+    device: str
+    engine: Engine
+
+    def loaded(self, data: bytes) -> Learner:
+        """A machine that has not got the engine says so."""
+        return Learner.from_bytes(data, backbone=self.own, device=self.device, engine=self.engine)
+
+
 def teach_shard(
-    seed: bytes, lessons: Sequence[Lesson], skip: frozenset[str], opener: Opener, own: nn.Module | None
+    seed: bytes, lessons: Sequence[Lesson], skip: frozenset[str], opener: Opener, how: How
 ) -> tuple[bytes, list[Outcome]]:
     """The learner in `seed` after these lessons, without those whose ids are in `skip`, and what became of each."""
-    learner = _loaded(seed, own)
+    try:
+        learner = how.loaded(seed)
+    except PrimavistaError as error:
+        return seed, [Outcome(lesson, "failed", reason=f"on {platform.node()}: {error}") for lesson in lessons]
     outcomes = []
     for lesson in lessons:
         began = time.monotonic()
@@ -197,16 +228,17 @@ def teach_shard(
             learner.learn(frames, lesson.label)
             took, note = time.monotonic() - began, getattr(clip, "note", "")
             outcomes.append(Outcome(lesson, "learned", identity, len(frames), took, note))
-        except (PrimavistaError, RuntimeError, MemoryError) as error:
-            outcomes.append(Outcome(lesson, "failed", reason=str(error)))
-    return _saved(learner), outcomes
+        except Exception as error:  # whatever an opener may raise, the other lessons go on
+            reason = str(error) if isinstance(error, PrimavistaError) else f"{type(error).__name__}: {error}"
+            outcomes.append(Outcome(lesson, "failed", reason=reason))
+    return learner.settled().to_bytes(), outcomes
 
 
-def merge_two(first: bytes, second: bytes, own: nn.Module | None) -> bytes:
+def merge_two(first: bytes, second: bytes, how: How) -> bytes:
     """The learner of both."""
-    learner = _loaded(first, own)
-    learner.merge(_loaded(second, own))
-    return _saved(learner)
+    learner = how.loaded(first)
+    learner.merge(how.loaded(second))
+    return learner.settled().to_bytes()
 
 
 def _collect(machines: Machines, begun: dict[int, list[Any]], listen: Listener) -> dict[int, list[Outcome]]:
@@ -220,17 +252,3 @@ def _collect(machines: Machines, begun: dict[int, list[Any]], listen: Listener) 
             outcomes[shard[handle]] = machines.get(handle)
             listen(outcomes[shard[handle]])
     return outcomes
-
-
-def _saved(learner: Learner) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "learner.pv"
-        learner.save(path)
-        return path.read_bytes()
-
-
-def _loaded(data: bytes, own: nn.Module | None) -> Learner:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "learner.pv"
-        path.write_bytes(data)
-        return Learner.load(path, backbone=own)

@@ -159,6 +159,12 @@ class Learner:
         other._writing = Lock()
         return other
 
+    def settled(self) -> Learner:
+        """A copy with nothing to undo: its file is half as large, and holds nothing of what was forgotten."""
+        other = self.copy()
+        other._history = (self._state, None)
+        return other
+
     def open_lesson(self) -> Lesson:
         """A lesson to be filled frame by frame and then given to `learn`, of this learner or a copy of it."""
         return Lesson(self.strategy, self.size, self._origin)
@@ -344,9 +350,17 @@ class Learner:
         return cls._checked(*files.read(path), str(path), backbone, device, engine)
 
     @classmethod
-    def from_bytes(cls, data: bytes, name: str = "the file", *, device: str | torch.device = "auto") -> Learner:
-        """The learner of the bytes of a file; `name` is for the messages."""
-        return cls._checked(*files.decode(data, name), name, None, device, None)
+    def from_bytes(
+        cls,
+        data: bytes,
+        name: str = "the file",
+        *,
+        backbone: nn.Module | None = None,
+        device: str | torch.device = "auto",
+        engine: EngineChoice | None = None,
+    ) -> Learner:
+        """The learner of the bytes of a file, as `load`; `name` is for the messages."""
+        return cls._checked(*files.decode(data, name), name, backbone, device, engine)
 
     @classmethod
     def _checked(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from primavista.backbones import Backbone
 from primavista.backbones.onnx import Engine, EngineChoice, OnnxFeatures, installed
-from primavista.errors import InputError
+from primavista.errors import InputError, require_extra
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
 from primavista.parts.familiar import Familiarity
 from primavista.parts.replay import Kept, Replay
@@ -119,6 +119,9 @@ class Strategy(AnySize, ABC):
             raise InputError(f"engine is auto, torch or onnx; got {engine!r}")
         if engine == "onnx" and self.device.type != "cpu":
             raise InputError("the engine onnx is for the CPU: choose device='cpu', or engine='torch'")
+        if engine == "onnx" and self.freezes and not installed():
+            require_extra("onnxruntime", "onnx")
+            require_extra("onnx", "onnx")
         able = self.freezes and self.device.type == "cpu" and (engine == "onnx" or (engine == "auto" and installed()))
         self.engine, self._onnx = "torch", None
         if able:
