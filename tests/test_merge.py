@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from primavista import FileError, InputError, Learner
+from primavista.parts.packed import add_gram
 
 CLIPS = {"mug": 0, "kettle": 1, "cup": 2, "pot": 3}
 
@@ -144,7 +145,12 @@ def test_statistics_that_make_no_sense_are_named(tmp_path):
     learner = taught(FIRST)
     learner.save(tmp_path / "a.pv")
     arrays, manifest = files.read(tmp_path / "a.pv")
-    arrays = {name: -array if name == "moments.gram" else array for name, array in arrays.items()}
-    files.write(tmp_path / "b.pv", arrays, manifest)
+    gram = arrays["moments.gram"]
+    files.write(tmp_path / "b.pv", {**arrays, "moments.gram": -gram}, manifest)
+    with pytest.raises(FileError, match=r"moments\.gram is no sum over frames"):
+        tiny().merge(tmp_path / "b.pv")
+    on_diagonal = np.zeros_like(gram)
+    add_gram(on_diagonal, np.eye(arrays["moments.s"].shape[1]))
+    files.write(tmp_path / "c.pv", {**arrays, "moments.gram": np.where(on_diagonal == 1, gram, 100 * gram)}, manifest)
     with pytest.raises(InputError, match="no sums over frames"):
-        Learner.load(tmp_path / "b.pv", device="cpu").predict(clip(0))
+        Learner.load(tmp_path / "c.pv", device="cpu").predict(clip(0))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import InputError
 from .moments import Moments
 from .parts.committee import judged_ridge, shares
 from .parts.familiar import Familiarity, Precision, familiarity
@@ -62,6 +63,14 @@ class Analytic:
         self.moments.drop(column)
         self._solved = None
 
+    def check(self, known: int, taught: Sequence[int]) -> None:
+        """See `parts/sums.py`."""
+        self.moments.check(known, taught)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: they are made to be changed, and solve anew."""
+        return {**self.__dict__, "_solved": None, "_familiar": None}
+
     def solve(self, classes: int) -> tuple[Array, Array]:
         """w and b: the nearest class mean, unless a strategy does more."""
         mu = self.moments.means(classes)
@@ -73,7 +82,10 @@ class Analytic:
 
     def _solution(self, classes: int) -> tuple[Array, Array]:
         if self._solved is None:
-            self._solved, self._familiar = self.solve(classes), None
+            try:
+                self._solved, self._familiar = self.solve(classes), None
+            except np.linalg.LinAlgError as error:
+                raise InputError(f"the statistics are no sums over frames: {error}. Was the file altered?") from error
         return self._solved
 
     def _regressions(self, classes: int) -> Iterator[Regression]:

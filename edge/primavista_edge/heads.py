@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from .parts.consolidation import consolidate
 from .parts.familiar import Familiarity, familiarity, lda_familiarity
 from .parts.orders import permutation, pieces, seed_of
 from .parts.statistics import lda_update, lda_weights, oas_covariance
+from .parts.sums import check_past, check_scatter
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -39,6 +41,9 @@ class Head(Protocol):
 
     def drop(self, column: int) -> None:
         """Take a class out; those behind it move up."""
+
+    def check(self, known: int, taught: Sequence[int]) -> None:
+        """Refuse arrays that no lessons can have given; `taught` are the columns, of the `known` ones, that have names."""
 
 
 class CWR:
@@ -109,6 +114,14 @@ class CWR:
         if self.seen is not None:
             self.seen.drop(column)
 
+    def check(self, known: int, taught: Sequence[int]) -> None:
+        """See `parts/sums.py`."""
+        check_past(self.arrays, "head.past")
+        if not len(self.arrays["head.cw"]) == len(self.arrays["head.past"]) >= known:
+            raise InputError(f"head.cw and head.past do not have a row for each of {known} classes")
+        if self.seen is not None:
+            self.seen.check(known, taught)
+
 
 class DSLDA:
     """Streaming linear discriminant analysis: one Gram product a batch, one solve when scores are asked for."""
@@ -167,6 +180,10 @@ class DSLDA:
         for name in self.ROWS:
             self.arrays[name] = dropped(self.arrays[name], column)
         self._solved = None
+
+    def check(self, known: int, taught: Sequence[int]) -> None:
+        """See `parts/sums.py`."""
+        check_scatter(self.arrays, "statistics.", known, taught)
 
     def _solution(self, classes: int) -> tuple[Array, Array]:
         if self._solved is None:

@@ -20,11 +20,14 @@ from .analytic import LDA, Analytic, Prima, Ridge
 from .errors import FileError, InputError
 from .heads import CWR, DSLDA, Head, softmax
 from .images import chunks, model_frames
+from .parts.sums import check_finite
+from .tensors import same_bits
 
 Array = np.ndarray[Any, Any]
 FORMAT = 1
 MAX_LABEL = 200
 UNDO = "undo/"
+LEARNS = ("head.", "statistics.", "seen.", "moments.")  # how the names of what a lesson changes begin
 HEADS: dict[str, Any] = {
     "cwr*": CWR, "cwr+": CWR, "dslda": DSLDA, "ncm": Analytic, "lda": LDA, "ridge": Ridge, "prima": Prima,
 }  # fmt: skip
@@ -51,7 +54,20 @@ class _State:
     batches: int
     next_id: int
     lessons: list[str]
+    frozen: dict[str, Array]  # what no lesson here changes
     head: Head | None
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Its part of the file."""
+        own = {"classes": np.array(self.classes, np.int64), "batches": np.array(self.batches, np.int64)}
+        return {**self.frozen, **(self.head.arrays if self.head else {}), **own}
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its part of the manifest."""
+        classes = [{"id": i, "name": name, "frames": self.counts[i]} for i, name in self.names.items()]
+        return {"classes": classes, "next_id": self.next_id, "lessons": self.lessons}
 
 
 class Learner:
@@ -80,33 +96,37 @@ class Learner:
         self._graph = arrays.pop(files.GRAPH)
         self.strategy, self._options = str(manifest["strategy"]["name"]), manifest["strategy"]["options"]
         self.size, self.threshold = int(manifest["backbone"]["size"]), float(manifest["threshold"])
-        for name, array in arrays.items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise InputError(f"{name} holds NaN or infinity")
+        check_finite(arrays)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads, options.enable_mem_pattern = threads, 1, False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         model = self._graph.tobytes()
         self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         now = {name: array for name, array in arrays.items() if not name.startswith(UNDO)}
-        records = manifest["classes"]
-        names, ids = {int(c["id"]): str(c["name"]) for c in records}, [int(i) for i in now.pop("classes")]
+        self._state = self._restored(now, manifest)
+        self._before: _State | None = None
+        if (undo := manifest["undo"]) is not None:
+            before = {name: arrays[UNDO + name] if UNDO + name in arrays else now[name] for name in undo["tensors"]}
+            self._before = self._restored(before, undo)
+
+    def _restored(self, arrays: dict[str, Array], record: dict[str, Any]) -> _State:
+        """The state of some arrays of the file and their part of the manifest, checked."""
+        rest, records = dict(arrays), record["classes"]
+        names, ids = {int(c["id"]): str(c["name"]) for c in records}, [int(i) for i in rest.pop("classes")]
         if len(set(ids)) < len(ids) or not set(names) <= set(ids) or len(set(names.values())) < len(records):
             raise InputError("its names do not belong to its classes")
-        batches = int(now.pop("batches").item())
-        head_names = [name for name in now if name.startswith(("head.", "statistics.", "seen.", "moments."))]
-        self._frozen = {name: array for name, array in now.items() if name not in head_names}
+        batches = int(rest.pop("batches").item())
         head: Head | None = None
         if self.strategy in HEADS:
-            about = json.loads(self._session.get_modelmeta().custom_metadata_map["primavista"])
-            own: dict[str, Any] = {"blocks": about["blocks"]} if self.strategy == "prima" else {}
-            seed = int(manifest["strategy"]["seed"])
-            head = HEADS[self.strategy]({n: now[n] for n in head_names}, self._options, seed, **own)
-        else:
-            self._frozen |= {name: now[name] for name in head_names}
+            own = {name: rest.pop(name).copy() for name in arrays if name.startswith(LEARNS)}  # no two states share them
+            more: dict[str, Any] = {}
+            if self.strategy == "prima":
+                more = {"blocks": json.loads(self._session.get_modelmeta().custom_metadata_map["primavista"])["blocks"]}
+            head = HEADS[self.strategy](own, self._options, int(self._manifest["strategy"]["seed"]), **more)
+            assert head is not None
+            head.check(len(ids), [column for column, i in enumerate(ids) if i in names])
         counts = {int(c["id"]): int(c["frames"]) for c in records}
-        self._state = _State(ids, names, counts, batches, int(manifest["next_id"]), list(manifest["lessons"]), head)
-        self._before: _State | None = None
+        return _State(ids, names, counts, batches, int(record["next_id"]), list(record["lessons"]), rest, head)
 
     @property
     def labels(self) -> list[str]:
@@ -202,21 +222,22 @@ class Learner:
             self._before, self._state = self._state, state
 
     def undo(self) -> None:
-        """Take the last lesson, renaming or forgetting back; one level, until the program ends."""
+        """Take the last change back, made here or with torch; one level, and it survives saving and loading."""
         with self._writing:
             if self._before is None:
                 raise InputError("there is nothing to undo: only the last change can be taken back")
+            if not self.learns and any(not same_bits(a, self._before.arrays.get(n)) for n, a in self._state.arrays.items()):
+                raise InputError(f"the last change trained the network of {self.strategy}: take it back with primavista")
             self._state, self._before = self._before, None
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; `primavista.Learner.load` reads it too."""
-        state = self._state
-        arrays = {**self._frozen, **(state.head.arrays if state.head else {}), files.GRAPH: self._graph}
-        arrays["classes"] = np.array(state.classes, np.int64)
-        arrays["batches"] = np.array(state.batches, np.int64)
-        records = [{"id": i, "name": name, "frames": state.counts[i]} for i, name in state.names.items()]
-        changed = {"classes": records, "next_id": state.next_id, "lessons": state.lessons, "undo": None, "engine": "onnx"}
-        files.write(path, arrays, {**self._manifest, **changed})
+        arrays, undo = {**self._state.arrays, files.GRAPH: self._graph}, None
+        if self._before is not None:
+            before = self._before.arrays
+            arrays |= {UNDO + name: a for name, a in before.items() if not same_bits(a, arrays.get(name))}
+            undo = {**self._before.record, "tensors": sorted(before)}
+        files.write(path, arrays, {**self._manifest, **self._state.record, "undo": undo, "engine": "onnx"})
 
     def _features(self, images: Array) -> Array:
         return np.concatenate([self._session.run(["z"], {"frames": part})[0] for part in chunks(images)])
@@ -227,7 +248,7 @@ class Learner:
                 f"{self.strategy} trains the network itself, which needs torch: learn with primavista and export again. "
                 f"On the edge {', '.join(HEADS)} learn"
             )
-        return copy.deepcopy(self._state)
+        return copy.deepcopy(self._state, {id(self._state.frozen): self._state.frozen})
 
     def _is_known(self, p: float, k: int, familiar: float | None) -> bool:
         if familiar is not None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from .parts.packed import add_gram, packed_size, subtract_outer, unpack
 from .parts.ridge import within
+from .parts.sums import check_moments
 
 Array = np.ndarray[Any, Any]
 CHUNK = 1024
@@ -72,6 +73,10 @@ class Moments:
                 subtract_outer(gram, self.s[row, features] / self.n[row] ** 0.5)
         for name in self._rows():
             self.arrays[name] = dropped(self.arrays[name], row)
+
+    def check(self, known: int, taught: Sequence[int]) -> None:
+        """Refuse what cannot be sums over frames."""
+        check_moments(self.arrays, self.prefix, self.blocks, known, taught)
 
     def scatters(self) -> Iterator[tuple[Array, slice]]:
         """The scatter around the classes' means of each block, and where in the features the block lies."""

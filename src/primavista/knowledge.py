@@ -15,8 +15,10 @@ from primavista.backbones import Spec, shapes
 from primavista.errors import InputError
 from primavista.frames import Frames, check_labels, take
 from primavista.manifest import ClassRecord, Manifest, UndoRecord
+from primavista.parts.moments import Moments
 from primavista.parts.packed import packed_size
 from primavista.parts.rows import Rows
+from primavista.parts.sums import check_finite, check_moments, check_past, check_scatter
 from primavista.strategies import Strategy
 
 MAX_LABEL = 200
@@ -86,14 +88,6 @@ def arrays_of(strategy: Strategy) -> dict[str, np.ndarray[Any, Any]]:
     return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in strategy.state_dict().items()}
 
 
-def equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None) -> bool:
-    """Whether they are the same to the last bit."""
-    if b is None or a.dtype != b.dtype:
-        return False
-    bits = f"u{a.itemsize}"  # NaN equals itself, and 0 is not -0
-    return np.array_equal(a.view(bits), b.view(bits))
-
-
 def restored(strategy: Strategy, arrays: dict[str, Any], record: Manifest | UndoRecord, device: torch.device) -> State:
     """`strategy` with the tensors of a file, and the names of its `record`; an error where they do not fit."""
     tensors: dict[str, Tensor] = {}
@@ -104,18 +98,32 @@ def restored(strategy: Strategy, arrays: dict[str, Any], record: Manifest | Undo
         tensors[name] = torch.from_numpy(np.array(array))
         if name in own and own[name].dtype != tensors[name].dtype:
             raise InputError(f"{name} is {tensors[name].dtype}, expected {own[name].dtype}")
+    check_finite(arrays)
     strategy.load_state_dict(tensors)
     names = {c.id: c.name for c in record.classes}
     classes = check_labels(strategy.classes, len(strategy.classes), "classes").tolist()
     if len(set(classes)) < len(classes) or len(set(names.values())) < len(record.classes) or not set(names) <= set(classes):
         raise InputError("its names do not belong to its classes")
-    for part in strategy.modules():
+    _check_statistics(strategy, arrays, [column for column, i in enumerate(classes) if i in names])
+    for name, part in strategy.named_modules():
         if isinstance(part, Rows) and part.has_rows and part.rows < len(classes):
-            raise InputError(f"it has {len(classes)} classes, but {part.rows} rows for them")
+            raise InputError(f"{name} has {part.rows} rows for {len(classes)} classes")
     if record.next_id <= max(names, default=-1):
         raise InputError(f"its next id is {record.next_id}, but that was given already")
     counts = {c.id: c.frames for c in record.classes}
     return State(strategy.to(device), names, counts, record.next_id, tuple(record.lessons))
+
+
+def _check_statistics(strategy: Strategy, arrays: dict[str, Any], taught: list[int]) -> None:
+    """Counts and sums that make sense; `taught` are the columns of the classes that have names."""
+    known = len(strategy.classes)
+    for name, part in strategy.named_modules():
+        if isinstance(part, Moments):
+            check_moments(arrays, f"{name}.", part.blocks, known, taught)
+    if "statistics.n" in arrays:
+        check_scatter(arrays, "statistics.", known, taught)
+    if "head.past" in arrays:
+        check_past(arrays, "head.past")
 
 
 def check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None:
@@ -132,6 +140,3 @@ def check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None:
     gram = arrays.get("moments.gram")
     if isinstance(expand, int) and (gram is None or gram.shape != (packed_size(expand),)):
         raise InputError(f"it asks for {expand} random features, but does not hold their statistics")
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InputError(f"{name} holds NaN or infinity")

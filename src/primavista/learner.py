@@ -18,11 +18,12 @@ from primavista.backbones import CUSTOM, Backbone, Spec, build, rebuild
 from primavista.backbones.onnx import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, model_frames
-from primavista.knowledge import State, arrays_of, check_sizes, checked_name, checked_names, equal, lesson_id, records, restored
+from primavista.knowledge import State, arrays_of, check_sizes, checked_name, checked_names, lesson_id, records, restored
 from primavista.lesson import Lesson
 from primavista.manifest import FORMAT, BackboneRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
 from primavista.parts.familiar import KNOWN
 from primavista.strategies import PRESETS, LearnReport, Strategy, create
+from primavista.tensors import same_bits
 
 CAPACITY = 64
 OPEN_SET = ("cwr+", "cwr*", "dslda")  # strategies that can tell what was never taught, if asked to
@@ -321,7 +322,7 @@ class Learner:
         undo = None
         if previous is not None:
             before = arrays_of(previous.strategy)
-            arrays |= {UNDO + name: a for name, a in before.items() if not equal(a, arrays.get(name))}
+            arrays |= {UNDO + name: a for name, a in before.items() if not same_bits(a, arrays.get(name))}
             undo = UndoRecord(tensors=sorted(before), **records(previous))
         manifest = Manifest(
             format=FORMAT,

@@ -46,6 +46,14 @@ def pieces(arrays: Arrays, metadata: Mapping[str, str]) -> list[bytes | memoryvi
     return [struct.pack("<Q", len(text)), text, *parts]
 
 
+def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None) -> bool:
+    """Whether they are the same to the last bit: NaN equals itself, and 0 is not -0."""
+    if b is None or a.dtype != b.dtype:
+        return False
+    bits = f"u{a.itemsize}"
+    return np.array_equal(a.view(bits), b.view(bits))
+
+
 def raw(array: np.ndarray[Any, Any]) -> memoryview:
     """The bytes of a contiguous array, where they lie."""
     return array.reshape(-1).view(np.uint8).data

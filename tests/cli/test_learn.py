@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 import primavista as pv
 from primavista import files
 from primavista.cli import app
+from primavista.cli.learn import Settings, teach
 from primavista.cli.sources import find_lessons
 from primavista.lock import BusyError, file_lock
 from primavista.streams import decode
@@ -106,6 +107,56 @@ def test_the_same_lesson_twice_is_noticed(videos: Path, tmp_path: Path) -> None:
     first, second, end = lines(done("learn", model, "--label", "plug", clip, videos / "toys/plug/3.mp4", "--json"))
     assert (first["status"], second["status"]) == ("known", "learned")
     assert (end["known"], end["learned"]) == (1, 1)
+
+
+def test_a_lesson_of_what_was_forgotten_is_left_out_and_says_why(videos: Path, tmp_path: Path) -> None:
+    model, clip = tmp_path / "kitchen.pv", videos / "toys/plug/1.mp4"
+    done("learn", model, "--label", "plug", clip, *SMALL)
+    learner = pv.Learner.load(model)
+    learner.forget("plug")
+    learner.save(model)
+    said = " ".join(call("learn", model, "--label", "plug", clip).stdout.split())
+    assert "was taught before, left out (--again teaches it once more) though no plug is known: it was forgotten" in said
+    assert "plug (16)" in done("learn", model, "--label", "plug", clip, "--again")
+
+
+def test_how_far_a_lesson_is(videos: Path) -> None:
+    """Frames read of how many, then frames learned of how many: what the bar and the time left are made of."""
+    learner = pv.Learner("cwr*", weights="random", width=0.125, size=32, device="cpu", epochs=3)
+    said: list[tuple[Any, ...]] = []
+    settings = Settings(max_frames=600, fps=None, seconds=5, skip_bad=False, again=False)
+    (lesson,) = find_lessons([str(videos / "toys/plug/1.mp4")], "plug")
+    teach(learner, lesson, settings, lambda *stage: said.append(stage))
+    reading = [stage[1:] for stage in said if stage[0].startswith("reading")]
+    assert reading == [(), *((k, 16) for k in range(1, 17))]
+    learning = [stage[1:] for stage in said if stage[0] == "learning plug"]
+    assert learning
+    assert {of for _, of in learning} == {48}
+    assert sorted(learning) == learning
+    half = pv.open_frames(lesson.source, size=32, fps=4, watch=lambda done, of: said.append((done, of)))
+    assert said[-1] == (8, 8) == (len(half), 8)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_a_single_lesson_has_a_bar_with_the_time_left(videos: Path, tmp_path: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    source = str(videos / "toys/plug/1.mp4")
+    command = [sys.executable, "-m", "primavista", "learn", str(tmp_path / "a.pv"), "--label", "plug", source, *SMALL]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:
+            break
+    assert process.wait(60) == 0
+    assert b"left" in shown
+    assert "━".encode() in shown
+    assert b"/16" in shown or b"/64" in shown
 
 
 def test_options_of_new_files_are_refused_where_they_contradict_the_file(videos: Path, tmp_path: Path) -> None:
@@ -205,11 +256,11 @@ def test_a_full_disk_stops_it_and_the_file_is_the_last_lesson_that_fits(
     model, room = tmp_path / "kitchen.pv", [2]
     replace_file = files.replace_file
 
-    def full(path: Path, data: bytes) -> None:
+    def full(path: Path, *parts: bytes | memoryview) -> None:
         room[0] -= 1
         if room[0] < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        replace_file(path, data)
+        replace_file(path, *parts)
 
     monkeypatch.setattr(files, "replace_file", full)
     stopped = call("learn", model, videos / "toys", *SMALL)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from primavista import Learner, files
+from primavista import InputError, Learner, files
 from primavista.export import export
 from primavista.frames import fit
 from primavista.knowledge import lesson_id
@@ -44,18 +44,17 @@ def shares(predictions) -> np.ndarray:
 
 
 def assert_same(learner: Learner, small, tmp_path) -> None:
-    """Everything that the file holds: tensors within 1e-4, the rest equal."""
+    """Everything that the file holds, the level of undo too: tensors within 1e-4, the rest equal."""
     learner.save(tmp_path / "big.pv")
     small.save(tmp_path / "small.pv")
     one, told = files.read(tmp_path / "big.pv")
     two, said = files.read(tmp_path / "small.pv")
-    one = {name: a for name, a in one.items() if not name.startswith("undo/")}
     assert set(two) == {*one, files.GRAPH}
     for name, array in one.items():
         assert array.dtype == two[name].dtype
         assert array.shape == two[name].shape, name
         assert np.abs(array - two[name]).max(initial=0) <= 1e-4 * max(1, np.abs(array).max(initial=0)), name
-    for key in ("classes", "next_id", "lessons", "strategy", "backbone", "threshold"):
+    for key in ("classes", "next_id", "lessons", "strategy", "backbone", "threshold", "undo"):
         assert told[key] == said[key], key
 
 
@@ -126,6 +125,44 @@ def test_forgetting_renaming_and_taking_back(twins, tmp_path, strategy):
         each.learn(frames(6), "dish")
     assert small.labels == ["kettle", "dish", "fork"]
     assert_same(learner, small, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", LEARNING)
+def test_the_last_change_can_be_taken_back_after_a_restart_on_either_side(twins, edge, tmp_path, strategy):
+    learner, small = twins(strategy)
+    small.undo()  # the last lesson was taught with torch
+    assert small.labels == ["mug"]
+    learner.undo()
+    assert_same(learner, small, tmp_path)
+    for change, labels in [
+        (lambda each: each.learn(frames(3), "plate"), ["mug"]),
+        (lambda each: each.forget("mug"), ["mug"]),
+        (lambda each: each.rename("mug", "cup"), ["mug"]),
+    ]:
+        change(small)
+        small.save(tmp_path / "edge.pv")
+        for load in (edge.Learner.load, Learner.load):
+            again = load(tmp_path / "edge.pv")
+            again.undo()
+            assert again.labels == labels
+            with pytest.raises((edge.InputError, InputError), match="nothing to undo"):
+                again.undo()
+        small.undo()
+    assert_same(learner, small, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", ["ar1*", "naive", "ewc"])
+def test_a_lesson_that_trained_the_network_is_taken_back_with_torch(twins, edge, tmp_path, strategy):
+    _, small = twins(strategy)
+    with pytest.raises(edge.InputError, match="take it back with primavista"):
+        small.undo()
+    small.save(tmp_path / "a.pv")
+    back = Learner.load(tmp_path / "a.pv")
+    back.undo()
+    assert back.labels == ["mug"]
+    small.rename("mug", "cup")
+    small.undo()
+    assert small.labels == ["mug", "kettle"]
 
 
 @pytest.mark.parametrize("strategy", ["ar1*", "naive", "ewc"])

@@ -9,8 +9,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
+from primavista.cli.fonts import font_for
 from primavista.cli.look import Look
 from primavista.cli.sources import shown
 from primavista.errors import FileError, require_extra
@@ -76,8 +77,7 @@ def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
     bar = max(2, band // 8)
     pen.rectangle((0, height - bar, round(width * prediction.confidence), height), fill=colour)
     share = f"{100 * prediction.confidence:.0f} %"
-    font = ImageFont.load_default(text)
-    name = shown(prediction.label) if known and prediction.label else "unknown"
+    font, name = font_for(shown(prediction.label) if known and prediction.label else "unknown", text)
     room = width - 3 * bar - font.getlength(share) - 2 * bar
     while len(name) > 1 and font.getlength(name) > room:
         name = name[:-2] + "…" if len(name) > 2 else "…"

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,18 +16,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from primavista.cli.sources import CAMERA, Lesson, find_lessons, shown
 from primavista.errors import InputError, PrimavistaError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from primavista.learner import Learner
+    from primavista.streams.video import Clip
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 NEW = "New files only: "
 HERE, RAY = "here", "ray"
+FORGOTTEN = "If forgotten, --again is right: what was left of it in the pooled statistics counts twice then, its mean once."
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,24 @@ def learn(
         raise typer.Exit(1)
 
 
+Now = Callable[..., None]  # what is being done, how many frames of it are done, of how many
+
+
+class Watched:
+    """Frames that say how many of them have been read."""
+
+    def __init__(self, frames: Clip, tell: Callable[[int], None]) -> None:
+        self.frames, self.tell, self.read = frames, tell, 0
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        self.read += len(indices)
+        self.tell(self.read)
+        return self.frames[indices]
+
+
 @dataclass
 class School:
     """Teaches lessons in order and says what became of each; the file always holds the last one that was learned."""
@@ -106,11 +136,11 @@ class School:
 
     def teach_all(self, lessons: list[Lesson]) -> None:
         """One after the other, each on disk before the next begins."""
-        with _progress(len(lessons)) as (progress, say):
+        with _progress(len(lessons)) as (progress, now):
             try:
                 for number, lesson in enumerate(lessons, 1):
                     record = {"lesson": number, "of": len(lessons), "label": lesson.label, "source": lesson.name}
-                    self._tell({**record, **self._one(lesson, say)}, progress)
+                    self._tell({**record, **self._one(lesson, now)}, progress)
                     progress.advance(progress.task_ids[0])
             except KeyboardInterrupt:
                 progress.stop()
@@ -128,8 +158,8 @@ class School:
             raise InputError("on a cluster, cameras cannot be seen and no lesson can be taught again: leave out --on")
         opener = partial(fleet.open_source, max_frames=s.max_frames, fps=s.fps, skip_bad=s.skip_bad)
         given = [fleet.Lesson(one.label, tuple(Path(p).resolve() for p in one.source)) for one in lessons]
-        with _progress(len(lessons)) as (progress, say), fleet.ray_cluster("" if on == RAY else on) as machines:
-            say("learning on the cluster")
+        with _progress(len(lessons)) as (progress, now), fleet.ray_cluster("" if on == RAY else on) as machines:
+            now("learning on the cluster")
             outcomes = fleet.teach(
                 self.learner, given, machines, opener=opener,
                 listen=lambda told: progress.advance(progress.task_ids[0], len(told)),
@@ -146,11 +176,11 @@ class School:
                 self._tell({**record, "status": outcome.status, **{key: getattr(outcome, key) for key in facts}}, progress)
         self._close()
 
-    def _one(self, lesson: Lesson, say: Any) -> dict[str, Any]:
+    def _one(self, lesson: Lesson, now: Now) -> dict[str, Any]:
         """What became of one lesson; an error that is its own fault is part of the answer."""
         began = time.monotonic()
         try:
-            record = teach(self.learner, lesson, self.settings, say)
+            record = teach(self.learner, lesson, self.settings, now)
         except (PrimavistaError, RuntimeError, MemoryError) as error:
             self.failed += 1
             reason = str(error) if isinstance(error, PrimavistaError) else _crash(error)
@@ -172,6 +202,8 @@ class School:
             text = f"[red]failed:[/red] {name}: {escape(shown(record['reason']))}"
         elif record["status"] == "known":
             text = f"{name}: {source} was taught before, left out [dim](--again teaches it once more)[/dim]"
+            if record["label"] not in self.learner.labels:
+                text += f"\n  though no {name} is known: it was forgotten, renamed, or taught under another name. {FORGOTTEN}"
         else:
             note = f" [dim]{escape(shown(record['note']))}[/dim]" if record["note"] else ""
             text = f"{name}: {record['frames']} frames of {source} in {record['seconds']:.1f} s{note}"
@@ -191,22 +223,23 @@ class School:
             typer.echo(f"{shown(self.target.name)} knows {objects} (frames): {known}")
 
 
-def teach(learner: Learner, lesson: Lesson, settings: Settings, say: Any = lambda text: None) -> dict[str, Any]:
+def teach(learner: Learner, lesson: Lesson, settings: Settings, now: Now = lambda *stage: None) -> dict[str, Any]:
     """One lesson: its frames, then what the learner makes of them; nothing is changed where it fails or was had before."""
     from primavista.knowledge import lesson_id
     from primavista.streams.video import open_frames
 
     camera = isinstance(lesson.source, str) and lesson.source.startswith(CAMERA)
-    say(f"show {lesson.label} to {lesson.name} for {settings.seconds:g} s" if camera else f"reading {lesson.name}")
+    reading = f"show {lesson.label} to {lesson.name} for {settings.seconds:g} s" if camera else f"reading {lesson.name}"
+    now(reading)
     clip = open_frames(
         lesson.source, size=learner.size, max_frames=settings.max_frames, fps=settings.fps, skip_bad=settings.skip_bad,
-        seconds=settings.seconds,
+        seconds=settings.seconds, watch=lambda done, of: now(reading, done, of),
     )  # fmt: skip
     identity = lesson_id(clip)
     if identity in learner.lessons and not settings.again:
         return {"status": "known", "id": identity}
-    say(f"learning {lesson.label}: {len(clip)} frames")
-    learner.learn(clip, lesson.label)
+    passes = learner.options.get("epochs") or 1
+    learner.learn(Watched(clip, lambda done: now(f"learning {lesson.label}", done, passes * len(clip))), lesson.label)
     return {"status": "learned", "id": identity, "frames": len(clip), "note": clip.note}
 
 
@@ -236,11 +269,23 @@ def _crash(error: BaseException) -> str:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[tuple[Progress, Any]]:
-    """Lessons done, what is being done now, and the time left; nothing where there is no terminal."""
+def _progress(total: int) -> Iterator[tuple[Progress, Now]]:
+    """Lessons done, and of the one that is being read or learned its frames, with the time left; nothing without a terminal."""
     console = Console(stderr=True, highlight=False)
-    columns = (SpinnerColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TextColumn("left"))
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("left"),
+    )  # fmt: skip
     how: dict[str, Any] = {"console": console, "transient": True, "disable": not console.is_terminal}
     with Progress(*columns, TimeRemainingColumn(), redirect_stdout=sys.stdout.isatty(), **how) as bars:
-        task = bars.add_task("", total=total)
-        yield bars, lambda text: bars.update(task, description=escape(shown(text)))
+        bars.add_task("lessons", total=total, visible=total > 1)
+        task, doing = bars.add_task("", total=None), ""
+
+        def now(what: str, done: int = 0, of: int = 0) -> None:
+            nonlocal doing
+            if what != doing:
+                doing = what
+                bars.reset(task, total=of or None, description=escape(shown(what)))
+            bars.update(task, completed=min(done, of) if of else done, total=of or None)
+
+        yield bars, now

@@ -49,6 +49,22 @@ def unpack(packed: Array, out: Array) -> Array:
     return out
 
 
+def diagonal(packed: Array, dim: int) -> Array:
+    """The D numbers on the diagonal of G.
+
+    >>> import numpy as np
+    >>> z, packed = np.array([[1.0, 2.0, 3.0]]), np.zeros(6)
+    >>> add_gram(packed, z); sorted(diagonal(packed, 3).tolist())
+    [1.0, 4.0, 9.0]
+    """
+    half = dim // 2
+    _, fold = _views(packed, dim)
+    found = packed[:dim] * 0
+    found[:half] = fold[:half, fold.shape[1] - half :].diagonal()
+    found[half:] = fold[: dim - half, : dim - half].diagonal()
+    return found
+
+
 def subtract_outer(packed: Array, v: Array) -> None:
     """G <- G - v v^T in place."""
     packed *= -1

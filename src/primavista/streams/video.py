@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, InputError
-from primavista.streams.decode import Item, camera_frames, read_image, video_frames
+from primavista.streams.decode import Item, camera_frames, read_image, video_frames, video_rate
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
 MAX_PROBLEMS = 100
 Array = np.ndarray[Any, Any]
 Source = str | Path | Sequence[str | Path]
+Watch = Callable[[int, int], None]
 log = logging.getLogger("primavista")
 
 
@@ -65,13 +66,14 @@ def open_frames(
     fps: float | None = None,
     skip_bad: bool = False,
     seconds: float = 5.0,
+    watch: Watch | None = None,
 ) -> Clip:
     """The frames of a video, an image, a folder of them, a glob, a list of these, or a camera ("camera:0"), at model size.
 
     One pass, and never more than `max_frames` frames in memory: every k-th is kept, and when they are full every second of
     them is dropped and k doubled, so what is kept stays evenly spread over the whole. `fps` thins videos by time first.
     `seconds` bounds a camera. A damaged file is an error that names it; with `skip_bad` it is left out and counted (of a video
-    that breaks off, the frames before stay).
+    that breaks off, the frames before stay). `watch` is told how many frames have been looked at, of how many (0: not known).
     """
     _check(size, max_frames, fps, seconds)
     keep, bad = Keep(max_frames), Bad(skip_bad)
@@ -81,6 +83,9 @@ def open_frames(
         paths = find_media(source, bad)
         if all(map(is_image, paths)):
             keep.expect(len(paths))
+        if watch is not None:
+            total = _count(paths, fps)
+            keep.watch = lambda looked: watch(looked, total)
         for path in paths:
             with bad.guard():
                 keep.take([partial(read_image, path, size)] if is_image(path) else video_frames(path, size, fps), bad)
@@ -172,6 +177,7 @@ class Keep:
     def __init__(self, limit: int) -> None:
         self.limit, self.step, self.offered = limit, 1, 0
         self.frames: list[Array] = []
+        self.watch: Callable[[int], None] = lambda offered: None
 
     def expect(self, count: int) -> None:
         """Where the count is known, frames that would be dropped later are not decoded at all."""
@@ -182,6 +188,7 @@ class Keep:
         """Offer it these; those that are not kept are not converted either."""
         for read in frames:
             self.offered += 1
+            self.watch(self.offered)
             with bad.guard():
                 if isinstance(read, FileError):
                     raise read
@@ -219,6 +226,21 @@ class Bad:
                 self.problems.append(str(error))
             if not self.quiet and not isinstance(error, ToldError):
                 log.warning("skipped: %s", error)
+
+
+def _count(paths: Sequence[Path], fps: float | None) -> int:
+    """How many frames these files say that they hold, at so many a second; 0 where one does not say."""
+    counts = []
+    for path in paths:
+        if is_image(path):
+            counts.append(1)
+            continue
+        try:
+            rate, frames = video_rate(path)
+        except FileError:
+            return 0  # reading it will say what is wrong
+        counts.append(round(frames * min(1, fps / float(rate))) if fps else frames)
+    return sum(counts) if all(counts) else 0
 
 
 def _clip(keep: Keep, bad: Bad, source: str) -> Clip:
