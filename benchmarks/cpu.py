@@ -1,6 +1,6 @@
 """Speed and memory on a CPU, every ratio measured side by side in one run.
 
-    python benchmarks/cpu.py --out cpu.json          # an idle machine; about three minutes
+    python benchmarks/cpu.py --out cpu.json          # an idle machine; about five minutes
     python benchmarks/cpu.py --quick                 # fewer repeats
 
 A ratio is one of medians over interleaved repeats, so that what else the machine does falls on both sides alike.
@@ -30,9 +30,13 @@ from torch import Tensor
 from primavista.backbones import build
 from primavista.backbones.onnx import OnnxFeatures, installed
 from primavista.bench.cell import machine
+from primavista.bench.evaluate import pausing_steps
+from primavista.bench.features import Features
+from primavista.bench.together import together
 from primavista.learner import Learner
 from primavista.parts.statistics import lda_update
 from primavista.strategies import create
+from primavista.streams.base import DataSet, Session, Stream
 
 SIDE, FRAMES = 128, 300
 MEMORY = """
@@ -171,6 +175,27 @@ def streaming_lda(frames: int, repeats: int) -> list[dict[str, Any]]:
     ]
 
 
+def ten_runs(engine: Any, frames: int, batches: int, repeats: int) -> list[dict[str, Any]]:
+    """Point 4: ten orders of the same batches, learned by DSLDA and tested after each; features are computed once for all."""
+    sessions = [Session(label=k % 5, number=k, start=k * frames, stop=(k + 1) * frames) for k in range(batches + 1)]
+    images = random_frames(frames * len(sessions))
+    data = DataSet("random", images, tuple(sessions[1:]), (sessions[0],), tuple("abcde"), (0,) * 5)
+
+    def learn(runs: int) -> None:
+        shared, steps = Features(), []
+        for run in range(runs):
+            order = torch.randperm(batches, generator=torch.Generator().manual_seed(run)).tolist()
+            strategy = create("dslda", build(size=SIDE), seed=run)
+            strategy.use_engine(engine)
+            steps.append(pausing_steps(strategy, Stream(data, [[data.train[k]] for k in order], "ten", run), features=shared))
+        for _ in together(steps):
+            pass
+
+    seconds = timed({"ten": lambda: learn(10), "one": lambda: learn(1)}, repeats)
+    what = f"ten runs of DSLDA / one, {batches} batches of {frames} frames, {engine}"
+    return [ratio(4, what, seconds, "ten", "one", "at most 3")]
+
+
 @contextmanager
 def busy_cores() -> Any:
     """Another process on every core."""
@@ -217,7 +242,7 @@ def memory(engine: str) -> list[dict[str, Any]]:
 
 
 def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
-    """Points 5 to 8, as rows: what, value, target, whether it is met, and the times behind it."""
+    """Points 4 to 8, as rows: what, value, target, whether it is met, and the times behind it."""
     before, threads = torch.get_num_threads(), min(threads, os.cpu_count() or 1)
     repeats, frames = (3, 64) if quick else (9, FRAMES)
     rows = []
@@ -230,6 +255,7 @@ def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
             rows += lessons(engine, frames, max(3, repeats // 2))
         rows += guarded(64 if quick else 192, max(2, repeats // 3))
         rows += streaming_lda(FRAMES, repeats)
+        rows += ten_runs(engines[-1], frames, 3 if quick else 8, max(2, repeats // 3))
         for engine in engines:
             rows += predictions(engine, threads, 5 * repeats)
             rows += memory(engine)

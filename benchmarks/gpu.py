@@ -22,8 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from primavista.backbones import Precision, build
-from primavista.bench.evaluate import evaluate
+from primavista.bench.evaluate import evaluate, pausing_steps
 from primavista.bench.features import Features
+from primavista.bench.together import together
 from primavista.parts.renorm import BatchRenorm
 from primavista.strategies import create
 from primavista.strategies.base import Batch
@@ -262,17 +263,55 @@ def runs(precision: Precision) -> dict[str, Any]:
     return {name: run(name, precision) for name in ("ar1*", "cwr*", "dslda", "naive", "lwf", "ewc")}
 
 
+def abreast(name: str, precision: Precision, count: int = 10, limit: int = 391) -> float:
+    """Seconds of so many runs side by side, from nothing, as the bench runs them."""
+    streams = [nicv2(full_size(), run=number)[:limit] for number in range(count)]
+    strategies, shared = [strategy(name, precision, seed=number) for number in range(count)], Features()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in together([pausing_steps(s, r, test_thin=20, features=shared) for s, r in zip(strategies, streams, strict=True)]):
+        pass
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
 def ten(precision: Precision) -> dict[str, Any]:
-    """Seconds of ten runs of DSLDA one after another, each by itself and with shared features, beside one run."""
-    shared = Features()
+    """Seconds of ten runs of DSLDA, one after another with shared features and side by side, each beside one run."""
     run("dslda", precision)
-    alone = [run("dslda", precision, number)["seconds"] for number in range(10)]
-    together = [run("dslda", precision, number, shared)["seconds"] for number in range(10)]
-    return {"one": statistics.median(alone), "ten, each by itself": sum(alone), "ten, features shared": sum(together)}
+    abreast("dslda", precision, limit=8)
+    found: dict[str, list[float]] = {"one": [], "ten, features shared": [], "ten, side by side": []}
+    for _ in range(3):
+        shared = Features()
+        found["one"].append(run("dslda", precision)["seconds"])
+        found["ten, side by side"].append(abreast("dslda", precision))
+        if not found["ten, features shared"]:
+            found["ten, features shared"] = [sum(run("dslda", precision, n, shared)["seconds"] for n in range(10))]
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
+
+
+def solves(precision: Precision) -> dict[str, float]:
+    """ms of w = B inv(A), 1024 x 1024 in float64, 50 classes: once, for ten runs in turn, and as a stack, by each library."""
+    z = torch.randn(10, 2048, 1024, dtype=torch.float64, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    a, b = z.mT @ z / 2048, torch.randn(10, 1024, 50, dtype=torch.float64, device="cuda")
+
+    def in_turn(count: int) -> None:
+        for k in range(count):
+            torch.cholesky_solve(b[k], torch.linalg.cholesky(a[k]))
+
+    def stack(library: str) -> None:
+        torch.backends.cuda.preferred_linalg_library(library)
+        torch.cholesky_solve(b, torch.linalg.cholesky_ex(a)[0])
+        torch.backends.cuda.preferred_linalg_library("default")
+
+    works: dict[str, Callable[[], Any]] = {"one": lambda: in_turn(1), "ten in turn": lambda: in_turn(10)}
+    for library in ("default", "cusolver", "magma"):
+        works[f"ten as a stack, {library}"] = lambda library=library: stack(library)  # type: ignore[misc]
+    return {name: 1e3 * seconds for name, seconds in in_turns(works, repeats=5, rounds=3).items()}
 
 
 PARTS: dict[str, Callable[[Precision], Any]] = {
-    "floors": floors, "steps": steps, "batches": batches, "kernels": kernels, "runs": runs, "ten": ten
+    "floors": floors, "steps": steps, "batches": batches, "kernels": kernels, "runs": runs, "ten": ten,
+    "solves": solves,
 }  # fmt: skip
 
 
@@ -300,7 +339,7 @@ def targets(found: dict[str, Any], precision: str) -> list[dict[str, Any]]:
             floor = found.get(f"floors, {precision}", {}).get(name)
             add(3, f"a NICv2-391 run of {name}", whole[name]["seconds"], "s", most, floor=floor)
     if all_ten := found.get(f"ten, {precision}"):
-        add(4, "ten runs of DSLDA / one", all_ten["ten, features shared"] / all_ten["one"], "x", 3)
+        add(4, "ten runs of DSLDA / one", all_ten["ten, side by side"] / all_ten["one"], "x", 3)
     return rows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -337,7 +337,7 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
 
 
 class CountOperations(TorchDispatchMode):
-    """Counts the operations that run, and the elements that they give."""
+    """Counts the operations that run (on a GPU each is a launch), the elements that they give, and the memory newly taken."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -346,13 +346,30 @@ class CountOperations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations = self.elements = 0
+        self.allocations = self.allocated = 0  # tensors of memory of their own, and their bytes
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.operations += 1
-        for value in result if isinstance(result, list | tuple) else [result]:
-            self.elements += value.numel() if isinstance(value, Tensor) else 0
+        given = {_memory(value) for value in _tensors((*args, *(kwargs or {}).values()))}
+        for value in _tensors([result]):
+            self.elements += value.numel()
+            if value.numel() and _memory(value) not in given:
+                self.allocations += 1
+                self.allocated += value.untyped_storage().nbytes()
         return result
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def hidden_size(strategy: nn.Module) -> int:

@@ -8,6 +8,7 @@ import torch
 from primavista.checks import tiny_backbone
 from primavista.parts import replay
 from primavista.strategies import PRESETS, create
+from primavista.strategies.together import solve_together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GRADIENT = ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*"]
@@ -52,3 +53,35 @@ def test_the_gpu_gives_the_numbers_of_the_cpu(name):
     for key, tensor in ours.items():
         if "importance" not in key:  # clipped sums of tiny products
             torch.testing.assert_close(tensor, theirs[key], rtol=2e-2, atol=2e-3, msg=key)
+
+
+@pytest.mark.parametrize("name", GRADIENT)
+def test_a_recorded_step_is_one_launch(name):
+    """Besides the copies of the minibatch into the place where the recording reads it."""
+    _, strategy = learned(name, "cuda", minibatch=10)
+    step, recording = next(
+        (trainer.step, recording)
+        for trainer in strategy._trainers.values()
+        for recording in trainer.step._recordings.values()
+        if recording.graph is not None
+    )
+    inputs = [tensor.clone() for tensor in recording.inputs]
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as seen:
+        step(*inputs)
+        torch.cuda.synchronize()
+    calls = {event.key: event.count for event in seen.key_averages()}
+    assert calls.get("cudaGraphLaunch", 0) == 1, calls
+    assert calls.get("cudaLaunchKernel", 0) + calls.get("cudaMemcpyAsync", 0) <= len(inputs), calls
+
+
+def test_runs_solved_as_a_stack_agree_with_one_by_one():
+    strategies = [learned(name, "cuda")[1] for name in ("dslda", "dslda", "lda")]
+    z = torch.randn(50, 16, generator=torch.Generator().manual_seed(0)).cuda()
+    strategies[1].learn_embedded(z, torch.full((50,), 7))  # knows a class more
+    wanted = [strategy.scores_embedded(z) for strategy in strategies]
+    for strategy in strategies:
+        strategy._solved = None
+    solve_together(strategies)
+    for strategy, scores in zip(strategies, wanted, strict=True):
+        torch.testing.assert_close(strategy.scores_embedded(z), scores, rtol=1e-5, atol=1e-5)

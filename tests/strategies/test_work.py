@@ -8,11 +8,11 @@ from torch import Tensor
 
 from primavista.backbones import build
 from primavista.backbones.onnx import OnnxFeatures, installed
-from primavista.checks import CountOperations
+from primavista.checks import CountOperations, tiny_backbone, toy_batch
 from primavista.frames import Frames
 from primavista.learner import Learner
 from primavista.parts.statistics import lda_update
-from primavista.strategies import create
+from primavista.strategies import PRESETS, create
 from primavista.strategies.base import Strategy
 
 FRAMES, SIDE = 30, 32
@@ -38,6 +38,64 @@ class Passes:
 
     def _add(self, count: int) -> None:
         self.frames += count
+
+
+# the third batch of 24 frames: frames through the backbone, operations (launches on a GPU), tensors newly allocated, kB of them
+WORK = {
+    "naive": (48, 318, 276, 2673), "lwf": (72, 381, 321, 3687), "ewc": (72, 449, 411, 4433), "cwr+": (24, 176, 102, 1084),
+    "cwr*": (24, 188, 111, 1085), "ar1": (96, 640, 539, 5346), "ar1*": (96, 639, 543, 5344),
+    "latent-replay": (29, 516, 381, 9320), "dslda": (24, 154, 89, 990), "ncm": (24, 46, 32, 768), "lda": (24, 91, 40, 767),
+    "ridge": (24, 91, 40, 767), "prima": (24, 324, 113, 2165), "cumulative": (288, 357, 320, 16583),
+}  # fmt: skip
+BATCH_BYTES = 24 * 16 * 16 * 3
+
+
+def third_batch(name, monkeypatch, spoil=None):
+    """What it takes; `spoil` is done beside it."""
+    strategy = create(name, tiny_backbone())
+    batches = [toy_batch([0, 1, 2] * 8, seed=k) for k in range(3)]
+    for images, labels in batches[:2]:
+        strategy.learn(images, labels)
+    passes, images = Passes(monkeypatch, strategy), batches[2][0]
+    with CountOperations() as counter:
+        if spoil is not None:
+            spoil(strategy, images)
+        strategy.learn(images, batches[2][1])
+    return passes.frames, counter.operations, counter.allocations, counter.allocated
+
+
+def too_much(found, name):
+    """Where more was done than a fiftieth above the table, or half a batch was allocated besides."""
+    frames, operations, allocations, kilobytes = WORK[name]
+    bounds = frames, 1.02 * operations, 1.02 * allocations, 1000 * kilobytes + BATCH_BYTES / 2
+    return [
+        what for what, own, most in zip(("pass", "operations", "tensors", "bytes"), found, bounds, strict=True) if own > most
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:Cumulative stores")
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_batch_takes_more_work_than_it_did(name, monkeypatch):
+    found = third_batch(name, monkeypatch)
+    assert not too_much(found, name), f"{found}, and not {WORK[name]}"
+
+
+@pytest.mark.filterwarnings("ignore:Cumulative stores")
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_copy_of_the_frames_or_another_pass_would_show(name, monkeypatch):
+    assert "bytes" in too_much(third_batch(name, monkeypatch, lambda strategy, images: images.clone()), name)
+    again = third_batch(name, monkeypatch, lambda strategy, images: strategy.backbone(images))
+    assert {"pass", "operations", "bytes"} <= set(too_much(again, name))
+
+
+def test_what_is_counted_as_allocated():
+    a, b = torch.zeros(4, 4), torch.ones(4, 4)
+    with CountOperations() as counter:
+        a.t()[:2].add_(1)  # views, and in place
+        torch._foreach_mul_([a, b], 2.0)
+        a + b  # 64 bytes
+        torch._foreach_add([a, b], 1.0)  # twice that
+    assert (counter.allocations, counter.allocated) == (3, 3 * 64)
 
 
 @pytest.mark.parametrize("engine", ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not installed(), reason="extra"))])

@@ -20,10 +20,11 @@ from primavista import __version__, files
 from primavista.backbones import Precision, build
 from primavista.backbones.onnx import Engine
 from primavista.bench.data import Data, Positive, Record, kept_data
-from primavista.bench.evaluate import Step, evaluate
+from primavista.bench.evaluate import Step, pausing_steps
 from primavista.bench.features import Features
 from primavista.bench.metrics import Tally
 from primavista.bench.results import TIMINGS, CellFolder, read_lines
+from primavista.bench.together import Pause
 from primavista.errors import InputError
 from primavista.frames import take
 from primavista.strategies import Strategy, create
@@ -95,6 +96,19 @@ def run_cell(
     After each batch `tell` gets its line, and where `stopping` says so, a checkpoint is written and `Stopped` raised; `saved`
     is called after each checkpoint.
     """
+    for _ in pausing_cell(cell, folder, settings, tell, stopping, saved):
+        pass
+
+
+def pausing_cell(
+    cell: Cell,
+    folder: CellFolder,
+    settings: Settings,
+    tell: Tell,
+    stopping: Callable[[], bool],
+    saved: Callable[[], None] = lambda: None,
+) -> Iterator[Pause]:
+    """`run_cell` with a pause before each test, for cells `together`."""
     if folder.done:
         return
     with engine(cell):
@@ -107,13 +121,17 @@ def run_cell(
             strategy.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
             tally, start = Tally.from_json(manifest["tally"]), manifest["position"]
         seconds = _spent(folder, start)
-        steps = evaluate(
+        steps = pausing_steps(
             strategy, stream, test_every=cell.test_every, test_thin=cell.test_thin,
             retrain=cell.retrain, start=start, tally=tally,
             features=_features(cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine),
         )  # fmt: skip
         last, kept, at = None, start, time.monotonic()
-        for last in steps:
+        for step in steps:
+            if isinstance(step, Pause):
+                yield step
+                continue
+            last = step
             line = metrics_line(last)
             folder.append(line, {"batch": last.batch, "learn_seconds": last.learn_seconds, "test_seconds": last.test_seconds})
             seconds = seconds[0] + last.learn_seconds, seconds[1] + last.test_seconds
@@ -176,6 +194,13 @@ def engine(cell: Cell) -> Iterator[None]:
         raise InputError("this cell is for a GPU, and there is none: --device cpu")
     if cell.precision != "float32" and cell.device == "cpu":
         raise InputError(f"precision {cell.precision} is the GPU's: on the CPU it is float32")
+    with switches(cell):
+        yield
+
+
+@contextmanager
+def switches(cell: Cell) -> Iterator[None]:
+    """The same of whatever cell, whether or not it can run here."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = torch.get_num_threads(), cudnn.allow_tf32, matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
     if cell.deterministic:

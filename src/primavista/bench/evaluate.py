@@ -15,6 +15,7 @@ from primavista.bench import metrics
 from primavista.bench.features import Features, now
 from primavista.bench.metrics import Tally
 from primavista.bench.resolve import preset_options
+from primavista.bench.together import Pause
 from primavista.errors import InputError
 from primavista.frames import Selection
 from primavista.strategies import Strategy, create
@@ -72,6 +73,25 @@ def evaluate(
         strategy = create(strategy, build(size=size) if backbone is None else backbone, seed=seed, **given)
     elif backbone is not None or options:
         raise InputError('backbone and options are for a strategy by name: evaluate("cwr*", stream, backbone=...)')
+    steps = pausing_steps(
+        strategy, stream, test_every=test_every, test_thin=test_thin,
+        retrain=retrain, start=start, tally=tally, features=features,
+    )  # fmt: skip
+    return (step for step in steps if isinstance(step, Step))
+
+
+def pausing_steps(
+    strategy: Strategy,
+    stream: Stream,
+    *,
+    test_every: int = 1,
+    test_thin: int = 1,
+    retrain: int | None = None,
+    start: int = 0,
+    tally: Tally | None = None,
+    features: Features | None = None,
+) -> Iterator[Pause | Step]:
+    """`evaluate` with a pause before each test, for runs `together`."""
     if test_every < 1:
         raise InputError(f"test_every must be 1 or more; got {test_every}")
     if retrain is not None and (not hasattr(strategy, "retrain") or retrain < 1):
@@ -110,7 +130,9 @@ def spaced(count: int, batches: int) -> set[int]:
     return {max(1, round(k * batches / count)) for k in range(1, count + 1)}
 
 
-def _steps(strategy: Strategy, stream: Stream, plan: _Plan, start: int, tally: Tally, features: Features) -> Iterator[Step]:
+def _steps(
+    strategy: Strategy, stream: Stream, plan: _Plan, start: int, tally: Tally, features: Features
+) -> Iterator[Pause | Step]:
     examiner = Examiner(stream.test(plan.test_thin), len(stream.data.classes), features)
     for i in range(start, len(stream)):
         patterns, due = stream[i], plan.tests(i + 1)
@@ -129,6 +151,11 @@ def _steps(strategy: Strategy, stream: Stream, plan: _Plan, start: int, tally: T
             report = _retrained(strategy, report)
         tally.teach(sorted(set(patterns.labels.tolist())))
         learned = now(strategy)
+        solving, resumed = 0.0, learned
+        if due:
+            yield (pause := Pause(strategy))
+            if pause.seconds is not None:
+                solving, resumed = pause.seconds, now(strategy)
         matrix = examiner.examine(strategy) if due else None
         overall = metrics.accuracy(matrix) if matrix is not None else None
         by_class = metrics.class_accuracy(matrix) if matrix is not None else {}
@@ -138,7 +165,7 @@ def _steps(strategy: Strategy, stream: Stream, plan: _Plan, start: int, tally: T
             batch=i + 1, batches=len(stream), accuracy=overall, class_accuracy=by_class, confusion=matrix,
             average=tally.average if due else None, forgetting=forgetting,
             forward_transfer=tally.forward_transfer if due else None,
-            learn_seconds=embed_seconds + learned - tried, test_seconds=tried - embedded + done - learned,
+            learn_seconds=embed_seconds + learned - tried, test_seconds=tried - embedded + solving + done - resumed,
             state_bytes=state_bytes(strategy), stored_bytes=report.stored_bytes, saturated=report.saturated, report=report,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from primavista.bench.cell import Cell, Settings, Stopped
-from primavista.bench.jobs import Event, Job, Listener, attempt
+from primavista.bench.jobs import Event, Job, Listener, alike, attempt
 from primavista.bench.results import CellFolder
 from primavista.errors import PrimavistaError
 
@@ -29,9 +29,12 @@ class Inline:
     def run(self, jobs: Sequence[Job], settings: Settings, listen: Listener) -> None:
         """Run every job. Ctrl-C lets the batch at hand end, and writes a checkpoint."""
         with Interrupt() as interrupt:
-            for job in jobs:
+            waiting = list(jobs)
+            while waiting:
+                group = alike(waiting)
+                waiting = [job for job in waiting if job not in group]
                 try:
-                    attempt(job, settings, listen, lambda: interrupt.asked)
+                    attempt(group, settings, listen, lambda: interrupt.asked)
                 except Stopped:
                     raise KeyboardInterrupt from None
                 if interrupt.asked:
@@ -72,7 +75,7 @@ class _Worker:
     process: SpawnProcess
     pipe: Connection
     gpu: int
-    job: Job | None = None
+    jobs: list[Job] = field(default_factory=list)  # side by side
 
 
 @dataclass
@@ -83,18 +86,19 @@ class _Pool:
     workers: list[_Worker] = field(default_factory=list)
 
     def run(self, waiting: list[Job]) -> None:
-        while waiting or any(worker.job for worker in self.workers):
+        while waiting or any(worker.jobs for worker in self.workers):
             self._hand_out(waiting)
             for pipe in wait([worker.pipe for worker in self.workers]):
                 worker = next(w for w in self.workers if w.pipe is pipe)
                 self._hear(worker)
 
     def _hand_out(self, waiting: list[Job]) -> None:
-        while waiting and sum(w.job is not None for w in self.workers) < self.executor.places(waiting[0].cell):
-            idle = next((worker for worker in self.workers if worker.job is None), None)
+        while waiting and sum(bool(w.jobs) for w in self.workers) < self.executor.places(waiting[0].cell):
+            idle = next((worker for worker in self.workers if not worker.jobs), None)
             worker = idle or self._begin()
-            worker.job = waiting.pop(0)
-            worker.pipe.send((worker.job.number, worker.job.cell.model_dump(), worker.job.folder))
+            worker.jobs = alike(waiting)
+            waiting[:] = [job for job in waiting if job not in worker.jobs]
+            worker.pipe.send([(job.number, job.cell.model_dump(), job.folder) for job in worker.jobs])
 
     def _begin(self) -> _Worker:
         context = multiprocessing.get_context("spawn")
@@ -116,19 +120,18 @@ class _Pool:
             return
         self.listen(event)
         if event.kind in ("done", "failed"):
-            worker.job = None
+            worker.jobs = [job for job in worker.jobs if job.number != event.job]
 
     def _lost(self, worker: _Worker) -> None:
         worker.process.join()
         self.workers.remove(worker)
-        if worker.job is None:
-            return
         code = worker.process.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         reason = f"its process {how}: out of memory, or stopped by somebody? The same command goes on from its checkpoint"
-        with contextlib.suppress(PrimavistaError), CellFolder(worker.job.folder, worker.job.cell.model_dump()) as folder:
-            folder.fail(reason)
-        self.listen(Event(worker.job.number, "failed", reason=reason))
+        for job in worker.jobs:
+            with contextlib.suppress(PrimavistaError), CellFolder(job.folder, job.cell.model_dump()) as folder:
+                folder.fail(reason)
+            self.listen(Event(job.number, "failed", reason=reason))
 
     def stop(self) -> None:
         """Ask every process to write its checkpoint and end; those that take too long are ended."""
@@ -144,7 +147,7 @@ class _Pool:
 
     def close(self) -> None:
         for worker in self.workers:
-            if worker.job is None:
+            if not worker.jobs:
                 with contextlib.suppress(OSError):
                     worker.pipe.send(None)
                 worker.process.join(5)
@@ -161,14 +164,14 @@ def _work(pipe: Connection, settings: Settings, parent: int, environment: dict[s
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     try:
-        while not asked and (job := _next_job(pipe, asked)) is not None:
-            number, cell, folder = job
-            attempt(Job(number, Cell.model_validate(cell), folder), settings, pipe.send, lambda: bool(asked))
+        while not asked and (given := _next_jobs(pipe, asked)) is not None:
+            jobs = [Job(number, Cell.model_validate(cell), folder) for number, cell, folder in given]
+            attempt(jobs, settings, pipe.send, lambda: bool(asked))
     except (Stopped, EOFError, BrokenPipeError):
         return
 
 
-def _next_job(pipe: Connection, asked: list[int]) -> Any:
+def _next_jobs(pipe: Connection, asked: list[int]) -> Any:
     while not pipe.poll(0.2):
         if asked:
             return None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from primavista.bench.cell import Cell, Settings, run_cell
+from primavista.bench.cell import Cell, Settings, Stopped, pausing_cell, switches
 from primavista.bench.results import CellFolder
+from primavista.bench.together import Pause, together
 from primavista.errors import PrimavistaError
+
+SOLVING = ("dslda", "lda")  # those that wait for a factorisation at each test
+TOGETHER = 10
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,33 @@ class Executor(Protocol):
         """Run every job; one that fails does not stop the others."""
 
 
-def attempt(job: Job, settings: Settings, listen: Listener, stopping: Callable[[], bool] = lambda: False) -> None:
-    """Run one job in this process; whatever error it meets becomes an event and, in its own folder, `failed.json`."""
+def attempt(jobs: Sequence[Job], settings: Settings, listen: Listener, stopping: Callable[[], bool] = lambda: False) -> None:
+    """Run one job in this process, or several `alike` side by side; asked to stop, each writes its checkpoint.
+
+    Whatever error one meets becomes an event and, in its own folder, `failed.json`.
+    """
+    stopped: list[Job] = []
+    with switches(jobs[0].cell):  # around them all: the first that ends must not put back what the others need
+        for _ in together([_pausing(job, settings, listen, stopping, stopped) for job in jobs]):
+            pass
+    if stopped:
+        raise Stopped
+
+
+def alike(jobs: Sequence[Job], most: int = TOGETHER) -> list[Job]:
+    """The first job and those that gain by being run side by side with it: other runs of the same cell, on a GPU.
+
+    Their factorisations are one then, with other rounding than one by one; where every bit matters they are not.
+    """
+    first = jobs[0].cell
+    if first.device != "cuda" or first.deterministic or first.strategy not in SOLVING:
+        return list(jobs[:1])
+    return [job for job in jobs if job.cell.model_copy(update={"run": first.run, "seed": first.seed}) == first][:most]
+
+
+def _pausing(
+    job: Job, settings: Settings, listen: Listener, stopping: Callable[[], bool], stopped: list[Job]
+) -> Iterator[Pause]:
     listen(Event(job.number, "start"))
 
     def tell(line: dict[str, Any], batches: int) -> None:
@@ -53,12 +82,14 @@ def attempt(job: Job, settings: Settings, listen: Listener, stopping: Callable[[
     try:
         with CellFolder(job.folder, job.cell.model_dump()) as folder:
             try:
-                run_cell(job.cell, folder, settings, tell, stopping)
+                yield from pausing_cell(job.cell, folder, settings, tell, stopping)
             except Exception as error:
                 folder.fail(reason_of(error), traceback.format_exc())
                 raise
     except Exception as error:
         listen(Event(job.number, "failed", reason=reason_of(error)))
+    except Stopped:
+        stopped.append(job)
     else:
         listen(Event(job.number, "done"))
 

@@ -262,8 +262,8 @@ class Board:
         from primavista.bench.suite import counts, seconds_left
 
         states = self.suite.states
-        done = counts(states)["done"]
-        left = seconds_left(states, self.side)
+        found = counts(states)
+        done, left = found["done"], seconds_left(states, max(self.side, found["running"]))
         return f"{done} of {len(states)} done" + (f", about {clock(left)} left" if left else "")
 
     def _due(self) -> bool:

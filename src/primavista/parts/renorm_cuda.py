@@ -2,7 +2,7 @@
 
 A channels-last map is a matrix of M = N H W rows and C columns. Forward: column sums in pieces; one small kernel that adds
 them up, finds r and d, moves mu and sigma, and gives y = clip(a x + b); that map. Backward likewise, with the mask of the clip
-found again from x, so that nothing but x is kept.
+found again from x, so that nothing but x is kept. In evaluation dx = a g waits for no sum, so that two kernels do.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def _forward_map(x, y, constants, M, C, CLIP: tl.constexpr, BM: tl.constexpr, BC
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _backward_sums(  # type: ignore[no-untyped-def]
-    dy, x, constants, s1, s2, M, C, rows, CLIP: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr
+    dy, x, dx, constants, s1, s2, M, C, rows, CLIP: tl.constexpr, MAP: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr
 ):
-    """Sums of g and of g xhat, xhat = (x - mu_mb) / sigma_mb; g is dy where the clip let the value through."""
+    """Sums of g and of g xhat, xhat = (x - mu_mb) / sigma_mb; g is dy where the clip let the value through. MAP: dx = a g."""
     column = tl.program_id(0) * BC + tl.arange(0, BC)
     inside = column < C
     a = tl.load(constants + column, mask=inside, other=0.0)
@@ -116,6 +116,8 @@ def _backward_sums(  # type: ignore[no-untyped-def]
             g = tl.where((value > 0.0) & (value < 6.0), g, 0.0)
         sum1 += g
         sum2 += g * (u - centre[None, :])
+        if MAP:
+            tl.store(dx + at, (g * a[None, :]).to(dx.dtype.element_ty), mask=mask)
     inverse = tl.load(constants + 3 * C + column, mask=inside, other=0.0)
     out = tl.program_id(1) * C + column
     tl.store(s1 + out, tl.sum(sum1, 0), mask=inside)
@@ -124,9 +126,9 @@ def _backward_sums(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _backward_constants(  # type: ignore[no-untyped-def]
-    s1, s2, constants, out, M, C, S, TRAINING: tl.constexpr, BS: tl.constexpr, BC: tl.constexpr
+    s1, s2, constants, out, M, C, S, BS: tl.constexpr, BC: tl.constexpr
 ):
-    """dgamma, dbeta, and the constants of dx = p g + q x + c."""
+    """dgamma, dbeta, and the constants of dx = a g + q x + c, which are those of training."""
     column = tl.program_id(0) * BC + tl.arange(0, BC)
     inside = column < C
     piece = tl.arange(0, BS)
@@ -141,8 +143,8 @@ def _backward_constants(  # type: ignore[no-untyped-def]
     d = tl.load(constants + 5 * C + column, mask=inside, other=0.0)
     tl.store(out + column, r * sum_gx + d * sum_g, mask=inside)
     tl.store(out + C + column, sum_g, mask=inside)
-    q = -a * inverse * sum_gx / M if TRAINING else tl.zeros((BC,), tl.float32)
-    c = -a * sum_g / M - q * centre if TRAINING else tl.zeros((BC,), tl.float32)
+    q = -a * inverse * sum_gx / M
+    c = -a * sum_g / M - q * centre
     tl.store(out + 2 * C + column, q, mask=inside)
     tl.store(out + 3 * C + column, c, mask=inside)
 
@@ -203,13 +205,14 @@ class FusedRenorm(torch.autograd.Function):
         M, C, BM, BC, S, rows = _tiling(x)
         blocks = triton.cdiv(C, BC)
         sums = torch.empty((2, S, C), device=x.device)
-        _backward_sums[(blocks, S)](dy, x, constants, sums[0], sums[1], M, C, rows, ctx.clip, BM, BC)
+        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        at_once = dx is not None and not ctx.training
+        into = x if dx is None else dx  # a pointer has to be given
+        _backward_sums[(blocks, S)](dy, x, into, constants, sums[0], sums[1], M, C, rows, ctx.clip, at_once, BM, BC)
         found = torch.empty((4, C), device=x.device)
         BS = triton.next_power_of_2(S)
-        _backward_constants[(triton.cdiv(C, 16),)](sums[0], sums[1], constants, found, M, C, S, ctx.training, BS, 16)
-        dx = None
-        if ctx.needs_input_grad[0]:
-            dx = torch.empty_like(x)
+        _backward_constants[(triton.cdiv(C, 16),)](sums[0], sums[1], constants, found, M, C, S, BS, 16)
+        if dx is not None and not at_once:
             _backward_map[(triton.cdiv(M, BM), blocks)](dy, x, dx, constants, found, M, C, ctx.clip, BM, BC)
         return dx, found[0], found[1], None, None, None, None, None, None
 

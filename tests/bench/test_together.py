@@ -1,0 +1,132 @@
+"""Runs side by side give what they give one by one, and share their factorisations."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from primavista.bench.cell import Stopped
+from primavista.bench.evaluate import Step, collect, pausing_steps
+from primavista.bench.features import Features
+from primavista.bench.jobs import Job, alike, attempt
+from primavista.bench.results import CHECKPOINT, FAILED
+from primavista.bench.together import together
+from primavista.strategies import create
+from primavista.strategies.together import solve_together
+from primavista.streams.protocols import nicv2
+
+
+def same(a: Step, b: Step) -> bool:
+    measured = ("batch", "accuracy", "class_accuracy", "average", "forgetting", "forward_transfer", "state_bytes")
+    return all(getattr(a, name) == getattr(b, name) for name in measured)
+
+
+@pytest.mark.parametrize("name", ["dslda", "lda", "ridge", "ncm", "cwr*"])
+def test_side_by_side_is_one_by_one_bit_for_bit(name, tiny_backbone, tiny_data):
+    """On the CPU. The runs know other classes at any time, and one of them ends earlier."""
+    streams = [nicv2(tiny_data, run=run)[: 12 - 4 * (run == 1)] for run in range(3)]
+    alone = [create(name, tiny_backbone, seed=run) for run in range(3)]
+    wanted = [collect(strategy, stream) for strategy, stream in zip(alone, streams, strict=True)]
+    strategies, features = [create(name, tiny_backbone, seed=run) for run in range(3)], Features()
+    found: list[list[Step]] = [[], [], []]
+    runs = [pausing_steps(s, stream, features=features) for s, stream in zip(strategies, streams, strict=True)]
+    for number, step in together(runs):
+        found[number].append(step)
+    for a, b, one, other in zip(wanted, found, alone, strategies, strict=True):
+        assert [step.batch for step in b] == list(range(1, len(a) + 1))
+        assert all(map(same, a, b))
+        assert all(tensor.equal(other.state_dict()[key]) for key, tensor in one.state_dict().items())
+
+
+def test_one_factorisation_serves_all(tiny_backbone, tiny_data, monkeypatch):
+    stacks = []
+    original = torch.linalg.cholesky_ex
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda a: (stacks.append(len(a)), original(a))[1])
+    monkeypatch.setattr(torch.linalg, "cholesky", lambda a: pytest.fail("one solved by itself"))
+    runs = [pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:5]) for run in range(4)]
+    assert len(list(together(runs))) == 4 * 5
+    assert stacks == [4] * 5
+
+
+def test_a_pause_is_charged_its_share(tiny_backbone, tiny_data, monkeypatch):
+    clock = iter(range(10**6))
+    monkeypatch.setattr("primavista.bench.together.now", lambda strategy: 100.0 * next(clock))
+    runs = [pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:2]) for run in range(4)]
+    for _, step in together(runs):
+        assert 25 <= step.test_seconds < 35  # 100 s among four, and their own milliseconds
+
+
+def test_what_cannot_be_factorised_is_left_to_say_so_itself(tiny_backbone):
+    good, bad = (create("dslda", tiny_backbone) for _ in range(2))
+    z = torch.randn(20, tiny_backbone.dim, generator=torch.Generator().manual_seed(0))
+    for strategy in (good, bad):
+        strategy.learn_embedded(z, torch.arange(20) % 2)
+    wanted = good.scores_embedded(z)
+    good.learn_embedded(z, torch.arange(20) % 2)
+    bad.statistics.scatter.fill_diagonal_(-1)
+    solve_together([good, bad])
+    assert good.scores_embedded(z).shape == wanted.shape
+    with pytest.raises(RuntimeError, match="positive-definite"):
+        bad.scores_embedded(z)
+
+
+def jobs_of(suite):
+    return [Job(n, state.planned.cell, state.path) for n, state in enumerate(suite.states)]
+
+
+def test_cells_side_by_side_write_what_they_write_alone(suite, tmp_path, results):
+    one, other = (suite("dslda", runs=3, out=tmp_path / where) for where in ("alone", "together"))
+    for job in jobs_of(one):
+        attempt([job], one.settings, lambda event: None)
+    heard = []
+    attempt(jobs_of(other), other.settings, heard.append)
+    assert len(results(tmp_path / "alone")) == 3
+    assert results(tmp_path / "together") == results(tmp_path / "alone")
+    assert [event.kind for event in heard].count("done") == 3
+
+
+def test_asked_to_stop_each_writes_its_checkpoint_and_goes_on(suite, tmp_path, results):
+    whole, parts = (suite("dslda", runs=3, out=tmp_path / where) for where in ("whole", "parts"))
+    attempt(jobs_of(whole), whole.settings, lambda event: None)
+    with pytest.raises(Stopped):
+        attempt(jobs_of(parts), parts.settings, lambda event: None, lambda: True)
+    assert all((state.path / CHECKPOINT).exists() for state in parts.states)
+    attempt(jobs_of(parts)[:2], parts.settings, lambda event: None)  # and the company may be another
+    attempt(jobs_of(parts)[2:], parts.settings, lambda event: None)
+    assert results(tmp_path / "parts") == results(tmp_path / "whole")
+
+
+def test_one_that_fails_is_alone_and_settings_are_put_back(suite, tmp_path):
+    threads = torch.get_num_threads()
+    three = suite("dslda", runs=3, threads=2)
+    jobs = jobs_of(three)
+    jobs[1] = replace(jobs[1], cell=jobs[1].cell.model_copy(update={"options": {"shrinkage": "much"}}))
+    seen, heard = set(), []
+
+    def hear(event):
+        heard.append((event.job, event.kind))
+        seen.add(torch.get_num_threads())
+
+    attempt(jobs, three.settings, hear)
+    assert [(job, kind) for job, kind in heard if kind in ("done", "failed")] == [(1, "failed"), (0, "done"), (2, "done")]
+    assert (jobs[1].folder / FAILED).exists()
+    assert json.loads((jobs[2].folder / "result.json").read_text())["batches"] == 7
+    assert seen == {2}  # until the last has ended
+    assert torch.get_num_threads() == threads
+
+
+def test_only_runs_of_one_cell_on_a_gpu_go_side_by_side(suite):
+    jobs = jobs_of(suite("dslda", "cwr*", runs=3))
+    assert alike(jobs) == jobs[:1]
+    on_gpu = [replace(job, cell=job.cell.model_copy(update={"device": "cuda"})) for job in jobs]
+    wanted = [job for job in on_gpu if job.cell.strategy == "dslda"]
+    first = sorted(on_gpu, key=lambda job: job.cell.strategy != "dslda")
+    assert alike(first) == wanted
+    assert len(wanted) == 3
+    assert alike(first, most=2) == wanted[:2]
+    assert alike(first[::-1]) == first[-1:]  # CWR* has nothing to solve
+    exact = [replace(job, cell=job.cell.model_copy(update={"deterministic": True})) for job in first]
+    assert alike(exact) == exact[:1]
