@@ -110,7 +110,7 @@ class LDA(Analytic):
         t, eps, target = int(self.moments.t), self.options["shrinkage"], 1.0
         if eps is None:
             eps, m = oas(scatter / t, t)
-            target = m + FLOOR * (m + float((self.moments.means(classes) ** 2).mean())) / eps
+            target = m + FLOOR * (m + float((self.moments.means(classes) ** 2).mean()) + 1e-30) / eps
         return lda_weights(directions, scatter, t, eps, NUMPY.solve, target)
 
 

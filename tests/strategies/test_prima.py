@@ -186,3 +186,11 @@ def test_real_frames_with_the_settings_that_it_ships_with(shared):
     strategy.learn(images["train"], labels["train"])
     best = strategy.classes[strategy.scores(images["test"]).argmax(1)]
     assert float((best == labels["test"]).double().mean()) >= 0.79
+
+
+def test_made_again_from_its_own_backbone_it_reads_every_block_once():
+    learner = Learner("prima", weights="random", width=0.125, size=32, device="cpu")
+    for _ in range(3):
+        learner = learner.untaught()
+    hooks = [len(module._forward_hooks) for module in learner.strategy.backbone.modules()]
+    assert (sum(hooks), max(hooks)) == (4, 1)

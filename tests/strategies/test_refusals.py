@@ -196,3 +196,25 @@ def test_the_first_slip_of_a_newcomer():
         Learner(weights="random", device="tpu?")
     with pytest.raises(InputError, match="whole pixels"):
         Learner(weights="random", size=2.5)
+
+
+class Normed(nn.Module):
+    """Divides by its own size: of a black frame it makes NaN."""
+
+    def forward(self, x):
+        z = (x + 1).mean((2, 3))  # black is -1 everywhere
+        return z / z.norm(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("name", ["prima", "ridge", "lda", "ncm", "dslda", "cwr*"])
+def test_features_that_are_no_numbers_are_refused_before_anything_changes(name):
+    body = build(Normed(), size=8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    options = {"first_batch": False} if name == "cwr*" else {}
+    strategy = create(name, body, **options)
+    frames = torch.randint(1, 256, (4, 8, 8, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    strategy.learn(frames, torch.tensor([0, 0, 1, 1]))
+    before = state(strategy)
+    frames[2] = 0
+    with pytest.raises(InputError, match="NaN or infinity for frame 2"):
+        strategy.learn(frames, torch.tensor([0, 2, 2, 1]))
+    assert same(before, strategy.state_dict())

@@ -11,7 +11,7 @@ from primavista.parts.packed import add_gram, packed_size, subtract_outer, unpac
 from primavista.parts.ridge import Algebra, within
 from primavista.parts.rows import Rows
 
-CHUNK = 1024  # frames in one product
+CHUNK = 1024  # frames in one product, and in float64 at once
 
 
 class Moments(Rows):
@@ -42,15 +42,16 @@ class Moments(Rows):
     @torch.no_grad()
     def add(self, z: Tensor, columns: Tensor) -> None:
         """Learn features (N x D) of classes in `columns`."""
-        z = z.double()
-        members = (columns == torch.arange(len(self.n), device=z.device)[:, None]).double()
+        for part, present in zip(z.split(CHUNK), columns.split(CHUNK), strict=True):
+            self._add(part.double(), (present == torch.arange(len(self.n), device=z.device)[:, None]).double())
+
+    def _add(self, z: Tensor, members: Tensor) -> None:
         self.n += members.sum(1)
         self.s += members @ z  # not index_add_, whose order is not fixed on a GPU
         if self.has_gram:
             self.t += len(z)
             for gram, features in self._squares():
-                for part in z[:, features].split(CHUNK):
-                    add_gram(gram, part)
+                add_gram(gram, z[:, features])
         else:
             self.q += members @ (z * z).sum(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -309,6 +310,7 @@ class Strategy(AnySize, ABC):
 
     def _merge(self, other: Self, columns: Tensor) -> None:
         """Learn all that `other`, checked, has learned; `columns` are ours for its classes."""
+        raise NotImplementedError(f"{type(self).__name__} says that it is order-invariant, but has no _merge")
 
     def _rows_for(self, classes: int) -> int:
         """How many rows the tensors with a row a class should have."""
@@ -345,6 +347,14 @@ class Strategy(AnySize, ABC):
             raise InputError("the features hold NaN or infinity")
         return z.to(self.device, torch.float32)
 
+    def _finite_features(self, frames: Frames) -> Tensor:
+        """Refuse what would spoil every sum, before anything changes."""
+        z = self.embed(frames)
+        if not math.isfinite(float(z.sum())) and len(bad := (~z.isfinite().all(1)).nonzero()):
+            frame = int(bad[0, 0])
+            raise InputError(f"the backbone gives NaN or infinity for frame {frame}: leave it out, or mend the backbone")
+        return z
+
     def _learn_checked(
         self, frames: Frames | None, features: Tensor | None, count: int, labels: Any, sessions: Any
     ) -> LearnReport:
@@ -352,6 +362,7 @@ class Strategy(AnySize, ABC):
         checked = None if sessions is None else check_labels(sessions, count, "sessions")
         if frames is not None:
             self._check_batch(frames)
+            features = self._finite_features(frames) if self.embeds else None
         batch = self._enter(frames, features, values, checked)
         report = self.learn_batch(batch)
         self.batches += 1
