@@ -1,22 +1,24 @@
 """Knowing what it does not know: a third of the classes is never taught, and the test videos are of all.
 
     python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered
+    python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered --classes 3 6 10 --videos 1 2 4
+
+With `--classes` so many are taught instead of two thirds, with `--videos` each of them by so many videos, in the same places.
 
 Traffic signs and rendered objects as in accuracy.py; CORe50 frames: 10 categories, test sessions 3, 7 and 10. The run number
-draws the split, the classes that are taught and the order of the sessions; each session is one batch. Features are computed
-once, by the backbone as it is shipped. False alarms: of the frames never taught, those taken for known where 95 % of the
-known ones are.
+draws the split, the classes that are taught, the places and the order of the sessions; each session is one batch. Features are
+computed once, by the backbone as it is shipped. False alarms: of the frames never taught, those taken for known where 95 % of
+the known ones are.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import statistics
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,9 +28,10 @@ from torch import Tensor
 from primavista.backbones import build
 from primavista.parts.familiar import KNOWN
 from primavista.strategies import create
+from primavista.strategies.base import Strategy
 from primavista.streams.base import DataSet, Session
 
-STRATEGIES = ["ridge", "lda", "ncm", "dslda:open_set=true", "cwr*:open_set=true,first_batch=false"]
+STRATEGIES = ["prima", "ridge", "lda", "ncm", "dslda:open_set=true", "cwr*:open_set=true,first_batch=false"]
 COLUMNS = [
     "accuracy",
     "AUROC",
@@ -42,12 +45,12 @@ COLUMNS = [
 ]
 
 
-def features(array: Path, out: Path, size: int) -> Tensor:
-    """Of every frame, kept in a file."""
+def features(array: Path, strategy: Strategy, folder: Path) -> Tensor:
+    """Of every frame, as the strategy's backbone gives them, kept in a file."""
+    out = folder / f"{array.stem}_{strategy.backbone.dim}.npy"
     if not out.exists():
-        backbone, frames = build(size=size).eval(), torch.from_numpy(np.load(array))
-        with torch.no_grad():
-            np.save(out, torch.cat([backbone(part) for part in frames.split(32)]).numpy())
+        frames = torch.from_numpy(np.load(array))
+        np.save(out, torch.cat([strategy.backbone.eval()(part) for part in frames.split(32)]).numpy())
     return torch.from_numpy(np.load(out))
 
 
@@ -81,13 +84,16 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> floa
     return sum(gaps) / len(confidence)
 
 
-def measure(spec: str, z: Tensor, data: DataSet, run: int, size: int) -> dict[str, float]:
+def measure(strategy: Strategy, z: Tensor, data: DataSet, run: int, classes: int, videos: int) -> dict[str, float]:
+    """Of so many classes, each taught by so many videos; 0: two thirds of them, all videos."""
     draw = random.Random(f"taught/{run}")
-    taught = set(draw.sample(range(len(data.classes)), round(len(data.classes) * 2 / 3)))
+    taught = set(draw.sample(range(len(data.classes)), classes or round(len(data.classes) * 2 / 3)))
     train = [s for s in data.train if s.label in taught]
+    if videos:
+        places = set.intersection(*({s.number for s in train if s.label == label} for label in taught))
+        chosen = draw.sample(sorted(places), videos)
+        train = [s for s in train if s.number in chosen]
     draw.shuffle(train)
-    name, options = parse(spec)
-    strategy = create(name, build(size=size), seed=run, **options)
     for s in train:
         strategy.learn_embedded(z[s.start : s.stop], torch.full((s.stop - s.start,), s.label))
     index = torch.cat([torch.arange(s.start, s.stop) for s in data.test])
@@ -114,6 +120,8 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", type=Path, required=True, help="tars of tracks, or 'rendered'")
     parser.add_argument("--frames", type=int, default=12, help="frames a session of rendered objects")
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
+    parser.add_argument("--classes", nargs="+", type=int, default=[0], help="how many are taught; 0: two thirds")
+    parser.add_argument("--videos", nargs="+", type=int, default=[0], help="how many of each; 0: all")
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)
@@ -125,15 +133,19 @@ def main() -> None:
             array, index = pack_rendered(args.size, args.frames, args.cache, "cpu")
         else:
             array, index = pack(tar, args.size, args.cache, args.threads)
-        z = features(array, args.cache / f"{array.stem}_features.npy", args.size)
         print(f"\n{tar.stem}, {args.size} px, runs {args.runs}: mean ± std, %\n")
-        print(f"| strategy | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
-        for spec in args.strategies:
-            began = time.perf_counter()
-            rows: list[dict[str, Any]] = [measure(spec, z, sessions(array, index, run), run, args.size) for run in args.runs]
+        print(f"| strategy | classes | videos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 3)}", flush=True)
+        for spec, classes, videos in itertools.product(args.strategies, args.classes, args.videos):
+            name, options = parse(spec)
+            data = [sessions(array, index, run) for run in args.runs]
+            if classes >= len(data[0].classes):
+                continue
+            strategies = [create(name, build(size=args.size), seed=run, **options) for run in args.runs]
+            z = features(array, strategies[0], args.cache)
+            rows = [measure(s, z, d, run, classes, videos) for s, d, run in zip(strategies, data, args.runs, strict=True)]
             cells = [[row[column] for row in rows] for column in COLUMNS]
             text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
-            print(f"| `{spec}` | {text} |  <!-- {time.perf_counter() - began:.0f} s -->", flush=True)
+            print(f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -85,9 +85,13 @@ class Moments(Rows):
     def scatters(self) -> Iterator[tuple[Tensor, slice]]:
         """The scatter of each block, and where in the features the block lies."""
         for gram, columns in self._squares():
-            size = columns.stop - columns.start
-            out = torch.empty(size, size, dtype=torch.float64, device=gram.device)
-            yield within(self.n, self.s[:, columns], unpack(gram, out)), columns
+            yield self._within(gram, columns), columns
+
+    def _within(self, gram: Tensor, columns: slice) -> Tensor:
+        size = columns.stop - columns.start
+        out = torch.empty(size, size, dtype=torch.float64, device=gram.device)
+        scatter: Tensor = within(self.n, self.s[:, columns], unpack(gram, out))
+        return scatter
 
     def _squares(self) -> Iterator[tuple[Tensor, slice]]:
         at = start = 0
@@ -97,7 +101,10 @@ class Moments(Rows):
             at, start = end, start + size
 
     def spread(self, known: int) -> float:
-        """tr S / t of the first `known` classes, where there is no G: the mean of |z - mu|^2."""
+        """tr S / t: the mean of |z - mu|^2, in the last block; without G over the first `known` classes."""
+        if self.has_gram:
+            *_, (gram, columns) = self._squares()
+            return float(self._within(gram, columns).trace() / self.t)
         n, s = self.n[:known], self.s[:known]
         return float((self.q[:known] - (s * s).sum(1) / n).sum().clip(0) / n.sum())
 
