@@ -20,6 +20,7 @@ from primavista.parts.familiar import Familiarity
 from primavista.parts.replay import Kept, Replay
 from primavista.parts.rows import AnySize, drop_all, grow_all
 
+COUNTERS = ("batches", "seed", "embedding_version")  # stay on the CPU: to read one on a GPU is to wait until it is idle
 CHUNK = 128  # frames a forward pass without gradients
 CHUNK_CUDA = 1024
 CHUNK_PIXELS = 2**17  # of them on a CPU: 8 frames of 128 x 128, whose maps stay in the caches
@@ -209,7 +210,7 @@ class Strategy(AnySize, ABC):
             raise InputError(f"two classes of the other would become one: {dict(zip(theirs, ours, strict=True))}")
         self._check_merge(other)
         self._merge(other, torch.tensor(self._columns(ours), device=self.device, dtype=torch.int64))
-        self.batches += other.batches.to(self.device)
+        self.batches += other.batches
 
     @property
     def embeds(self) -> bool:
@@ -332,7 +333,10 @@ class Strategy(AnySize, ABC):
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self._evaluated.clear()  # recordings belong to the place where the weights were
-        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        counters = {name: self._buffers[name] for name in COUNTERS}
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._buffers.update(counters)
+        return self
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
@@ -373,9 +377,9 @@ class Strategy(AnySize, ABC):
     def _enter(self, frames: Frames | None, features: Tensor | None, labels: Tensor, sessions: Tensor | None) -> Batch:
         """Algorithm 1, line 6: expand the output layer with neurons for the classes never seen before."""
         present, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
-        before = set(self.classes.tolist())
-        new = tuple(label for label in present.tolist() if label not in before)
-        columns = torch.tensor(self._columns(present.tolist()))
+        known, there = len(self.classes), present.tolist()
+        columns = torch.tensor(self._columns(there))
+        new = tuple(label for label, column in zip(there, columns.tolist(), strict=True) if column >= known)
         return Batch(
             i=self.i, images=frames, features=features, columns=columns[inverse], present=columns.to(self.device),
             cur=cur.to(self.device, torch.float32), new=new, sessions=sessions,
