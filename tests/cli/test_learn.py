@@ -244,6 +244,25 @@ def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -
     assert clip.read_bytes() == before
 
 
+@pytest.mark.parametrize(("option", "words"), [
+    ("norm=bn", "there is no option norm: choose from balance"), ("seed=abc", "seed is a whole number"),
+    ("device=cpu", "device is no option of a strategy: say --device cpu"), ("size=64", "say --size 64"),
+    ("foo", "'foo': write key=value, for example balance=0.5"),
+])  # fmt: skip
+def test_options_that_are_none(videos: Path, tmp_path: Path, option: str, words: str) -> None:
+    wrong = call("learn", tmp_path / "kitchen.pv", "--label", "x", videos / "toys/plug/1.mp4", *SMALL, "--option", option)
+    assert isinstance(wrong.exception, pv.InputError), wrong.exception
+    assert words in str(wrong.exception)
+
+
+def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -> None:
+    model, options = tmp_path / "kitchen.pv", ("--option", "balance=0.5", "--option", "seed=3", "--option", "threshold=0.5")
+    for label in ("plug", "phone"):
+        done("learn", model, "--label", label, videos / f"toys/{label}/1.mp4", *SMALL, *options)
+    other = call("learn", model, "--label", "x", videos / "strange.mp4", "--option", "seed=4")
+    assert "kitchen.pv was made with seed 3, not 4" in str(other.exception)
+
+
 @pytest.mark.parametrize("label", ["", "  ", "x" * 201])
 def test_names_that_are_none(videos: Path, tmp_path: Path, label: str) -> None:
     wrong = call("learn", tmp_path / "kitchen.pv", "--label", label, videos / "toys/plug/1.mp4", *SMALL)

@@ -37,6 +37,28 @@ def test_options_that_make_no_sense_are_refused(option):
         create(name, tiny_backbone(), **option)
 
 
+@pytest.mark.parametrize(("strategy", "choice"), [
+    ("prima", "choose from balance"), ("ridge", "choose from balance, expand, rho"), ("lda", "choose from shrinkage"),
+    ("ncm", "ncm has none"), ("ar1*", "choose from capacity, "),
+])  # fmt: skip
+def test_an_option_that_a_strategy_does_not_have_is_named_with_those_that_it_has(strategy, choice):
+    for option in ("nrm", "name", "dim" if strategy == "ncm" else "backbones"):
+        with pytest.raises(InputError, match=f"there is no option {option}: {choice}"):
+            Learner(strategy, weights="random", width=0.25, size=32, **{option: "bn"})
+
+
+@pytest.mark.parametrize("seed", ["abc", 1.5, None, 2**63])
+def test_a_seed_is_a_whole_number(seed):
+    for call in (
+        lambda: Learner(weights="random", size=32, width=0.25, seed=seed),
+        lambda: create("ncm", tiny_backbone(), seed=seed),
+    ):
+        with pytest.raises(InputError, match="seed is a whole number"):
+            call()
+    with pytest.raises(InputError, match="width must lie above 0"):
+        Learner(weights="random", size=32, width="wide")
+
+
 class FloatStore:
     def __len__(self):
         return 3

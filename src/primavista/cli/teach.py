@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from primavista.cli.sources import shown
 from primavista.errors import require_extra
 
 
@@ -50,8 +51,8 @@ def teach(
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
     def ready(address: str) -> None:
-        known = ", ".join(learner.labels[:8]) + (" ..." if len(learner.labels) > 8 else "")
-        console.print(f"[bold]{escape(model.name)}[/bold] ({escape(known) or 'nothing taught yet'}) is being taught at")
+        known = ", ".join(map(shown, learner.labels[:8])) + (" ..." if len(learner.labels) > 8 else "")
+        console.print(f"[bold]{escape(shown(model.name))}[/bold] ({escape(known) or 'nothing taught yet'}) is being taught at")
         console.print(f"  [bold cyan]{address}/[/bold cyan]{'#token=' + escape(token) if token else ''}")
         console.print("Ctrl-C stops; everything learned by then is on disk.")
         if browser:

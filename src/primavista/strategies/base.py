@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
+from primavista.backbones import Backbone, check_seed
 from primavista.backbones.onnx import Engine, EngineChoice, OnnxFeatures, installed
 from primavista.errors import InputError, require_extra
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
@@ -83,6 +83,7 @@ class Strategy(AnySize, ABC):
 
     def __init__(self, backbone: Backbone, *, seed: int = 0, first_batch: bool = True) -> None:
         super().__init__()
+        check_seed(seed)
         self.backbone = copy.deepcopy(backbone)
         self.first_batch = first_batch
         self._shapes_seen = {torch.Size((1, backbone.spec.size, backbone.spec.size, 3))}  # the backbone has tried that one
