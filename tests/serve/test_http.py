@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from serve_support import COLOURS, Gate, frames, picture, tiny
+from serve_support import COLOURS, SMALL, Gate, frames, picture, tiny
 
 from primavista import Learner
 
@@ -82,8 +82,39 @@ def test_save_and_load(taught, engine):
     before = engine.path.read_bytes()
     assert taught.post("/api/model/file", files={"file": saved.content}).status_code == 200
     assert known(taught) == {"mug": 6, "kettle": 6, "cup": 6}
-    assert engine.path.read_bytes() == saved.content
+    assert engine.path.read_bytes() == Learner.from_bytes(saved.content, device="cpu").settled().to_bytes()
     assert engine.path.with_name("kitchen.pv.before-load").read_bytes() == before
+
+
+def other(label: str) -> bytes:
+    learner = tiny()
+    for name, value in (("first", 0), (label, 255)):
+        learner.learn(np.full((2, 32, 32, 3), value, np.uint8), name)
+    return learner.to_bytes()
+
+
+def test_no_load_loses_what_was_known_before(taught, engine):
+    first = engine.path.read_bytes()
+    for label in ("second", "third"):
+        assert taught.post("/api/model/file", files={"file": other(label)}).status_code == 200
+    assert engine.path.with_name("kitchen.pv.before-load").read_bytes() == first
+    assert Learner.load(engine.path.with_name("kitchen.pv.before-load-2"), device="cpu").labels == ["first", "second"]
+    for k in range(3, SMALL.kept + 1):
+        engine.path.with_name(f"kitchen.pv.before-load-{k}").touch()
+    refused = taught.post("/api/model/file", files={"file": other("fourth")})
+    assert (refused.status_code, "move kitchen.pv.before-load" in refused.json()["detail"]) == (409, True)
+    assert known(taught) == {"first": 2, "third": 2}
+
+
+def test_undo_takes_a_load_back_and_nothing_from_before_it(taught, engine):
+    before = engine.path.read_bytes()
+    assert taught.post("/api/model/file", files={"file": other("second")}).json()["can_undo"]
+    assert [one["label"] for one in taught.post("/api/undo").json()["objects"]] == list(COLOURS)
+    assert engine.path.read_bytes() == before
+    taught.post("/api/model/file", files={"file": other("second")})
+    taught.post("/api/rename", json={"label": "first", "to": "one"})
+    assert [one["label"] for one in taught.post("/api/undo").json()["objects"]] == ["first", "second"]
+    assert taught.post("/api/undo").status_code == 409
 
 
 @pytest.mark.parametrize("damage", [

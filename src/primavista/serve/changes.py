@@ -48,9 +48,16 @@ async def forget(engine: TheEngine, body: Forgetting) -> Model:
 
 @router.post("/undo", responses=refusals(408, 409, 413))
 async def undo(engine: TheEngine, request: Request) -> Model:
-    """Take the last lesson, renaming or forgetting back: one level, and it survives a restart."""
+    """Take the last lesson, renaming or forgetting back: one level, and it survives a restart. A load too, until then."""
     await request.body()  # a request that breaks off or is malformed further on changes nothing
-    return await _change(engine, "undo", None, lambda learner: learner.undo())
+
+    def before(learner: Learner, tell: Tell) -> Learner | None:
+        if engine.live.replaced is None:
+            learner.undo()
+        return engine.live.replaced
+
+    await outcome(engine, engine.submit("undo", before))
+    return Model.of(engine)
 
 
 @router.get(
@@ -83,19 +90,30 @@ async def export(engine: TheEngine, hands: TheHands, format: Format = "onnx") ->
 async def load(
     engine: TheEngine, hands: TheHands, file: Annotated[UploadFile, File(description="a file that was saved before")]
 ) -> Model:
-    """Go on with a saved model instead. What was known before is kept beside it as NAME.before-load."""
+    """Go on with a saved model instead. What was known before is kept beside it as NAME.before-load, or -2, -3, ..."""
     device = engine.live.learner.strategy.device
     loaded = await hands.long(_loaded, file.file, device, engine.limits.size)
     if isinstance(loaded, RefusedError):
         raise loaded
 
     def become(learner: Learner, tell: Tell) -> Learner:
-        learner.save(engine.path.with_name(f"{engine.path.name}.before-load"))
-        return loaded
+        learner.save(_unused(engine.path, engine.limits.kept))
+        return loaded.settled()  # undo takes the load back, and never what was done before it, elsewhere
 
     job = engine.submit("load", become)
     await outcome(engine, job)
     return Model.of(engine)
+
+
+def _unused(path: Path, limit: int) -> Path:
+    """Where the model before a load is kept: no earlier one is overwritten."""
+    names = [f"{path.name}.before-load{f'-{k}' if k > 1 else ''}" for k in range(1, limit + 1)]
+    for name in names:
+        if not (place := path.with_name(name)).exists():
+            return place
+    raise InputError(
+        f"{limit} models from before earlier loads are kept beside {path.name}: move {names[0]} and so on away first"
+    )
 
 
 def _attachment(pieces: Sequence[bytes | memoryview], name: str) -> Response:

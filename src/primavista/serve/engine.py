@@ -35,6 +35,12 @@ class Live:
 
     version: int
     learner: Learner
+    replaced: Learner | None = None  # what was known before, where the last change was to load another model
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether the last change can be taken back."""
+        return self.replaced is not None or self.learner.can_undo
 
 
 @dataclass
@@ -153,16 +159,17 @@ class Engine:
         def tell(progress: float) -> None:
             job.progress = min(max(progress, job.progress or 0.0), 1.0)
 
-        draft = self.live.learner.copy()
+        live = self.live
+        draft = live.learner.copy()
         began = time.monotonic()
         draft = job.work(draft, tell) or draft
         draft.predict(_blank(draft))  # what a strategy solves when it is first asked is solved now, not in a client's time
         worked = time.monotonic()
         draft.save(self.path)  # on disk first: what has been acknowledged or recognised is never lost
         job.parts = {"working": worked - began, "saving": time.monotonic() - worked}
-        job.version = self.live.version + 1
+        job.version = live.version + 1
         job.progress = 1.0
-        self._live = Live(job.version, draft)
+        self._live = Live(job.version, draft, live.learner if job.kind == "load" else None)
         draft.rest()  # who predicts now asks the new state
 
     def _read(self) -> None:

@@ -25,6 +25,7 @@ class Limits:
     sockets: int = 64  # at once
     waiting: int = 128  # frames that wait to be recognised
     jobs: int = 200  # finished ones that are remembered
+    kept: int = 20  # models from before a load that are kept
     idle: float = 60.0  # seconds after which a silent WebSocket is closed
     wait: float = 60.0  # seconds that a request may wait for a lesson
 

@@ -83,7 +83,7 @@ class Model(Said):
         return cls(
             name=engine.path.name, strategy=live.learner.strategy_name, size=live.learner.size,
             objects=[Known(label=label, frames=frames) for label, frames in live.learner.counts.items()],
-            can_undo=live.learner.can_undo, queued=engine.queued, version=live.version, max_frames=engine.limits.frames,
+            can_undo=live.can_undo, queued=engine.queued, version=live.version, max_frames=engine.limits.frames,
         )  # fmt: skip
 
 

@@ -101,9 +101,9 @@ export async function save() {
 
 export async function load(file) {
   const known = plural(model.objects.length, "object");
-  const text = model.objects.length ? `What is known now (${known}) makes way for it, and is kept beside it as “${model.name}.before-load”.` : "";
+  const text = model.objects.length ? `What is known now (${known}) makes way for it: undo brings it back, and it is kept beside it as “${model.name}.before-load”.` : "";
   if (!(await dialog(`Load “${file.name}”?`, text, undefined, "Load"))) return;
-  if (await change("/api/model/file", { body: form({ file }) }, "")) toast(`“${file.name}” is loaded: ${plural(model.objects.length, "object")}.`);
+  if (await change("/api/model/file", { body: form({ file }) }, "")) toast(`“${file.name}” is loaded: ${plural(model.objects.length, "object")}.`, undo);
 }
 
 // Pictures of objects: off unless allowed, only in this browser, a list for each model.
