@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -91,3 +92,16 @@ def test_strategies_without_statistics_go_by_confidence():
     learner = taught("naive", 2)
     assert learner.threshold == 0.1
     assert learner.predict(clip(0)[0]).familiarity is None
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3, 7, 12])
+@pytest.mark.parametrize("strategy", ["prima", "ridge", "lda", "ncm", "dslda", "cwr*"])
+def test_a_still_picture_is_known_again(strategy, copies):
+    """Frames all alike vary by rounding alone."""
+    picture = np.random.default_rng(5).integers(0, 255, (1, 32, 32, 3), np.uint8)
+    learner = Learner(strategy, weights="random", width=0.125, size=32, device="cpu")
+    for label in ("mug", "pot"):
+        learner.learn(picture.repeat(copies, 0), label)
+        found = learner.predict(picture[0])
+        assert math.isfinite(found.familiarity)
+        assert found.known or label == "pot"  # one picture under two names is neither

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .ridge import FLOOR
 from .statistics import lda_weights, oas  # relative: the distribution for the edge has these modules too, under its own name
 
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
@@ -88,12 +89,13 @@ def familiarity(w: Array, mu: Array, precision: Array | None, scatter: Array, fr
     """From the weights, the means and the covariance S within classes (its trace, where P is I) of so many frames.
 
     E h = tr(P S) / (1 - g) + mean_c (mu_c - m)^T P (mu_c - m),  g = tr(P S) / N, at most 0.8: a P that was estimated from N
-    frames finds new ones 1 / (1 - g) times as far off as those that it was estimated from.
+    frames finds new ones 1 / (1 - g) times as far off as those that it was estimated from. And at least a millionth of
+    mean_c mu_c^T P mu_c: frames all alike do not vary, but for rounding.
     """
     v, gain, lead, m = _ways(w, mu)
-    spread = float(scatter if precision is None else (precision * scatter).sum())
+    spread = max(float(scatter if precision is None else (precision * scatter).sum()), 0.0)
     overfit = 0.0 if precision is None else min(spread / max(frames, 1), 0.8)
-    usual = float(_square(mu - m, precision).mean()) + spread / (1 - overfit)
+    usual = float(_square(mu - m, precision).mean()) + spread / (1 - overfit) + FLOOR * float(_square(mu, precision).mean())
     return Strayed(v, gain, lead, m, precision, usual)
 
 
