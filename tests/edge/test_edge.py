@@ -235,6 +235,23 @@ def test_a_photograph_is_resized_to_the_same_bits(edge):
     assert (images.fit(image, 128) == fit(image, 128)).all()
 
 
+@pytest.mark.parametrize("name", ["\udcff", "a\nb", " ", "x" * 201, 3, None])
+def test_a_name_that_primavista_refuses_is_refused_here(edge, twins, name):
+    _, small = twins("ncm")
+    for refused in (lambda: small.learn(frames(3), name), lambda: small.rename("mug", name)):
+        with pytest.raises(edge.InputError, match="a name is a text"):
+            refused()
+    assert small.counts == {"mug": 7, "kettle": 7}
+
+
+def test_blanks_around_a_name_are_taken_away_and_the_file_is_read(twins, tmp_path):
+    _, small = twins("ncm")
+    small.learn(frames(3), " mug ")
+    small.rename("kettle ", " pot")
+    small.save(tmp_path / "small.pv")
+    assert Learner.load(tmp_path / "small.pv").counts == {"mug": 14, "pot": 7}
+
+
 def test_lessons_have_the_same_names(edge):
     learner = __import__("primavista_edge.learner", fromlist=["lesson_id"])
     for count in (*range(1, 40), 100, 299, 300, 301, 600):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -130,7 +131,8 @@ def test_a_damaged_model_is_refused_and_changes_nothing(taught, engine, damage):
 
 def test_a_model_with_names_that_cannot_be_shown_is_refused(client, engine):
     strange = tiny()
-    strange.learn(np.zeros((2, 32, 32, 3), np.uint8), "a\x07b")
+    strange.learn(np.zeros((2, 32, 32, 3), np.uint8), "ab")
+    strange._history = (replace(strange._state, names={0: "a\x07b"}), None)  # as earlier versions took them
     refused = client.post("/api/model/file", files={"file": strange.to_bytes()})
     assert refused.status_code == 422
     assert known(client) == {}

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.knowledge import MAX_LABEL
 from primavista.learner import Prediction
+from primavista.naming import MAX_LABEL
 from primavista.serve.engine import Engine, Job
 
 NOTHING = "nothing"  # a lesson of this name shows the background: what looks like it is not known

@@ -77,7 +77,7 @@ async def _lesson(socket: WebSocket, engine: Engine, hands: Hands) -> Job | None
         if isinstance(message, str):
             said = _object(message)
             if label is None:
-                label = check_label(said.get("label"))
+                label = check_label(said.get("label"), engine.live.learner.labels)
                 await socket.send_json({"frames": 0})
             elif said.get("end") is True:
                 return submit_lesson(engine, lesson, label)

@@ -30,7 +30,7 @@ async def teach(
     wait: Annotated[float, Query(ge=0, le=60, description="answer when it is done, or after so many seconds")] = 0,
 ) -> Said:  # fmt: skip
     """One lesson: frames or a video of one object, and its name. It is learned after those before it."""
-    name = check_label(label)
+    name = check_label(label, engine.live.learner.labels)
     images = await _pictures(engine, hands, frames, video)
     lesson = engine.live.learner.open_lesson()
     for image in images:
@@ -67,7 +67,8 @@ async def check(
     engine: TheEngine, hands: TheHands, label: Name, frames: Pictures = [], video: Video = None  # noqa: B006
 ) -> Checked:  # fmt: skip
     """A quick accuracy check: frames of a known object that were not taught, and how many of them are recognised."""
-    name, live = check_label(label), engine.live
+    live = engine.live
+    name = check_label(label, live.learner.labels)
     if name not in live.learner.labels:
         raise RefusedError(409, f"{name!r} was not taught, so it cannot be checked")
     images = await _pictures(engine, hands, frames, video)
