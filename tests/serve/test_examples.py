@@ -14,6 +14,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from live_parts.process import TINY, drawn, jpeg, service
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from primavista import Learner
 
@@ -35,6 +37,9 @@ def test_the_http_client_teaches_and_asks(tmp_path):
         mine = {"PRIMAVISTA_URL": running.url, "PRIMAVISTA_TOKEN": token}
         assert client("teach", "cup", *images, **mine).stdout == "cup: done after 4 frames\n"
         assert client("ask", images[0], **mine).stdout == "cup (100%)\n"
+        with pytest.raises(InvalidStatus), connect(f"ws{running.url.removeprefix('http')}/api/stream"):
+            pass
+        assert "ERROR" not in running.said()  # a refusal is no failure of the service
         assert "401" in client("ask", images[0], PRIMAVISTA_URL=running.url).stderr
 
 
