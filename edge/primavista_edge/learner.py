@@ -219,6 +219,18 @@ class Learner:
             del state.names[i], state.counts[i]
             self._before, self._state = self._state, state
 
+    def untaught(self) -> Learner:
+        """A learner with the same network and options that was taught nothing: to be taught here, and merged by primavista."""
+        head = copy.deepcopy(self._state.head)
+        if not isinstance(head, Analytic):
+            able = ", ".join(name for name, kind in HEADS.items() if issubclass(kind, Analytic))
+            raise InputError(f"{self.strategy} depends on the order of its lessons and cannot be merged; these can: {able}")
+        head.clear()
+        fresh = copy.copy(self)
+        fresh._writing, fresh._before = Lock(), None
+        fresh._state = _State([], {}, {}, 0, 0, [], self._state.frozen, head)
+        return fresh
+
     def undo(self) -> None:
         """Take the last change back, made here or with torch; one level, and it survives saving and loading."""
         with self._writing:

@@ -178,7 +178,8 @@ def camera_frames(source: str, size: int, seconds: float, fps: float | None = No
         container = av.open(name, format=kind, options=options, timeout=10.0)
     except (av.FFmpegError, OSError, ValueError) as error:
         raise FileError(
-            f"cannot open {source} ({name}): {error}. Connect a camera, close other programs that use it, and see that you may"
+            f"cannot open {source} ({name}): {error}. Connect a camera, close other programs that use it, "
+            "and see that you are allowed to use it (on Linux: the group video)"
         ) from error
     with container:
         yield from _film(av, container, source, size, seconds, Due(fps))
