@@ -214,6 +214,7 @@ def test_a_video_is_a_lesson_too(client, tmp_path):
     refused = teach(client, "cup", {"video": ("cup.mp4", b"no video at all" * 50)})
     assert refused.status_code == 422
     assert "/" not in refused.json()["detail"]
+    assert "--skip-bad" not in refused.json()["detail"]
 
 
 @pytest.mark.parametrize(("label", "files", "status", "reason"), [
@@ -235,6 +236,21 @@ def test_a_lesson_that_is_refused_says_why_and_changes_nothing(client, engine, l
     assert any(part in refused.json()["detail"] for part in reason.split("|")), refused.json()
     assert engine.path.read_bytes() == before
     assert engine.live.version == 0
+
+
+@pytest.mark.parametrize(("path", "request_", "reason"), [
+    ("predict", {"content": picture("mug"), "headers": {"content-type": "image/png"}}, "multipart/form-data"),
+    ("predict", {"content": picture("mug")}, "curl -F frame=@FILE"),
+    ("model/file", {"content": b"x"}, "curl -F file=@FILE"),
+    ("lessons", {"data": {"label": ""}, "files": frames("mug", 1)}, "label: say what it shows"),
+    ("rename", {"content": b'{"label": "mug", "to": "cup"}'}, "'Content-Type: application/json'"),
+    ("rename", {"content": b'{"label', "headers": {"content-type": "application/json"}}, "send a JSON object"),
+    ("rename", {"json": {"label": "mug"}}, "to: Field required"),
+    ("lessons?wait=99", {"data": {"label": "mug"}, "files": frames("mug", 1)}, "wait: Input should be less"),
+])  # fmt: skip
+def test_a_request_of_another_form_is_told_the_right_one(client, path, request_, reason):
+    refused = client.post(f"/api/{path}", **request_)
+    assert (refused.status_code, reason in refused.json()["detail"]) == (422, True), refused.json()
 
 
 def test_a_full_queue_is_refused_and_a_lesson_can_be_waited_for(client, engine):
