@@ -111,7 +111,8 @@ def _said(first: dict[str, Any], content: str) -> str:
     if first["type"] in ("json_invalid", "model_attributes_type"):
         return "send a JSON object, with the header 'Content-Type: application/json'"
     if first["type"] == "missing" and content not in ("multipart/form-data", "application/json"):
-        return f"send a form (multipart/form-data) with the field {where}: curl -F {where}={'mug' if where == 'label' else '@FILE'}"
+        example = "label=mug" if where == "label" else f"{where}=@FILE"
+        return f"send a form (multipart/form-data) with the field {where}: curl -F {example}"
     if first["type"] == "missing" and where == "label":
         return f"label: say what it shows, a name of 1 to {MAX_LABEL} characters"
     return f"{where}: {first['msg']}" if where else str(first["msg"])
