@@ -101,10 +101,10 @@ def test_what_does_not_match_is_named(tmp_path):
         other_weights.strategy.backbone.body.stem.conv.weight += 1e-4
     for other, words in [
         (taught([("cup", 2)], strategy="lda"), "strategy is ridge, the other's is lda"),
-        (taught([("cup", 2)], balance=0.0), r"options differ.*balance=0\.0"),
-        (taught([("cup", 2)], size=64), "fed differently.*size=64"),
-        (taught([("cup", 2)], width=0.25), "fed differently.*0.25"),
-        (taught([("cup", 2)], seed=5), "seed 5"),
+        (taught([("cup", 2)], balance=0.0), r"options differ: balance [\d.]+ here and 0\.0 there"),
+        (taught([("cup", 2)], size=64), "fed differently: size 32 here and 64 there"),
+        (taught([("cup", 2)], width=0.25), r"fed differently: width 0\.125 here and 0\.25 there"),
+        (taught([("cup", 2)], seed=5), "options differ: seed 0 here and 5 there"),
         (other_weights, "different weights.*stem"),
     ]:
         with pytest.raises(InputError, match=words):
@@ -114,6 +114,17 @@ def test_what_does_not_match_is_named(tmp_path):
     with pytest.raises(FileError, match="cannot read"):
         a.merge(tmp_path / "missing.pv")
     assert a.labels == ["mug", "kettle"]
+
+
+def test_another_engine_is_named_with_the_way_out(tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    a = taught(FIRST, engine="torch")
+    taught([("cup", 2)], engine="onnx").save(tmp_path / "b.pv")
+    with pytest.raises(InputError, match=r'engine torch here and onnx there\.\n  right: .*load\(file, engine="torch"\)'):
+        a.merge(tmp_path / "b.pv")
+    a.merge(Learner.load(tmp_path / "b.pv", engine="torch", device="cpu"))
+    assert a.labels == ["mug", "kettle", "cup"]
 
 
 def test_a_module_of_ones_own_can_be_merged_from_a_file(tmp_path):

@@ -59,7 +59,9 @@ async def run_load(
             await _remember(http, running, images, expected)
             while time.monotonic() < end:
                 files = [("frames", ("f.jpg", frame, "image/jpeg")) for frame in videos[number % 5]]
-                said = await http.post(f"{running.url}/api/lessons?wait=60", data={"label": f"o{number % 5}"}, files=files)
+                said = await http.post(
+                    f"{running.url}/api/lessons?wait=60&again=true", data={"label": f"o{number % 5}"}, files=files
+                )
                 if said.status_code != 202 or said.json()["state"] != "done":
                     errors.append(f"a lesson: {said.status_code} {said.text[:200]}")
                 else:

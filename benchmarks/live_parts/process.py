@@ -77,7 +77,9 @@ class Service:
         """One lesson over HTTP; what the service says of it."""
         coded = [frame if isinstance(frame, bytes) else jpeg(frame) for frame in frames]
         files = [("frames", ("frame.jpg", frame, "image/jpeg")) for frame in coded]
-        answer = httpx.post(f"{self.url}/api/lessons", params={"wait": wait}, data={"label": label}, files=files, timeout=90)
+        answer = httpx.post(
+            f"{self.url}/api/lessons", params={"wait": wait, "again": True}, data={"label": label}, files=files, timeout=90
+        )
         answer.raise_for_status()
         return answer.json()
 

@@ -68,6 +68,11 @@ class Analytic:
         self.moments.drop(column)
         self._solved = None
 
+    def clear(self) -> None:
+        """As before the first lesson."""
+        self.moments.clear()
+        self._solved = None
+
     def check(self, known: int, taught: Sequence[int]) -> None:
         """See `parts/sums.py`."""
         self.moments.check(known, taught)

@@ -20,12 +20,12 @@ from .analytic import LDA, Analytic, Prima, Ridge
 from .errors import FileError, InputError
 from .heads import CWR, DSLDA, Head, softmax
 from .images import chunks, model_frames
+from .naming import checked_name, checked_names
 from .parts.sums import check_finite
 from .tensors import same_bits
 
 Array = np.ndarray[Any, Any]
 FORMAT = 1
-MAX_LABEL = 200
 UNDO = "undo/"
 LEARNS = ("head.", "statistics.", "seen.", "moments.")  # how the names of what a lesson changes begin
 HEADS: dict[str, Any] = {
@@ -146,9 +146,7 @@ class Learner:
     def learn(self, frames: Any, label: str | Sequence[str]) -> None:
         """One lesson: frames of one object (uint8, N x H x W x 3, RGB, any size) and its name, or a name a frame."""
         images, _ = model_frames(frames, self.size)
-        given = [_label(label)] * len(images) if isinstance(label, str) else [_label(name) for name in label]
-        if len(given) != len(images):
-            raise InputError(f"there are {len(images)} frames but {len(given)} names: give one name for all, or one a frame")
+        given = checked_names(label, len(images), self.labels)
         with self._writing:
             state = self._copy()
             z = self._features(images)
@@ -203,8 +201,8 @@ class Learner:
     def rename(self, old: str, new: str) -> None:
         """Give a known object another name; its id stays."""
         with self._writing:
-            i = self._id(old)
-            if _label(new) in self.labels:
+            i, new = self._id(old), checked_name(new)
+            if new in self.labels:
                 raise InputError(f"there is a {new!r} already: forget it first, or choose another name")
             state = copy.copy(self._state)
             state.names = {**state.names, i: new}
@@ -220,6 +218,18 @@ class Learner:
             state.classes.remove(i)
             del state.names[i], state.counts[i]
             self._before, self._state = self._state, state
+
+    def untaught(self) -> Learner:
+        """A learner with the same network and options that was taught nothing: to be taught here, and merged by primavista."""
+        head = copy.deepcopy(self._state.head)
+        if not isinstance(head, Analytic):
+            able = ", ".join(name for name, kind in HEADS.items() if issubclass(kind, Analytic))
+            raise InputError(f"{self.strategy} depends on the order of its lessons and cannot be merged; these can: {able}")
+        head.clear()
+        fresh = copy.copy(self)
+        fresh._writing, fresh._before = Lock(), None
+        fresh._state = _State([], {}, {}, 0, 0, [], self._state.frozen, head)
+        return fresh
 
     def undo(self) -> None:
         """Take the last change back, made here or with torch; one level, and it survives saving and loading."""
@@ -256,6 +266,7 @@ class Learner:
         return k == 1 or (p - 1 / k) / (1 - 1 / k) >= self.threshold
 
     def _id(self, label: str) -> int:
+        label = checked_name(label, self.labels)
         for i, name in self._state.names.items():
             if name == label:
                 return i
@@ -273,9 +284,3 @@ def lesson_id(images: Array) -> str:
     for k in sorted({int(place) for place in places}):
         sha.update(np.ascontiguousarray(images[k]).tobytes())
     return sha.hexdigest()[:32]
-
-
-def _label(label: Any) -> str:
-    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL:
-        raise InputError(f"a name is a text of 1 to {MAX_LABEL} characters; got {label!r:.80}")
-    return label

@@ -74,6 +74,14 @@ class Moments:
         for name in self._rows():
             self.arrays[name] = dropped(self.arrays[name], row)
 
+    def clear(self) -> None:
+        """As before the first lesson."""
+        for name in self._rows():
+            self.arrays[name] = self.arrays[name][:0]
+        if self.has_gram:
+            for name in ("t", "gram"):
+                self.arrays[self.prefix + name] = np.zeros_like(self.arrays[self.prefix + name])
+
     def check(self, known: int, taught: Sequence[int]) -> None:
         """Refuse what cannot be sums over frames."""
         check_moments(self.arrays, self.prefix, self.blocks, known, taught)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +20,6 @@ from primavista.parts.rows import Rows
 from primavista.parts.sums import check_finite, check_moments, check_past, check_scatter
 from primavista.strategies import Strategy
 
-MAX_LABEL = 200
-
 
 @dataclass(frozen=True)
 class State:
@@ -33,40 +30,6 @@ class State:
     counts: dict[int, int] = field(default_factory=dict)  # frames learned, by id
     next_id: int = 0
     lessons: tuple[str, ...] = ()
-
-
-def checked_name(label: str) -> str:
-    """The name of an object, or an error."""
-    if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL or not _is_text(label):
-        raise InputError(
-            f"a name is a text of 1 to {MAX_LABEL} characters; got {label!r:.80}.\n"
-            "  wrong: learner.learn(frames, 3)\n"
-            '  right: learner.learn(frames, "mug")'
-        )
-    return label
-
-
-def _is_text(label: str) -> bool:
-    """Whether it can be written: half of a surrogate pair is no character."""
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def checked_names(label: str | Sequence[str], count: int) -> list[str]:
-    """A name a frame: one for all, or as many as there are frames."""
-    if isinstance(label, np.ndarray) and label.ndim == 1:
-        label = [str(name) for name in label.tolist()]
-    if isinstance(label, str) or not isinstance(label, Sequence):
-        return [checked_name(label)] * count
-    if len(label) != count:
-        raise InputError(
-            f"there are {count} frames but {len(label)} names: give one name for all, or one a frame.\n"
-            '  right: learner.learn(frames, "mug")'
-        )
-    return [checked_name(name) for name in label]
 
 
 def lesson_id(images: Frames) -> str:

@@ -18,9 +18,10 @@ from primavista.backbones import CUSTOM, Backbone, Spec, build, rebuild
 from primavista.backbones.onnx import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, model_frames
-from primavista.knowledge import State, arrays_of, check_sizes, checked_name, checked_names, lesson_id, records, restored
+from primavista.knowledge import State, arrays_of, check_sizes, lesson_id, records, restored
 from primavista.lesson import Lesson
 from primavista.manifest import FORMAT, BackboneRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
+from primavista.naming import checked_name, checked_names
 from primavista.parts.familiar import KNOWN
 from primavista.strategies import PRESETS, LearnReport, Strategy, create
 from primavista.tensors import same_bits
@@ -176,7 +177,7 @@ class Learner:
         `frames` are images of any size: an array N x H x W x 3 (uint8, RGB), a list of images, `open_frames("mug.mp4")`.
         """
         images, _ = model_frames(frames, self.size)
-        given = checked_names(label, len(images))
+        given = checked_names(label, len(images), self.labels)
         with self._writing:  # lessons that come at once are learned one after the other
             return self._learn(images, given)
 
@@ -220,7 +221,7 @@ class Learner:
     def score(self, frames: Any, label: str | Sequence[str]) -> float:
         """The share of frames whose likeliest name is the right one."""
         images, _ = model_frames(frames, self.size)
-        given = checked_names(label, len(images))
+        given = checked_names(label, len(images), self.labels)
         predicted = self.predict(images)
         right = sum(1 for p, name in zip(predicted, given, strict=True) if p.label == name)
         return right / len(given)
@@ -228,8 +229,8 @@ class Learner:
     def rename(self, old: str, new: str) -> None:
         """Give a known object another name; its id stays."""
         with self._writing:
-            i = self._id(old)
-            if checked_name(new) in self.labels:
+            i, new = self._id(old), checked_name(new)
+            if new in self.labels:
                 raise InputError(f"there is a {new!r} already: forget it first, or choose another name")
             self._become(replace(self._state, names={**self._state.names, i: new}))
 
@@ -415,6 +416,7 @@ class Learner:
         return k == 1 or (p - 1 / k) / (1 - 1 / k) >= self.threshold
 
     def _id(self, label: str) -> int:
+        label = checked_name(label, self.labels)
         for i, name in self._state.names.items():
             if name == label:
                 return i

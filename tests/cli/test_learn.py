@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -263,10 +264,10 @@ def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -
     assert "kitchen.pv was made with seed 3, not 4" in str(other.exception)
 
 
-@pytest.mark.parametrize("label", ["", "  ", "x" * 201])
+@pytest.mark.parametrize("label", ["", "  ", "x" * 201, "a\nb"])
 def test_names_that_are_none(videos: Path, tmp_path: Path, label: str) -> None:
     wrong = call("learn", tmp_path / "kitchen.pv", "--label", label, videos / "toys/plug/1.mp4", *SMALL)
-    assert "--label: a name has 1 to 200 characters" in str(wrong.exception)
+    assert "a name is a text of 1 to 200 characters" in str(wrong.exception)
 
 
 def test_a_full_disk_stops_it_and_the_file_is_the_last_lesson_that_fits(
@@ -296,7 +297,12 @@ def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None
     place.mkdir(parents=True)
     (place / "\x1b[2J.mp4").write_bytes((videos / "toys/plug/1.mp4").read_bytes())
     model = tmp_path / "kitchen.pv"
-    text = done("learn", model, tmp_path / "toys", *SMALL)
+    refused = call("learn", model, tmp_path / "toys", *SMALL)
+    assert "a name is a text" in refused.output
+    text = refused.output + done("learn", model, place, "--label", "mug", *SMALL)
+    learner = pv.Learner.load(model)
+    learner._history = (replace(learner._state, names={0: evil}), None)  # as earlier versions took them
+    learner.save(model)
     text += done("inspect", model) + done("predict", model, place) + done("predict", model, place / "\x1b[2J.mp4")
     assert pv.Learner.load(model).labels == [evil]
     assert "\x1b" not in text

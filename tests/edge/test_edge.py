@@ -235,6 +235,55 @@ def test_a_photograph_is_resized_to_the_same_bits(edge):
     assert (images.fit(image, 128) == fit(image, 128)).all()
 
 
+@pytest.mark.parametrize("strategy", ["ncm", "lda", "ridge", "prima"])
+def test_what_devices_with_one_base_learn_is_merged(twins, tmp_path, strategy):
+    """Each sends what it was taught itself; the base then knows all, as if it had been taught everything."""
+    base, small = twins(strategy)
+    joint = taught(strategy)
+    lessons = {"one": [("plate", 3), ("mug", 4)], "two": [("fork", 5)]}
+    for device, own in lessons.items():
+        fresh = small.untaught()
+        assert fresh.labels == []
+        assert fresh.predict(frames(0)[0]).label is None
+        for name, seed in own:
+            fresh.learn(frames(seed), name)
+            joint.learn(frames(seed), name)
+        fresh.save(tmp_path / f"{device}.pv")
+        base.merge(tmp_path / f"{device}.pv")
+    assert small.labels == ["mug", "kettle"]
+    assert base.counts == joint.counts == {"mug": 14, "kettle": 7, "plate": 7, "fork": 7}
+    given = np.concatenate([frames(k) for k in (0, 1, 3, 5)])
+    assert np.allclose(shares(base.predict(given)), shares(joint.predict(given)), atol=1e-3)
+    assert set(base.lessons) == set(joint.lessons)
+
+
+def test_an_untaught_learner_is_that_of_torch(twins, tmp_path):
+    learner, small = twins("prima")
+    assert_same(learner.untaught(), small.untaught(), tmp_path)
+
+
+def test_what_cannot_be_merged_is_not_begun_anew(edge, twins):
+    with pytest.raises(edge.InputError, match=r"dslda depends on the order.*ncm, lda, ridge, prima"):
+        twins("dslda")[1].untaught()
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a\nb", " ", "x" * 201, 3, None])
+def test_a_name_that_primavista_refuses_is_refused_here(edge, twins, name):
+    _, small = twins("ncm")
+    for refused in (lambda: small.learn(frames(3), name), lambda: small.rename("mug", name)):
+        with pytest.raises(edge.InputError, match="a name is a text"):
+            refused()
+    assert small.counts == {"mug": 7, "kettle": 7}
+
+
+def test_blanks_around_a_name_are_taken_away_and_the_file_is_read(twins, tmp_path):
+    _, small = twins("ncm")
+    small.learn(frames(3), " mug ")
+    small.rename("kettle ", " pot")
+    small.save(tmp_path / "small.pv")
+    assert Learner.load(tmp_path / "small.pv").counts == {"mug": 14, "pot": 7}
+
+
 def test_lessons_have_the_same_names(edge):
     learner = __import__("primavista_edge.learner", fromlist=["lesson_id"])
     for count in (*range(1, 40), 100, 299, 300, 301, 600):

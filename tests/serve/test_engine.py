@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from serve_support import Gate, tiny
 from primavista import FileError, InputError, Learner
 from primavista.serve.engine import Engine
 from primavista.serve.limits import Limits, RefusedError
-from primavista.serve.server import opened
+from primavista.serve.server import opened, serve
 
 
 def clip(value: int, count: int = 4) -> np.ndarray:
@@ -139,11 +140,29 @@ def test_two_processes_on_one_model_are_refused_and_options_of_another_model_too
     with pytest.raises(InputError, match="has size 32, not 64"):
         opened(tmp_path / "kitchen.pv", "cpu", size=64).__enter__()
     with opened(tmp_path / "new.pv", "cpu", weights="random", width=0.0625, size=32):
-        assert (tmp_path / "new.pv").exists()
+        assert not (tmp_path / "new.pv").exists()  # that is made when it can be served
     with pytest.raises(FileError, match="no folder"):
         opened(tmp_path / "no" / "new.pv").__enter__()
     with pytest.raises(FileError, match="is a folder"):
         opened(tmp_path).__enter__()
+
+
+def test_a_service_that_cannot_start_leaves_no_file_and_says_what_to_do(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for options, advice in (
+            ({"port": taken.getsockname()[1]}, "--port 0"),
+            ({"host": "192.0.2.1", "token": "t" * 16}, "--host is an address of this machine"),
+            ({"host": "no such host", "token": "t" * 16}, "--host is an address of this machine"),
+            ({"host": "0.0.0.0"}, "the same command with --token"),
+            ({"tls": (tmp_path / "cert.pem", tmp_path / "key.pem")}, "-addext subjectAltName=DNS:localhost"),
+        ):
+            with pytest.raises(InputError) as refused:
+                serve(tiny(), tmp_path / "kitchen.pv", **options)
+            assert advice in str(refused.value)
+            assert ("--port 0" in str(refused.value)) == ("port" in options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_known_is_held_once(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from live_parts.process import TINY, drawn, jpeg, service
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from primavista import Learner
 
@@ -35,7 +38,37 @@ def test_the_http_client_teaches_and_asks(tmp_path):
         mine = {"PRIMAVISTA_URL": running.url, "PRIMAVISTA_TOKEN": token}
         assert client("teach", "cup", *images, **mine).stdout == "cup: done after 4 frames\n"
         assert client("ask", images[0], **mine).stdout == "cup (100%)\n"
-        assert "401" in client("ask", images[0], PRIMAVISTA_URL=running.url).stderr
+        with pytest.raises(InvalidStatus), connect(f"ws{running.url.removeprefix('http')}/api/stream"):
+            pass
+        assert "ERROR" not in running.said()  # a refusal is no failure of the service
+        assert client("teach", "cup", *images, **mine).stdout == "cup: taught before, left out after 4 frames\n"
+        (tmp_path / "no.jpg").write_text("no image")
+        for arguments, environment, reason in (
+            (["ask", images[0]], {"PRIMAVISTA_URL": running.url}, "401: this needs the token"),
+            (["ask", str(tmp_path / "no.jpg")], mine, "422: the frame is no image"),
+            (["ask", str(tmp_path / "none.jpg")], mine, "No such file"),
+            (["ask", images[0]], {"PRIMAVISTA_URL": "http://localhost:1"}, "does it run there?"),
+            (["teach", "a\nb", images[0]], mine, "422: a name is a text"),
+        ):
+            refused = client(*arguments, **environment)
+            assert (refused.returncode, reason in refused.stderr) == (1, True), refused.stderr
+            assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_the_documented_certificate_is_one_that_clients_can_check(tmp_path):
+    docs = (EXAMPLES.parent / "docs" / "live.md").read_text()
+    command = next(line.strip() for line in docs.splitlines() if line.strip().startswith("openssl req"))
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "a.jpg").write_bytes(jpeg(drawn(44, frames=1)[0]))
+    tls = [str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")]
+    with service(tmp_path / "kitchen.pv", "--tls", *tls, new=TINY) as running:
+        environment = {**os.environ, "PRIMAVISTA_URL": running.url, "SSL_CERT_FILE": tls[0]}
+        command = [sys.executable, str(EXAMPLES / "http_client.py"), "ask", str(tmp_path / "a.jpg")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        assert done.stdout == "unknown\n", done.stderr
+        untrusting = {**environment, "SSL_CERT_FILE": ""}
+        assert "CERTIFICATE_VERIFY_FAILED" in subprocess.run(command, capture_output=True, text=True, env=untrusting).stderr
 
 
 class Published(list):

@@ -59,6 +59,21 @@ def test_a_lesson_frame_by_frame(client, engine):
     assert engine.live.learner.counts == {"mug": 5}
 
 
+@pytest.mark.parametrize(("words", "count"), [({}, 5), ({"again": True}, 10)])
+def test_the_same_frames_twice_are_left_out_unless_asked_for_again(client, engine, words, count):
+    for asked in ({}, words):
+        with client.websocket_connect("ws://localhost/api/teach") as socket:
+            socket.send_json({"label": "mug", **asked})
+            for k in range(5):
+                socket.send_bytes(picture("mug", k))
+            socket.send_json({"end": True})
+            said = {"lesson": {"state": ""}}
+            while said.get("lesson", {}).get("state") != "done":
+                said = socket.receive_json()
+    assert said["lesson"]["known"] == (count == 5)
+    assert engine.live.learner.counts == {"mug": count}
+
+
 def test_a_lesson_that_breaks_off_changes_nothing(client, engine):
     before = engine.path.read_bytes()
     with client.websocket_connect("ws://localhost/api/teach") as socket:

@@ -148,9 +148,11 @@ def test_bad_pictures_are_skipped_and_counted_when_asked(tmp_path: Path) -> None
     clip = open_frames(tmp_path, size=8, skip_bad=True)
     assert (greys(clip), clip.skipped) == ([0, 100], 1)
     assert "1.png" in clip.note
+    assert "--skip-bad" not in clip.note  # they are skipped already
     assert open_frames([tmp_path / "0.png", tmp_path / "gone.png"], size=8, skip_bad=True).skipped == 1
-    with pytest.raises(pv.FileError, match="no frame"):
+    with pytest.raises(pv.FileError, match="no frame") as none:
         open_frames([tmp_path / "1.png"], size=8, skip_bad=True)
+    assert "--skip-bad" not in str(none.value)
 
 
 def attempt(path: Path, **options: bool) -> Clip | str:

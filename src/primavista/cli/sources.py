@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from primavista.errors import FileError, InputError
+from primavista.naming import checked_name
 
 CAMERA = "camera:"
-MAX_LABEL = 200
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
     A folder may hold pictures (one lesson), videos and folders of pictures (a lesson each). Without `label` it holds such a
     folder for each object, named after it.
     """
-    if label is not None and not 1 <= len(label.strip()) <= MAX_LABEL:
-        raise InputError(f"--label: a name has 1 to {MAX_LABEL} characters; got {label!r:.40}")
+    label = label if label is None else checked_name(label)
     found: list[Lesson] = []
     for source in sources:
         path = Path(source).expanduser()

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
+from primavista.naming import MAX_LABEL
 from primavista.serve import changes, sockets, teaching
 from primavista.serve.engine import Engine
 from primavista.serve.limits import RefusedError
@@ -99,10 +100,22 @@ async def _refused(_: Request, error: Any) -> JSONResponse:
     return JSONResponse({"detail": error.reason}, error.status)
 
 
-async def _invalid(_: Request, error: Any) -> JSONResponse:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "body")
-    return JSONResponse({"detail": f"{where}: {first['msg']}" if where else str(first["msg"])}, 422)
+async def _invalid(request: Request, error: Any) -> JSONResponse:
+    content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return JSONResponse({"detail": _said(error.errors()[0], content)}, 422)
+
+
+def _said(first: dict[str, Any], content: str) -> str:
+    """What is wrong with a request of that type of content; the validator knows neither its format nor our names."""
+    where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
+    if first["type"] in ("json_invalid", "model_attributes_type"):
+        return "send a JSON object, with the header 'Content-Type: application/json'"
+    if first["type"] == "missing" and content not in ("multipart/form-data", "application/json"):
+        example = "label=mug" if where == "label" else f"{where}=@FILE"
+        return f"send a form (multipart/form-data) with the field {where}: curl -F {example}"
+    if first["type"] == "missing" and where == "label":
+        return f"label: say what it shows, a name of 1 to {MAX_LABEL} characters"
+    return f"{where}: {first['msg']}" if where else str(first["msg"])
 
 
 async def _http(_: Request, error: Any) -> JSONResponse:

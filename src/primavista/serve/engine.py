@@ -29,6 +29,10 @@ AT_ONCE = 16  # frames of different clients that are recognised in one pass
 log = logging.getLogger("primavista")
 
 
+class KnownLessonError(PrimavistaError):
+    """A lesson that was taught before: it is left out, and nothing changes."""
+
+
 @dataclass(frozen=True)
 class Live:
     """What is known now, and the number of changes that led to it. It is replaced whole: no one sees half a lesson."""
@@ -58,6 +62,7 @@ class Job:
     seconds: float | None = None
     parts: dict[str, float] = field(default_factory=dict)  # of the seconds
     version: int | None = None
+    known: bool = False  # taught before, and so left out
     ended: Future[None] = field(default_factory=Future)
 
 
@@ -141,6 +146,8 @@ class Engine:
                 if self._stopping:
                     raise RefusedError(429, "the service was stopped before this began")
                 self._do(job)
+            except KnownLessonError:
+                job.known, job.state, job.progress, job.version = True, "done", 1.0, self.live.version
             except PrimavistaError as error:
                 job.error, job.state = str(error), "failed"
             except Exception as error:
@@ -150,7 +157,7 @@ class Engine:
                 job.state = "done"
             job.seconds = time.monotonic() - began
             job.work = _nothing  # its frames are let go of
-            self.metrics.job(job.kind, job.state, job.seconds, job.frames)
+            self.metrics.job(job.kind, "known" if job.known else job.state, job.seconds, job.frames)
             job.ended.set_result(None)
 
     def _do(self, job: Job) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-import unicodedata
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from primavista.errors import PrimavistaError
-from primavista.knowledge import MAX_LABEL
+from primavista.errors import InputError, PrimavistaError
+from primavista.naming import checked_name
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,12 @@ class RefusedError(PrimavistaError):
         self.status, self.reason = status, reason
 
 
-def check_label(text: object) -> str:
-    """A name as it is taught: without blanks around it, nothing in it that cannot be shown.
-
-    >>> check_label("  mug ")
-    'mug'
-    """
-    name = unicodedata.normalize("NFC", text).strip() if isinstance(text, str) else ""
-    if not name or len(name) > MAX_LABEL:
-        raise RefusedError(422, f"a name is a text of 1 to {MAX_LABEL} characters")
-    if any(unicodedata.category(character) in ("Cc", "Cs", "Co", "Cn") for character in name):
-        raise RefusedError(422, "a name holds letters, digits and signs, but no control characters")
-    return name
+def check_label(text: object, known: Collection[str] = ()) -> str:
+    """A name as it is kept, by the rule of `naming`."""
+    try:
+        return checked_name(text, known)
+    except InputError as error:
+        raise RefusedError(422, str(error).partition("\n")[0]) from error
 
 
 class Rate:

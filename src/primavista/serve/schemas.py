@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.knowledge import MAX_LABEL
 from primavista.learner import Prediction
+from primavista.naming import MAX_LABEL
 from primavista.serve.engine import Engine, Job
 
 NOTHING = "nothing"  # a lesson of this name shows the background: what looks like it is not known
@@ -88,7 +88,10 @@ class Model(Said):
 
 
 class Lesson(Said):
-    """A lesson or a change. `progress` goes from 0 to 1, null where it cannot be told; done means: learned, and on disk."""
+    """A lesson or a change. `progress` goes from 0 to 1, null where it cannot be told; done means: learned, and on disk.
+
+    `known` is true where it was taught before, and so left out: nothing was changed.
+    """
 
     id: str
     kind: Literal["lesson", "rename", "forget", "undo", "load"]
@@ -100,6 +103,7 @@ class Lesson(Said):
     seconds: float | None
     parts: Annotated[dict[str, float], Field(description="of the seconds: working, and saving to the disk")]
     version: int | None
+    known: bool
 
     @classmethod
     def of(cls, job: Job) -> Lesson:

@@ -59,8 +59,8 @@ def check_token(host: str, token: str | None) -> None:
     if token is None and not is_loopback(host):
         raise InputError(
             f"others can reach {host}, so the service needs a token there.\n"
-            f"  right: primavista teach --host {host} --token {secrets.token_urlsafe(24)}\n"
-            "  or without others: primavista teach"
+            f"  right: the same command with --token {secrets.token_hex(24)}\n"
+            f"  or, for this machine alone: the same command without --host {host}"
         )
     if token is not None and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise InputError(f"a token has at least {MIN_TOKEN} letters, digits or signs, without blanks")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ Tls = tuple[Path, Path]
 
 @contextmanager
 def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner]:
-    """The learner of a file, made with `options` and saved at once where there is none; no other process may teach it."""
+    """The learner of a file, or a new one with `options`, which `serve` saves; no other process may teach it meanwhile."""
     path = path.expanduser().absolute()
     if path.is_dir():
         raise FileError(f"{path} is a folder: name a file in it, e.g. {path / 'objects.pv'}")
@@ -44,20 +46,23 @@ def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner
             given = {name: value for name, value in options.items() if value is not None}
             learner = Learner(device=device, **given)
             check_keeps_nothing(learner)
-            learner.save(path)
         yield learner
 
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there; port 0 is any that is free."""
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-    except OSError as error:
-        why = error.strerror or error
-        raise InputError(f"cannot listen on {host} port {port}: {why}. For any port that is free: --port 0") from error
+    advice = "For any port that is free: --port 0"
+    with ExitStack() as undone:
+        try:
+            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listening = undone.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError as error:
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                advice = "--host is an address of this machine: 127.0.0.1 for itself alone, 0.0.0.0 for others too"
+            raise InputError(f"cannot listen on {host} port {port}: {error.strerror or error}. {advice}") from error
+        undone.pop_all()
     return listening
 
 
@@ -86,6 +91,8 @@ def serve(
     limits = limits or Limits()
     give_back_large_blocks()
     with listen(host, port) as listening:
+        if not path.exists():  # not before it is sure that it can be served
+            learner.save(path)
         address = address_of(listening, host, tls is not None)
         config = uvicorn.Config(
             create_app(Engine(learner, path, limits), host, token),
@@ -93,6 +100,8 @@ def serve(
             ws_max_size=limits.frame, ws_max_queue=4, timeout_graceful_shutdown=3, timeout_keep_alive=30,
             ssl_certfile=tls[0] if tls else None, ssl_keyfile=tls[1] if tls else None,
         )  # fmt: skip
+        # uvicorn takes a WebSocket that was refused with a reason for one that was not answered
+        logging.getLogger("uvicorn.error").addFilter(lambda record: "without completing handshake" not in str(record.msg))
         with suppress(KeyboardInterrupt):  # the usual way to end it
             _Server(config, lambda: ready(address)).run(sockets=[listening])
 
@@ -116,5 +125,6 @@ def _check_tls(tls: Tls) -> None:
     except (OSError, ssl.SSLError) as error:
         raise InputError(
             f"{tls[0]} and {tls[1]} are no certificate and its key ({error.strerror or error}). One for trying out:\n"
-            "  openssl req -x509 -newkey rsa:2048 -nodes -days 365 -subj /CN=primavista -out cert.pem -keyout key.pem"
+            "  openssl req -x509 -newkey rsa:2048 -nodes -days 365 -subj /CN=primavista \\\n"
+            f"    -addext subjectAltName=DNS:localhost,DNS:{socket.gethostname()},IP:127.0.0.1 -out cert.pem -keyout key.pem"
         ) from error

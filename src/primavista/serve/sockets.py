@@ -72,15 +72,15 @@ async def teach(socket: WebSocket, engine: TheEngine, hands: TheHands) -> None:
 
 
 async def _lesson(socket: WebSocket, engine: Engine, hands: Hands) -> Job | None:
-    label, lesson, limits = None, engine.live.learner.open_lesson(), engine.limits
+    label, again, lesson, limits = None, False, engine.live.learner.open_lesson(), engine.limits
     async for message in _messages(socket, engine):
         if isinstance(message, str):
             said = _object(message)
             if label is None:
-                label = check_label(said.get("label"))
+                label, again = check_label(said.get("label"), engine.live.learner.labels), said.get("again") is True
                 await socket.send_json({"frames": 0})
             elif said.get("end") is True:
-                return submit_lesson(engine, lesson, label)
+                return submit_lesson(engine, lesson, label, again)
             else:
                 raise RefusedError(422, 'send images, then {"end": true}')
             continue

@@ -8,11 +8,12 @@ from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
+from primavista.knowledge import lesson_id
 from primavista.learner import Learner
 from primavista.lesson import Lesson
 from primavista.serve import uploads
 from primavista.serve.common import TheEngine, TheHands, ended, refusals
-from primavista.serve.engine import Engine, Job, Tell
+from primavista.serve.engine import Engine, Job, KnownLessonError, Tell
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.schemas import NOTHING, Checked, Recognised
 from primavista.serve.schemas import Lesson as Said
@@ -28,14 +29,18 @@ CHUNK = 16
 async def teach(
     engine: TheEngine, hands: TheHands, label: Name, frames: Pictures = [], video: Video = None,  # noqa: B006
     wait: Annotated[float, Query(ge=0, le=60, description="answer when it is done, or after so many seconds")] = 0,
+    again: Annotated[bool, Query(description="learn it even if the same was taught before")] = False,
 ) -> Said:  # fmt: skip
-    """One lesson: frames or a video of one object, and its name. It is learned after those before it."""
-    name = check_label(label)
+    """One lesson: frames or a video of one object, and its name. It is learned after those before it.
+
+    The same frames a second time are left out (`known` is true then), or they would count twice.
+    """
+    name = check_label(label, engine.live.learner.labels)
     images = await _pictures(engine, hands, frames, video)
     lesson = engine.live.learner.open_lesson()
     for image in images:
         lesson.add(image)
-    job = submit_lesson(engine, lesson, name)
+    job = submit_lesson(engine, lesson, name, again)
     if wait:
         await ended(job, wait)
     return Said.of(job)
@@ -67,7 +72,8 @@ async def check(
     engine: TheEngine, hands: TheHands, label: Name, frames: Pictures = [], video: Video = None  # noqa: B006
 ) -> Checked:  # fmt: skip
     """A quick accuracy check: frames of a known object that were not taught, and how many of them are recognised."""
-    name, live = check_label(label), engine.live
+    live = engine.live
+    name = check_label(label, live.learner.labels)
     if name not in live.learner.labels:
         raise RefusedError(409, f"{name!r} was not taught, so it cannot be checked")
     images = await _pictures(engine, hands, frames, video)
@@ -88,12 +94,14 @@ async def recognise(engine: Engine, image: Any) -> Recognised:
     return Recognised.of(prediction, version)
 
 
-def submit_lesson(engine: Engine, lesson: Lesson, label: str) -> Job:
-    """Queue a lesson whose frames are all there."""
+def submit_lesson(engine: Engine, lesson: Lesson, label: str, again: bool = False) -> Job:
+    """Queue a lesson whose frames are all there; one that was taught before is left out, unless `again`."""
     if not len(lesson):
         raise RefusedError(422, "there are no frames: send at least one")
 
     def learn(learner: Learner, tell: Tell) -> None:
+        if not again and lesson_id(lesson) in learner.lessons:
+            raise KnownLessonError
         for done in lesson.finish():
             tell(0.9 * done / len(lesson))
         passes, read = getattr(getattr(learner.strategy, "options", None), "epochs", None), 0

@@ -16,7 +16,7 @@ import numpy as np
 
 from primavista.errors import FileError, MissingExtraError
 from primavista.serve.limits import Limits, RefusedError
-from primavista.streams.decode import Item, TooLargeError, decode_image, video_frames
+from primavista.streams.decode import Item, TooLargeError, decode_image, video_frames, without_skip
 from primavista.streams.video import Bad, Keep
 
 Array = np.ndarray[Any, Any]
@@ -80,7 +80,7 @@ def video(file: BinaryIO, size: int, limits: Limits) -> list[Array]:
         except TooLargeError as error:
             raise RefusedError(413, str(error).replace(str(path), "the video")) from error
         except FileError as error:
-            raise RefusedError(422, str(error).replace(str(path), "the video").partition(": restore")[0]) from error
+            raise RefusedError(422, without_skip(error).replace(str(path), "the video")) from error
         return keep.frames
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, ClassVar, Self, final
 
 import torch
@@ -297,14 +297,16 @@ class Strategy(AnySize, ABC):
             raise InputError(f"{which} depends on the order of its batches, so it cannot be merged; those that can are {able}")
         if type(self) is not type(other):
             raise InputError(f"a {type(self).__name__} cannot be merged with a {type(other).__name__}")
-        mine, its = getattr(self, "options", None), getattr(other, "options", None)
-        if mine != its or not self.seed.cpu().equal(other.seed.cpu()):
-            raise InputError(f"their options differ: {mine}, seed {int(self.seed)}; {its}, seed {int(other.seed)}")
+        mine, its = ({**_facts(getattr(s, "options", None)), "seed": int(s.seed)} for s in (self, other))
+        if mine != its:
+            raise InputError(f"their options differ: {_apart(mine, its)}. Merge learners that were made with the same ones")
         if self.backbone.spec != other.backbone.spec:
-            raise InputError(f"their backbones are fed differently: {self.backbone.spec}; {other.backbone.spec}")
-        computed = [f"{s.backbone.precision} by {s.engine}" for s in (self, other)]
-        if computed[0] != computed[1]:
-            raise InputError(f"their features are not the same numbers: computed in {computed[0]}, and in {computed[1]}")
+            apart = _apart(_facts(self.backbone.spec), _facts(other.backbone.spec))
+            raise InputError(f"their backbones are fed differently: {apart}. Merge learners that were made alike")
+        numbers: list[dict[str, Any]] = [{"precision": s.backbone.precision, "engine": s.engine} for s in (self, other)]
+        if numbers[0] != numbers[1]:
+            advice = f'\n  right: merge(Learner.load(file, engine="{self.engine}"))' if self.engine != other.engine else ""
+            raise InputError(f"their features are not the same numbers: {_apart(*numbers)}.{advice}")
         theirs = other.backbone.state_dict()
         for name, tensor in self.backbone.state_dict().items():
             if name not in theirs or not tensor.cpu().equal(theirs[name].cpu()):
@@ -394,3 +396,16 @@ class Strategy(AnySize, ABC):
             self.classes = torch.tensor(list(known), device=self.device)
             grow_all(self, self._rows_for(len(known)))
         return [known[label] for label in labels]
+
+
+def _facts(made: Any) -> dict[str, Any]:
+    """The fields of a dataclass, and those of its field `options` among them."""
+    facts = asdict(made) if is_dataclass(made) and not isinstance(made, type) else {}
+    inner = facts.pop("options", {})
+    return {**facts, **inner}
+
+
+def _apart(mine: dict[str, Any], its: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {mine.get(name)} here and {its.get(name)} there" for name in {**mine, **its} if mine.get(name) != its.get(name)
+    )

@@ -28,6 +28,15 @@ Item = Callable[[], Array] | FileError  # a frame, converted when it is called, 
 threads = 0  # of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1
 
 
+def without_skip(error: FileError) -> str:
+    """What is wrong, for those who skip bad files already or cannot.
+
+    >>> without_skip(FileError(f"mug.mp4 was cut off. Restore it, or {SKIP} to use these"))
+    'mug.mp4 was cut off. Restore it'
+    """
+    return str(error).replace(f", or {SKIP} to use these", "").replace(f", or {SKIP}", "")
+
+
 class TooLargeError(FileError):
     """An image or video with more pixels than are safe to decode."""
 
@@ -178,7 +187,8 @@ def camera_frames(source: str, size: int, seconds: float, fps: float | None = No
         container = av.open(name, format=kind, options=options, timeout=10.0)
     except (av.FFmpegError, OSError, ValueError) as error:
         raise FileError(
-            f"cannot open {source} ({name}): {error}. Connect a camera, close other programs that use it, and see that you may"
+            f"cannot open {source} ({name}): {error}. Connect a camera, close other programs that use it, "
+            "and see that you are allowed to use it (on Linux: the group video)"
         ) from error
     with container:
         yield from _film(av, container, source, size, seconds, Due(fps))

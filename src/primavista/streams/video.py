@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, InputError
-from primavista.streams.decode import Item, camera_frames, read_image, video_frames, video_rate
+from primavista.streams.decode import Item, camera_frames, read_image, video_frames, video_rate, without_skip
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
@@ -223,9 +223,9 @@ class Bad:
                 raise
             self.skipped += 1
             if len(self.problems) < MAX_PROBLEMS:
-                self.problems.append(str(error))
+                self.problems.append(without_skip(error))
             if not self.quiet and not isinstance(error, ToldError):
-                log.warning("skipped: %s", error)
+                log.warning("skipped: %s", without_skip(error))
 
 
 def _count(paths: Sequence[Path], fps: float | None) -> int:

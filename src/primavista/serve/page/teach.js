@@ -5,7 +5,7 @@ import * as camera from "./camera.js";
 import { holdable } from "./hold.js";
 import { Lesson } from "./lesson.js";
 import * as objects from "./objects.js";
-import { $, announce, hint, percent, plural } from "./view.js";
+import { $, announce, dialog, hint, percent, plural } from "./view.js";
 
 const EVERY = 1000 / 20;
 const FEWEST = 5;
@@ -89,6 +89,7 @@ async function learn(name) {
 }
 
 async function learned(name, job) {
+  if (job.known) return hint("These very frames were taught before, and so left out: nothing was changed.", "bad");
   performance.mark("learned", { detail: job });
   objects.keepPicture(name, last);
   $("name").value = "";
@@ -112,7 +113,7 @@ async function check(name) {
 }
 
 // A whole video or a set of images at once, decoded by the service.
-async function teachWhole() {
+async function teachWhole(again = false) {
   const name = $("name").value.trim();
   if (!name) {
     hint("Say what it is first.", "bad");
@@ -122,12 +123,13 @@ async function teachWhole() {
   hint("Sending.");
   try {
     const fields = camera.kind === "video" ? { video: camera.file } : { frames: camera.file };
-    let job = await ask("/api/lessons", { body: form({ label: name, ...fields }) });
+    let job = await ask(`/api/lessons?again=${again}`, { body: form({ label: name, ...fields }) });
     while (job.state === "queued" || job.state === "running") {
       showProgress(job);
       job = await ask(`/api/lessons/${job.id}?wait=0.3`);
     }
     if (job.state === "failed") throw new Error(job.error);
+    if (job.known && (await dialog("Taught before", "The same was taught before, and so it was left out, or it would count twice. If that object was forgotten, teach it again.", undefined, "Teach it again"))) return teachWhole(true);
     await camera.grab();
     last = camera.thumbnail(96);
     await learned(name, job);
@@ -173,7 +175,7 @@ export function setUp(stream) {
   $("name").onkeydown = (event) => {
     if (event.key === "Enter") $("hold").focus();
   };
-  $("whole").onclick = teachWhole;
+  $("whole").onclick = () => teachWhole();
   $("nothing").onclick = () => {
     $("name").value = "nothing";
     $("hold").focus();
