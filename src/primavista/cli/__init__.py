@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from contextlib import suppress
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -19,6 +22,7 @@ from primavista.cli.inspect import inspect
 from primavista.cli.learn import learn
 from primavista.cli.predict import predict
 from primavista.cli.run import run
+from primavista.cli.sources import shown
 from primavista.cli.teach import teach
 from primavista.errors import PrimavistaError
 
@@ -54,10 +58,29 @@ def main() -> None:
     """Run the command line; an error that we know is one message and exit code 1."""
     # before torch is imported: threads that wait sleep, instead of taking the cores from others (10 times faster under load)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a letter that the terminal cannot show is no reason to stop
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:  # as where it is closed: >&-
+                sys.stdout.flush()
     except PrimavistaError as error:
-        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
-        sys.exit(1)
+        _fail("\n".join(map(shown, str(error).split("\n"))))
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        with suppress(OSError):  # what is still to be written goes nowhere, or Python would try again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:  # the reader has seen enough
+            sys.exit(1)
+        _fail(f"cannot write what there is to say: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _fail(text: str) -> None:
+    Console(stderr=True, highlight=False).print(f"[red]error:[/red] {escape(text)}", soft_wrap=True)
+    sys.exit(1)
