@@ -16,6 +16,7 @@ from rich.markup import escape
 import primavista.cli.bench as bench
 import primavista.cli.data as data
 from primavista import __version__
+from primavista.cli.change import forget, rename, undo
 from primavista.cli.doctor import doctor
 from primavista.cli.export import export
 from primavista.cli.inspect import inspect
@@ -39,6 +40,9 @@ app.command()(teach)
 app.command()(learn)
 app.command()(predict)
 app.command()(inspect)
+app.command()(rename)
+app.command()(forget)
+app.command()(undo)
 app.command()(run)
 app.command()(export)
 app.command()(doctor)
