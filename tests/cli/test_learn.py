@@ -30,6 +30,7 @@ from primavista.streams.rendered.dataset import write
 from ..streams import media
 
 SMALL = ["--size", "32", "--weights", "random", "--option", "width=0.125", "--device", "cpu"]
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "dslda.pv"
 
 
 def call(*arguments: object) -> Result:
@@ -262,6 +263,17 @@ def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -
         done("learn", model, "--label", label, videos / f"toys/{label}/1.mp4", *SMALL, *options)
     other = call("learn", model, "--label", "x", videos / "strange.mp4", "--option", "seed=4")
     assert "kitchen.pv was made with seed 3, not 4" in str(other.exception)
+
+
+@pytest.mark.parametrize("label", [(), ("--label", "plug")])
+def test_an_empty_source_is_not_this_folder(
+    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(videos / "toys")
+    for command in (("learn", tmp_path / "kitchen.pv", "", *label, *SMALL), ("predict", GOLDEN, "")):
+        wrong = call(*command)
+        assert "the name of a source is empty" in str(wrong.exception)
+    assert not (tmp_path / "kitchen.pv").exists()
 
 
 @pytest.mark.parametrize("label", ["", "  ", "x" * 201, "a\nb"])

@@ -233,6 +233,17 @@ def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
         assert part in text
 
 
+def test_inspect_names_the_graph_of_a_file_for_the_edge(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    done("export", model, "--format", "edge", "-o", tmp_path / "kitchen.edge.pv")
+    plain, edge = (json.loads(done("inspect", path, "--json")) for path in (model, tmp_path / "kitchen.edge.pv"))
+    graph = edge["tensor_bytes"].pop("graph")
+    assert edge["tensor_bytes"] == plain["tensor_bytes"]
+    assert graph == files.read(tmp_path / "kitchen.edge.pv")[0][files.GRAPH].nbytes > 1000
+    assert "no graph" in done("inspect", model)
+    assert "holds a graph: primavista-edge reads it" in done("inspect", tmp_path / "kitchen.edge.pv")
+
+
 def test_inspect_of_what_is_no_learner(tmp_path: Path, videos: Path) -> None:
     assert isinstance(call("inspect", tmp_path / "gone.pv").exception, pv.FileError)
     assert isinstance(call("inspect", videos / "strange.mp4").exception, pv.FileError)

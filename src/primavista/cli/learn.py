@@ -219,10 +219,15 @@ class School:
             return
         if not self.learned and self.known and not self.failed:
             typer.echo("there was nothing new to learn")
-        known = ", ".join(f"{shown(name)} ({count})" for name, count in self.learner.counts.items())
         if self.learner.labels:
-            objects = "1 object" if len(self.learner.labels) == 1 else f"{len(self.learner.labels)} objects"
-            typer.echo(f"{shown(self.target.name)} knows {objects} (frames): {known}")
+            typer.echo(summary(self.learner, self.target))
+
+
+def summary(learner: Learner, path: Path) -> str:
+    """What the learner of a file knows, in one line."""
+    known = ", ".join(f"{shown(name)} ({count})" for name, count in learner.counts.items())
+    objects = "1 object" if len(learner.labels) == 1 else f"{len(learner.labels)} objects"
+    return f"{shown(path.name)} knows {f'{objects} (frames): {known}' if known else 'nothing yet'}"
 
 
 def teach(learner: Learner, lesson: Lesson, settings: Settings, now: Now = lambda *stage: None) -> dict[str, Any]:

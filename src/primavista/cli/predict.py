@@ -142,7 +142,8 @@ class Teller:
         known = prediction.known and prediction.label is not None
         name = shown(prediction.label) if known and prediction.label else UNKNOWN
         filled = round(BAR * prediction.confidence)
-        bar = f"{'━' * filled}[dim]{'─' * (BAR - filled)}[/dim]"
+        full, empty = "#-" if self.console.options.ascii_only else "━─"
+        bar = f"{full * filled}[dim]{empty * (BAR - filled)}[/dim]"
         ranked = sorted(prediction.scores.items(), key=lambda item: -item[1])[: self.top]
         others = ", ".join(f"{escape(shown(label))} {100 * share:.0f} %" for label, share in (ranked[1:] if known else ranked))
         style = "bold" if known else "dim"
