@@ -131,7 +131,7 @@ def main() -> None:
         right.scatter([], [], s=40, color=colour, label=kind)
     left.set_ylabel("final accuracy (%)")
     left.set_ylim(0, 100)
-    right.legend(frameon=False, loc="center", title="area: bytes beyond the model")
+    right.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 0.2), title="area: bytes beyond the model")
     figure.savefig(DOCS / "images" / "cost.png", dpi=110)
 
 

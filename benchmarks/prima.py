@@ -40,6 +40,7 @@ from primavista.streams.base import Session
 
 BLOCKS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 SUMS = 80  # of sums kept: those of five heads over all splits
+SETS = ("signs", "CORe50", "rendered")
 COLUMNS = ("signs", "one track", "CORe50", "others", "rendered", "one video")
 
 
@@ -195,33 +196,32 @@ def splits(args: argparse.Namespace, folder: Path, size: int = 128) -> tuple[dic
         sessions = torch.cat([torch.full((s.stop - s.start,), k) for k, s in enumerate(train)])
         found.append(Split(column, data, index[0], label[0], sessions, index[1], label[1]))
 
-    tar = Path(args.data) / "gtsrb_tracks.tar"
-    array, index = pack(tar, size, folder, 2)
-    for run in args.runs:
+    for run in args.runs if "signs" in args.sets else ():
+        array, index = pack(Path(args.data) / "gtsrb_tracks.tar", size, folder, 2)
         data, _ = data_set(array, index, run, "cpu")
         frames["signs"] = data.frames if isinstance(data.frames, Tensor) else torch.from_numpy(np.load(array))
         add("signs", "signs", list(data.train), list(data.test))
         first = {s.label: s for s in reversed(data.train)}
         add("one track", "signs", list(first.values()), list(data.test))
 
-    array, index = pack(Path(args.data) / "core50_frames.tar", size, folder, 2)
-    frames["CORe50"] = torch.from_numpy(np.load(array))
-    facts = json.loads(index.read_text())
-    names = sorted({name.partition("/")[0] for name, _, _ in facts})
-    every = [Session(names.index(n.partition("/")[0]), int(n.rpartition("/s")[2]), a, b) for n, a, b in facts]
-    others = np.random.RandomState(0)
-    for k in range(5):
-        held = (3, 7, 10) if k == 0 else tuple(others.choice(np.arange(1, 12), 3, replace=False).tolist())
-        test = [s for s in every if s.number in held]
-        add("others" if k else "CORe50", "CORe50", [s for s in every if s.number not in held], test)
+    if "CORe50" in args.sets:
+        array, index = pack(Path(args.data) / "core50_frames.tar", size, folder, 2)
+        frames["CORe50"] = torch.from_numpy(np.load(array))
+        facts = json.loads(index.read_text())
+        names = sorted({name.partition("/")[0] for name, _, _ in facts})
+        every = [Session(names.index(n.partition("/")[0]), int(n.rpartition("/s")[2]), a, b) for n, a, b in facts]
+        others = np.random.RandomState(0)
+        for k in range(5):
+            held = (3, 7, 10) if k == 0 else tuple(others.choice(np.arange(1, 12), 3, replace=False).tolist())
+            test = [s for s in every if s.number in held]
+            add("others" if k else "CORe50", "CORe50", [s for s in every if s.number not in held], test)
 
-    if size != 128:
-        return frames, found
-    array, index = pack_rendered(128, 12, folder, args.device)
-    data, _ = data_set(array, index, 0, "cpu")
-    frames["rendered"] = torch.from_numpy(np.load(array))
-    add("rendered", "rendered", list(data.train), list(data.test))
-    add("one video", "rendered", [s for s in data.train if s.number == 1], list(data.test))
+    if "rendered" in args.sets and size == 128:
+        array, index = pack_rendered(128, 12, folder, args.device)
+        data, _ = data_set(array, index, 0, "cpu")
+        frames["rendered"] = torch.from_numpy(np.load(array))
+        add("rendered", "rendered", list(data.train), list(data.test))
+        add("one video", "rendered", [s for s in data.train if s.number == 1], list(data.test))
     return frames, found
 
 
@@ -360,7 +360,7 @@ def table(args: argparse.Namespace) -> None:
         maps = {name: Maps(images, args.device, args.out / f"{name}.safetensors") for name, images in frames.items()}
         bench = Bench(maps, args.device)
         for row in todo:
-            line(row.what, partial(bench.accuracy, row), megabytes(row, found[0], maps["signs"]), found)
+            line(row.what, partial(bench.accuracy, row), megabytes(row, found[0], maps[found[0].data]), found)
         del maps, bench
     blocks = Prima(build("mobilenet_v1", "random")).moments.blocks
     for how in SHIPPED:
@@ -414,6 +414,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="../shared/data", help="the folder of gtsrb_tracks.tar and core50_frames.tar")
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--rows", nargs="+", help="only rows whose name holds one of these words")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=1)

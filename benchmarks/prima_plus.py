@@ -91,10 +91,12 @@ def run(number: int, batches: int | None, packed: tuple[Path, Path]) -> dict[str
     test = stream.test(1)
     known = torch.isin(test.labels, torch.cat([labels for _, labels in seen]))
     images, truth = whole(test.images)[known], test.labels[known]
-    frozen, anew = over(build(size=128), seen), over(learner.backbone, seen)
-    found = {name: accuracy(prima, prima.scores(images), truth) for name, prima in (("frozen", frozen), ("adapted", anew))}
-    if batches:
-        z = anew.embed(images)
+    anew = over(learner.backbone, seen)
+    z = anew.embed(images)
+    found = {"adapted": accuracy(anew, anew.scores_embedded(z), truth)}
+    if batches:  # over all batches the frozen one is `accuracy.py --strategies prima`
+        frozen = over(build(size=128), seen)
+        found["frozen"] = accuracy(frozen, frozen.scores(images), truth)
         for name, head in heads.items():
             found[f"adapted, sums {name}"] = accuracy(head, head.scores_embedded(z), truth)
         found["AR1*"] = accuracy(learner, learner.scores(images), truth)
