@@ -3,7 +3,8 @@
     python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered
     python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered --classes 3 6 10 --videos 1 2 4
 
-With `--classes` so many are taught instead of two thirds, with `--videos` each of them by so many videos, in the same places.
+With `--classes` so many are taught instead of two thirds, with `--videos` each of them by so many videos, in the same places;
+with `--here` those places are also where it is tested.
 
 Traffic signs and rendered objects as in accuracy.py; CORe50 frames: 10 categories, test sessions 3, 7 and 10. The run number
 draws the split, the classes that are taught, the places and the order of the sessions; each session is one batch. Features are
@@ -18,6 +19,7 @@ import itertools
 import json
 import random
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,7 @@ from primavista.strategies.base import Strategy
 from primavista.streams.base import DataSet, Session
 
 STRATEGIES = ["prima", "ridge", "lda", "ncm", "dslda:open_set=true", "cwr*:open_set=true,first_batch=false"]
+NONE = torch.zeros(0, 1, 1, 3, dtype=torch.uint8)  # only their features are needed
 COLUMNS = [
     "accuracy",
     "AUROC",
@@ -57,14 +60,13 @@ def features(array: Path, strategy: Strategy, folder: Path) -> Tensor:
 def sessions(array: Path, index: Path, run: int) -> DataSet:
     facts = json.loads(index.read_text())
     if isinstance(facts, dict) or not any(name.partition("/")[2].startswith("s") for name, _, _ in facts):
-        return data_set(array, index, run, "cpu")[0]
+        return replace(data_set(array, index, run, "cpu")[0], frames=NONE)
     classes = tuple(sorted({name.partition("/")[0] for name, _, _ in facts}))
     parts: dict[bool, list[Session]] = {True: [], False: []}
     for name, start, stop in facts:
         number = int(name.partition("/")[2][1:])
         parts[number in (3, 7, 10)].append(Session(classes.index(name.partition("/")[0]), number, start, stop))
-    frames = torch.zeros(0, 1, 1, 3, dtype=torch.uint8)
-    return DataSet("core50", frames, tuple(parts[False]), tuple(parts[True]), classes, tuple(range(len(classes))))
+    return DataSet("core50", NONE, tuple(parts[False]), tuple(parts[True]), classes, tuple(range(len(classes))))
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
@@ -84,7 +86,9 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> floa
     return sum(gaps) / len(confidence)
 
 
-def measure(strategy: Strategy, z: Tensor, data: DataSet, run: int, classes: int, videos: int) -> dict[str, float]:
+def measure(
+    strategy: Strategy, z: Tensor, data: DataSet, run: int, classes: int, videos: int, here: bool, threshold: float
+) -> dict[str, float]:
     """Of so many classes, each taught by so many videos; 0: two thirds of them, all videos."""
     draw = random.Random(f"taught/{run}")
     taught = set(draw.sample(range(len(data.classes)), classes or round(len(data.classes) * 2 / 3)))
@@ -94,10 +98,14 @@ def measure(strategy: Strategy, z: Tensor, data: DataSet, run: int, classes: int
         chosen = draw.sample(sorted(places), videos)
         train = [s for s in train if s.number in chosen]
     draw.shuffle(train)
+    step = 2 if here else 1
     for s in train:
-        strategy.learn_embedded(z[s.start : s.stop], torch.full((s.stop - s.start,), s.label))
-    index = torch.cat([torch.arange(s.start, s.stop) for s in data.test])
-    truth = torch.cat([torch.full((s.stop - s.start,), s.label) for s in data.test])
+        mine = z[s.start : s.stop : step]
+        strategy.learn_embedded(mine, torch.full((len(mine),), s.label))
+    numbers = {s.number for s in train}
+    test = [s for s in data.train if s.number in numbers] if here else data.test
+    index = torch.cat([torch.arange(s.start + step - 1, s.stop, step) for s in test])
+    truth = torch.cat([torch.full((len(range(s.start + step - 1, s.stop, step)),), s.label) for s in test])
     known = torch.tensor([label in taught for label in truth.tolist()])
     scores = strategy.scores_embedded(z[index])
     familiar = strategy.familiar()
@@ -109,7 +117,7 @@ def measure(strategy: Strategy, z: Tensor, data: DataSet, run: int, classes: int
     values = [
         right[known].double().mean(), auroc(familiarity[known], familiarity[~known]),
         (familiarity[~known] >= cut).double().mean(), auroc(shares[known], shares[~known]),
-        (familiarity[known] >= KNOWN).double().mean(), (familiarity[~known] >= KNOWN).double().mean(),
+        (familiarity[known] >= threshold).double().mean(), (familiarity[~known] >= threshold).double().mean(),
         shares[known].mean(), calibration_error(shares[known], right[known]), calibration_error(plain[known], right[known]),
     ]  # fmt: skip
     return {column: 100 * float(value) for column, value in zip(COLUMNS, values, strict=True)}
@@ -122,6 +130,8 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     parser.add_argument("--classes", nargs="+", type=int, default=[0], help="how many are taught; 0: two thirds")
     parser.add_argument("--videos", nargs="+", type=int, default=[0], help="how many of each; 0: all")
+    parser.add_argument("--here", action="store_true", help="test in the places of the lessons: every other frame is taught")
+    parser.add_argument("--threshold", type=float, default=KNOWN, help="of what is kept and taken")
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)
@@ -135,17 +145,20 @@ def main() -> None:
             array, index = pack(tar, args.size, args.cache, args.threads)
         print(f"\n{tar.stem}, {args.size} px, runs {args.runs}: mean ± std, %\n")
         print(f"| strategy | classes | videos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 3)}", flush=True)
-        for spec, classes, videos in itertools.product(args.strategies, args.classes, args.videos):
+        data = [sessions(array, index, run) for run in args.runs]
+        for spec in args.strategies:
             name, options = parse(spec)
-            data = [sessions(array, index, run) for run in args.runs]
-            if classes >= len(data[0].classes):
-                continue
-            strategies = [create(name, build(size=args.size), seed=run, **options) for run in args.runs]
-            z = features(array, strategies[0], args.cache)
-            rows = [measure(s, z, d, run, classes, videos) for s, d, run in zip(strategies, data, args.runs, strict=True)]
-            cells = [[row[column] for row in rows] for column in COLUMNS]
-            text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
-            print(f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |", flush=True)
+            z = features(array, create(name, build(size=args.size), **options), args.cache)
+            for classes, videos in itertools.product(args.classes, args.videos):
+                if classes >= len(data[0].classes):
+                    continue
+                rows = []
+                for part, run in zip(data, args.runs, strict=True):
+                    strategy = create(name, build(size=args.size), seed=run, **options)
+                    rows.append(measure(strategy, z, part, run, classes, videos, args.here, args.threshold))
+                cells = [[row[column] for row in rows] for column in COLUMNS]
+                text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
+                print(f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |", flush=True)
 
 
 if __name__ == "__main__":
