@@ -19,7 +19,7 @@ def shots(folder: Path, out: Path) -> None:
     with sync_playwright() as playwright, service(folder / "kitchen.pv") as running:
         thumbnails: list[dict[str, str]] = []
         for name, number in OBJECTS.items():
-            with page(playwright, running.url, film(folder / "taught.mjpeg", drawn(number, 1, 30, 480))) as opened:
+            with page(playwright, running.url, film(folder / "taught.mjpeg", drawn(number, 1, 20, 240))) as opened:
                 opened.evaluate("(kept) => kept.forEach(({ name, value }) => localStorage.setItem(name, value))", thumbnails)
                 opened.reload()
                 opened.locator("#stage[data-ready=true]").wait_for()
@@ -31,7 +31,7 @@ def shots(folder: Path, out: Path) -> None:
             ("teach-dark.png", "striped ball", DESK, "dark", 1), ("teach-phone.png", "striped ball", PHONE, "dark", 2),
         ]  # fmt: skip
         for picture, name, size, scheme, scale in looks:
-            shown = film(folder / "other.mjpeg", drawn(OBJECTS[name], 5, 12, 480))
+            shown = film(folder / "other.mjpeg", drawn(OBJECTS[name], 5, 8, 480))
             kept = {"cookies": [], "origins": [{"origin": running.url, "localStorage": thumbnails}]}
             how = {"viewport": size, "color_scheme": scheme, "device_scale_factor": scale, "storage_state": kept}
             with page(playwright, running.url, shown, **how) as opened:
