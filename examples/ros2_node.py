@@ -2,17 +2,21 @@
 
     ros2 run or: python examples/ros2_node.py --ros-args -p model:=kitchen.pv
 
-    subscribes  image (sensor_msgs/Image, rgb8 or bgr8)     every frame is recognised; of those that wait only the newest
+    subscribes  image (sensor_msgs/Image, rgb8 or bgr8)     every frame is recognised; of those that wait only the newest.
+                                                            Other encodings are dropped, with a warning
                 name  (std_msgs/String)                     a name: the next `frames` frames are a lesson; "" ends one early
     publishes   seen  (std_msgs/String)                     JSON: label, confidence, known
     parameters  model (file; made where there is none), frames (of a lesson, 60)
 
-The learner runs inside the node: no service is needed. A lesson is learned in a thread of its own and saved before it counts;
-the node goes on recognising meanwhile.
+The learner runs inside the node: no service is needed. Lessons are learned in a thread of their own, one after the other,
+each saved before it counts; the node goes on recognising, and taking in the next one, meanwhile. No other process may teach
+the file.
 """
 
 import json
+import queue
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +26,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from primavista import Learner
+from primavista.lock import file_lock
 
 
 class Teacher(Node):
@@ -29,11 +34,15 @@ class Teacher(Node):
 
     def __init__(self) -> None:
         super().__init__("primavista")
-        self.model = Path(self.declare_parameter("model", "objects.pv").value)
+        self.model = Path(self.declare_parameter("model", "objects.pv").value).expanduser().absolute()
         self.frames = int(self.declare_parameter("frames", 60).value)
+        self.held = ExitStack()
+        self.held.enter_context(file_lock(self.model))
         self.learner = Learner.load(self.model) if self.model.exists() else Learner()
         self.label, self.lesson = "", None
-        self.learning: threading.Thread | None = None
+        self.lessons: queue.Queue = queue.Queue()  # those that were shown and wait to be learned
+        self.learning = threading.Thread(target=self.learn_all, daemon=True)
+        self.learning.start()
         self.seen = self.create_publisher(String, "seen", 10)
         self.create_subscription(Image, "image", self.on_image, 1)  # a queue of one: stale frames are dropped
         self.create_subscription(String, "name", self.on_name, 10)
@@ -41,13 +50,16 @@ class Teacher(Node):
     def on_name(self, message: String) -> None:
         """Begin a lesson, or end the one that is being given."""
         self.end()
-        if message.data.strip() and self.learning is None:
+        if message.data.strip():
             self.label, self.lesson = message.data.strip(), self.learner.open_lesson()
             self.get_logger().info(f"show me the {self.label}")
 
     def on_image(self, message: Image) -> None:
         """Recognise a frame; while a lesson is given, take it in."""
-        image = pixels(message)
+        try:
+            image = pixels(message)
+        except ValueError as error:
+            return self.get_logger().warning(f"a frame was dropped: {error}", throttle_duration_sec=10.0)
         if self.lesson is not None:
             self.lesson.add(image)
             self.lesson.prepare()  # the network's part of the lesson, while frames come
@@ -58,11 +70,16 @@ class Teacher(Node):
         self.seen.publish(String(data=json.dumps(said)))
 
     def end(self) -> None:
-        """Learn what was shown, in a thread: predictions go on from the state before."""
+        """Let what was shown be learned: predictions go on from the state before."""
         lesson, self.lesson = self.lesson, None
         if lesson is not None and len(lesson):
-            self.learning = threading.Thread(target=self.learn, args=(lesson, self.label))
-            self.learning.start()
+            self.lessons.put((lesson, self.label))
+
+    def learn_all(self) -> None:
+        """One lesson after the other, until there is None."""
+        while (shown := self.lessons.get()) is not None:
+            self.learn(*shown)
+            self.lessons.task_done()
 
     def learn(self, lesson: object, label: str) -> None:
         """On a copy: what is not on disk is not known."""
@@ -75,7 +92,13 @@ class Teacher(Node):
         else:
             self.learner = draft
             self.get_logger().info(f"{label} is learned")
-        self.learning = None
+
+    def destroy_node(self) -> None:
+        """Learn what was shown by now, and let go of the file."""
+        self.lessons.put(None)
+        self.learning.join()
+        self.held.close()
+        super().destroy_node()
 
 
 def pixels(message: Image) -> np.ndarray:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from live_parts.browser import CHROMIUM, film, hold, page
-from live_parts.process import drawn, service
+from live_parts.process import TINY, drawn, jpeg, service
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = [
@@ -96,6 +96,41 @@ def change(opened, taught: dict[str, int]) -> None:
     opened.locator("#undo").click()
     opened.get_by_role("button", name="Forget cup").wait_for()
     assert listed(opened) == renamed(taught)
+
+
+def test_the_same_images_twice_and_a_load_that_is_taken_back(films, tmp_path):
+    images = []
+    for k, image in enumerate(drawn(31, frames=3)):
+        (tmp_path / f"{k}.jpg").write_bytes(jpeg(image))
+        images.append(tmp_path / f"{k}.jpg")
+    with (
+        sync_api.sync_playwright() as playwright,
+        service(tmp_path / "kitchen.pv", new=TINY) as running,
+        page(playwright, running.url, films["cup"]) as opened,
+    ):
+        empty = tmp_path / "empty.pv"
+        empty.write_bytes(running.file())
+        opened.set_input_files("#files", images)
+
+        def teach() -> None:
+            opened.fill("#name", "ball")
+            opened.locator("#whole").click()
+
+        teach()
+        opened.locator("#hint[data-kind=good]").wait_for()
+        teach()
+        opened.get_by_role("button", name="Cancel").click()
+        opened.get_by_text("taught before, and so left out: nothing was changed").wait_for()
+        assert running.counts() == {"ball": 3}
+        teach()
+        opened.get_by_role("button", name="Teach it again").click()
+        opened.locator("#hint[data-kind=good]").wait_for()
+        assert running.counts() == {"ball": 6}
+        opened.set_input_files("#load-file", empty)
+        opened.locator("#ask-yes").click()
+        opened.locator("#toast-undo").click()
+        opened.locator(".object-name").first.wait_for()
+        assert running.counts() == {"ball": 6}
 
 
 def test_by_keyboard_alone_with_errors_that_help(films, tmp_path):

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
@@ -19,6 +20,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from primavista import Learner
+from primavista.lock import BusyError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -94,7 +96,11 @@ class Node:
         pass
 
     def get_logger(self) -> SimpleNamespace:
-        return SimpleNamespace(info=self.said.append, error=self.said.append)
+        warn = lambda text, throttle_duration_sec: self.said.append(text)  # noqa: E731
+        return SimpleNamespace(info=self.said.append, error=self.said.append, warning=warn)
+
+    def destroy_node(self) -> None:
+        self.said.append("destroyed")
 
 
 @pytest.fixture
@@ -131,14 +137,38 @@ def test_the_ros_node_learns_what_it_is_told_and_publishes_what_it_sees(ros, tmp
         node.on_name(SimpleNamespace(data=name))
         for frame in video:
             node.on_image(message(frame))
-            if (learning := node.learning) is not None:
-                learning.join()
+        node.lessons.join()
     node.on_image(message(cup[7]))
     assert node.seen[-1]["label"] == "cup"
     node.on_image(message(ball[7][..., ::-1], "bgr8", 0))
     assert node.seen[-1]["label"] == "ball"
     assert Learner.load(model, device="cpu").counts == {"cup": 5, "ball": 5}
     assert node.said == ["show me the cup", "cup is learned", "show me the ball", "ball is learned"]
+    with pytest.raises(BusyError):
+        ros.Teacher()
+    node.destroy_node()
+    ros.Teacher().destroy_node()
+
+
+def test_the_ros_node_drops_no_name_and_no_frame_in_silence(ros, tmp_path, monkeypatch):
+    """A name that is said while a lesson is learned begins the next lesson; what cannot be read is said to be dropped."""
+    model = tmp_path / "robot.pv"
+    Learner("dslda", weights="random", width=0.0625, size=32, device="cpu").save(model)
+    monkeypatch.setattr(Node, "parameters", {"model": str(model), "frames": 2})
+    node = ros.Teacher()
+    learn, may = node.learn, threading.Event()
+    node.learn = lambda *shown: may.wait(30) and learn(*shown)
+    image = np.random.default_rng(0).integers(0, 255, (32, 32, 3)).astype(np.uint8)
+    for k, name in enumerate(("cup", "ball", "")):
+        node.on_name(SimpleNamespace(data=name))
+        node.on_image(message(image, "mono8"))
+        for _ in range(2):
+            node.on_image(message(image + np.uint8(k)))
+    may.set()
+    node.destroy_node()
+    assert Learner.load(model, device="cpu").counts == {"cup": 2, "ball": 2}
+    assert sum("a frame was dropped: images must be rgb8 or bgr8, not mono8" in said for said in node.said) == 3
+    assert len(node.seen) == 6
 
 
 def test_the_ros_node_reads_padded_rows_and_both_orders_of_colours(ros):
