@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -199,8 +201,18 @@ def test_a_video_that_breaks_off_leaves_no_half_annotated_one(model: Path, video
     wrong = call("predict", model, tmp_path / "cut.mp4", "--annotate", tmp_path / "out.mp4")
     assert isinstance(wrong.exception, pv.FileError)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.mp4"]
+
+
+def test_where_nothing_can_be_written_nothing_is_drawn(
+    model: Path, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pv.Learner, "predict", lambda *_: pytest.fail("it has begun to draw"))
     gone = call("predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "no/where.mp4")
-    assert "cannot write" in str(gone.exception)
+    assert f"cannot write in {tmp_path / 'no'}: there is no such folder" in str(gone.exception)
+    system = SimpleNamespace(access=lambda *_: False, W_OK=os.W_OK)
+    monkeypatch.setattr(sys.modules["primavista.cli.predict"], "os", system)
+    mine = call("predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "where.mp4")
+    assert f"cannot write in {tmp_path}: you may not" in str(mine.exception)
 
 
 def test_what_is_drawn() -> None:

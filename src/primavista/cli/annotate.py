@@ -61,7 +61,7 @@ def annotate_video(
 
 
 def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
-    """The picture with a band at its foot: the name and a bar of its confidence, or "unknown"; a thin frame round what counts."""
+    """The picture with a band at its foot: its name and a bar of the confidence, or "unknown"; a frame round what counts."""
     canvas = picture.convert("RGBA")
     width, height = canvas.size
     side = min(width, height)

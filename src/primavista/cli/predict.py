@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.markup import escape
 from primavista.cli.learn import Device, Model
 from primavista.cli.look import BATCH, Look, is_live, is_one_video, looks, recognised
 from primavista.cli.sources import shown
-from primavista.errors import InputError
+from primavista.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +79,10 @@ def _check_target(source: str, target: Path) -> None:
         raise InputError(f"--annotate is for one video file, and {source} is none")
     if target.suffix.lower() not in SUFFIXES:
         raise InputError(f"--annotate {target}: the name of a video ends in {', '.join(SUFFIXES)}")
+    folder = target.absolute().parent
+    if not os.access(folder, os.W_OK):
+        why = "you may not" if folder.is_dir() else "there is no such folder"
+        raise FileError(f"cannot write in {folder}: {why}. Choose a folder that you may write")
     if target.exists():
         same = target.samefile(Path(source).expanduser())
         raise InputError(f"{target} is the video itself: give another name" if same else f"{target} exists: give another name")
