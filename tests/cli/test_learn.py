@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +236,40 @@ def test_two_processes_on_one_file(videos: Path, tmp_path: Path, monkeypatch: py
     assert isinstance(busy.exception, BusyError)
     assert f"is at work on {model}: wait for it, or stop it first" in str(busy.exception)
     assert not model.exists()
+
+
+def test_a_model_that_was_not_made_leaves_nothing_behind(videos: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    assert call("learn", tmp_path / "kitchen.pv", "--label", "plug", tmp_path / "broken.mp4", *SMALL).exit_code == 1
+    assert call("undo", tmp_path / "kitchen.pv").exit_code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.mp4"]
+
+
+def test_a_lock_that_its_holder_took_away_is_no_lock(tmp_path: Path) -> None:
+    """The first makes no model and so removes its lock, for which the second has waited; no third may enter beside it."""
+    model, held = tmp_path / "kitchen.pv", threading.Event()
+    first = file_lock(model)
+    first.__enter__()
+    second = file_lock(model, wait=60)
+    waiting = threading.Thread(target=lambda: (second.__enter__(), held.set()))
+    waiting.start()
+    while second._file < 0:
+        time.sleep(0.001)
+    first.__exit__()
+    assert held.wait(60)
+    with pytest.raises(BusyError):
+        file_lock(model, wait=0.0).__enter__()
+    second.__exit__()
+    waiting.join()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", [1, 31, 513])
+def test_sizes_are_those_of_teach(videos: Path, tmp_path: Path, size: int) -> None:
+    for command in (("learn", tmp_path / "a.pv", videos / "strange.mp4", "--label", "x"), ("teach", tmp_path / "a.pv")):
+        result = call(*command, "--size", size)
+        assert (result.exit_code, "Invalid value for '--size'" in result.output) == (2, True), result.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -> None:

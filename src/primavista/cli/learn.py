@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 NEW = "New files only: "
+SMALLEST, LARGEST = 32, 512  # sides of the images, in pixels
 HERE, RAY = "here", "ray"
 FORGOTTEN = "If forgotten, --again is right: what was left of it in the pooled statistics counts twice then, its mean once."
 
@@ -62,7 +63,9 @@ def learn(
     strategy: Annotated[str | None, typer.Option(help=NEW + "prima (default), cwr*, ar1*, ...")] = None,
     backbone: Annotated[str | None, typer.Option(help=NEW + "mobilenet_v1 (default) or efficientnet_lite0.")] = None,
     weights: Annotated[str | None, typer.Option(help=NEW + "imagenet (default), timm, random, or a file.")] = None,
-    size: Annotated[int | None, typer.Option(help=NEW + "side of the images in pixels (default: 128).", min=1)] = None,
+    size: Annotated[
+        int | None, typer.Option(help=NEW + "side of the images in pixels (default: 128).", min=SMALLEST, max=LARGEST)
+    ] = None,
     option: Annotated[list[str] | None, typer.Option(help=NEW + "of the strategy, e.g. balance=0.5; repeat it.")] = None,
     max_frames: Annotated[int, typer.Option(help="Frames kept of each source, evenly spread.", min=1)] = 600,
     fps: Annotated[float | None, typer.Option(help="Frames a second to take of videos (default: all).", min=0.001)] = None,

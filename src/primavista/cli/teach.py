@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from primavista.cli.learn import LARGEST, SMALLEST
 from primavista.cli.sources import shown
 from primavista.errors import require_extra
 
@@ -29,7 +30,9 @@ def teach(
     ] = None,
     tls: Annotated[tuple[Path, Path] | None, typer.Option(help="Certificate and key (PEM): serve https.")] = None,
     strategy: Annotated[str | None, typer.Option(help="How a new model learns, e.g. prima (default) or 'cwr*'.")] = None,
-    size: Annotated[int | None, typer.Option(help="Side of the images that a new model sees.", min=32, max=512)] = None,
+    size: Annotated[
+        int | None, typer.Option(help="Side of the images that a new model sees.", min=SMALLEST, max=LARGEST)
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Teach it in front of your camera: a page where you show an object, say its name, and it is recognised.
