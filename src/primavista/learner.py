@@ -22,7 +22,6 @@ from primavista.knowledge import State, arrays_of, check_sizes, lesson_id, recor
 from primavista.lesson import Lesson
 from primavista.manifest import FORMAT, BackboneRecord, Manifest, StrategyRecord, UndoRecord, parse_manifest
 from primavista.naming import checked_name, checked_names
-from primavista.parts.familiar import KNOWN
 from primavista.strategies import PRESETS, LearnReport, Strategy, create
 from primavista.tensors import same_bits
 
@@ -59,9 +58,10 @@ class Learner:
 
     `strategy` is a name of `primavista.strategies.names()`, `backbone` a name or a module of yours; `options` are the
     strategy's (and `width`, of MobileNet v1). The first lesson is learned as the paper learns batch 2 (small learning rate,
-    moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its
-    familiarity (`parts/familiar.py`) is at least `threshold`, 0.25 unless you say otherwise; for strategies without one, where
-    its confidence p has gone `threshold`, 0.1, of the way from an even share to certainty, (p - 1/K) / (1 - 1/K) of K names.
+    moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its familiarity
+    (`parts/familiar.py`) is at least `threshold`, 0.3 with `prima` and 0.25 with the others unless you say otherwise; for
+    strategies without one, where its confidence p has gone `threshold`, 0.1, of the way from an even share to certainty,
+    (p - 1/K) / (1 - 1/K) of K names.
     `engine` is what computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster one that is installed.
     Predictions may be asked for while another thread teaches; lessons that come at once are learned one after the other.
     """
@@ -91,7 +91,7 @@ class Learner:
         self._name, self._options = strategy, _options(made, options)
         self._spec = features.spec
         if threshold is None:
-            threshold = KNOWN if made.open_set else THRESHOLD
+            threshold = made.known_from if made.open_set else THRESHOLD
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise InputError(f"threshold must lie from 0 to 1; got {threshold!r}")
         self.threshold = threshold

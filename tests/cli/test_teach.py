@@ -13,6 +13,21 @@ import primavista as pv
 from primavista.cli import app
 
 
+@pytest.mark.parametrize(("given", "expected"), [((), 0.4), (("--threshold", "0.6"), 0.6), (("--strategy", "ridge"), 0.25)])
+def test_a_new_model_is_stricter_before_a_camera_and_an_old_one_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], expected: float
+) -> None:
+    pytest.importorskip("fastapi")
+    pytest.importorskip("multipart")
+    server = pytest.importorskip("primavista.serve.server")
+    seen = []
+    monkeypatch.setattr(server, "serve", lambda learner, path, **_: (seen.append(learner.threshold), learner.save(path)))
+    for arguments in (given, (), ("--threshold", "0.7")):
+        result = CliRunner().invoke(app, ["teach", str(tmp_path / "a.pv"), "--no-browser", "--size", "32", *arguments])
+        assert result.exit_code == 0, result.exception
+    assert seen == [expected, expected, 0.7]
+
+
 def test_names_cannot_talk_to_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fastapi")
     pytest.importorskip("multipart")

@@ -33,6 +33,10 @@ def teach(
     size: Annotated[
         int | None, typer.Option(help="Side of the images that a new model sees.", min=SMALLEST, max=LARGEST)
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="How familiar a frame must be to count as known, 0 to 1; a new model has 0.4.", min=0, max=1),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Teach it in front of your camera: a page where you show an object, say its name, and it is recognised.
@@ -45,6 +49,7 @@ def teach(
     require_extra("multipart", "live")
     import torch
 
+    from primavista.parts.familiar import IN_PLACE
     from primavista.serve.security import check_token
     from primavista.serve.server import opened, serve
 
@@ -62,5 +67,7 @@ def teach(
             page = f"{address}/{'#token=' + token if token else ''}"
             Thread(target=webbrowser.open, args=(page,), daemon=True).start()
 
-    with opened(model, device, strategy=strategy, size=size) as learner:
+    if threshold is None and strategy in (None, "prima") and not model.expanduser().exists():
+        threshold = IN_PLACE  # what is shown to it stays before the camera that taught it
+    with opened(model, device, strategy=strategy, size=size, threshold=threshold) as learner:
         serve(learner, model.expanduser().absolute(), host=host, port=port, token=token, tls=tls, ready=ready)

@@ -13,7 +13,7 @@ def give_back_large_blocks() -> bool:
     """Let every block of 2 MiB or more have pages of its own, which the system has back when it is freed; False: not here.
 
     glibc raises that bound to the size of what was freed last, up to 32 MiB, so that the matrices of a lesson (19 MB each)
-    would come from the heaps of the threads that learned it, and leave holes there: 1 GB after a dozen lessons.
+    would come from the heaps of the threads that learned it, and leave holes there: over 1 GB after six lessons.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -42,6 +42,8 @@ def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner
             ):
                 if wanted not in (None, found):
                     raise InputError(f"{path.name} has {name} {found}, not {wanted}: leave out --{name}, or name another file")
+            if options.get("threshold") is not None:
+                learner.threshold = options["threshold"]
         else:
             given = {name: value for name, value in options.items() if value is not None}
             learner = Learner(device=device, **given)

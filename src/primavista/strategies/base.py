@@ -16,7 +16,7 @@ from primavista.backbones import Backbone, check_seed
 from primavista.backbones.onnx import Engine, EngineChoice, OnnxFeatures, installed
 from primavista.errors import InputError, require_extra
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
-from primavista.parts.familiar import Familiarity
+from primavista.parts.familiar import KNOWN, Familiarity
 from primavista.parts.replay import Kept, Replay
 from primavista.parts.rows import AnySize, drop_all, grow_all
 
@@ -75,6 +75,7 @@ class Strategy(AnySize, ABC):
     """
 
     rehearsal_free: ClassVar[bool] = True
+    known_from: ClassVar[float] = KNOWN  # the familiarity from which on a frame counts as known, unless said otherwise
     order_invariant: ClassVar[bool] = False  # any order and split of the frames gives the same: such strategies can be merged
     classes: Tensor
     batches: Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from primavista.backbones import Backbone
 from primavista.backbones.taps import tapped
 from primavista.errors import InputError
 from primavista.parts.committee import Head, judged_ridge, shares
-from primavista.parts.familiar import Alike, likeness
+from primavista.parts.familiar import ALIKE, Alike, likeness
 from primavista.parts.ridge import Regression, regression
 from primavista.strategies.analytic import AnalyticStrategy
 
@@ -39,6 +40,8 @@ class Prima(AnalyticStrategy):
 
     The state is one Gram matrix a depth, in float64: 42 MB for MobileNet v1, and 57 kB a class.
     """
+
+    known_from: ClassVar[float] = ALIKE
 
     def __init__(self, backbone: Backbone, *, seed: int = 0, balance: float = 1.0) -> None:
         options = PrimaOptions(balance)
