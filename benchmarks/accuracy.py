@@ -129,6 +129,7 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
         options = {"every": None, **options}
     strategy = create(name, build(size=args.size), seed=run, **options).to(args.device)
     strategy.backbone.precision = args.precision
+    strategy.use_engine(args.engine)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = args.precision != "float32"
     test = stream.test(args.test_thin)
     truth = test.labels.to(args.device)
@@ -154,6 +155,7 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
     return {
         "strategy": spec, "run": run, "batches": len(stream), "accuracy": accuracy(), "curve": curve,
         "saturated_after_batch_1": saturated, "saturated": report.saturated, "learn_seconds": seconds,
+        "engine": strategy.engine,
     }  # fmt: skip
 
 
@@ -168,6 +170,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="float32")
+    parser.add_argument("--engine", choices=["torch", "onnx", "auto"], default="torch", help="of frozen features on a CPU")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each")
     parser.add_argument("--out", type=Path, default=Path("results/accuracy.jsonl"))

@@ -1,17 +1,21 @@
 """What a lesson costs each strategy, beside how well it learns: docs/images/cost.png.
 
-    python benchmarks/cost.py --accuracy docs/results/gtsrb.jsonl docs/results/gtsrb_prima.jsonl
+    python benchmarks/cost.py --signs docs/results/gtsrb*.jsonl --rendered docs/results/rendered*.jsonl
+    python benchmarks/cost.py ... --strategies latent-replay        measured again, the others as they were
 
-A lesson is one track of 30 frames at 128 px, after ten others, on one CPU thread; the median of five. Accuracies are those that
-`benchmarks/accuracy.py` wrote. Cumulative, which trains on everything again, is left out.
+A lesson is one track of 30 frames at 128 px, after ten others, in seconds of one CPU thread; the median of five. A memory for
+rehearsal is full, as it is late in a stream. Accuracies are those that `benchmarks/accuracy.py` wrote; where a strategy is in
+several files, those of the first. Cumulative, which trains on everything again, is a line.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -19,83 +23,115 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.axes import Axes
 
 from primavista.backbones import build
 from primavista.bench.evaluate import state_bytes
 from primavista.strategies import PRESETS, create
+from primavista.strategies.latent_replay import LatentReplay
 
 LESSONS = 5
 DOCS = Path(__file__).parents[1] / "docs"
 COLOURS = {"paper": "#0072B2", "ours": "#D55E00", "not rehearsal-free": "#777777"}
 OURS = ("prima", "ridge", "lda", "ncm")
+NAMES = {"naive": "Naive", "lwf": "LwF", "ewc": "EWC", "cwr+": "CWR+", "cwr*": "CWR*", "ar1": "AR1", "ar1*": "AR1*",
+         "dslda": "DSLDA", "latent-replay": "latent replay"}  # fmt: skip
+APART = 4.5  # percent between two labels
 
 
-def cost(name: str) -> tuple[float, int, int]:
+def cost(name: str, lessons: int) -> tuple[float, int, int]:
     """Seconds of a lesson, bytes of state beyond the model, bytes of stored data."""
     strategy = create(name, build(size=128))
     frames = torch.randint(0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     strategy.learn(frames, torch.arange(300) // 30)
+    if isinstance(strategy, LatentReplay):
+        memory = strategy.memory
+        full = torch.arange(strategy.options.memory) % len(memory.labels)
+        memory.latents, memory.labels = memory.latents[full], memory.labels[full]
     seconds = []
-    for k in range(LESSONS):
-        began = time.perf_counter()
+    for k in range(lessons):
+        began = time.process_time()
         report = strategy.learn(frames[:30], torch.full((30,), k))
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.process_time() - began)
     return statistics.median(seconds), state_bytes(strategy), report.stored_bytes
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--accuracy", nargs="+", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=DOCS / "results" / "cost.json")
-    parser.add_argument("--plot-only", action="store_true", help="with the costs that are in --out")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    accuracy: dict[str, list[float]] = {}
-    for path in args.accuracy:
+def accuracies(paths: Sequence[Path]) -> dict[str, list[float]]:
+    """Of each strategy, one value a run."""
+    found: dict[str, list[float]] = {}
+    for path in paths:
+        here: dict[str, list[float]] = {}
         for line in path.read_text().splitlines():
             result = json.loads(line)
-            accuracy.setdefault(result["strategy"], []).append(result["accuracy"])
-    if args.plot_only:
-        found = json.loads(args.out.read_text())
-    else:
-        found = {name: cost(name) for name in PRESETS if name != "cumulative"}
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
-    print("| strategy | accuracy | ms a lesson of 30 frames | state, MB | stored data, MB |\n|---|---|---|---|---|")
-    for name, (seconds, state, stored) in sorted(found.items(), key=lambda item: -statistics.mean(accuracy.get(item[0], [0]))):
-        known = accuracy.get(name)
-        value = f"{statistics.mean(known):.1f} ± {statistics.pstdev(known):.1f}" if known else ""
-        print(f"| {name} | {value} | {1e3 * seconds:.0f} | {state / 1e6:.1f} | {stored / 1e6:.1f} |")
-    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    shown: list[tuple[float, float, list[str]]] = []
-    for name, (seconds, state, stored) in found.items():
-        if name not in accuracy:
-            continue
+            here.setdefault(result["strategy"], []).append(result["accuracy"])
+        found = {**here, **found}
+    return found
+
+
+def cell(values: list[float] | None) -> str:
+    if values is None:
+        return "not run"
+    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.pstdev(values):.1f}" if len(values) > 1 else " (one run)")
+
+
+def panel(axes: Axes, title: str, accuracy: dict[str, list[float]], found: dict[str, tuple[float, int, int]]) -> None:
+    """One data set: a circle a strategy, labels from the top down, none on another."""
+    taken: list[tuple[float, float]] = []
+    shown = [(name, statistics.mean(accuracy[name]), *found[name]) for name in found if name in accuracy]
+    for name, y, seconds, state, stored in sorted(shown, key=lambda item: -item[1]):
         kind = "not rehearsal-free" if stored else "ours" if name in OURS else "paper"
-        x, y = 1e3 * seconds, statistics.mean(accuracy[name])
-        axes.scatter(x, y, s=30 + 8 * (state + stored) / 1e6, color=COLOURS[kind], alpha=0.75, linewidths=0)
-        beside = next((names for u, v, names in shown if abs(v - y) < 2 and 0.8 < u / x < 1.25), None)
-        if beside is None:
-            shown.append((x, y, [name]))
-        else:
-            beside.append(name)
-    for x, y, names in shown:
-        axes.annotate(", ".join(names), (x, y), xytext=(9, 5), textcoords="offset points", fontsize=9)
+        x, area = 1e3 * seconds, 20 + 6 * state / 1e6  # the state holds what is stored
+        axes.scatter(x, y, s=area, color=COLOURS[kind], alpha=0.75, linewidths=0)
+        others = [(1e3 * other[2], other[1]) for other in shown]
+        left = any(1.25 <= u / x < 2 and abs(v - y) < 8 for u, v in others)  # something stands where the label would be
+        beside = min(u for u, _ in others if u > x / 1.25) if left else max(u for u, _ in others if u < 1.25 * x)
+        height = min([y, *(h - APART for u, h in taken if u == beside)])
+        taken.append((beside, height))
+        gap = 4 + math.sqrt(area) / 2
+        axes.annotate(NAMES.get(name, name), (beside, height), xytext=(-gap if left else gap, -3), fontsize=9,
+                      ha="right" if left else "left", textcoords="offset points", color=COLOURS[kind])  # fmt: skip
     if "cumulative" in accuracy:
         bound = statistics.mean(accuracy["cumulative"])
         axes.axhline(bound, color="#777777", linestyle="--", linewidth=1)
         axes.annotate("Cumulative, which keeps all data", (0.98, bound), xycoords=("axes fraction", "data"), ha="right",
-                      xytext=(0, -11), textcoords="offset points", fontsize=9, color="#555555")  # fmt: skip
-    for kind, colour in list(COLOURS.items())[:2]:
-        axes.scatter([], [], s=40, color=colour, label=kind)
+                      xytext=(0, 4), textcoords="offset points", fontsize=9, color="#555555")  # fmt: skip
+    axes.set_title(title, fontsize=10)
     axes.set_xscale("log")
-    axes.set_xlim(150, 6000)
-    axes.set_xticks([200, 500, 1000, 2000, 5000], ["200", "500", "1,000", "2,000", "5,000"])
+    axes.set_xlim(120, 12_000 if max(1e3 * seconds for _, _, seconds, _, _ in shown) < 10_000 else 120_000)
+    ticks = [200, 500, 1000, 2000, 5000, 10_000]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel("ms a lesson of 30 frames, one CPU thread")
-    axes.set_ylabel("final accuracy on traffic signs (%)")
-    axes.set_ylim(0, 100)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False, loc="lower left", title="area: bytes beyond the model")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--signs", nargs="+", type=Path, required=True, help="accuracies on traffic signs")
+    parser.add_argument("--rendered", nargs="+", type=Path, required=True, help="accuracies on rendered objects")
+    parser.add_argument("--out", type=Path, default=DOCS / "results" / "cost.json")
+    parser.add_argument("--strategies", nargs="*", default=[name for name in PRESETS if name != "cumulative"],
+                        help="to be measured; none: the figure alone, with the costs that are in --out")  # fmt: skip
+    parser.add_argument("--lessons", type=int, default=LESSONS)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    found = json.loads(args.out.read_text()) if args.out.exists() else {}
+    for name in args.strategies:
+        found[name] = cost(name, args.lessons)
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
+    signs, rendered = accuracies(args.signs), accuracies(args.rendered)
+    print("| strategy | signs | rendered | ms a lesson of 30 frames | state, MB | stored data, MB |\n|---|---|---|---|---|---|")
+    for name, (seconds, state, stored) in sorted(found.items(), key=lambda item: -statistics.mean(signs.get(item[0], [0]))):
+        costs = f"{1e3 * seconds:.0f} | {(state - stored) / 1e6:.1f} | {stored / 1e6:.1f}"
+        print(f"| {name} | {cell(signs.get(name))} | {cell(rendered.get(name))} | {costs} |")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, layout="constrained")
+    panel(left, "traffic signs", signs, found)
+    panel(right, "rendered objects, 60 frames a video", rendered, found)
+    for kind, colour in list(COLOURS.items())[:2]:
+        right.scatter([], [], s=40, color=colour, label=kind)
+    left.set_ylabel("final accuracy (%)")
+    left.set_ylim(0, 100)
+    right.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 0.2), title="area: bytes beyond the model")
     figure.savefig(DOCS / "images" / "cost.png", dpi=110)
 
 

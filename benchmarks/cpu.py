@@ -255,7 +255,7 @@ def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
             rows += lessons(engine, frames, max(3, repeats // 2))
         rows += guarded(64 if quick else 192, max(2, repeats // 3))
         rows += streaming_lda(FRAMES, repeats)
-        rows += ten_runs(engines[-1], frames, 3 if quick else 8, max(2, repeats // 3))
+        rows += ten_runs(engines[-1], FRAMES, 3 if quick else 8, max(2, repeats // 3))
         for engine in engines:
             rows += predictions(engine, threads, 5 * repeats)
             rows += memory(engine)

@@ -5,6 +5,7 @@ python benchmarks/live.py kills [--count 30]       SIGKILL in the middle of less
 python benchmarks/live.py fuzz  [--count 10000]    malformed bodies, images, models and messages
 python benchmarks/live.py load  [--seconds 300] [--clients 20]     many predict while one teaches
 python benchmarks/live.py all
+python benchmarks/live.py shots --out docs/images  pictures of the page for the documentation (needs Chromium)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from live_parts.fuzz import fuzz
 from live_parts.kills import kills
 from live_parts.load import load
+from live_parts.shots import shots
 from live_parts.timing import timing
 
 GOAL = 3.0  # seconds
@@ -27,12 +29,13 @@ GOAL = 3.0  # seconds
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["timing", "kills", "fuzz", "load", "all"])
+    parser.add_argument("what", choices=["timing", "kills", "fuzz", "load", "all", "shots"])
     parser.add_argument("--count", type=int, default=None, help="of kills, or of malformed things")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds that a client rests between two frames")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("shots"), help="where pictures go")
     given = parser.parse_args()
     wrong = 0
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
@@ -46,6 +49,8 @@ def main() -> None:
             wrong += fuzz(folder, given.count or 10_000, given.seed)
         if given.what in ("load", "all"):
             wrong += load(folder, given.seconds, given.clients, given.pause)
+        if given.what == "shots":
+            shots(folder, given.out)
     sys.exit(1 if wrong else 0)
 
 

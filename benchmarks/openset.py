@@ -1,22 +1,26 @@
 """Knowing what it does not know: a third of the classes is never taught, and the test videos are of all.
 
     python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered
+    python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered --classes 3 6 10 --videos 1 2 4
+
+With `--classes` so many are taught instead of two thirds, with `--videos` each of them by so many videos, in the same places;
+with `--here` those places are also where it is tested.
 
 Traffic signs and rendered objects as in accuracy.py; CORe50 frames: 10 categories, test sessions 3, 7 and 10. The run number
-draws the split, the classes that are taught and the order of the sessions; each session is one batch. Features are computed
-once, by the backbone as it is shipped. False alarms: of the frames never taught, those taken for known where 95 % of the
-known ones are.
+draws the split, the classes that are taught, the places and the order of the sessions; each session is one batch. Features are
+computed once, by the backbone as it is shipped. False alarms: of the frames never taught, those taken for known where 95 % of
+the known ones are.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import statistics
-import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,9 +30,11 @@ from torch import Tensor
 from primavista.backbones import build
 from primavista.parts.familiar import KNOWN
 from primavista.strategies import create
+from primavista.strategies.base import Strategy
 from primavista.streams.base import DataSet, Session
 
-STRATEGIES = ["ridge", "lda", "ncm", "dslda:open_set=true", "cwr*:open_set=true,first_batch=false"]
+STRATEGIES = ["prima", "ridge", "lda", "ncm", "dslda:open_set=true", "cwr*:open_set=true,first_batch=false"]
+NONE = torch.zeros(0, 1, 1, 3, dtype=torch.uint8)  # only their features are needed
 COLUMNS = [
     "accuracy",
     "AUROC",
@@ -42,26 +48,25 @@ COLUMNS = [
 ]
 
 
-def features(array: Path, out: Path, size: int) -> Tensor:
-    """Of every frame, kept in a file."""
+def features(array: Path, strategy: Strategy, folder: Path) -> Tensor:
+    """Of every frame, as the strategy's backbone gives them, kept in a file."""
+    out = folder / f"{array.stem}_{strategy.backbone.dim}.npy"
     if not out.exists():
-        backbone, frames = build(size=size).eval(), torch.from_numpy(np.load(array))
-        with torch.no_grad():
-            np.save(out, torch.cat([backbone(part) for part in frames.split(32)]).numpy())
+        frames = torch.from_numpy(np.load(array))
+        np.save(out, torch.cat([strategy.backbone.eval()(part) for part in frames.split(32)]).numpy())
     return torch.from_numpy(np.load(out))
 
 
 def sessions(array: Path, index: Path, run: int) -> DataSet:
     facts = json.loads(index.read_text())
     if isinstance(facts, dict) or not any(name.partition("/")[2].startswith("s") for name, _, _ in facts):
-        return data_set(array, index, run, "cpu")[0]
+        return replace(data_set(array, index, run, "cpu")[0], frames=NONE)
     classes = tuple(sorted({name.partition("/")[0] for name, _, _ in facts}))
     parts: dict[bool, list[Session]] = {True: [], False: []}
     for name, start, stop in facts:
         number = int(name.partition("/")[2][1:])
         parts[number in (3, 7, 10)].append(Session(classes.index(name.partition("/")[0]), number, start, stop))
-    frames = torch.zeros(0, 1, 1, 3, dtype=torch.uint8)
-    return DataSet("core50", frames, tuple(parts[False]), tuple(parts[True]), classes, tuple(range(len(classes))))
+    return DataSet("core50", NONE, tuple(parts[False]), tuple(parts[True]), classes, tuple(range(len(classes))))
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
@@ -81,17 +86,26 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> floa
     return sum(gaps) / len(confidence)
 
 
-def measure(spec: str, z: Tensor, data: DataSet, run: int, size: int) -> dict[str, float]:
+def measure(
+    strategy: Strategy, z: Tensor, data: DataSet, run: int, classes: int, videos: int, here: bool, threshold: float
+) -> dict[str, float]:
+    """Of so many classes, each taught by so many videos; 0: two thirds of them, all videos."""
     draw = random.Random(f"taught/{run}")
-    taught = set(draw.sample(range(len(data.classes)), round(len(data.classes) * 2 / 3)))
+    taught = set(draw.sample(range(len(data.classes)), classes or round(len(data.classes) * 2 / 3)))
     train = [s for s in data.train if s.label in taught]
+    if videos:
+        places = set.intersection(*({s.number for s in train if s.label == label} for label in taught))
+        chosen = draw.sample(sorted(places), videos)
+        train = [s for s in train if s.number in chosen]
     draw.shuffle(train)
-    name, options = parse(spec)
-    strategy = create(name, build(size=size), seed=run, **options)
+    step = 2 if here else 1
     for s in train:
-        strategy.learn_embedded(z[s.start : s.stop], torch.full((s.stop - s.start,), s.label))
-    index = torch.cat([torch.arange(s.start, s.stop) for s in data.test])
-    truth = torch.cat([torch.full((s.stop - s.start,), s.label) for s in data.test])
+        mine = z[s.start : s.stop : step]
+        strategy.learn_embedded(mine, torch.full((len(mine),), s.label))
+    numbers = {s.number for s in train}
+    test = [s for s in data.train if s.number in numbers] if here else data.test
+    index = torch.cat([torch.arange(s.start + step - 1, s.stop, step) for s in test])
+    truth = torch.cat([torch.full((len(range(s.start + step - 1, s.stop, step)),), s.label) for s in test])
     known = torch.tensor([label in taught for label in truth.tolist()])
     scores = strategy.scores_embedded(z[index])
     familiar = strategy.familiar()
@@ -103,7 +117,7 @@ def measure(spec: str, z: Tensor, data: DataSet, run: int, size: int) -> dict[st
     values = [
         right[known].double().mean(), auroc(familiarity[known], familiarity[~known]),
         (familiarity[~known] >= cut).double().mean(), auroc(shares[known], shares[~known]),
-        (familiarity[known] >= KNOWN).double().mean(), (familiarity[~known] >= KNOWN).double().mean(),
+        (familiarity[known] >= threshold).double().mean(), (familiarity[~known] >= threshold).double().mean(),
         shares[known].mean(), calibration_error(shares[known], right[known]), calibration_error(plain[known], right[known]),
     ]  # fmt: skip
     return {column: 100 * float(value) for column, value in zip(COLUMNS, values, strict=True)}
@@ -114,6 +128,10 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", type=Path, required=True, help="tars of tracks, or 'rendered'")
     parser.add_argument("--frames", type=int, default=12, help="frames a session of rendered objects")
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
+    parser.add_argument("--classes", nargs="+", type=int, default=[0], help="how many are taught; 0: two thirds")
+    parser.add_argument("--videos", nargs="+", type=int, default=[0], help="how many of each; 0: all")
+    parser.add_argument("--here", action="store_true", help="test in the places of the lessons: every other frame is taught")
+    parser.add_argument("--threshold", type=float, default=KNOWN, help="of what is kept and taken")
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)
@@ -125,15 +143,22 @@ def main() -> None:
             array, index = pack_rendered(args.size, args.frames, args.cache, "cpu")
         else:
             array, index = pack(tar, args.size, args.cache, args.threads)
-        z = features(array, args.cache / f"{array.stem}_features.npy", args.size)
         print(f"\n{tar.stem}, {args.size} px, runs {args.runs}: mean ± std, %\n")
-        print(f"| strategy | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
+        print(f"| strategy | classes | videos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 3)}", flush=True)
+        data = [sessions(array, index, run) for run in args.runs]
         for spec in args.strategies:
-            began = time.perf_counter()
-            rows: list[dict[str, Any]] = [measure(spec, z, sessions(array, index, run), run, args.size) for run in args.runs]
-            cells = [[row[column] for row in rows] for column in COLUMNS]
-            text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
-            print(f"| `{spec}` | {text} |  <!-- {time.perf_counter() - began:.0f} s -->", flush=True)
+            name, options = parse(spec)
+            z = features(array, create(name, build(size=args.size), **options), args.cache)
+            for classes, videos in itertools.product(args.classes, args.videos):
+                if classes >= len(data[0].classes):
+                    continue
+                rows = []
+                for part, run in zip(data, args.runs, strict=True):
+                    strategy = create(name, build(size=args.size), seed=run, **options)
+                    rows.append(measure(strategy, z, part, run, classes, videos, args.here, args.threshold))
+                cells = [[row[column] for row in rows] for column in COLUMNS]
+                text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
+                print(f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |", flush=True)
 
 
 if __name__ == "__main__":

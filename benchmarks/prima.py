@@ -33,12 +33,14 @@ from primavista.backbones.taps import SOFT, pooled
 from primavista.parts.committee import POWER, Head, judged_ridge, shares
 from primavista.parts.moments import Moments
 from primavista.parts.packed import packed_size
-from primavista.parts.ridge import choose_rho, regression, ridge_weights
+from primavista.parts.ridge import Regression, choose_rho, regression, ridge_weights
 from primavista.strategies import create
 from primavista.strategies.prima import OWN, Prima
 from primavista.streams.base import Session
 
 BLOCKS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+SUMS = 80  # of sums kept: those of five heads over all splits
+SETS = ("signs", "CORe50", "rendered")
 COLUMNS = ("signs", "one track", "CORe50", "others", "rendered", "one video")
 
 
@@ -53,6 +55,7 @@ class Group:
     picked: bool = False
     root: bool = True
     maximum: bool = False
+    random: str = ""  # "relu" or "cosine": so many random features of all its channels, on a fixed scale
 
 
 @dataclass(frozen=True)
@@ -65,19 +68,40 @@ class Row:
     own: float = OWN  # votes of the backbone's own features
     joint: bool = False
     evidence: bool = False
+    lda: bool = False
     balance: float = 1
 
 
 @dataclass(frozen=True)
+class Frames:
+    """What the strategy as it is shipped is shown, where that is not the frames alone at 128 px."""
+
+    what: str
+    size: int = 128
+    mirrored: bool = False  # each frame of a lesson also seen in a mirror
+    smoothed: bool = False  # the mean features of five frames in a row, as so many frames more
+
+
+@dataclass(frozen=True)
 class Split:
-    """Frames to learn and frames to tell, by index."""
+    """Frames to learn, by index and session, and frames to tell."""
 
     column: str
     data: str
     train: Tensor
     labels: Tensor
+    sessions: Tensor
     test: Tensor
     truth: Tensor
+
+
+SHIPPED = (
+    Frames("**prima**, as shipped"),
+    Frames("shipped, mirrored frames too", mirrored=True),
+    Frames("shipped, means of five frames too", smoothed=True),
+    Frames("shipped, 160 px", size=160),
+    Frames("shipped, 192 px", size=192),
+)
 
 
 def rows() -> Iterator[Row]:
@@ -88,6 +112,9 @@ def rows() -> Iterator[Row]:
     yield Row("the backbone's own features alone", (own,))
     for group in depths:
         yield Row(f"block {group.block} alone", (group,))
+    yield Row("regularised by the evidence", base, evidence=True)
+    yield Row("linear discriminants, not ridge", base, lda=True)
+    yield Row("every frame weighs the same", base, balance=0)
     yield Row("without the backbone's own features", depths, own=1)
     yield Row("its own features count once", base, own=1)
     yield Row("its own features count four times", base, own=4)
@@ -102,8 +129,8 @@ def rows() -> Iterator[Row]:
     yield Row("and block 11, mean", (*depths, Group(11, 1, 1024), own))
     yield Row("and block 12, 2 x 2 of 384", (*depths, Group(12, 2, 384), own))
     yield Row("and the maxima of the maps", (*depths, *(Group(g.block, 1, 512, maximum=True) for g in depths), own))
-    yield Row("regularised by the evidence", base, evidence=True)
-    yield Row("every frame weighs the same", base, balance=0)
+    for kind in ("relu", "cosine"):
+        yield Row(f"its own features as 1,536 random ones, {kind}", (*depths, Group(12, 1, 1536, random=kind)))
     yield Row("channels picked, not mixed", (*(replace(g, channels=64, picked=True) for g in depths), own))
     yield Row("blocks 3, 5, 7, 9 instead", (*(Group(b, 4, 96) for b in (3, 5, 7, 9)), own))
     yield Row("one ridge on all, 32 channels a cell", (*(replace(g, channels=32) for g in depths), own), joint=True)
@@ -147,73 +174,95 @@ class Maps:
         channels = x.shape[1]
         if group.channels < channels and group.picked:
             x = x[:, :: channels // group.channels]
-        elif group.channels < channels:
-            draw = np.random.RandomState(1000 * group.seed + group.block).randint(0, 2, (group.channels, channels)) * 2.0 - 1
+        elif group.channels < channels or group.random:
+            random = np.random.RandomState(1000 * group.seed + group.block)
+            draw = random.randint(0, 2, (group.channels, channels)) * 2.0 - 1
             x = torch.einsum("nchw,kc->nkhw", x, torch.from_numpy(draw).to(x) / channels**0.5)
+            if group.random == "relu":
+                x = x.relu()
+            elif group.random == "cosine":  # frames of two classes differ by about 0.5: some 60 degrees
+                x = (2 * x + torch.from_numpy(random.uniform(0, 2 * np.pi, (group.channels, 1, 1))).to(x)).cos()
         return x.flatten(1)
 
 
-def splits(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Tensor], list[Split]]:
+def splits(args: argparse.Namespace, folder: Path, size: int = 128) -> tuple[dict[str, Tensor], list[Split]]:
+    """The frames of each data set at `size`, and how they are split; without rendered objects but at 128 px."""
     frames: dict[str, Tensor] = {}
     found: list[Split] = []
 
     def add(column: str, data: str, train: list[Session], test: list[Session]) -> None:
         index = [torch.cat([torch.arange(s.start, s.stop) for s in part]) for part in (train, test)]
         label = [torch.cat([torch.full((s.stop - s.start,), s.label) for s in part]) for part in (train, test)]
-        found.append(Split(column, data, index[0], label[0], index[1], label[1]))
+        sessions = torch.cat([torch.full((s.stop - s.start,), k) for k, s in enumerate(train)])
+        found.append(Split(column, data, index[0], label[0], sessions, index[1], label[1]))
 
-    tar = Path(args.data) / "gtsrb_tracks.tar"
-    array, index = pack(tar, 128, folder, 2)
-    for run in args.runs:
+    for run in args.runs if "signs" in args.sets else ():
+        array, index = pack(Path(args.data) / "gtsrb_tracks.tar", size, folder, 2)
         data, _ = data_set(array, index, run, "cpu")
         frames["signs"] = data.frames if isinstance(data.frames, Tensor) else torch.from_numpy(np.load(array))
         add("signs", "signs", list(data.train), list(data.test))
         first = {s.label: s for s in reversed(data.train)}
         add("one track", "signs", list(first.values()), list(data.test))
 
-    array, index = pack(Path(args.data) / "core50_frames.tar", 128, folder, 2)
-    frames["CORe50"] = torch.from_numpy(np.load(array))
-    facts = json.loads(index.read_text())
-    names = sorted({name.partition("/")[0] for name, _, _ in facts})
-    every = [Session(names.index(n.partition("/")[0]), int(n.rpartition("/s")[2]), a, b) for n, a, b in facts]
-    others = np.random.RandomState(0)
-    for k in range(5):
-        held = (3, 7, 10) if k == 0 else tuple(others.choice(np.arange(1, 12), 3, replace=False).tolist())
-        test = [s for s in every if s.number in held]
-        add("others" if k else "CORe50", "CORe50", [s for s in every if s.number not in held], test)
+    if "CORe50" in args.sets:
+        array, index = pack(Path(args.data) / "core50_frames.tar", size, folder, 2)
+        frames["CORe50"] = torch.from_numpy(np.load(array))
+        facts = json.loads(index.read_text())
+        names = sorted({name.partition("/")[0] for name, _, _ in facts})
+        every = [Session(names.index(n.partition("/")[0]), int(n.rpartition("/s")[2]), a, b) for n, a, b in facts]
+        others = np.random.RandomState(0)
+        for k in range(5):
+            held = (3, 7, 10) if k == 0 else tuple(others.choice(np.arange(1, 12), 3, replace=False).tolist())
+            test = [s for s in every if s.number in held]
+            add("others" if k else "CORe50", "CORe50", [s for s in every if s.number not in held], test)
 
-    array, index = pack_rendered(128, 12, folder, args.device)
-    data, _ = data_set(array, index, 0, "cpu")
-    frames["rendered"] = torch.from_numpy(np.load(array))
-    add("rendered", "rendered", list(data.train), list(data.test))
-    add("one video", "rendered", [s for s in data.train if s.number == 1], list(data.test))
+    if "rendered" in args.sets and size == 128:
+        array, index = pack_rendered(128, 12, folder, args.device)
+        data, _ = data_set(array, index, 0, "cpu")
+        frames["rendered"] = torch.from_numpy(np.load(array))
+        add("rendered", "rendered", list(data.train), list(data.test))
+        add("one video", "rendered", [s for s in data.train if s.number == 1], list(data.test))
     return frames, found
 
 
 class Bench:
-    """Heads by split and features, each computed once."""
+    """Heads by split and features, each computed once; the sums of the last few, for rows that solve them otherwise."""
 
     def __init__(self, maps: dict[str, Maps], device: str) -> None:
         self.maps, self.device = maps, device
         self.known: dict[Any, tuple[Head, Tensor]] = {}
+        self.sums: dict[Any, Moments] = {}
 
-    def head(self, k: int, split: Split, groups: tuple[Group, ...], row: Row) -> tuple[Head, Tensor]:
-        """One regression, and its scores of the test frames."""
-        key = (k, groups, row.evidence, row.balance)
-        if key not in self.known:
+    def moments(self, k: int, split: Split, groups: tuple[Group, ...]) -> Moments:
+        key = (k, groups)
+        if key not in self.sums:
             maps = self.maps[split.data]
             z = torch.cat([maps.features(g, split.train) for g in groups], 1)
             moments = Moments(z.shape[1]).to(self.device)
             moments.grow(int(split.labels.max()) + 1)
             moments.add(z, split.labels.to(self.device))
+            if len(self.sums) >= SUMS:
+                del self.sums[next(iter(self.sums))]
+            self.sums[key] = moments
+        return self.sums[key]
+
+    def head(self, k: int, split: Split, groups: tuple[Group, ...], row: Row) -> tuple[Head, Tensor]:
+        """One regression, and its scores of the test frames."""
+        key = (k, groups, row.evidence, row.lda, row.balance)
+        if key not in self.known:
+            moments = self.moments(k, split, groups)
             frames, algebra = float(moments.t), moments.algebra
             x = regression(moments.n, moments.s, moments.scatter(), frames, row.balance, algebra)
-            head = judged_ridge(x, frames, algebra)
+            judged = self.known.get((k, groups, False, False, row.balance))
+            head = judged[0] if judged else judged_ridge(x, frames, algebra)
             if row.evidence:
                 rho = choose_rho(x, algebra)
                 head = Head(*ridge_weights(x, rho, algebra), head.error, rho)
-            z = torch.cat([maps.features(g, split.test) for g in groups], 1).double()
-            self.known[key] = head, (z @ head.w.T + head.b).cpu()
+            elif row.lda:
+                head = discriminants(x, head)
+            z = torch.cat([self.maps[split.data].features(g, split.test) for g in groups], 1).double()
+            scores = (z @ head.w.T + head.b).cpu()
+            self.known[key] = head, scores.softmax(1) if row.lda else scores
         return self.known[key]
 
     def accuracy(self, row: Row, k: int, split: Split) -> float:
@@ -225,47 +274,100 @@ class Bench:
         return 100 * float((scores.argmax(1) == split.truth).double().mean())
 
 
+def discriminants(x: Regression, ridge: Head) -> Head:
+    """w_c = inv(W + rho I) m_c,  b_c = -m_c w_c / 2,  W = A - sum_c r_c r_c^T / pi_c,  m_c = r_c / pi_c
+
+    linear discriminant analysis on the same standardised features, the covariance within classes shrunk by the ridge's rho.
+    """
+    dim, r = x.dim, x.bordered[x.dim :, : x.dim]
+    means = r / x.pi[:, None]
+    within = x.bordered[:dim, :dim] - r.T @ means
+    within.diagonal().add_(ridge.rho)
+    w = torch.cholesky_solve(means.T, torch.linalg.cholesky(within)).T
+    b = -(w * means).sum(1) / 2
+    w = w / x.std
+    return Head(w, b - w @ x.mean, ridge.error, ridge.rho)
+
+
 def megabytes(row: Row, split: Split, maps: Maps) -> float:
     sizes = [maps.features(g, split.test[:1]).shape[1] for g in row.groups]
     return 8e-6 * sum(map(packed_size, [sum(sizes)] if row.joint else sizes))
 
 
-def as_shipped(frames: dict[str, Tensor], args: argparse.Namespace, _: int, split: Split) -> float:
-    """The strategy itself, over the same frames in batches of 300; its features are computed once and kept in a file."""
-    strategy = create("prima", build(size=128)).to(args.device)
-    file = args.out / f"{split.data}_{strategy.backbone.dim}.safetensors"
-    if not file.exists():
-        parts = [strategy.embed(part.to(args.device)).cpu() for part in frames[split.data].split(512)]
-        save_file({"z": torch.cat(parts)}, file)
-    z = load_file(file)["z"]
-    for index, labels in zip(split.train.split(300), split.labels.split(300), strict=True):
-        strategy.learn_embedded(z[index].to(args.device), labels)
-    best = strategy.classes[strategy.scores_embedded(z[split.test].to(args.device)).argmax(1)].cpu()
-    return 100 * float((best == split.truth).double().mean())
+class Shipped:
+    """The strategy itself, in batches of 300 frames; its features are computed once and kept in a file."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+
+    def features(self, data: str, frames: Tensor, mirrored: bool = False) -> Tensor:
+        size = frames.shape[1]
+        file = self.args.out / f"{data}_{size}{'_mirrored' * mirrored}_shipped.safetensors"
+        if not file.exists():
+            strategy = create("prima", build(size=size)).to(self.args.device)
+            strategy.use_engine(self.args.engine)
+            frames = frames.flip(2) if mirrored else frames
+            save_file({"z": torch.cat([strategy.embed(part.to(self.args.device)).cpu() for part in frames.split(512)])}, file)
+        return load_file(file)["z"]
+
+    def accuracy(self, how: Frames, frames: dict[str, Tensor], _: int, split: Split) -> float:
+        strategy = create("prima", build(size=how.size)).to(self.args.device)
+        z = self.features(split.data, frames[split.data])
+        lessons = [z[split.train]]
+        if how.mirrored:
+            lessons.append(self.features(split.data, frames[split.data], True)[split.train])
+        if how.smoothed:
+            lessons.append(smooth(lessons[0], split.sessions))
+        for lesson in lessons:
+            for part, labels in zip(lesson.split(300), split.labels.split(300), strict=True):
+                strategy.learn_embedded(part.to(self.args.device), labels)
+        best = strategy.classes[strategy.scores_embedded(z[split.test].to(self.args.device)).argmax(1)].cpu()
+        return 100 * float((best == split.truth).double().mean())
+
+
+def smooth(z: Tensor, sessions: Tensor, width: int = 5) -> Tensor:
+    """Each frame's features as the mean of the `width` around it, of the same session."""
+    total, count = torch.zeros_like(z), torch.zeros(len(z), 1)
+    for shift in range(-(width // 2), width // 2 + 1):
+        near = (torch.arange(len(z)) + shift).clamp(0, len(z) - 1)
+        same = ((sessions[near] == sessions) & (near == torch.arange(len(z)) + shift)).float()[:, None]
+        total += z[near] * same
+        count += same
+    return total / count
 
 
 def table(args: argparse.Namespace) -> None:
     frames, found = splits(args, args.out)
 
-    def line(what: str, measure: Callable[[int, Split], float], size: float) -> None:
+    def line(what: str, measure: Callable[[int, Split], float], size: float, of: list[Split]) -> None:
         by: dict[str, list[float]] = {column: [] for column in COLUMNS}
-        for k, split in enumerate(found):
+        for k, split in enumerate(of):
             by[split.column].append(measure(k, split))
-        cells = " | ".join(f"{statistics.mean(by[column]):.1f}" for column in COLUMNS)
+        cells = " | ".join(f"{statistics.mean(values):.1f}" if values else "" for values in by.values())
         runs = ", ".join(f"{value:.1f}" for value in by["signs"])
         print(f"| {what} | {cells} | {size:.0f} | {runs} |", flush=True)
+        with args.lines.open("a") as lines:
+            lines.write(json.dumps({"row": what, "runs": args.runs, "MB": round(size, 1), **by}) + "\n")
 
     heading = f"| | {' | '.join(COLUMNS)} | MB | signs, runs {args.runs} |\n|---|{'---|' * (len(COLUMNS) + 2)}"
     print(f"{where(args.device)}\n\n{heading}", flush=True)
-    if not args.rows or "shipped" in args.rows:
-        blocks = Prima(build("mobilenet_v1", "random")).moments.blocks
-        line("**prima**, as shipped", partial(as_shipped, frames, args), 8e-6 * sum(map(packed_size, blocks)))
-    todo = [row for row in rows() if not args.rows or any(word in row.what for word in args.rows)]
+
+    def wanted(what: str) -> bool:
+        return not args.rows or any(word in what for word in args.rows)
+
+    todo = [row for row in rows() if wanted(row.what)]
     if todo:
         maps = {name: Maps(images, args.device, args.out / f"{name}.safetensors") for name, images in frames.items()}
         bench = Bench(maps, args.device)
         for row in todo:
-            line(row.what, partial(bench.accuracy, row), megabytes(row, found[0], maps["signs"]))
+            line(row.what, partial(bench.accuracy, row), megabytes(row, found[0], maps[found[0].data]), found)
+        del maps, bench
+    blocks = Prima(build("mobilenet_v1", "random")).moments.blocks
+    for how in SHIPPED:
+        if wanted(how.what):
+            resized, of = (frames, found) if how.size == 128 else splits(args, args.out, how.size)
+            measure = partial(Shipped(args).accuracy, how, resized)
+            line(how.what, measure, 8e-6 * sum(map(packed_size, blocks)), of)
 
 
 def times(args: argparse.Namespace) -> None:
@@ -312,12 +414,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="../shared/data", help="the folder of gtsrb_tracks.tar and core50_frames.tar")
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--rows", nargs="+", help="only rows whose name holds one of these words")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--time", action="store_true", help="measure times instead")
-    parser.add_argument("--engine", choices=("torch", "onnx"), default="torch", help="of the features that are timed")
+    parser.add_argument("--engine", choices=("torch", "onnx"), default="torch", help="of the features of what is shipped")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--lines", type=Path, default=Path("results/prima.jsonl"), help="where each row is added")
     parser.add_argument("--out", type=Path, default=Path("results/packed"), help="where decoded frames are kept")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

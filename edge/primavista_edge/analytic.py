@@ -10,7 +10,7 @@ import numpy as np
 from .errors import InputError
 from .moments import Moments
 from .parts.committee import judged_ridge, shares
-from .parts.familiar import Familiarity, Precision, familiarity
+from .parts.familiar import Alike, Familiarity, familiarity, likeness
 from .parts.ridge import FLOOR, NUMPY, Regression, choose_rho, regression, ridge_weights
 from .parts.statistics import lda_weights, oas
 
@@ -48,11 +48,16 @@ class Analytic:
         """See `parts/familiar.py`."""
         w, _ = self._solution(classes)
         if self._familiar is None:
-            m = self.moments
-            within = tuple(s / m.t for s, _ in m.scatters()) if m.has_gram else m.spread(classes)
-            frames = m.t if m.has_gram else float(m.n.sum())
-            self._familiar = familiarity(w, m.means(classes), self.precision(classes), within, frames)
+            self._familiar = self.familiarity(w, classes)
         return self._familiar
+
+    def familiarity(self, w: Array, classes: int) -> Familiarity:
+        """By how far a frame strays, unless a strategy knows better."""
+        m = self.moments
+        if not m.has_gram:
+            return familiarity(w, m.means(classes), self.precision(classes), m.spread(classes), float(m.n.sum()))
+        ((scatter, _),) = m.scatters()
+        return familiarity(w, m.means(classes), self.precision(classes), scatter / m.t, m.t)
 
     def phi(self, z: Array) -> Array:
         """As they are."""
@@ -81,7 +86,7 @@ class Analytic:
         mu = self.moments.means(classes)
         return mu, (mu * mu).sum(1) * -0.5
 
-    def precision(self, classes: int) -> Precision:
+    def precision(self, classes: int) -> Array | None:
         """P of `parts/familiar.py`; None is I."""
         return None
 
@@ -106,7 +111,7 @@ class LDA(Analytic):
         """From the pooled covariance."""
         return self._weights(self.moments.means(classes), classes)
 
-    def precision(self, classes: int) -> Precision:
+    def precision(self, classes: int) -> Array | None:
         """Lambda."""
         return self._weights(np.eye(self.moments.s.shape[1]), classes)[0]
 
@@ -115,7 +120,7 @@ class LDA(Analytic):
         t, eps, target = int(self.moments.t), self.options["shrinkage"], 1.0
         if eps is None:
             eps, m = oas(scatter / t, t)
-            target = m + FLOOR * (m + float((self.moments.means(classes) ** 2).mean())) / eps
+            target = m + FLOOR * (m + float((self.moments.means(classes) ** 2).mean()) + 1e-30) / eps
         return lda_weights(directions, scatter, t, eps, NUMPY.solve, target)
 
 
@@ -128,11 +133,13 @@ class Ridge(Analytic):
         self._rho = choose_rho(x, NUMPY) if self.options["rho"] is None else float(self.options["rho"])
         return ridge_weights(x, self._rho, NUMPY)
 
-    def precision(self, classes: int) -> Precision:
+    def precision(self, classes: int) -> Array | None:
         """Of the features, from that of the standardised ones."""
         self._solution(classes)
         (x,) = self._regressions(classes)
-        return _precision(x, self._rho)
+        x.diagonal[: x.dim] += self._rho
+        inverse: Array = np.linalg.inv(x.bordered[: x.dim, : x.dim]) / x.std / x.std[:, None]
+        return inverse
 
     def phi(self, z: Array) -> Array:
         """The backbone's, or random ones of them."""
@@ -150,18 +157,10 @@ class Prima(Analytic):
         """See `parts/committee.py`."""
         heads = [judged_ridge(x, self.moments.t, NUMPY) for x in self._regressions(classes)]
         omega = shares([head.error for head in heads], [1.0] * (len(heads) - 1) + [OWN])
-        self._chosen = [(share, head.rho) for share, head in zip(omega, heads, strict=True)]
         w = np.concatenate([share * head.w for share, head in zip(omega, heads, strict=True)], 1)
         return w, np.sum([share * head.b for share, head in zip(omega, heads, strict=True)], 0)
 
-    def precision(self, classes: int) -> Precision:
-        """One square a depth."""
-        self._solution(classes)
-        chosen = zip(self._regressions(classes), self._chosen, strict=True)
-        return tuple(share * _precision(x, rho) for x, (share, rho) in chosen)
-
-
-def _precision(x: Regression, rho: float) -> Array:
-    x.diagonal[: x.dim] += rho
-    inverse: Array = np.linalg.inv(x.bordered[: x.dim, : x.dim]) / x.std / x.std[:, None]
-    return inverse
+    def familiarity(self, w: Array, classes: int) -> Alike:
+        """By what a frame looks like."""
+        m = self.moments
+        return likeness(w, m.means(classes), m.spread(classes), own=sum(m.blocks[:-1]))

@@ -41,7 +41,7 @@ class Prediction:
     confidence: float
     known: bool
     scores: dict[str, float] = field(default_factory=dict)
-    familiarity: float | None = None  # 1: like the mean of what was taught of it; towards 0: like nothing that was taught
+    familiarity: float | None = None  # near 1: like the mean of what was taught of it; towards 0: like nothing that was taught
 
 
 @dataclass

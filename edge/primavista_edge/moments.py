@@ -89,13 +89,20 @@ class Moments:
     def scatters(self) -> Iterator[tuple[Array, slice]]:
         """The scatter around the classes' means of each block, and where in the features the block lies."""
         for gram, features in self._squares():
-            size = features.stop - features.start
-            yield within(self.n, self.s[:, features], unpack(gram, np.empty((size, size)))), features
+            yield self._within(gram, features), features
 
     def spread(self, known: int) -> float:
-        """The mean of |z - mu|^2 over the first `known` classes, where there is no G."""
+        """The mean of |z - mu|^2, in the last block; without G over the first `known` classes."""
+        if self.has_gram:
+            *_, (gram, features) = self._squares()
+            return float(self._within(gram, features).trace() / self.t)
         n, s, q = self.n[:known], self.s[:known], self.arrays[self.prefix + "q"][:known]
         return float((q - (s * s).sum(1) / n).sum().clip(0) / n.sum())
+
+    def _within(self, gram: Array, features: slice) -> Array:
+        size = features.stop - features.start
+        scatter: Array = within(self.n, self.s[:, features], unpack(gram, np.empty((size, size))))
+        return scatter
 
     def _rows(self) -> list[str]:
         return [self.prefix + name for name in ("n", "s", *(() if self.has_gram else ("q",)))]

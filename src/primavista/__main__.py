@@ -1,5 +1,17 @@
-"""`python -m primavista`."""
+"""`primavista`, and `python -m primavista`."""
 
-from primavista.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """The command line; Ctrl-C ends it quietly from the first import on."""
+    try:
+        from primavista.cli import main as command_line
+
+        command_line()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,22 +18,17 @@ class BusyError(FileError):
 class FolderLock:
     """Held while in the `with` block. `wait` so many seconds for another holder to end; None: as long as it takes.
 
-    `what` is for the message. The file stays: taking it away would let two processes hold two files of the same name.
+    `what` is for the message. The file stays, unless it is `of` one that is not there in the end.
     """
 
-    def __init__(self, path: Path, wait: float | None = 3.0, what: str = "") -> None:
-        self.path, self.wait, self.what = path, wait, what or f"in {path.parent}"
+    def __init__(self, path: Path, wait: float | None = 3.0, what: str = "", of: Path | None = None) -> None:
+        self.path, self.wait, self.what, self.of = path, wait, what or f"in {path.parent}", of
         self._file = -1
 
     def __enter__(self) -> FolderLock:
-        try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise FileError(
-                f"cannot write in {self.path.parent}: {error.strerror or error}. Choose a folder that you may write"
-            ) from error
         began = time.monotonic()
-        while not grab(self._file):
+        self._open()
+        while not self._grab():
             if self.wait is not None and time.monotonic() - began >= self.wait:
                 who = os.pread(self._file, 200, 0).decode(errors="replace").strip()
                 os.close(self._file)
@@ -47,12 +42,31 @@ class FolderLock:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             os.ftruncate(self._file, 0)
+            if self.of is not None and not self.of.exists():
+                self.path.unlink()
         os.close(self._file)
+
+    def _open(self) -> None:
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise FileError(
+                f"cannot write in {self.path.parent}: {error.strerror or error}. Choose a folder that you may write"
+            ) from error
+
+    def _grab(self) -> bool:
+        if not grab(self._file):
+            return False
+        if self.of is None or (self.path.exists() and os.path.samestat(os.fstat(self._file), os.stat(self.path))):
+            return True
+        os.close(self._file)  # its last holder took it away: another process may hold a new one of the same name
+        self._open()
+        return False
 
 
 def file_lock(path: Path, wait: float | None = 3.0) -> FolderLock:
     """The lock of one file that is read, changed and replaced: a hidden file beside it."""
-    return FolderLock(path.with_name(f".{path.name}.lock"), wait, f"on {path}")
+    return FolderLock(path.with_name(f".{path.name}.lock"), wait, f"on {path}", of=path)
 
 
 def held(path: Path) -> bool:

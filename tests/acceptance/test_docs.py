@@ -64,7 +64,7 @@ def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
     Image.new("RGB", (64, 64), "red").save(tmp_path / "kettle-photos" / "1.jpg")
     text = (ROOT / "docs" / "terminal.md").read_text()
     commands = [line.partition("#")[0].split()[1:] for line in text.splitlines() if line.startswith("primavista ")]
-    assert len(commands) == 14
+    assert len(commands) == 17
     for command in commands:
         new = ["--weights", "random"] if command[0] == "learn" and not (tmp_path / command[1]).exists() else []
         done = CliRunner().invoke(app, [*command, *new])

@@ -52,6 +52,7 @@ def test_doctor_says_what_there_is_and_what_is_missing():
     assert done.returncode == 0, done.stderr
     for word in ("torch", "weights mobilenet_v1/imagenet", "135 tensors, checksum right", "extra live"):
         assert word in " ".join(done.stdout.split()), done.stdout
+    assert "not used yet" not in " ".join(done.stdout.split())
 
 
 def test_an_error_is_one_message_and_exit_code_1():

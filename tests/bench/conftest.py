@@ -51,7 +51,7 @@ def plan() -> Callable[..., Plan]:
 @pytest.fixture
 def suite(plan: Callable[..., Plan], cache: Path, tmp_path: Path) -> Callable[..., Suite]:
     def make(*strategies: str, out: Path | None = None, batches: int = 20, **settings: Any) -> Suite:
-        settings_of_run = Settings(cache, checkpoint_seconds=1e9, checkpoint_batches=batches)
+        settings_of_run = Settings(cache, checkpoint_seconds=1e9, checkpoint_batches=batches, checkpoint_share=1e9)
         return Suite(plan(*strategies, **settings), out or tmp_path / "out", settings=settings_of_run)
 
     return make

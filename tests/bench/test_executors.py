@@ -56,6 +56,18 @@ def test_stopped_after_any_batch_a_cell_goes_on_to_the_same_bits(suite, tmp_path
     assert len((state.path / "timings.jsonl").read_text().splitlines()) == 7
 
 
+@pytest.mark.parametrize(("share", "written"), [(1e9, 6), (1e-9, 1)])
+def test_checkpoints_take_a_share_of_the_time_at_most(suite, monkeypatch, share, written):
+    """After each of seven batches but the last; or never again after the first, whose share of the time was too large."""
+    one = suite("dslda", batches=1)
+    one.settings = replace(one.settings, checkpoint_share=share)
+    calls = []
+    original = CellFolder.checkpoint
+    monkeypatch.setattr(CellFolder, "checkpoint", lambda *args: (calls.append(1), original(*args)))
+    assert not one.run(Inline())
+    assert len(calls) == written
+
+
 def test_the_files_of_a_cell(suite):
     one = suite("ar1*")
     one.run(Inline())
@@ -147,7 +159,7 @@ from primavista.bench.plan import load_plan
 from primavista.bench.suite import Suite
 if __name__ == "__main__":
     plan, out, cache, where = sys.argv[1:]
-    settings = Settings(Path(cache), checkpoint_seconds=1e9, checkpoint_batches=3)
+    settings = Settings(Path(cache), checkpoint_seconds=1e9, checkpoint_batches=3, checkpoint_share=1e9)
     Suite(load_plan(plan), Path(out), settings=settings).run(Inline() if where == "inline" else Processes(2))
 """
 PLAN = """

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from primavista.streams.rendered.dataset import write
 from ..streams import media
 
 SMALL = ["--size", "32", "--weights", "random", "--option", "width=0.125", "--device", "cpu"]
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "dslda.pv"
 
 
 def call(*arguments: object) -> Result:
@@ -236,6 +238,40 @@ def test_two_processes_on_one_file(videos: Path, tmp_path: Path, monkeypatch: py
     assert not model.exists()
 
 
+def test_a_model_that_was_not_made_leaves_nothing_behind(videos: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    assert call("learn", tmp_path / "kitchen.pv", "--label", "plug", tmp_path / "broken.mp4", *SMALL).exit_code == 1
+    assert call("undo", tmp_path / "kitchen.pv").exit_code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.mp4"]
+
+
+def test_a_lock_that_its_holder_took_away_is_no_lock(tmp_path: Path) -> None:
+    """The first makes no model and so removes its lock, for which the second has waited; no third may enter beside it."""
+    model, held = tmp_path / "kitchen.pv", threading.Event()
+    first = file_lock(model)
+    first.__enter__()
+    second = file_lock(model, wait=60)
+    waiting = threading.Thread(target=lambda: (second.__enter__(), held.set()))
+    waiting.start()
+    while second._file < 0:
+        time.sleep(0.001)
+    first.__exit__()
+    assert held.wait(60)
+    with pytest.raises(BusyError):
+        file_lock(model, wait=0.0).__enter__()
+    second.__exit__()
+    waiting.join()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", [1, 31, 513])
+def test_sizes_are_those_of_teach(videos: Path, tmp_path: Path, size: int) -> None:
+    for command in (("learn", tmp_path / "a.pv", videos / "strange.mp4", "--label", "x"), ("teach", tmp_path / "a.pv")):
+        result = call(*command, "--size", size)
+        assert (result.exit_code, "Invalid value for '--size'" in result.output) == (2, True), result.output
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -> None:
     clip = tmp_path / "mug.mp4"
     clip.write_bytes((videos / "toys/plug/1.mp4").read_bytes())
@@ -243,6 +279,36 @@ def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -
     wrong = call("learn", clip, videos / "toys/plug/2.mp4", "--label", "plug")
     assert "is not a primavista file" in str(wrong.exception) or "was cut off" in str(wrong.exception)
     assert clip.read_bytes() == before
+
+
+@pytest.mark.parametrize(("option", "words"), [
+    ("norm=bn", "there is no option norm: choose from balance"), ("seed=abc", "seed is a whole number"),
+    ("device=cpu", "device is no option of a strategy: say --device cpu"), ("size=64", "say --size 64"),
+    ("foo", "'foo': write key=value, for example balance=0.5"),
+])  # fmt: skip
+def test_options_that_are_none(videos: Path, tmp_path: Path, option: str, words: str) -> None:
+    wrong = call("learn", tmp_path / "kitchen.pv", "--label", "x", videos / "toys/plug/1.mp4", *SMALL, "--option", option)
+    assert isinstance(wrong.exception, pv.InputError), wrong.exception
+    assert words in str(wrong.exception)
+
+
+def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -> None:
+    model, options = tmp_path / "kitchen.pv", ("--option", "balance=0.5", "--option", "seed=3", "--option", "threshold=0.5")
+    for label in ("plug", "phone"):
+        done("learn", model, "--label", label, videos / f"toys/{label}/1.mp4", *SMALL, *options)
+    other = call("learn", model, "--label", "x", videos / "strange.mp4", "--option", "seed=4")
+    assert "kitchen.pv was made with seed 3, not 4" in str(other.exception)
+
+
+@pytest.mark.parametrize("label", [(), ("--label", "plug")])
+def test_an_empty_source_is_not_this_folder(
+    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(videos / "toys")
+    for command in (("learn", tmp_path / "kitchen.pv", "", *label, *SMALL), ("predict", GOLDEN, "")):
+        wrong = call(*command)
+        assert "the name of a source is empty" in str(wrong.exception)
+    assert not (tmp_path / "kitchen.pv").exists()
 
 
 @pytest.mark.parametrize("label", ["", "  ", "x" * 201, "a\nb"])

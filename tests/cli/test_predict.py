@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,12 +58,12 @@ def test_a_video_is_looked_at_twice_a_second_and_all_looks_vote(model: Path, vid
     frames = pv.open_frames(videos / "toys/phone/1.mp4", size=64, fps=2)
     expected = pv.Learner.load(model).predict(frames)
     for row, prediction in zip(rows, expected, strict=True):
-        assert row["label"] == (prediction.label if prediction.known else None)
-        assert row["likeliest"] == max(row["scores"], key=row["scores"].__getitem__) == prediction.label
+        assert row["known"] is prediction.known
+        assert row["label"] == max(row["scores"], key=row["scores"].__getitem__) == prediction.label
         assert row["confidence"] == pytest.approx(prediction.confidence, abs=1e-5)
         assert row["familiarity"] == pytest.approx(prediction.familiarity, abs=1e-5)
         assert sum(row["scores"].values()) == pytest.approx(1, abs=1e-5)
-    votes = Counter(row["label"] for row in rows if row["label"])
+    votes = Counter(row["label"] for row in rows if row["known"])
     assert end["summary"]["votes"] == dict(votes)
     assert end["summary"]["label"] == "phone"
     assert end["summary"]["unknown"] == 4 - sum(votes.values())
@@ -92,13 +94,16 @@ def test_what_it_is_not_sure_of_is_unknown(model: Path, videos: Path, tmp_path: 
     unsure.threshold = 1.0
     unsure.save(tmp_path / "unsure.pv")
     *rows, end = lines("predict", tmp_path / "unsure.pv", videos / "strange.mp4")
-    assert {row["label"] for row in rows} == {None}
+    assert {row["known"] for row in rows} == {False}
+    assert all(row["label"] == max(row["scores"], key=row["scores"].__getitem__) for row in rows)
     assert end["summary"]["label"] is None
     assert end["summary"]["share"] == 1.0
     text = done("predict", tmp_path / "unsure.pv", videos / "strange.mp4")
     assert text.count("unknown") == 3
     assert "unknown: 2 of 2 frames" in text
-    assert any(name in text for name in ("plug", "phone", "scissors"))  # the likeliest all the same
+    ranked = sorted(rows[0]["scores"].items(), key=lambda item: -item[1])
+    likeliest = ", ".join(f"{name} {100 * share:.0f} %" for name, share in ranked)
+    assert text.splitlines()[0].split() == f"0:00.0 unknown ({likeliest})".split()
 
 
 def test_the_vote() -> None:
@@ -196,8 +201,18 @@ def test_a_video_that_breaks_off_leaves_no_half_annotated_one(model: Path, video
     wrong = call("predict", model, tmp_path / "cut.mp4", "--annotate", tmp_path / "out.mp4")
     assert isinstance(wrong.exception, pv.FileError)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.mp4"]
+
+
+def test_where_nothing_can_be_written_nothing_is_drawn(
+    model: Path, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pv.Learner, "predict", lambda *_: pytest.fail("it has begun to draw"))
     gone = call("predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "no/where.mp4")
-    assert "cannot write" in str(gone.exception)
+    assert f"cannot write in {tmp_path / 'no'}: there is no such folder" in str(gone.exception)
+    system = SimpleNamespace(access=lambda *_: False, W_OK=os.W_OK)
+    monkeypatch.setattr(sys.modules["primavista.cli.predict"], "os", system)
+    mine = call("predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "where.mp4")
+    assert f"cannot write in {tmp_path}: you may not" in str(mine.exception)
 
 
 def test_what_is_drawn() -> None:
@@ -208,7 +223,7 @@ def test_what_is_drawn() -> None:
     assert (foot[5] == (0x3D, 0xDC, 0x97)).all()  # the bar covers the left half
     assert not (foot[50] == (0x3D, 0xDC, 0x97)).all()
     unknown = np.asarray(draw(grey, Prediction("mug", 0.5, False)))
-    assert (unknown[-1, 5] == (0xB0, 0xB0, 0xB0)).all()
+    assert (unknown[-1] == unknown[-1, 0]).all()  # no bar: it would read as how sure the unknown is
     assert np.array_equal(unknown, np.asarray(draw(grey, Prediction(None, 0.5, False))))
     for width, height in ((7, 3), (2, 200), (500, 20)):
         assert draw(Image.new("RGB", (width, height)), Prediction("a long name", 1.0, True)).size == (width, height)
@@ -231,6 +246,17 @@ def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
     text = " ".join(done("inspect", model).split())
     for part in ("scissors │ 48", "strategy prima", "lessons 9", "64 x 64 pixels", "the last change can be taken back"):
         assert part in text
+
+
+def test_inspect_names_the_graph_of_a_file_for_the_edge(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    done("export", model, "--format", "edge", "-o", tmp_path / "kitchen.edge.pv")
+    plain, edge = (json.loads(done("inspect", path, "--json")) for path in (model, tmp_path / "kitchen.edge.pv"))
+    graph = edge["tensor_bytes"].pop("graph")
+    assert edge["tensor_bytes"] == plain["tensor_bytes"]
+    assert graph == files.read(tmp_path / "kitchen.edge.pv")[0][files.GRAPH].nbytes > 1000
+    assert "no graph" in done("inspect", model)
+    assert "holds a graph: primavista-edge reads it" in done("inspect", tmp_path / "kitchen.edge.pv")
 
 
 def test_inspect_of_what_is_no_learner(tmp_path: Path, videos: Path) -> None:

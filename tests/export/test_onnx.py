@@ -68,6 +68,23 @@ def test_the_metadata_says_all_that_is_needed(tmp_path):
     assert told["strategy"] == "cwr*"
 
 
+@pytest.mark.parametrize(
+    ("strategy", "threshold_of"), [("prima", "familiarity"), ("dslda", "familiarity"), ("naive", "confidence")]
+)
+def test_scores_become_the_shares_of_predict(strategy, threshold_of, tmp_path):
+    learner = taught(strategy, engine="torch")
+    model = session(export(learner, tmp_path / "a.onnx"))
+    told = json.loads(model.get_modelmeta().custom_metadata_map["primavista"])
+    assert [output.name for output in model.get_outputs()] == ["z", "scores"]
+    x = model.run(["scores"], {"frames": frames(1)})[0] / told["temperature"]
+    shares = np.exp(x - x.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    for row, prediction in zip(shares, learner.predict(frames(1)), strict=True):
+        assert dict(zip(told["classes"], row, strict=True)) == pytest.approx(prediction.scores, abs=1e-3)
+    assert (told["threshold"], told["threshold_of"]) == (learner.threshold, threshold_of)
+    assert (learner.predict(frames(1))[0].familiarity is None) == (threshold_of == "confidence")
+
+
 def test_equal_learners_give_equal_bytes(tmp_path):
     learner = taught("dslda")
     for kind in ("onnx", "edge"):

@@ -14,13 +14,18 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium: apt-get install chromium"),
 ]
-OBJECTS = {"cup": 44, "ball": 31, "bulb": 16, "never taught": 24}
+TAUGHT = {"cup": 44, "ball": 31, "glasses": 26}
+TAUGHT_IN, SHOWN_IN = 1, 5  # sessions: another place, light, hand and path of the camera
+NEVER = (13, 9)  # scissors. From one video an object it tells some things from what it knows, not all: docs/unknown.md
 
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory):
+    """What the camera shows: each object as it is taught, as it is shown later, and one that is not taught."""
     folder = tmp_path_factory.mktemp("films")
-    return {name: film(folder / f"{name}.mjpeg", drawn(number, frames=30)) for name, number in OBJECTS.items()}
+    scenes = {name: (number, TAUGHT_IN) for name, number in TAUGHT.items()}
+    scenes |= {f"other {name}": (number, SHOWN_IN) for name, number in TAUGHT.items()} | {"never taught": NEVER}
+    return {name: film(folder / f"{name}.mjpeg", drawn(*scene, frames=20)) for name, scene in scenes.items()}
 
 
 def verdict(opened, wanted: str, seconds: float = 20) -> None:
@@ -46,16 +51,16 @@ def listed(opened) -> dict[str, int]:
 def test_three_objects_are_taught_recognised_changed_and_found_again(films, tmp_path):
     model = tmp_path / "kitchen.pv"
     with sync_api.sync_playwright() as playwright:
-        with service(model, new="threshold=0.5") as running:
-            for name in ("cup", "ball", "bulb"):
+        with service(model) as running:
+            for name in TAUGHT:
                 with page(playwright, running.url, films[name]) as opened:
                     assert "learned" in hold(opened, name, 2.5)
                     assert name in listed(opened)
             taught = running.counts()
-            assert list(taught) == ["cup", "ball", "bulb"]
+            assert list(taught) == list(TAUGHT)
             assert min(taught.values()) >= 10
-            for name in ("cup", "ball", "bulb"):
-                with page(playwright, running.url, films[name]) as opened:
+            for name in TAUGHT:
+                with page(playwright, running.url, films[f"other {name}"]) as opened:
                     verdict(opened, name)
             with page(playwright, running.url, films["never taught"]) as opened:
                 verdict(opened, "Unknown")
@@ -68,7 +73,7 @@ def test_three_objects_are_taught_recognised_changed_and_found_again(films, tmp_
             assert running.stop() == 0
         with service(model) as running:
             assert running.file() == before
-            with page(playwright, running.url, films["ball"]) as opened:
+            with page(playwright, running.url, films["other ball"]) as opened:
                 assert listed(opened) == renamed(taught)
                 verdict(opened, "<b>football</b>")
 

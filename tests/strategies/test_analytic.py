@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from primavista.checks import tiny_backbone
 from primavista.errors import InputError
+from primavista.parts.moments import Moments
 from primavista.parts.packed import add_gram
 from primavista.strategies import PRESETS, create
 
@@ -205,3 +206,18 @@ def test_options_are_checked(options, words):
         create("ridge", tiny_backbone(), **options)
     with pytest.raises(InputError, match="shrinkage"):
         create("lda", tiny_backbone(), shrinkage=2)
+
+
+def test_a_long_lesson_is_no_more_in_float64_at_once_than_a_short_one():
+    """Sums of parts: 3,000 frames at once are 1,024, 1,024 and 952."""
+    z = torch.randn(3000, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(3000) % 3
+    whole, parts = Moments(8), Moments(8)
+    for moments in (whole, parts):
+        moments.grow(3)
+    whole.add(z, labels)
+    for part, names in zip(z.split(1024), labels.split(1024), strict=True):
+        parts.add(part, names)
+    for name, tensor in whole.state_dict().items():
+        assert tensor.equal(parts.state_dict()[name])
+    assert whole.s[1].numpy() == pytest.approx(z[labels == 1].double().sum(0).numpy(), rel=1e-12)

@@ -16,8 +16,9 @@ from primavista.backbones import build
 from primavista.checks import tiny_backbone, toy_batch
 from primavista.errors import InputError
 from primavista.frames import fit
-from primavista.parts.committee import LEVELS, POWER
+from primavista.parts.committee import LEVELS, POWER, shares
 from primavista.strategies import create
+from primavista.strategies.prima import OWN
 
 
 def made(**options):
@@ -38,6 +39,11 @@ def features(strategy, labels, seed):
 
 def by_label(strategy, z):
     return strategy.scores_embedded(z)[:, strategy.classes.argsort()]
+
+
+def familiar(strategy, z):
+    """Cubed: at its cube root near 0 rounding would show."""
+    return strategy.familiar()(z.double(), strategy.scores_embedded(z).argmax(1)) ** 3
 
 
 def off(a, b):
@@ -63,6 +69,7 @@ def test_any_permutation_and_any_split_give_the_same_scores(stream):
         order = order[size:]
     test = features(whole, list(range(7)), seed + 1)
     assert off(by_label(other, test), by_label(whole, test)) < 1e-8
+    assert torch.allclose(familiar(other, test), familiar(whole, test), atol=1e-6)
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)
@@ -77,6 +84,7 @@ def test_a_merge_equals_having_learned_both(first, second, shift):
     ours.merge(theirs, {100 + k: shift + k for k in range(7)})
     test = features(joint, list(range(7)), 5)
     assert off(by_label(ours, test), by_label(joint, test)) < 1e-8
+    assert torch.allclose(familiar(ours, test), familiar(joint, test), atol=1e-6)
 
 
 def slow_scores(z, labels, test, sizes):
@@ -116,6 +124,38 @@ def test_scores_are_those_of_the_slow_version():
     assert np.allclose(by_label(strategy, test).numpy(), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_familiarity_is_that_of_the_slow_version(forgotten):
+    """From the frames; of a class that was forgotten only its scatter around its own mean is left."""
+    strategy = made()
+    labels = np.arange(90) % 3
+    z = features(strategy, labels.tolist(), 1)
+    strategy.learn_embedded(z, torch.from_numpy(labels))
+    x, kept = z.double().numpy(), 3
+    mu = np.stack([x[labels == k].mean(0) for k in range(3)])
+    own = slice(-strategy.moments.blocks[-1], None)
+    spread = ((x - mu[labels])[:, own] ** 2).sum(1).mean()
+    if forgotten:
+        strategy.forget(2)
+        mu, kept = mu[:2], 2
+    test = features(strategy, [0, 1, 2, 0, 1], 1)
+    new, m = test.double().numpy(), mu.mean(0)
+
+    def lead(z):
+        """Of each class over the average one, from frames on."""
+        scores = strategy.score_features(torch.from_numpy(z)).numpy()
+        return scores - scores.mean(1, keepdims=True)
+
+    at_m, at_means = lead(m[None])[0], lead(mu)
+    between = ((mu - m)[:, own] ** 2).sum() / (kept - 1)
+    for z_i, row, found in zip(new, lead(new), familiar(strategy, test).tolist(), strict=True):
+        c = row.argmax()
+        way = (row[c] - at_m[c]) / (at_means[c, c] - at_m[c])
+        cos = z_i[own] @ mu[c][own] / np.linalg.norm(z_i[own]) / np.linalg.norm(mu[c][own])
+        assert found == pytest.approx(max(way, 0) * max(cos, 0) ** 4 * between / (between + spread), rel=1e-6)
+    assert familiar(strategy, test).max() > 0.01
+
+
 @pytest.mark.parametrize("telling", [0, 3])
 def test_the_depth_that_tells_the_classes_apart_decides(telling):
     """Of two streams, one where only an early block knows the class and one where only a late one does."""
@@ -129,8 +169,7 @@ def test_the_depth_that_tells_the_classes_apart_decides(telling):
     errors = [head.error for head in strategy.heads()]
     assert int(np.argmin(errors)) == telling
     assert all(error > 0.9 for k, error in enumerate(errors) if k != telling)
-    strategy.scores_embedded(z)
-    assert strategy._chosen[telling][0] > 0.9
+    assert shares(errors, [1, 1, 1, 1, OWN])[telling] > 0.9
 
 
 def test_the_state_of_mobilenet_v1_stays_within_its_bound():
@@ -186,3 +225,11 @@ def test_real_frames_with_the_settings_that_it_ships_with(shared):
     strategy.learn(images["train"], labels["train"])
     best = strategy.classes[strategy.scores(images["test"]).argmax(1)]
     assert float((best == labels["test"]).double().mean()) >= 0.79
+
+
+def test_made_again_from_its_own_backbone_it_reads_every_block_once():
+    learner = Learner("prima", weights="random", width=0.125, size=32, device="cpu")
+    for _ in range(3):
+        learner = learner.untaught()
+    hooks = [len(module._forward_hooks) for module in learner.strategy.backbone.modules()]
+    assert (sum(hooks), max(hooks)) == (4, 1)

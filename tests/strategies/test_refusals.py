@@ -37,6 +37,28 @@ def test_options_that_make_no_sense_are_refused(option):
         create(name, tiny_backbone(), **option)
 
 
+@pytest.mark.parametrize(("strategy", "choice"), [
+    ("prima", "choose from balance"), ("ridge", "choose from balance, expand, rho"), ("lda", "choose from shrinkage"),
+    ("ncm", "ncm has none"), ("ar1*", "choose from capacity, "),
+])  # fmt: skip
+def test_an_option_that_a_strategy_does_not_have_is_named_with_those_that_it_has(strategy, choice):
+    for option in ("nrm", "name", "dim" if strategy == "ncm" else "backbones"):
+        with pytest.raises(InputError, match=f"there is no option {option}: {choice}"):
+            Learner(strategy, weights="random", width=0.25, size=32, **{option: "bn"})
+
+
+@pytest.mark.parametrize("seed", ["abc", 1.5, None, 2**63])
+def test_a_seed_is_a_whole_number(seed):
+    for call in (
+        lambda: Learner(weights="random", size=32, width=0.25, seed=seed),
+        lambda: create("ncm", tiny_backbone(), seed=seed),
+    ):
+        with pytest.raises(InputError, match="seed is a whole number"):
+            call()
+    with pytest.raises(InputError, match="width must lie above 0"):
+        Learner(weights="random", size=32, width="wide")
+
+
 class FloatStore:
     def __len__(self):
         return 3
@@ -196,3 +218,25 @@ def test_the_first_slip_of_a_newcomer():
         Learner(weights="random", device="tpu?")
     with pytest.raises(InputError, match="whole pixels"):
         Learner(weights="random", size=2.5)
+
+
+class Normed(nn.Module):
+    """Divides by its own size: of a black frame it makes NaN."""
+
+    def forward(self, x):
+        z = (x + 1).mean((2, 3))  # black is -1 everywhere
+        return z / z.norm(dim=1, keepdim=True)
+
+
+@pytest.mark.parametrize("name", ["prima", "ridge", "lda", "ncm", "dslda", "cwr*"])
+def test_features_that_are_no_numbers_are_refused_before_anything_changes(name):
+    body = build(Normed(), size=8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    options = {"first_batch": False} if name == "cwr*" else {}
+    strategy = create(name, body, **options)
+    frames = torch.randint(1, 256, (4, 8, 8, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    strategy.learn(frames, torch.tensor([0, 0, 1, 1]))
+    before = state(strategy)
+    frames[2] = 0
+    with pytest.raises(InputError, match="NaN or infinity for frame 2"):
+        strategy.learn(frames, torch.tensor([0, 2, 2, 1]))
+    assert same(before, strategy.state_dict())

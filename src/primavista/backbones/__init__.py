@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -102,8 +103,10 @@ def build(
     """
     if not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
         raise InputError(f"size is the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}")
-    if not 0 < options.get("width", 1.0) <= MAX_WIDTH:
-        raise InputError(f"width must lie above 0, to {MAX_WIDTH}; got {options['width']!r}")
+    width = options.get("width", 1.0)
+    if not isinstance(width, int | float) or not 0 < width <= MAX_WIDTH:
+        raise InputError(f"width must lie above 0, to {MAX_WIDTH}; got {width!r}")
+    check_seed(seed)
     half = (0.5, 0.5, 0.5)
     if isinstance(name, nn.Module):
         return Backbone(copy.deepcopy(name), Spec(CUSTOM, size, mean or half, std or half))
@@ -126,6 +129,16 @@ def build(
         names = [key.partition("/")[2] for key in SOURCES if key.startswith(name + "/")]
         raise InputError(f"{name} has no weights {weights!r}: choose from {', '.join(names)}, random, or the path of a file")
     return Backbone(body, Spec(name, size, mean or half, std or half, dict(options)))
+
+
+def check_seed(seed: int) -> None:
+    """An error where it is no whole number of 64 bits."""
+    try:
+        fits = -(2**63) <= operator.index(seed) < 2**63
+    except TypeError:
+        fits = False
+    if not fits:
+        raise InputError(f"seed is a whole number from -2^63 to 2^63 - 1; got {seed!r}")
 
 
 def rebuild(spec: Spec) -> Backbone:

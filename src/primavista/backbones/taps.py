@@ -52,6 +52,9 @@ class TappedBackbone(Backbone):
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__(copy.deepcopy(backbone.body), backbone.spec)
+        for module in self.modules():  # the copy of a tapped one is tapped already
+            for key in [key for key, hook in module._forward_hooks.items() if isinstance(hook, _Tap)]:
+                del module._forward_hooks[key]
         blocks = _blocks(self)
         chosen = sorted({math.ceil(len(blocks) * sixths / 6) - 1 for sixths in SIXTHS}) if blocks else []
         sizes = []

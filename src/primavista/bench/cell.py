@@ -74,6 +74,7 @@ class Settings:
     cache: Path  # where rendered data is kept
     checkpoint_seconds: float = 30.0
     checkpoint_batches: int = 20
+    checkpoint_share: float = 0.02  # of the time at most: where 20 batches take less than a checkpoint, it waits
 
 
 class Stopped(BaseException):
@@ -126,7 +127,7 @@ def pausing_cell(
             retrain=cell.retrain, start=start, tally=tally,
             features=_features(cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine),
         )  # fmt: skip
-        last, kept, at = None, start, time.monotonic()
+        last, kept, at, writing = None, start, time.monotonic(), 0.0
         for step in steps:
             if isinstance(step, Pause):
                 yield step
@@ -137,10 +138,13 @@ def pausing_cell(
             seconds = seconds[0] + last.learn_seconds, seconds[1] + last.test_seconds
             tell(line, last.batches)
             stop = stopping()
-            due = last.batch - kept >= settings.checkpoint_batches or time.monotonic() - at >= settings.checkpoint_seconds
+            passed = (now := time.monotonic()) - at
+            worth = writing <= settings.checkpoint_share * passed
+            due = (last.batch - kept >= settings.checkpoint_batches and worth) or passed >= settings.checkpoint_seconds
             if last.batch < last.batches and (due or stop):
                 folder.checkpoint(_arrays(strategy), {"format": FORMAT, "position": last.batch, "tally": tally.to_json()})
                 kept, at = last.batch, time.monotonic()
+                writing = at - now
                 saved()
                 if stop:
                     raise Stopped

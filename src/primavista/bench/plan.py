@@ -171,11 +171,11 @@ def make_plan(table: dict[str, Any], overrides: Sequence[str] = (), where: str =
         raise InputError(f"{where}: {place}: {first['msg']} (got {first['input']!r:.80})") from error
 
 
-def parse_setting(text: str) -> tuple[list[str], Any]:
+def parse_setting(text: str, example: str = "data.frames=4") -> tuple[list[str], Any]:
     """ "data.frames=4" as its keys and its value, which is TOML or else a text."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise InputError(f"{text!r}: write key=value, for example data.frames=4")
+        raise InputError(f"{text!r}: write key=value, for example {example}")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

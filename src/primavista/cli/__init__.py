@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from contextlib import suppress
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -13,12 +16,14 @@ from rich.markup import escape
 import primavista.cli.bench as bench
 import primavista.cli.data as data
 from primavista import __version__
+from primavista.cli.change import forget, rename, undo
 from primavista.cli.doctor import doctor
 from primavista.cli.export import export
 from primavista.cli.inspect import inspect
 from primavista.cli.learn import learn
 from primavista.cli.predict import predict
 from primavista.cli.run import run
+from primavista.cli.sources import shown
 from primavista.cli.teach import teach
 from primavista.errors import PrimavistaError
 
@@ -35,6 +40,9 @@ app.command()(teach)
 app.command()(learn)
 app.command()(predict)
 app.command()(inspect)
+app.command()(rename)
+app.command()(forget)
+app.command()(undo)
 app.command()(run)
 app.command()(export)
 app.command()(doctor)
@@ -54,10 +62,29 @@ def main() -> None:
     """Run the command line; an error that we know is one message and exit code 1."""
     # before torch is imported: threads that wait sleep, instead of taking the cores from others (10 times faster under load)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a letter that the terminal cannot show is no reason to stop
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:  # as where it is closed: >&-
+                sys.stdout.flush()
     except PrimavistaError as error:
-        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
-        sys.exit(1)
+        _fail("\n".join(map(shown, str(error).split("\n"))))
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        with suppress(OSError):  # what is still to be written goes nowhere, or Python would try again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:  # the reader has seen enough
+            sys.exit(1)
+        _fail(f"cannot write what there is to say: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _fail(text: str) -> None:
+    Console(stderr=True, highlight=False).print(f"[red]error:[/red] {escape(text)}", soft_wrap=True)
+    sys.exit(1)

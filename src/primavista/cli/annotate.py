@@ -61,7 +61,7 @@ def annotate_video(
 
 
 def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
-    """The picture with a band at its foot: the name and a bar of its confidence; a thin frame is round what is looked at."""
+    """The picture with a band at its foot: its name and a bar of the confidence, or "unknown"; a frame round what counts."""
     canvas = picture.convert("RGBA")
     width, height = canvas.size
     side = min(width, height)
@@ -75,15 +75,16 @@ def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
         pen.rectangle((left, top, left + side - 1, top + side - 1), outline=(*_rgb(colour), 160), width=max(1, side // 200))
     pen.rectangle((0, height - band, width, height), fill=PAPER)
     bar = max(2, band // 8)
-    pen.rectangle((0, height - bar, round(width * prediction.confidence), height), fill=colour)
-    share = f"{100 * prediction.confidence:.0f} %"
+    share = f"{100 * prediction.confidence:.0f} %" if known else ""  # beside "unknown" it would read as that of it
+    if known:
+        pen.rectangle((0, height - bar, round(width * prediction.confidence), height), fill=colour)
     font, name = font_for(shown(prediction.label) if known and prediction.label else "unknown", text)
     room = width - 3 * bar - font.getlength(share) - 2 * bar
     while len(name) > 1 and font.getlength(name) > room:
         name = name[:-2] + "…" if len(name) > 2 else "…"
     middle = height - bar - (band - bar) // 2
     pen.text((2 * bar, middle), name, font=font, fill=INK if known else NOT, anchor="lm")
-    pen.text((width - 2 * bar, middle), share, font=font, fill=INK if known else NOT, anchor="rm")
+    pen.text((width - 2 * bar, middle), share, font=font, fill=INK, anchor="rm")
     return Image.alpha_composite(canvas, layer).convert("RGB")
 
 

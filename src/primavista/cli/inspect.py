@@ -16,7 +16,7 @@ from primavista.cli.learn import Model
 from primavista.cli.sources import shown
 
 UNDO = "undo/"
-PARTS = {"backbone.": "network", "head.": "head"}  # of the tensors' names; all else is the strategy's own
+PARTS = {"backbone.": "network", "head.": "head", "onnx/": "graph"}  # of the tensors' names; all else is the strategy's own
 
 
 def inspect(
@@ -71,6 +71,9 @@ def _facts(facts: Mapping[str, Any]) -> Table:
         "network": f"{backbone['name']} {_pairs(backbone['options'])}".strip(),
         "features by": facts["engine"],
         "images": f"{backbone['size']} x {backbone['size']} pixels: the centre square, resized",
+        "edge": "holds a graph: primavista-edge reads it"
+        if "graph" in facts["tensor_bytes"]
+        else "no graph: primavista export",
         "threshold": f"{facts['threshold']:g} (below it a frame is unknown)",
         "lessons": str(len(facts["lessons"])),
         "undo": "the last change can be taken back" if facts["undo"] else "nothing to take back",

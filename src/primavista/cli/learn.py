@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 NEW = "New files only: "
+SMALLEST, LARGEST = 32, 512  # sides of the images, in pixels
 HERE, RAY = "here", "ray"
 FORGOTTEN = "If forgotten, --again is right: what was left of it in the pooled statistics counts twice then, its mean once."
 
@@ -62,8 +63,10 @@ def learn(
     strategy: Annotated[str | None, typer.Option(help=NEW + "prima (default), cwr*, ar1*, ...")] = None,
     backbone: Annotated[str | None, typer.Option(help=NEW + "mobilenet_v1 (default) or efficientnet_lite0.")] = None,
     weights: Annotated[str | None, typer.Option(help=NEW + "imagenet (default), timm, random, or a file.")] = None,
-    size: Annotated[int | None, typer.Option(help=NEW + "side of the images in pixels (default: 128).", min=1)] = None,
-    option: Annotated[list[str] | None, typer.Option(help=NEW + "of the strategy, e.g. norm=bn; repeat it.")] = None,
+    size: Annotated[
+        int | None, typer.Option(help=NEW + "side of the images in pixels (default: 128).", min=SMALLEST, max=LARGEST)
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help=NEW + "of the strategy, e.g. balance=0.5; repeat it.")] = None,
     max_frames: Annotated[int, typer.Option(help="Frames kept of each source, evenly spread.", min=1)] = 600,
     fps: Annotated[float | None, typer.Option(help="Frames a second to take of videos (default: all).", min=0.001)] = None,
     seconds: Annotated[float, typer.Option(help="How long to look through a camera.", min=0.1, max=3600)] = 5.0,
@@ -92,7 +95,9 @@ def learn(
     lessons = find_lessons(sources, label)
     target = model.expanduser().resolve()
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
-    options = {".".join(keys): value for keys, value in map(parse_setting, option or ())}
+    options = {".".join(keys): value for keys, value in (parse_setting(text, "balance=0.5") for text in option or ())}
+    if taken := [name for name in (*given, "device") if name in options]:
+        raise InputError(f"{taken[0]} is no option of a strategy: say --{taken[0]} {options[taken[0]]}")
     with file_lock(target):
         learner = _opened(target, {name: value for name, value in given.items() if value is not None}, options, device)
         school = School(learner, target, Settings(max_frames, fps, seconds, skip_bad, again), as_json)
@@ -217,10 +222,15 @@ class School:
             return
         if not self.learned and self.known and not self.failed:
             typer.echo("there was nothing new to learn")
-        known = ", ".join(f"{shown(name)} ({count})" for name, count in self.learner.counts.items())
         if self.learner.labels:
-            objects = "1 object" if len(self.learner.labels) == 1 else f"{len(self.learner.labels)} objects"
-            typer.echo(f"{shown(self.target.name)} knows {objects} (frames): {known}")
+            typer.echo(summary(self.learner, self.target))
+
+
+def summary(learner: Learner, path: Path) -> str:
+    """What the learner of a file knows, in one line."""
+    known = ", ".join(f"{shown(name)} ({count})" for name, count in learner.counts.items())
+    objects = "1 object" if len(learner.labels) == 1 else f"{len(learner.labels)} objects"
+    return f"{shown(path.name)} knows {f'{objects} (frames): {known}' if known else 'nothing yet'}"
 
 
 def teach(learner: Learner, lesson: Lesson, settings: Settings, now: Now = lambda *stage: None) -> dict[str, Any]:
@@ -251,7 +261,15 @@ def _opened(target: Path, given: dict[str, Any], options: dict[str, Any], device
         return Learner(**given, device=device, **options)
     learner = Learner.load(target, device=device)
     spec = learner.strategy.backbone.spec
-    facts = {**spec.options, **learner.options, "strategy": learner.strategy_name, "backbone": spec.name, "size": learner.size}
+    own = {"seed": int(learner.strategy.seed), "threshold": learner.threshold, "engine": learner.engine}
+    facts = {
+        **spec.options,
+        **learner.options,
+        **own,
+        "strategy": learner.strategy_name,
+        "backbone": spec.name,
+        "size": learner.size,
+    }
     if given.pop("weights", None) is not None:
         typer.echo(f"--weights is for new files: {target.name} goes on with the network that is in it", err=True)
     for name, value in {**options, **given}.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.markup import escape
 from primavista.cli.learn import Device, Model
 from primavista.cli.look import BATCH, Look, is_live, is_one_video, looks, recognised
 from primavista.cli.sources import shown
-from primavista.errors import InputError
+from primavista.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +45,7 @@ def predict(
 ) -> None:
     """Say what a learner sees: a line for each image, or each look at a video or a camera, and the vote of all of them.
 
-    What it is not sure of is `unknown`, with the likeliest name in brackets.
+    What looks like nothing that was taught is `unknown`, with the likeliest names in brackets.
 
     Examples: `primavista predict kitchen.pv photo.jpg`, `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
     """
@@ -78,6 +79,10 @@ def _check_target(source: str, target: Path) -> None:
         raise InputError(f"--annotate is for one video file, and {source} is none")
     if target.suffix.lower() not in SUFFIXES:
         raise InputError(f"--annotate {target}: the name of a video ends in {', '.join(SUFFIXES)}")
+    folder = target.absolute().parent
+    if not os.access(folder, os.W_OK):
+        why = "you may not" if folder.is_dir() else "there is no such folder"
+        raise FileError(f"cannot write in {folder}: {why}. Choose a folder that you may write")
     if target.exists():
         same = target.samefile(Path(source).expanduser())
         raise InputError(f"{target} is the video itself: give another name" if same else f"{target} exists: give another name")
@@ -138,24 +143,24 @@ class Teller:
         return best[0][0] if best and best[0][1] >= self.unknown else None
 
     def _line(self, look: Look, prediction: Prediction) -> str:
-        where = clock(look.at) if look.at is not None else shown(Path(look.source).name)
-        known = prediction.known and prediction.label is not None
-        name = shown(prediction.label) if known and prediction.label else UNKNOWN
-        filled = round(BAR * prediction.confidence)
-        bar = f"{'━' * filled}[dim]{'─' * (BAR - filled)}[/dim]"
+        where = escape(clock(look.at) if look.at is not None else shown(Path(look.source).name))
         ranked = sorted(prediction.scores.items(), key=lambda item: -item[1])[: self.top]
-        others = ", ".join(f"{escape(shown(label))} {100 * share:.0f} %" for label, share in (ranked[1:] if known else ranked))
-        style = "bold" if known else "dim"
-        share = f"{100 * prediction.confidence:3.0f} %"
-        return f"{escape(where):<8} [{style}]{escape(name):<{self.width}}[/{style}] {share} {bar}  [dim]{others}[/dim]".rstrip()
+        names = [f"{escape(shown(label))} {100 * share:.0f} %" for label, share in ranked]
+        if not prediction.known or prediction.label is None:  # no share and no bar: they would read as those of "unknown"
+            likeliest = f"({', '.join(names)})" if names else ""
+            return f"{where:<8} [dim]{UNKNOWN:<{self.width}} {' ' * (BAR + 6)}  {likeliest}[/dim]".rstrip()
+        filled = round(BAR * prediction.confidence)
+        full, empty = "#-" if self.console.options.ascii_only else "━─"
+        bar = f"{100 * prediction.confidence:3.0f} % {full * filled}[dim]{empty * (BAR - filled)}[/dim]"
+        name = f"[bold]{escape(shown(prediction.label)):<{self.width}}[/bold]"
+        return f"{where:<8} {name} {bar}  [dim]{', '.join(names[1:])}[/dim]".rstrip()
 
 
 def record(look: Look, prediction: Prediction) -> dict[str, Any]:
-    """A prediction for scripts: `label` is null where it is unknown, `likeliest` names the nearest all the same."""
+    """A prediction for scripts, in the words of Python and the service: `label` is the likeliest name, `known` or not."""
     time = {} if look.at is None else {"seconds": round(look.at, 3)}
-    label = prediction.label if prediction.known else None
-    sure = {"confidence": prediction.confidence, "familiarity": prediction.familiarity}
-    return {"source": look.source, **time, "label": label, "likeliest": prediction.label, **sure, "scores": prediction.scores}
+    facts = ("label", "known", "confidence", "familiarity", "scores")
+    return {"source": look.source, **time, **{name: getattr(prediction, name) for name in facts}}
 
 
 def clock(seconds: float) -> str:

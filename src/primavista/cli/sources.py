@@ -31,8 +31,9 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
     found: list[Lesson] = []
     for source in sources:
         path = Path(source).expanduser()
-        if source.startswith(CAMERA) or not path.is_dir():
-            found.append(Lesson(_said(label, source), source, _single(source)))
+        if source.startswith(CAMERA) or not source.strip() or not path.is_dir():
+            media = _single(source)
+            found.append(Lesson(_said(label, source), source, media))
         elif label is not None:
             found += _sessions(path, label)
         else:

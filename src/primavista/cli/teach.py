@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from primavista.cli.learn import LARGEST, SMALLEST
+from primavista.cli.sources import shown
 from primavista.errors import require_extra
 
 
@@ -28,7 +30,9 @@ def teach(
     ] = None,
     tls: Annotated[tuple[Path, Path] | None, typer.Option(help="Certificate and key (PEM): serve https.")] = None,
     strategy: Annotated[str | None, typer.Option(help="How a new model learns, e.g. prima (default) or 'cwr*'.")] = None,
-    size: Annotated[int | None, typer.Option(help="Side of the images that a new model sees.", min=32, max=512)] = None,
+    size: Annotated[
+        int | None, typer.Option(help="Side of the images that a new model sees.", min=SMALLEST, max=LARGEST)
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Teach it in front of your camera: a page where you show an object, say its name, and it is recognised.
@@ -50,8 +54,8 @@ def teach(
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
     def ready(address: str) -> None:
-        known = ", ".join(learner.labels[:8]) + (" ..." if len(learner.labels) > 8 else "")
-        console.print(f"[bold]{escape(model.name)}[/bold] ({escape(known) or 'nothing taught yet'}) is being taught at")
+        known = ", ".join(map(shown, learner.labels[:8])) + (" ..." if len(learner.labels) > 8 else "")
+        console.print(f"[bold]{escape(shown(model.name))}[/bold] ({escape(known) or 'nothing taught yet'}) is being taught at")
         console.print(f"  [bold cyan]{address}/[/bold cyan]{'#token=' + escape(token) if token else ''}")
         console.print("Ctrl-C stops; everything learned by then is on disk.")
         if browser:

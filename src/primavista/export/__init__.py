@@ -47,7 +47,7 @@ def onnx_model(learner: Learner) -> bytes:
     """frames (uint8, N x size x size x 3, RGB) to z (the features) and scores (a column a known class), for any N.
 
     The normalisation is inside. The metadata key `primavista` is a JSON object: `classes` names the columns of the scores,
-    `preprocessing` says how an image becomes a frame.
+    softmax(scores / `temperature`) are the shares of `Learner.predict`, `preprocessing` says how an image becomes a frame.
     """
     if not learner.labels:
         raise InputError("there is nothing to export: teach it an object first")
@@ -66,7 +66,8 @@ def onnx_model(learner: Learner) -> bytes:
         expected = both(probe)  # whatever waits to be solved is solved before the graph is written down
     about = {
         "format": FORMAT, "strategy": learner.strategy_name, "classes": [name for name in names if name is not None],
-        "threshold": learner.threshold, "preprocessing": learner.preprocessing,
+        "temperature": strategy.judge(probe).temperature, "threshold": learner.threshold,
+        "threshold_of": "familiarity" if strategy.open_set else "confidence", "preprocessing": learner.preprocessing,
         "blocks": list(getattr(strategy.backbone, "sizes", [strategy.backbone.dim])),  # the parts of z
     }  # fmt: skip
     try:

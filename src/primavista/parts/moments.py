@@ -11,7 +11,7 @@ from primavista.parts.packed import add_gram, packed_size, subtract_outer, unpac
 from primavista.parts.ridge import Algebra, within
 from primavista.parts.rows import Rows
 
-CHUNK = 1024  # frames in one product
+CHUNK = 1024  # frames in one product, and in float64 at once
 
 
 class Moments(Rows):
@@ -42,15 +42,16 @@ class Moments(Rows):
     @torch.no_grad()
     def add(self, z: Tensor, columns: Tensor) -> None:
         """Learn features (N x D) of classes in `columns`."""
-        z = z.double()
-        members = (columns == torch.arange(len(self.n), device=z.device)[:, None]).double()
+        for part, present in zip(z.split(CHUNK), columns.split(CHUNK), strict=True):
+            self._add(part.double(), (present == torch.arange(len(self.n), device=z.device)[:, None]).double())
+
+    def _add(self, z: Tensor, members: Tensor) -> None:
         self.n += members.sum(1)
         self.s += members @ z  # not index_add_, whose order is not fixed on a GPU
         if self.has_gram:
             self.t += len(z)
             for gram, features in self._squares():
-                for part in z[:, features].split(CHUNK):
-                    add_gram(gram, part)
+                add_gram(gram, z[:, features])
         else:
             self.q += members @ (z * z).sum(1)
 
@@ -84,9 +85,13 @@ class Moments(Rows):
     def scatters(self) -> Iterator[tuple[Tensor, slice]]:
         """The scatter of each block, and where in the features the block lies."""
         for gram, columns in self._squares():
-            size = columns.stop - columns.start
-            out = torch.empty(size, size, dtype=torch.float64, device=gram.device)
-            yield within(self.n, self.s[:, columns], unpack(gram, out)), columns
+            yield self._within(gram, columns), columns
+
+    def _within(self, gram: Tensor, columns: slice) -> Tensor:
+        size = columns.stop - columns.start
+        out = torch.empty(size, size, dtype=torch.float64, device=gram.device)
+        scatter: Tensor = within(self.n, self.s[:, columns], unpack(gram, out))
+        return scatter
 
     def _squares(self) -> Iterator[tuple[Tensor, slice]]:
         at = start = 0
@@ -96,7 +101,10 @@ class Moments(Rows):
             at, start = end, start + size
 
     def spread(self, known: int) -> float:
-        """tr S / t of the first `known` classes, where there is no G: the mean of |z - mu|^2."""
+        """tr S / t: the mean of |z - mu|^2, in the last block; without G over the first `known` classes."""
+        if self.has_gram:
+            *_, (gram, columns) = self._squares()
+            return float(self._within(gram, columns).trace() / self.t)
         n, s = self.n[:known], self.s[:known]
         return float((self.q[:known] - (s * s).sum(1) / n).sum().clip(0) / n.sum())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -87,7 +88,7 @@ def names() -> list[str]:
     return [*PRESETS, *sorted(set(_third_parties()) - set(PRESETS))]
 
 
-def create(name: str, backbone: Backbone, *, protocol: str | None = None, seed: int = 0, **overrides: Any) -> Strategy:
+def create(name: str, backbone: Backbone, /, *, protocol: str | None = None, seed: int = 0, **overrides: Any) -> Strategy:
     """The strategy `name` with its preset, the renormalisation of a `protocol` (`table:renormpar`), and your overrides.
 
     >>> from primavista.backbones import build
@@ -102,11 +103,22 @@ def create(name: str, backbone: Backbone, *, protocol: str | None = None, seed: 
         module, _, attribute = preset.where.partition(":")
         make: Callable[..., Strategy] = getattr(importlib.import_module(module), attribute)
         options = {**preset.options, **(RENORM[protocol] if protocol and not preset.analytic else {}), **overrides}
-        return make(backbone, seed=seed, **options)
-    if name in _third_parties():
-        make = _third_parties()[name].load()
-        return make(backbone, seed=seed, **overrides)
-    raise InputError(f"there is no strategy {name!r}: choose from {', '.join(names())}")
+    elif name in _third_parties():
+        make, options = _third_parties()[name].load(), overrides
+    else:
+        raise InputError(f"there is no strategy {name!r}: choose from {', '.join(names())}")
+    _check_options(name, make, options)
+    return make(backbone, seed=seed, **options)
+
+
+def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, Any]) -> None:
+    """An error where it has no such option; a constructor that takes any keyword checks them itself."""
+    _, *parameters = inspect.signature(make).parameters.values()
+    known = sorted(p.name for p in parameters if p.name != "seed")
+    strange = sorted(set(given) - set(known))
+    if strange and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        choice = f"choose from {', '.join(known)}" if known else f"{name} has none"
+        raise InputError(f"there is no option {', '.join(strange)}: {choice}")
 
 
 @cache

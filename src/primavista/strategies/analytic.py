@@ -11,7 +11,7 @@ from torch import Tensor
 
 from primavista.backbones import Backbone
 from primavista.errors import InputError
-from primavista.parts.familiar import Familiarity, Precision, familiarity
+from primavista.parts.familiar import Familiarity, familiarity
 from primavista.parts.moments import Moments
 from primavista.strategies.base import Batch, LearnReport, Strategy
 
@@ -61,7 +61,7 @@ class AnalyticStrategy(Strategy):
     def solve(self) -> tuple[Tensor, Tensor]:
         """w (classes x D) and b (classes) from the moments of at least one class."""
 
-    def precision(self) -> Precision:
+    def precision(self) -> Tensor | None:
         """P of `parts/familiar.py`: the inverse of the regularised covariance that was solved with, D x D; None is I."""
         return None
 
@@ -82,10 +82,7 @@ class AnalyticStrategy(Strategy):
         w, _ = self._solution()
         found = self._familiar
         if found is None:
-            m = self.moments
-            within = tuple(s / m.t for s, _ in m.scatters()) if self.GRAM else m.spread(len(self.classes))
-            found = familiarity(w, self.means, self.precision(), within, float(m.t if self.GRAM else m.n.sum()))
-            self._familiar = found
+            found = self._familiar = self.familiarity(w)
         return found
 
     def rest(self) -> None:
@@ -94,6 +91,12 @@ class AnalyticStrategy(Strategy):
     def __getstate__(self) -> dict[str, Any]:
         """For copies: they are made to be changed, and solve anew."""
         return {**self.__dict__, "_solved": None, "_familiar": None}
+
+    def familiarity(self, w: Tensor) -> Familiarity:
+        """By how far a frame strays, unless a strategy knows better."""
+        m = self.moments
+        within = m.scatter() / m.t if self.GRAM else m.spread(len(self.classes))
+        return familiarity(w, self.means, self.precision(), within, float(m.t if self.GRAM else m.n.sum()))
 
     def _solution(self) -> tuple[Tensor, Tensor]:
         found = self._solved  # read once: another thread may `rest`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
+from primavista.backbones import Backbone, check_seed
 from primavista.backbones.onnx import Engine, EngineChoice, OnnxFeatures, installed
 from primavista.errors import InputError, require_extra
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
@@ -19,6 +20,7 @@ from primavista.parts.familiar import Familiarity
 from primavista.parts.replay import Kept, Replay
 from primavista.parts.rows import AnySize, drop_all, grow_all
 
+COUNTERS = ("batches", "seed", "embedding_version")  # stay on the CPU: to read one on a GPU is to wait until it is idle
 CHUNK = 128  # frames a forward pass without gradients
 CHUNK_CUDA = 1024
 CHUNK_PIXELS = 2**17  # of them on a CPU: 8 frames of 128 x 128, whose maps stay in the caches
@@ -81,6 +83,7 @@ class Strategy(AnySize, ABC):
 
     def __init__(self, backbone: Backbone, *, seed: int = 0, first_batch: bool = True) -> None:
         super().__init__()
+        check_seed(seed)
         self.backbone = copy.deepcopy(backbone)
         self.first_batch = first_batch
         self._shapes_seen = {torch.Size((1, backbone.spec.size, backbone.spec.size, 3))}  # the backbone has tried that one
@@ -208,7 +211,7 @@ class Strategy(AnySize, ABC):
             raise InputError(f"two classes of the other would become one: {dict(zip(theirs, ours, strict=True))}")
         self._check_merge(other)
         self._merge(other, torch.tensor(self._columns(ours), device=self.device, dtype=torch.int64))
-        self.batches += other.batches.to(self.device)
+        self.batches += other.batches
 
     @property
     def embeds(self) -> bool:
@@ -311,6 +314,7 @@ class Strategy(AnySize, ABC):
 
     def _merge(self, other: Self, columns: Tensor) -> None:
         """Learn all that `other`, checked, has learned; `columns` are ours for its classes."""
+        raise NotImplementedError(f"{type(self).__name__} says that it is order-invariant, but has no _merge")
 
     def _rows_for(self, classes: int) -> int:
         """How many rows the tensors with a row a class should have."""
@@ -332,7 +336,10 @@ class Strategy(AnySize, ABC):
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self._evaluated.clear()  # recordings belong to the place where the weights were
-        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        counters = {name: self._buffers[name] for name in COUNTERS}
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._buffers.update(counters)
+        return self
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
@@ -347,6 +354,14 @@ class Strategy(AnySize, ABC):
             raise InputError("the features hold NaN or infinity")
         return z.to(self.device, torch.float32)
 
+    def _finite_features(self, frames: Frames) -> Tensor:
+        """Refuse what would spoil every sum, before anything changes."""
+        z = self.embed(frames)
+        if not math.isfinite(float(z.sum())) and len(bad := (~z.isfinite().all(1)).nonzero()):
+            frame = int(bad[0, 0])
+            raise InputError(f"the backbone gives NaN or infinity for frame {frame}: leave it out, or mend the backbone")
+        return z
+
     def _learn_checked(
         self, frames: Frames | None, features: Tensor | None, count: int, labels: Any, sessions: Any
     ) -> LearnReport:
@@ -354,6 +369,7 @@ class Strategy(AnySize, ABC):
         checked = None if sessions is None else check_labels(sessions, count, "sessions")
         if frames is not None:
             self._check_batch(frames)
+            features = self._finite_features(frames) if self.embeds else None
         batch = self._enter(frames, features, values, checked)
         report = self.learn_batch(batch)
         self.batches += 1
@@ -364,9 +380,9 @@ class Strategy(AnySize, ABC):
     def _enter(self, frames: Frames | None, features: Tensor | None, labels: Tensor, sessions: Tensor | None) -> Batch:
         """Algorithm 1, line 6: expand the output layer with neurons for the classes never seen before."""
         present, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
-        before = set(self.classes.tolist())
-        new = tuple(label for label in present.tolist() if label not in before)
-        columns = torch.tensor(self._columns(present.tolist()))
+        known, there = len(self.classes), present.tolist()
+        columns = torch.tensor(self._columns(there))
+        new = tuple(label for label, column in zip(there, columns.tolist(), strict=True) if column >= known)
         return Batch(
             i=self.i, images=frames, features=features, columns=columns[inverse], present=columns.to(self.device),
             cur=cur.to(self.device, torch.float32), new=new, sessions=sessions,

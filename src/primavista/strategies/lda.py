@@ -58,6 +58,6 @@ class LDA(AnalyticStrategy):
         eps, target = self.options.shrinkage, 1.0
         if eps is None:
             eps, m = oas(scatter / t, t)
-            moment = m + float((self.means**2).mean())
+            moment = m + float((self.means**2).mean()) + 1e-30  # features that are all 0
             target = m + FLOOR * moment / eps  # frames all alike: S is nothing but rounding
         return shrunk(scatter, t, eps, target)  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from primavista.backbones import Backbone
 from primavista.strategies.analytic import AnalyticStrategy
 
 
@@ -16,6 +17,9 @@ class NCM(AnalyticStrategy):
     """
 
     GRAM: ClassVar[bool] = False
+
+    def __init__(self, backbone: Backbone, *, seed: int = 0) -> None:
+        super().__init__(backbone, seed=seed)
 
     def solve(self) -> tuple[Tensor, Tensor]:
         mu = self.means

@@ -12,6 +12,7 @@ from primavista.backbones import Backbone
 from primavista.backbones.taps import tapped
 from primavista.errors import InputError
 from primavista.parts.committee import Head, judged_ridge, shares
+from primavista.parts.familiar import Alike, likeness
 from primavista.parts.ridge import Regression, regression
 from primavista.strategies.analytic import AnalyticStrategy
 
@@ -44,7 +45,6 @@ class Prima(AnalyticStrategy):
         deep = tapped(backbone)
         super().__init__(deep, seed=seed, blocks=deep.sizes)
         self.options = options
-        self._chosen: list[tuple[float, float]] = []  # omega and rho of each head
 
     def heads(self) -> list[Head]:
         """The regression of each depth, the backbone's own features last, with its error."""
@@ -54,18 +54,12 @@ class Prima(AnalyticStrategy):
     def solve(self) -> tuple[Tensor, Tensor]:
         heads = self.heads()
         omega = shares([head.error for head in heads], [1.0] * (len(heads) - 1) + [OWN])
-        self._chosen = [(share, head.rho) for share, head in zip(omega, heads, strict=True)]
         w = torch.cat([share * head.w for share, head in zip(omega, heads, strict=True)], 1)
         return w, torch.stack([share * head.b for share, head in zip(omega, heads, strict=True)]).sum(0)
 
-    def precision(self) -> tuple[Tensor, ...]:
-        self._solution()
-        found = []
-        for x, (share, rho) in zip(self._regressions(), self._chosen, strict=True):
-            x.diagonal[: x.dim] += rho
-            root = torch.linalg.cholesky(x.bordered[: x.dim, : x.dim])
-            found.append(share * torch.cholesky_inverse(root) / x.std / x.std[:, None])
-        return tuple(found)
+    def familiarity(self, w: Tensor) -> Alike:
+        m = self.moments
+        return likeness(w, self.means, m.spread(len(self.classes)), own=sum(m.blocks[:-1]))
 
     def _regressions(self) -> Iterator[Regression]:
         m, (n, s) = self.moments, self.sums

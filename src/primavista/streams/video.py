@@ -135,6 +135,8 @@ def media_in(folder: Path, suffixes: Sequence[str] = (*IMAGES, *VIDEOS)) -> list
 
 
 def _expand(source: str) -> list[Path]:
+    if not source.strip():  # as from a variable that was not set; the folder itself is "."
+        raise InputError('the name of a source is empty: give a path, or "." for this folder')
     if re.match(r"[a-z]{2,}://", source):
         raise InputError(f"{source} is an address: download it first and give the path of the file")
     path = Path(source).expanduser()

@@ -1,0 +1,54 @@
+"""`primavista undo`, `rename`, `forget`: what is changed about a saved learner without frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from primavista.cli.learn import Model, summary
+
+if TYPE_CHECKING:
+    from primavista.learner import Learner
+
+Known = Annotated[str, typer.Argument(metavar="NAME", help="An object that it knows.")]
+
+
+def undo(model: Model) -> None:
+    """Take the last lesson, renaming or forgetting back: one step, also after a restart.
+
+    Example: `primavista undo kitchen.pv`
+    """
+    _change(model, lambda learner: learner.undo())
+
+
+def rename(
+    model: Model, name: Known, new: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.")]
+) -> None:
+    """Give a known object another name.
+
+    Example: `primavista rename kitchen.pv mug cup`
+    """
+    _change(model, lambda learner: learner.rename(name, new))
+
+
+def forget(model: Model, name: Known) -> None:
+    """Take a known object out; `primavista undo` brings it back, until the next change.
+
+    Example: `primavista forget kitchen.pv mug`
+    """
+    _change(model, lambda learner: learner.forget(name))
+
+
+def _change(model: Model, change: Callable[[Learner], None]) -> None:
+    """Load, change, save, while no other process may; a change that is refused leaves the file as it was."""
+    from primavista.learner import Learner
+    from primavista.lock import file_lock
+
+    target = model.expanduser().resolve()
+    with file_lock(target):
+        learner = Learner.load(target, device="cpu")
+        change(learner)
+        learner.save(target)
+    typer.echo(summary(learner, target))
