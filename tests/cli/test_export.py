@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,8 @@ def refusal(*arguments: object) -> str:
 
 def saved(path: Path, label: str = "mug", **options: object) -> Path:
     learner = pv.Learner("dslda", weights="random", width=0.25, size=32, device="cpu", **options)
-    learner.learn(np.zeros((3, 32, 32, 3), np.uint8), label)
+    learner.learn(np.zeros((3, 32, 32, 3), np.uint8), "mug")
+    learner._history = (replace(learner._state, names={0: label}), None)  # some only earlier versions took
     learner.save(path)
     return path
 
