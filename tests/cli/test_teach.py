@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import primavista as pv
+from primavista import files
 from primavista.cli import app
 
 
@@ -38,8 +39,10 @@ def test_names_cannot_talk_to_the_terminal(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(server, "serve", serve)
     learner = pv.Learner("ncm", weights="random", width=0.25, size=32, device="cpu")
-    learner.learn(np.zeros((3, 32, 32, 3), np.uint8), "mug\x1b]0;gone\x07")
-    learner.save(tmp_path / "\x1b[2J.pv")
+    learner.learn(np.zeros((3, 32, 32, 3), np.uint8), "mug")
+    arrays, manifest = learner.content()
+    manifest["classes"][0]["name"] = "mug\x1b]0;gone\x07"  # no name today, but of a file it may be
+    files.write(tmp_path / "\x1b[2J.pv", arrays, manifest)
     result = CliRunner().invoke(app, ["teach", str(tmp_path / "\x1b[2J.pv"), "--no-browser"])
     assert result.exit_code == 0, result.exception
     assert "\ufffd[2J.pv (mug\ufffd]0;gone\ufffd)" in result.output
