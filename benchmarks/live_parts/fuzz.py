@@ -212,6 +212,8 @@ def fuzz(folder: Path, count: int = 10_000, seed: int = 0, new: str = "") -> int
     with service(folder / "fuzz.pv", new=new) as running:
         running.teach("mug", drawn(41, frames=8))
         running.teach("ball", drawn(31, frames=8))
+        running.teach("bulb", drawn(16, frames=8))
+        httpx.post(f"{running.url}/api/undo").raise_for_status()  # a load leaves nothing from before it to undo: as it is now
         before = running.file()
         dice = Dice(seed, before)
 

@@ -338,6 +338,13 @@ def test_a_full_disk_stops_it_and_the_file_is_the_last_lesson_that_fits(
     assert len(pv.Learner.load(model).lessons) == 9
 
 
+def test_folders_are_named_as_objects_are(videos: Path, tmp_path: Path) -> None:
+    for folder in (" mug ", "e\u0301"):
+        (tmp_path / "toys" / folder).mkdir(parents=True)
+        (tmp_path / "toys" / folder / "1.mp4").write_bytes((videos / "toys/plug/1.mp4").read_bytes())
+    assert {lesson.label for lesson in find_lessons([str(tmp_path / "toys")], None)} == {"mug", "\u00e9"}
+
+
 def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None:
     evil = "mug\x1b]0;gone\x07\n[red]"
     place = tmp_path / "toys" / evil
@@ -345,8 +352,8 @@ def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None
     (place / "\x1b[2J.mp4").write_bytes((videos / "toys/plug/1.mp4").read_bytes())
     model = tmp_path / "kitchen.pv"
     refused = call("learn", model, tmp_path / "toys", *SMALL)
-    assert "a name is a text" in refused.output
-    text = refused.output + done("learn", model, place, "--label", "mug", *SMALL)
+    assert "a name is a text" in str(refused.exception)
+    text = str(refused.exception) + done("learn", model, place, "--label", "mug", *SMALL)
     learner = pv.Learner.load(model)
     learner._history = (replace(learner._state, names={0: evil}), None)  # as earlier versions took them
     learner.save(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from primavista.errors import FileError, InputError
@@ -27,7 +27,6 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
     A folder may hold pictures (one lesson), videos and folders of pictures (a lesson each). Without `label` it holds such a
     folder for each object, named after it.
     """
-    label = label if label is None else checked_name(label)
     found: list[Lesson] = []
     for source in sources:
         path = Path(source).expanduser()
@@ -38,7 +37,7 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
             found += _sessions(path, label)
         else:
             found += _objects(path)
-    return found
+    return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
 
 
 def shown(text: str) -> str:
