@@ -47,7 +47,7 @@ def run(
     data: Annotated[str, typer.Option(help="rendered, or the folder of a data set or packed store.")] = "rendered",
     backbone: Annotated[str, typer.Option(help="mobilenet_v1 or efficientnet_lite0.")] = "mobilenet_v1",
     weights: Annotated[str, typer.Option(help="imagenet, timm, random, or the path of a file.")] = "imagenet",
-    option: Annotated[list[str] | None, typer.Option(help="Of the strategies, e.g. norm=bn; repeat it.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Of every strategy named, e.g. norm=bn of ar1*; repeat it.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[str, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = "float32",
     deterministic: Deterministic = False,
