@@ -109,7 +109,7 @@ def test_what_does_not_match_is_refused_and_changes_nothing():
         (create("cwr*", tiny_backbone()), None, "CWR depends on the order.*ncm, lda, ridge"),
         (made("lda"), None, "a Ridge cannot be merged with a LDA"),
         (made("ridge", balance=0.5), None, "options differ.*balance"),
-        (made("ridge", seed=3), None, "seed 3"),
+        (made("ridge", seed=3), None, "options differ: seed 0 here and 3 there"),
         (retrained, None, "different weights.*body.0.weight"),
         (other_size, None, "fed differently.*24"),
         (rough, None, "computed in float32 by torch, and in bf16 by torch"),
