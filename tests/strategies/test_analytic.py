@@ -112,7 +112,7 @@ def test_what_does_not_match_is_refused_and_changes_nothing():
         (made("ridge", seed=3), None, "options differ: seed 0 here and 3 there"),
         (retrained, None, "different weights.*body.0.weight"),
         (other_size, None, "fed differently.*24"),
-        (rough, None, "computed in float32 by torch, and in bf16 by torch"),
+        (rough, None, "not the same numbers: precision float32 here and bf16 there"),
         (twice, {0: 5, 1: 5}, "would become one"),
     ]:
         with pytest.raises(InputError, match=words):
