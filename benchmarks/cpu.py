@@ -257,7 +257,7 @@ def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
         rows += streaming_lda(FRAMES, repeats)
         rows += ten_runs(engines[-1], FRAMES, 3 if quick else 8, max(2, repeats // 3))
         for engine in engines:
-            rows += predictions(engine, threads, 5 * repeats)
+            rows += predictions(engine, threads, 20 * repeats)  # a busy core gives time in slices: few samples jump by one
             rows += memory(engine)
     finally:
         torch.set_num_threads(before)
