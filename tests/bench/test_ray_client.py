@@ -41,6 +41,9 @@ with ray_cluster() as machines:
     print(machines.get(machines.call(1, lambda x: x + 1, 2)[0]))
 """
 
+# on a busy machine Ray's own server of a client may miss its 30 seconds to start; the same command tries again
+TRIES, SLOW = 3, "Starting Ray client server failed"
+
 
 def command(address: str, cwd: Path) -> subprocess.Popen[str]:
     arguments = [sys.executable, "-m", "primavista", "bench", "run", "tiny.toml", "--on", address, "--out", "out"]
@@ -52,17 +55,23 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(ray_hea
     suite("ewc", "dslda", out=tmp_path / "inline", limit=40).run(Inline())
     (tmp_path / "tiny.toml").write_text(PLAN)
     out = tmp_path / "out"
-    process = command(ray_head.client, tmp_path)
-    until = time.monotonic() + 240
-    while time.monotonic() < until and not list(out.rglob("checkpoint.safetensors")) and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    text, error = process.communicate(timeout=180)
+    for _ in range(TRIES):
+        process = command(ray_head.client, tmp_path)
+        until = time.monotonic() + 240
+        while time.monotonic() < until and not list(out.rglob("checkpoint.safetensors")) and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        text, error = process.communicate(timeout=180)
+        if SLOW not in error:
+            break
     assert process.returncode == 130, error
     assert "the same command goes on from there" in text
     assert len(results(out)) < 2
-    process = command(ray_head.client, tmp_path)
-    text, error = process.communicate(timeout=400)
+    for _ in range(TRIES):
+        process = command(ray_head.client, tmp_path)
+        text, error = process.communicate(timeout=400)
+        if SLOW not in error:
+            break
     assert process.returncode == 0, error
     assert results(out) == results(tmp_path / "inline")
 
