@@ -23,7 +23,7 @@ class Familiarity:
 
     for the class c of the highest score w_c z + b_c; m is the mean of the classes' means. It is how far a frame goes on the way
     from the average object to the mean of its class, in the scores. `Strayed` and `Alike` say what else makes it familiar.
-    Neither has a scale, so that one threshold serves all.
+    Neither has a scale, so that one threshold of each serves all backbones and data.
     """
 
     v: Array
