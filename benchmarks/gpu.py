@@ -121,7 +121,7 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
         else:
             pull = made.importance.pull(1.0, guarded)
     made.head.load(batch.present, False)
-    trainer = made._trainer(batch, weights, False, modulation, pull, si)
+    trainer = made._trainer(batch, weights, made._logits, modulation, pull, si)
     made._train_mode()
     goal = labels.cuda()
     if made.__class__.__name__ == "LwF":

@@ -15,7 +15,7 @@ from primavista.bench.jobs import Job, alike, attempt
 from primavista.bench.results import CHECKPOINT, FAILED
 from primavista.bench.together import together
 from primavista.strategies import create
-from primavista.strategies.together import solve_together
+from primavista.strategies.together import lda_updates, learn_together, solve_together
 from primavista.streams.protocols import nicv2
 
 
@@ -55,8 +55,14 @@ def test_a_pause_is_charged_its_share(tiny_backbone, tiny_data, monkeypatch):
     clock = iter(range(10**6))
     monkeypatch.setattr("primavista.bench.together.now", lambda strategy: 100.0 * next(clock))
     runs = [pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:2]) for run in range(4)]
-    for _, step in together(runs):
-        assert 25 <= step.test_seconds < 35  # 100 s among four, and their own milliseconds
+    steps = [step for _, step in together(runs)]
+    first, second = ([step for step in steps if step.batch == batch] for batch in (1, 2))
+    assert all(25 <= step.test_seconds < 35 for step in first)  # 100 s among four, and their own milliseconds
+    tried = sum(step.forward_transfer is not None for step in second)  # 100 s more among those who knew the class before
+    assert tried > 1
+    for step in second:
+        wanted = 25 + (100 / tried if step.forward_transfer is not None else 0)
+        assert wanted <= step.test_seconds < wanted + 10
 
 
 def test_what_cannot_be_factorised_is_left_to_say_so_itself(tiny_backbone):
@@ -130,3 +136,35 @@ def test_only_runs_of_one_cell_on_a_gpu_go_side_by_side(suite):
     assert alike(first[::-1]) == first[-1:]  # CWR* has nothing to solve
     exact = [replace(job, cell=job.cell.model_copy(update={"deterministic": True})) for job in first]
     assert alike(exact) == exact[:1]
+
+
+def test_updates_in_stacks_are_those_of_each(tiny_backbone):
+    """Three runs that know other classes, one of them nothing yet, and have seen other counts."""
+    draw = torch.Generator().manual_seed(0)
+
+    def made():
+        found = [create("dslda", tiny_backbone, seed=run) for run in range(3)]
+        for run, strategy in enumerate(found[:2]):
+            z = torch.randn(30, tiny_backbone.dim, generator=torch.Generator().manual_seed(run))
+            strategy.learn_embedded(z, torch.arange(30) % (2 + run))
+        return found
+
+    one_by_one, in_stacks = made(), made()
+    zs = [torch.randn(7, tiny_backbone.dim, generator=draw) + 3 for _ in range(3)]
+    for label in (1, 2, 5):
+        labels = torch.full((7,), label)
+        wanted = [strategy.learn_embedded(z, labels) for strategy, z in zip(one_by_one, zs, strict=True)]
+        found = lda_updates([(s, s._enter(None, z, labels, None)) for s, z in zip(in_stacks, zs, strict=True)])
+        assert found == wanted
+    for a, b in zip(one_by_one, in_stacks, strict=True):
+        assert a.state_dict().keys() == b.state_dict().keys()
+        for key, tensor in a.state_dict().items():
+            torch.testing.assert_close(b.state_dict()[key], tensor, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(b.scores_embedded(zs[0]), a.scores_embedded(zs[0]))
+
+
+def test_on_the_cpu_each_learns_by_itself(tiny_backbone):
+    z = torch.randn(7, tiny_backbone.dim)
+    strategies = [create("dslda", tiny_backbone) for _ in range(2)]
+    assert learn_together([(strategy, z, torch.zeros(7, dtype=torch.int64)) for strategy in strategies]) == [None, None]
+    assert [len(strategy.classes) for strategy in strategies] == [0, 0]

@@ -8,7 +8,7 @@ import torch
 from primavista.checks import tiny_backbone
 from primavista.parts import replay
 from primavista.strategies import PRESETS, create
-from primavista.strategies.together import solve_together
+from primavista.strategies.together import learn_together, solve_together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GRADIENT = ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*"]
@@ -73,6 +73,19 @@ def test_a_recorded_step_is_one_launch(name):
     calls = {event.key: event.count for event in seen.key_averages()}
     assert calls.get("cudaGraphLaunch", 0) == 1, calls
     assert calls.get("cudaLaunchKernel", 0) + calls.get("cudaMemcpyAsync", 0) <= len(inputs), calls
+
+
+def test_runs_that_learn_as_a_stack_agree_with_one_by_one():
+    one_by_one, stacked = ([learned("dslda", "cuda")[1] for _ in range(3)] for _ in range(2))
+    z = torch.randn(50, 16, generator=torch.Generator().manual_seed(0)).cuda()
+    for label in (7, 1):
+        labels = torch.full((50,), label)
+        wanted = [strategy.learn_embedded(z, labels) for strategy in one_by_one]
+        assert learn_together([(strategy, z, labels) for strategy in stacked]) == wanted
+    for one, other in zip(one_by_one, stacked, strict=True):
+        for key, tensor in one.statistics.state_dict().items():
+            torch.testing.assert_close(other.statistics.state_dict()[key], tensor, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(other.scores_embedded(z), one.scores_embedded(z), rtol=1e-5, atol=1e-5)
 
 
 def test_runs_solved_as_a_stack_agree_with_one_by_one():

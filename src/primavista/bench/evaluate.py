@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -15,7 +16,7 @@ from primavista.bench import metrics
 from primavista.bench.features import Features, now
 from primavista.bench.metrics import Tally
 from primavista.bench.resolve import preset_options
-from primavista.bench.together import Pause
+from primavista.bench.together import Exam, Lesson, Pause
 from primavista.errors import InputError
 from primavista.frames import Selection
 from primavista.strategies import Strategy, create
@@ -136,38 +137,41 @@ def _steps(
     examiner = Examiner(stream.test(plan.test_thin), len(stream.data.classes), features)
     for i in range(start, len(stream)):
         patterns, due = stream[i], plan.tests(i + 1)
-        z, embed_seconds = features.of_batch(strategy, patterns) if strategy.embeds else (None, 0.0)
-        embedded = now(strategy)
-        if due and i:
-            transfer = _known_before(strategy, patterns, z, tally)
-            if transfer is not None:
-                tally.transfer(*transfer)
-        tried = now(strategy)
-        if z is None:
-            report = strategy.learn(patterns.images, patterns.labels, patterns.sessions)
-        else:
-            report = strategy.learn_embedded(z, patterns.labels, patterns.sessions)
+        z, learn_seconds = features.of_batch(strategy, patterns) if strategy.embeds else (None, 0.0)
+        lesson = Lesson(strategy, patterns, z, _known_before(strategy, patterns, z, tally) if due and i else None)
+        yield from _waited(lesson)
+        assert lesson.report is not None
+        report, learn_seconds, test_seconds = lesson.report, learn_seconds + lesson.seconds, 0.0
+        if lesson.exam is not None:
+            test_seconds = lesson.exam.seconds
+            tally.transfer(lesson.exam.right, len(lesson.exam.patterns.labels))
         if plan.retrains(i + 1):
+            began = now(strategy)
             report = _retrained(strategy, report)
+            learn_seconds += now(strategy) - began
         tally.teach(sorted(set(patterns.labels.tolist())))
-        learned = now(strategy)
-        solving, resumed = 0.0, learned
+        matrix = overall = forgetting = None
+        by_class: dict[int, float] = {}
         if due:
-            yield (pause := Pause(strategy))
-            if pause.seconds is not None:
-                solving, resumed = pause.seconds, now(strategy)
-        matrix = examiner.examine(strategy) if due else None
-        overall = metrics.accuracy(matrix) if matrix is not None else None
-        by_class = metrics.class_accuracy(matrix) if matrix is not None else {}
-        forgetting = tally.test(overall, by_class) if overall is not None else None
-        done = now(strategy)
+            yield from _waited(exam := examiner.exam(strategy))
+            began = time.perf_counter()
+            matrix = examiner.confusion(exam)
+            overall, by_class = metrics.accuracy(matrix), metrics.class_accuracy(matrix)
+            forgetting = tally.test(overall, by_class)
+            test_seconds += exam.seconds + time.perf_counter() - began
         yield Step(
             batch=i + 1, batches=len(stream), accuracy=overall, class_accuracy=by_class, confusion=matrix,
             average=tally.average if due else None, forgetting=forgetting,
             forward_transfer=tally.forward_transfer if due else None,
-            learn_seconds=embed_seconds + learned - tried, test_seconds=tried - embedded + solving + done - resumed,
+            learn_seconds=learn_seconds, test_seconds=test_seconds,
             state_bytes=state_bytes(strategy), stored_bytes=report.stored_bytes, saturated=report.saturated, report=report,
         )  # fmt: skip
+
+
+def _waited(pause: Pause) -> Iterator[Pause]:
+    yield pause
+    if not pause.done:
+        pause.do()
 
 
 class Examiner:
@@ -178,11 +182,19 @@ class Examiner:
         self._features: Tensor | None = None
         self._version = -1
 
-    @torch.no_grad()
+    def exam(self, strategy: Strategy) -> Exam:
+        """The test that it is to sit."""
+        return Exam(strategy, self.test, self._embedded(strategy) if strategy.embeds else None)
+
+    def confusion(self, exam: Exam) -> Tensor:
+        """The confusion matrix of an exam that is done."""
+        assert exam.found is not None
+        return metrics.confusion(self.test.labels, exam.found, self.classes)
+
     def examine(self, strategy: Strategy) -> Tensor:
         """The confusion matrix."""
-        z = self._embedded(strategy) if strategy.embeds else None
-        return metrics.confusion(self.test.labels, _predicted(strategy, self.test.images, z), self.classes)
+        (exam := self.exam(strategy)).do()
+        return self.confusion(exam)
 
     def _embedded(self, strategy: Strategy) -> Tensor:
         version = int(strategy.embedding_version)
@@ -200,23 +212,17 @@ def state_bytes(strategy: Strategy) -> int:
     return sum(t.numel() * t.element_size() for name, t in own if name not in SCORING)
 
 
-@torch.no_grad()
-def _known_before(strategy: Strategy, patterns: Patterns, z: Tensor | None, tally: Tally) -> tuple[int, int] | None:
-    """How many of the patterns of classes taught before are recognised already, of how many."""
-    known = torch.tensor([label in tally.taught for label in patterns.labels.tolist()]).nonzero().flatten()
-    if not len(known):
+def _known_before(strategy: Strategy, patterns: Patterns, z: Tensor | None, tally: Tally) -> Exam | None:
+    """An exam on the patterns of classes taught before; None where there are none."""
+    there = set(patterns.labels.tolist())
+    if there <= tally.taught.keys():
+        return Exam(strategy, patterns, z)
+    if not there & tally.taught.keys():
         return None
+    known = torch.tensor([label in tally.taught for label in patterns.labels.tolist()]).nonzero().flatten()
     images = Selection(patterns.images.source, patterns.images.indices[known])
-    if z is not None and len(known) < len(z):
-        z = z[known.to(z.device)]
-    right = _predicted(strategy, images, z) == patterns.labels[known]
-    return int(right.sum()), len(right)
-
-
-def _predicted(strategy: Strategy, images: Selection, z: Tensor | None) -> Tensor:
-    """The labels of the highest scores; `z` are the features of the images where they are known, and were checked then."""
-    scores = strategy.scores(images) if z is None else strategy.score_features(z)[:, : len(strategy.classes)]
-    return strategy.classes[scores.argmax(1)].cpu()
+    some = Patterns(images, patterns.labels[known], patterns.sessions[known])
+    return Exam(strategy, some, None if z is None else z[known.to(z.device)])
 
 
 def _retrained(strategy: Any, report: LearnReport) -> LearnReport:

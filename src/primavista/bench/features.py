@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,10 +29,11 @@ class Features:
 
     def of_batch(self, strategy: Strategy, patterns: Patterns) -> tuple[Tensor, float]:
         """A session at a time, so that the numbers do not depend on what else is in the batch; and the seconds."""
-        keys = torch.stack([patterns.labels, patterns.sessions])
-        ends = (keys[:, 1:] != keys[:, :-1]).any(0).nonzero().flatten() + 1
-        source = patterns.images.source
-        found = [self.of(strategy, Selection(source, part)) for part in patterns.images.indices.tensor_split(ends)]
+        label, session = patterns.labels.numpy(), patterns.sessions.numpy()
+        ends = np.flatnonzero((label[1:] != label[:-1]) | (session[1:] != session[:-1])) + 1
+        source, indices = patterns.images.source, patterns.images.indices
+        parts = indices.tensor_split(ends.tolist()) if len(ends) else (indices,)
+        found = [self.of(strategy, Selection(source, part)) for part in parts]
         zs, seconds = zip(*found, strict=True)
         return zs[0] if len(zs) == 1 else torch.cat(zs), sum(seconds)
 

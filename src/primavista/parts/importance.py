@@ -21,9 +21,15 @@ class Importance(PerWeight):
         super().__init__(weights, row_weights)
         self.max_f = max_f
 
+    @torch.no_grad()
     def f(self) -> list[Tensor]:
         """F_k in [0, max_F], in the order of the weights."""
-        return self._clipped(self.tensors)
+        if not (totals := self.tensors):
+            return []
+        f = list(torch._foreach_div(totals, self._divisor()))
+        torch._foreach_clamp_min_(f, 0.0)
+        torch._foreach_clamp_max_(f, self.max_f)
+        return f
 
     def modulation(self) -> list[Tensor]:
         """1 - F_k / max_F."""
@@ -42,18 +48,13 @@ class Importance(PerWeight):
 
     def saturated(self) -> Tensor:
         """The share of weights at F = max_F: the guard's fuel gauge."""
-        f = self.f()
-        if not f:
+        if not (totals := self.tensors):
             return torch.zeros(())
-        return (torch.cat([values.flatten() for values in f]) >= self.max_f).double().mean()
+        return (torch.cat([values.flatten() for values in totals]) / self._divisor() >= self.max_f).double().mean()
 
-    @torch.no_grad()
-    def _clipped(self, totals: Sequence[Tensor]) -> list[Tensor]:
-        if not totals:
-            return []
-        clipped = list(torch._foreach_clamp_min(list(totals), 0.0))
-        torch._foreach_clamp_max_(clipped, self.max_f)
-        return clipped
+    def _divisor(self) -> float:
+        """F is what was added up over it."""
+        return 1.0
 
 
 class SynapticIntelligence(Importance):
@@ -116,10 +117,6 @@ class Fisher(Importance):
         super().__init__(weights, max_f, row_weights)
         self.register_buffer("batches", torch.zeros(()))
 
-    def f(self) -> list[Tensor]:
-        """F_k in [0, max_F], in the order of the weights."""
-        return self._clipped(torch._foreach_div(self.tensors, max(float(self.batches), 1.0))) if self.tensors else []
-
     @torch.no_grad()
     def add(self, g: Sequence[Tensor], minibatches: int) -> None:
         """One minibatch of the `minibatches` of a batch."""
@@ -128,3 +125,6 @@ class Fisher(Importance):
     def finish(self) -> None:
         """The batch is counted."""
         self.batches += 1
+
+    def _divisor(self) -> float:
+        return max(float(self.batches), 1.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 Array = Any  # a numpy array or a torch tensor: only what both understand is used here
 STRIP = 256
 
@@ -14,25 +16,37 @@ def lda_update(mu: Array, n: Array, scatter: Array, t: Array, z: Array, y: Array
 
     for every sample in turn, as one product: with S = t Sigma the recursion is S <- S + t / (t + 1) delta delta^T, a Gram
     product with weights t / (t + 1), where delta needs only the running mean of its class before each sample. Updates
-    `mu` (classes x D), `n` (classes) and `scatter` = S (D x D) in place and returns the new t. `y` are rows of `mu`, on the
-    CPU at best; the mean of a class without samples counts as 0, as in the published code.
+    `mu` (classes x D), `n` (classes) and `scatter` = S (D x D) in place and returns the new t. `y` are rows of `mu`; `y` and
+    `n` are on the CPU, so that no GPU is asked for a count. The mean of a class without samples counts as 0, as in the
+    published code.
     """
-    delta = z * 1
-    order = (z[:, 0] * 0 + 1).cumsum(0) - 1  # 0, 1, 2 ... where z is and of its type
-    present = sorted(set(y.tolist()))
-    for j in present:
-        mine = y == j if len(present) > 1 else slice(None)
-        own = z[mine]
-        summed = mu[j] * n[j]
-        before = n[j] + order[: len(own)]  # samples of class j before each
-        mean_before = (summed + own.cumsum(0) - own) / before.clip(1)[:, None]
-        delta[mine] = own - mean_before
-        mu[j] = (summed + own.sum(0)) / (n[j] + len(own))
-        n[j] += len(own)
+    labels, order = np.asarray(y), np.arange(len(z), dtype=np.float64)
+    present = sorted(set(labels.tolist()))
+    mine = [np.flatnonzero(labels == j) if len(present) > 1 else slice(None) for j in present]
+    before = np.empty(len(z))  # samples of its class before each
+    for j, own in zip(present, mine, strict=True):
+        before[own] = float(n[j]) + order[: len(labels[own])]
     before_all = t + order  # samples of any class before each
-    weight = before_all / (before_all + 1)
-    add_symmetric(scatter, delta * weight[:, None], delta)
+    put = getattr(z, "new_tensor", np.asarray)  # to where z is
+    divisor, weight = put(np.stack([before.clip(1), before_all / (before_all + 1)]))[:, :, None]
+    if len(present) == 1:
+        delta = _class_update(mu, n, present[0], z, divisor)
+    else:
+        delta = z * 1
+        for j, own in zip(present, mine, strict=True):
+            delta[own] = _class_update(mu, n, j, z[own], divisor[own])
+    add_symmetric(scatter, delta * weight, delta)
     return t + len(z)
+
+
+def _class_update(mu: Array, n: Array, j: int, z: Array, divisor: Array) -> Array:
+    """delta of the samples z of class j, and its new mean and count; `divisor` counts those before each, at least 1."""
+    known = float(n[j])
+    summed = mu[j] * known
+    delta = z - (summed + z.cumsum(0) - z) / divisor
+    mu[j] = (summed + z.sum(0)) / (known + len(z))
+    n[j] += len(z)
+    return delta
 
 
 def add_symmetric(total: Array, a: Array, b: Array) -> None:
@@ -40,9 +54,11 @@ def add_symmetric(total: Array, a: Array, b: Array) -> None:
 
     On a GPU in one: it waits longer for being told of a product than the product takes.
     """
-    strip = len(total) if getattr(total, "is_cuda", False) else STRIP
-    for i in range(0, len(total), strip):
-        j = i + strip
+    if getattr(total, "is_cuda", False):
+        total.addmm_(a.T, b)
+        return
+    for i in range(0, len(total), STRIP):
+        j = i + STRIP
         total[i:j, i:] += a[:, i:j].T @ b[:, i:]
         total[j:, i:j] = total[i:j, j:].T
 

@@ -34,8 +34,8 @@ class Batch:
     images: Frames | None
     features: Tensor | None
     columns: Tensor  # of each pattern, on the CPU
-    present: Tensor  # the columns of the classes in it
-    cur: Tensor  # how many patterns each of them has
+    present: Tensor  # the columns of the classes in it, on the CPU
+    cur: Tensor  # how many patterns each of them has, on the CPU
     new: tuple[int, ...]  # labels never seen before
     sessions: Tensor | None
 
@@ -351,7 +351,7 @@ class Strategy(AnySize, ABC):
         if not isinstance(z, Tensor) or z.ndim != 2 or z.shape[1] != dim or len(z) < 1 or not z.is_floating_point():
             shape = tuple(getattr(z, "shape", ()))
             raise InputError(f"features are float, N x {dim}, N at least 1, as embed() gives; got {shape}")
-        if not bool(z.isfinite().all()):
+        if not math.isfinite(float(z.sum())) and not bool(z.isfinite().all()):  # a sum of finite ones may overflow
             raise InputError("the features hold NaN or infinity")
         return z.to(self.device, torch.float32)
 
@@ -385,8 +385,8 @@ class Strategy(AnySize, ABC):
         columns = torch.tensor(self._columns(there))
         new = tuple(label for label, column in zip(there, columns.tolist(), strict=True) if column >= known)
         return Batch(
-            i=self.i, images=frames, features=features, columns=columns[inverse], present=columns.to(self.device),
-            cur=cur.to(self.device, torch.float32), new=new, sessions=sessions,
+            i=self.i, images=frames, features=features, columns=columns[inverse], present=columns, cur=cur.float(),
+            new=new, sessions=sessions,
         )  # fmt: skip
 
     def _columns(self, labels: list[int]) -> list[int]:

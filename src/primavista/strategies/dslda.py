@@ -29,7 +29,7 @@ class DSLDAOptions(Options):
 
 
 class Statistics(Rows):
-    """The mean mu and the count n of each class, and S = t Sigma; in float64."""
+    """The mean mu and the count n of each class, and S = t Sigma; in float64. n and t stay on the CPU."""
 
     mu: Tensor
     n: Tensor
@@ -42,6 +42,12 @@ class Statistics(Rows):
         self.add_rows("n", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("scatter", torch.zeros(dim, dim, dtype=torch.float64))
         self.register_buffer("t", torch.zeros((), dtype=torch.int64))
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        counts = {"n": self.n, "t": self.t}
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._buffers.update(counts)
+        return self
 
 
 class DSLDA(GradientStrategy):
@@ -82,9 +88,9 @@ class DSLDA(GradientStrategy):
         z = self.features(batch).double()
         y, s = batch.columns, self.statistics
         if self.options.base_init and int(s.t) == 0:
-            self._base_init(z, y.to(self.device))
+            self._base_init(z, y)
         else:
-            s.t.copy_(lda_update(s.mu, s.n, s.scatter, s.t, z, y))
+            s.t.fill_(lda_update(s.mu, s.n, s.scatter, int(s.t), z, y))
         self._solved = None
         return LearnReport(batch.i, batch.count, batch.new, losses)
 
@@ -140,7 +146,7 @@ class DSLDA(GradientStrategy):
 
     def _base_init(self, z: Tensor, y: Tensor) -> None:
         s = self.statistics
-        for j in y.unique():
+        for j in y.unique().tolist():
             own = z[y == j]
             s.mu[j], s.n[j] = own.mean(0), len(own)
         s.scatter.copy_(oas_covariance(z - s.mu[y]) * len(z))

@@ -80,8 +80,8 @@ class EWC(GradientStrategy):
             g = torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)
             self.importance.add(g, parts)
 
-        touched = (*theta, *self.importance.tensors)
-        key = parts, self.backbone.precision, tuple(tensor.data_ptr() for tensor in touched)
+        touched = (*self.head.parameters(), *self.head.buffers())  # see `_trainer`; the importance grows with the head
+        key = parts, len(theta), self.backbone.precision, tuple(tensor.data_ptr() for tensor in touched)
         if key not in self._adders:
             self._adders.clear()
             self._adders[key] = Replay(add)

@@ -134,7 +134,7 @@ class GradientStrategy(Strategy):
         options = self.options
         epochs = options.epochs_1 if batch.i == 1 else options.epochs
         total = epochs * pieces(batch.count, options.minibatch)
-        trainer = self._trainer(batch, weights, features is not None, modulation, pull, si)
+        trainer = self._trainer(batch, weights, self._logits if features is None else self.head, modulation, pull, si)
         goal = (batch.columns if targets is None else targets).to(self.device)
         images = features if features is not None else self._at_hand(batch)
         limits, losses, t = None, [], 0
@@ -157,7 +157,7 @@ class GradientStrategy(Strategy):
         self,
         batch: Batch,
         weights: list[Weight],
-        embedded: bool,
+        logits: Callable[[Tensor], Tensor],
         modulation: list[Tensor] | None,
         pull: tuple[list[Tensor], list[Tensor]] | None,
         si: SynapticIntelligence | None,
@@ -169,7 +169,7 @@ class GradientStrategy(Strategy):
             velocity = [kept[weight.name] for weight in weights]
         touched = (*self.head.parameters(), *self.head.buffers())  # the head grows; the backbone moves only by `_apply`
         key = (
-            embedded, batch.i == 1, self.backbone.precision, modulation is None, pull is None,
+            logits, batch.i == 1, self.backbone.precision, modulation is None, pull is None,
             tuple((weight.name, weight.lr) for weight in weights), tuple(tensor.data_ptr() for tensor in touched),
         )  # fmt: skip
         found: Trainer | None = self._trainers.get(key)
@@ -178,7 +178,7 @@ class GradientStrategy(Strategy):
             return found
         sgd = SGD(weights, momentum=options.momentum, weight_decay=options.weight_decay,
                   velocity=velocity, modulation=modulation, pull=pull)  # fmt: skip
-        trainer = Trainer(self.head if embedded else self._logits, sgd, si)
+        trainer = Trainer(logits, sgd, si)
         if self.device.type == "cuda":
             while len(self._trainers) > 1:  # one for batch 1 and one for those after it
                 del self._trainers[next(iter(self._trainers))]

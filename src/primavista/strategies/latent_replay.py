@@ -14,8 +14,7 @@ from primavista.frames import Frames, chunks, take
 from primavista.parts.latents import Cut, LatentMemory
 from primavista.parts.orders import pieces
 from primavista.parts.renorm import norm_layers, set_limits
-from primavista.parts.sgd import SGD, Weight, generator
-from primavista.parts.training import Trainer
+from primavista.parts.sgd import Weight, generator
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.options import Options
@@ -50,9 +49,7 @@ class LatentReplay(AR1):
 
     def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
         super().__init__(backbone, seed=seed, options=options, **overrides)
-        side = self.backbone.spec.size
-        self._any_frame = torch.zeros(1, side, side, 3, dtype=torch.uint8)
-        self.memory = LatentMemory(self._latents(self._any_frame, 1).shape[1:])
+        self.memory = LatentMemory(self._latents(self._any_frame(), 1).shape[1:])
 
     def learn_batch(self, batch: Batch) -> LearnReport:
         assert batch.images is not None
@@ -75,15 +72,14 @@ class LatentReplay(AR1):
         present, cur = columns.unique(return_counts=True)
         return replace(
             batch, images=None, features=torch.cat([latents.half(), self.memory.latents]), columns=columns,
-            present=present.to(self.device), cur=cur.to(self.device, torch.float32),
+            present=present, cur=cur.float(),
         )  # fmt: skip
 
     def _sgd(self, batch: Batch, weights: list[Weight], **how: Any) -> Tensor:
         if batch.images is not None:
             return super()._sgd(batch, weights, **how)
-        options, si, losses, limits, t = self.options, how.pop("si"), [], None, 0
-        sgd = SGD(weights, momentum=options.momentum, weight_decay=options.weight_decay, **how)
-        trainer = Trainer(self._logits_above, sgd, si)
+        options, losses, limits, t = self.options, [], None, 0
+        trainer = self._trainer(batch, weights, self._logits_above, how["modulation"], how["pull"], how["si"])
         assert batch.features is not None
         goal, total = batch.columns.to(self.device), options.epochs * pieces(batch.count, options.minibatch)
         self._train_mode()
@@ -112,9 +108,12 @@ class LatentReplay(AR1):
 
     def _logits_above(self, latents: Tensor) -> Tensor:
         alone = len(latents) == 1 and self.options.norm == "bn"  # batch norm has no variance of one value
-        frame = self._any_frame.to(self.device)
-        z = self._cut().above(self.backbone, latents.repeat(2, 1, 1, 1) if alone else latents, frame)
+        z = self._cut().above(self.backbone, latents.repeat(2, 1, 1, 1) if alone else latents, self._any_frame())
         return self.head(z[:1] if alone else z)  # type: ignore[no-any-return]
+
+    def _any_frame(self) -> Tensor:
+        side = self.backbone.spec.size
+        return torch.zeros(1, side, side, 3, dtype=torch.uint8, device=self.device)
 
     @torch.no_grad()
     def _latents(self, frames: Frames, count: int) -> Tensor:

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,13 +71,14 @@ def patterns(data: DataSet, sessions: Sequence[Session], every: int = 1) -> Patt
         raise InputError(f"no sessions to take frames from in the data set '{data.name}'")
     if every < 1:
         raise InputError(f"every must be 1 or more; got {every}")
-    indices = [torch.arange(s.start, s.stop, every) for s in sessions]
-    counts = torch.tensor([len(index) for index in indices])
-    labels = torch.tensor([s.label for s in sessions])
-    numbers = torch.tensor([s.number for s in sessions])
-    return Patterns(
-        Selection(data.frames, torch.cat(indices)), labels.repeat_interleave(counts), numbers.repeat_interleave(counts)
-    )
+    indices = [np.arange(s.start, s.stop, every) for s in sessions]
+    counts = [len(index) for index in indices]
+
+    def each(values: list[int]) -> Tensor:
+        return torch.from_numpy(np.repeat(np.array(values, np.int64), counts))
+
+    images = Selection(data.frames, torch.from_numpy(np.concatenate(indices)))
+    return Patterns(images, each([s.label for s in sessions]), each([s.number for s in sessions]))
 
 
 class Stream:
