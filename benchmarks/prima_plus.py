@@ -1,7 +1,8 @@
 """prima on a representation that learns: AR1* adapts the backbone along the stream, prima's sums are taken of what it gives.
 
-    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 1 2               adapted in batch 1 alone, all batches
-    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 --batches 60      adapted in each of the first 60
+    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 1 2                     adapted in batch 1 alone
+    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 1 2 --every --device cuda     adapted in every batch
+    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 --every --batches 60          in each of the first 60
 
 The split and the order are those of `accuracy.py`. The sums of past batches are of features that the backbone gives no more:
 they are left as they were; or moved by the drift of the batch at hand (Yu et al. 2020, *Semantic Drift Compensation*); or taken
@@ -11,6 +12,7 @@ anew from all frames, which no learner without rehearsal may do: what the best c
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import time
 from pathlib import Path
@@ -28,9 +30,9 @@ from primavista.strategies.prima import Prima
 from primavista.streams.protocols import nicv2
 
 
-def over(backbone: Backbone, lessons: list[tuple[Tensor, Tensor]]) -> Prima:
+def over(backbone: Backbone, lessons: list[tuple[Tensor, Tensor]], device: str) -> Prima:
     """prima over the backbone as it is now."""
-    prima = Prima(backbone)
+    prima = Prima(copy.deepcopy(backbone).cpu()).to(device)
     prima.use_engine("auto")
     for frames, labels in lessons:
         prima.learn(frames, labels)
@@ -44,7 +46,7 @@ def drift(head: Prima, before: Tensor, after: Tensor) -> None:
     of each place by itself, sigma^2 the mean of these squares. The scatter around the means stays.
     """
     m = head.moments
-    for gram, columns in m._squares():
+    for gram, columns in m.squares():
         old, new = before[:, columns].double(), after[:, columns].double()
         root = m.n.clip(1).sqrt()[:, None]
         mu = m.s[:, columns] / root**2
@@ -60,30 +62,39 @@ def drift(head: Prima, before: Tensor, after: Tensor) -> None:
 
 def whole(frames: Frames) -> Tensor:
     """All of them at once."""
-    return take(frames, torch.arange(len(frames)), torch.device("cpu"))
+    return take(frames, torch.arange(len(frames)), torch.device("cpu"))  # as many as a test set has
 
 
 def accuracy(strategy: Strategy, scores: Tensor, truth: Tensor) -> float:
-    return 100 * float((strategy.classes[scores.argmax(1)] == truth).double().mean())
+    return 100 * float((strategy.classes[scores.argmax(1)].cpu() == truth).double().mean())
 
 
-def run(number: int, batches: int | None, packed: tuple[Path, Path]) -> dict[str, object]:
+def run(number: int, every: bool, batches: int | None, packed: tuple[Path, Path], device: str) -> dict[str, object]:
     """Accuracy by how prima's sums were come by."""
     data, first = data_set(*packed, number, "cpu")
     stream = nicv2(data, run=number, first=first)
     count = batches or len(stream)
-    learner = create("ar1*", build(size=128), seed=number)
-    heads = {name: Prima(build(size=128)) for name in ("as they were", "moved")}
+    learner = create("ar1*", build(size=128), seed=number).to(device)
+    heads = {name: Prima(build(size=128)).to(device) for name in ("as they were", "moved")}
+
+    reader = over(learner.backbone, [], device)
+    reader.use_engine("torch")  # its weights change under it
+
+    def read(frames: Tensor) -> Tensor:
+        """The features of the learner's backbone as it is now."""
+        reader.backbone.load_state_dict(learner.backbone.state_dict())
+        return reader.embed(frames)
+
     seen: list[tuple[Tensor, Tensor]] = []
     for i in range(count):
         frames, labels = whole(stream[i].images), stream[i].labels
         seen.append((frames, labels))
-        if batches is None and i > 0:
+        if not every and i > 0:
             continue  # the representation stays as batch 1 left it
-        before = Prima(learner.backbone).embed(frames) if batches and i else None
+        before = read(frames) if every and i else None
         learner.learn(frames, labels)
-        if batches:
-            after = Prima(learner.backbone).embed(frames)
+        if every:
+            after = read(frames)
             if before is not None:
                 drift(heads["moved"], before, after)
             for head in heads.values():
@@ -91,16 +102,16 @@ def run(number: int, batches: int | None, packed: tuple[Path, Path]) -> dict[str
     test = stream.test(1)
     known = torch.isin(test.labels, torch.cat([labels for _, labels in seen]))
     images, truth = whole(test.images)[known], test.labels[known]
-    anew = over(learner.backbone, seen)
+    anew = over(learner.backbone, seen, device)
     z = anew.embed(images)
     found = {"adapted": accuracy(anew, anew.scores_embedded(z), truth)}
-    if batches:  # over all batches the frozen one is `accuracy.py --strategies prima`
-        frozen = over(build(size=128), seen)
+    if every:  # else, over all batches, the frozen one is `accuracy.py --strategies prima`
+        frozen = over(build(size=128), seen, device)
         found["frozen"] = accuracy(frozen, frozen.scores(images), truth)
         for name, head in heads.items():
             found[f"adapted, sums {name}"] = accuracy(head, head.scores_embedded(z), truth)
         found["AR1*"] = accuracy(learner, learner.scores(images), truth)
-    adapted = "batch 1" if batches is None else f"all of {count} batches"
+    adapted = f"all of {count} batches" if every else "batch 1"
     return {"run": number, "adapted in": adapted, "batches": count, "classes": int(truth.unique().numel()), **found}
 
 
@@ -108,7 +119,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data/gtsrb_tracks.tar"))
     parser.add_argument("--runs", nargs="+", type=int, default=[0])
-    parser.add_argument("--batches", type=int, help="adapt in each of so many, and stop there")
+    parser.add_argument("--every", action="store_true", help="adapt in every batch")
+    parser.add_argument("--batches", type=int, help="stop after so many")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("results/prima_plus.jsonl"))
     args = parser.parse_args()
@@ -116,7 +129,7 @@ def main() -> None:
     packed = pack(args.data, 128, args.out.parent / "packed", 2)
     for number in args.runs:
         began = time.perf_counter()
-        result = run(number, args.batches, packed)
+        result = run(number, args.every, args.batches, packed, args.device)
         print(f"{json.dumps(result)}   {time.perf_counter() - began:.0f} s", flush=True)
         with args.out.open("a") as out:
             out.write(json.dumps(result) + "\n")

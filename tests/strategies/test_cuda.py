@@ -75,16 +75,17 @@ def test_a_recorded_step_is_one_launch(name):
     assert calls.get("cudaLaunchKernel", 0) + calls.get("cudaMemcpyAsync", 0) <= len(inputs), calls
 
 
-def test_runs_that_learn_as_a_stack_agree_with_one_by_one():
-    one_by_one, stacked = ([learned("dslda", "cuda")[1] for _ in range(3)] for _ in range(2))
-    z = torch.randn(50, 16, generator=torch.Generator().manual_seed(0)).cuda()
+@pytest.mark.parametrize("name", ["dslda", "lda", "ncm", "ridge", "prima"])
+def test_runs_that_learn_as_a_stack_agree_with_one_by_one(name):
+    one_by_one, stacked = ([learned(name, "cuda")[1] for _ in range(3)] for _ in range(2))
+    z = torch.randn(50, one_by_one[0].backbone.dim, generator=torch.Generator().manual_seed(0)).cuda()
     for label in (7, 1):
         labels = torch.full((50,), label)
         wanted = [strategy.learn_embedded(z, labels) for strategy in one_by_one]
         assert learn_together([(strategy, z, labels) for strategy in stacked]) == wanted
     for one, other in zip(one_by_one, stacked, strict=True):
-        for key, tensor in one.statistics.state_dict().items():
-            torch.testing.assert_close(other.statistics.state_dict()[key], tensor, rtol=1e-10, atol=1e-10)
+        for key, tensor in one.state_dict().items():
+            torch.testing.assert_close(other.state_dict()[key], tensor, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(other.scores_embedded(z), one.scores_embedded(z), rtol=1e-5, atol=1e-5)
 
 

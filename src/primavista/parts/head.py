@@ -88,7 +88,7 @@ class CWRHead(Rows):
     @torch.no_grad()
     def load(self, columns: Tensor, first: bool) -> None:
         """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, 0 otherwise. (CWR+: 0 for all.)"""
-        columns = columns.to(self.cw.device)
+        columns = columns.to(self.cw.device, non_blocking=True)
         self.tw.requires_grad_(False).zero_()
         if self.consolidation == "cwr*":
             self.tw[columns] = self.cw[columns]
@@ -102,7 +102,7 @@ class CWRHead(Rows):
     @torch.no_grad()
     def consolidate(self, columns: Tensor, cur: Tensor, known: int) -> None:
         """Algorithm 1, lines 11 to 14 (CWR+: Algorithm 2, lines 10 and 11); `cur` counts the patterns of each class."""
-        columns, cur = columns.to(self.cw.device), cur.to(self.cw.device)
+        columns, cur = (counted.to(self.cw.device, non_blocking=True) for counted in (columns, cur))
         consolidate(self.cw, self.past, self.tw[columns], columns, cur, self.consolidation, self.wpast)
         self.tw.requires_grad_(False).zero_()
 

@@ -26,8 +26,7 @@ class Importance(PerWeight):
         """F_k in [0, max_F], in the order of the weights."""
         if not (totals := self.tensors):
             return []
-        f = list(torch._foreach_div(totals, self._divisor()))
-        torch._foreach_clamp_min_(f, 0.0)
+        f = list(torch._foreach_clamp_min(totals if self._divisor() == 1 else torch._foreach_div(totals, self._divisor()), 0.0))
         torch._foreach_clamp_max_(f, self.max_f)
         return f
 
@@ -50,7 +49,9 @@ class Importance(PerWeight):
         """The share of weights at F = max_F: the guard's fuel gauge."""
         if not (totals := self.tensors):
             return torch.zeros(())
-        return (torch.cat([values.flatten() for values in totals]) / self._divisor() >= self.max_f).double().mean()
+        flat = torch.cat([values.flatten() for values in totals])
+        full = (flat if self._divisor() == 1 else flat / self._divisor()) >= self.max_f
+        return full.sum().double() / len(full)
 
     def _divisor(self) -> float:
         """F is what was added up over it."""

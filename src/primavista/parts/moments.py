@@ -50,7 +50,7 @@ class Moments(Rows):
         self.s += members @ z  # not index_add_, whose order is not fixed on a GPU
         if self.has_gram:
             self.t += len(z)
-            for gram, features in self._squares():
+            for gram, features in self.squares():
                 add_gram(gram, z[:, features])
         else:
             self.q += members @ (z * z).sum(1)
@@ -71,7 +71,7 @@ class Moments(Rows):
     def drop(self, row: int) -> None:
         """Forget a class: G <- G - s s^T / n, then its row goes. What stays is its scatter around its own mean, in G and t."""
         if self.has_gram and self.n[row] > 0:
-            for gram, columns in self._squares():
+            for gram, columns in self.squares():
                 subtract_outer(gram, self.s[row, columns] / self.n[row].sqrt())
         super().drop(row)
 
@@ -84,7 +84,7 @@ class Moments(Rows):
     @torch.no_grad()
     def scatters(self) -> Iterator[tuple[Tensor, slice]]:
         """The scatter of each block, and where in the features the block lies."""
-        for gram, columns in self._squares():
+        for gram, columns in self.squares():
             yield self._within(gram, columns), columns
 
     def _within(self, gram: Tensor, columns: slice) -> Tensor:
@@ -93,7 +93,8 @@ class Moments(Rows):
         scatter: Tensor = within(self.n, self.s[:, columns], unpack(gram, out))
         return scatter
 
-    def _squares(self) -> Iterator[tuple[Tensor, slice]]:
+    def squares(self) -> Iterator[tuple[Tensor, slice]]:
+        """The packed G of each block, and where in the features the block lies."""
         at = start = 0
         for size in self.blocks:
             end = at + packed_size(size)
@@ -103,7 +104,7 @@ class Moments(Rows):
     def spread(self, known: int) -> float:
         """tr S / t: the mean of |z - mu|^2, in the last block; without G over the first `known` classes."""
         if self.has_gram:
-            *_, (gram, columns) = self._squares()
+            *_, (gram, columns) = self.squares()
             return float(self._within(gram, columns).trace() / self.t)
         n, s = self.n[:known], self.s[:known]
         return float((self.q[:known] - (s * s).sum(1) / n).sum().clip(0) / n.sum())

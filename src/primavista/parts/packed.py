@@ -18,8 +18,13 @@ def add_gram(packed: Array, z: Array) -> None:
     """G <- G + z^T z in place.
 
     G = [[A, B], [B^T, C]] is folded in two (LAPACK's rectangular full packed format): B as it is, and the triangles of A and
-    C side by side in one rectangle. A few rows at a time: about half the work of z^T z, and never a second matrix.
+    C side by side in one rectangle. A few rows at a time: about half the work of z^T z, and never a second matrix; on a GPU
+    all at once, as it waits longer for being told of a product than the product takes.
     """
+    if getattr(z, "is_cuda", False):
+        for part, added in zip(pieces(packed, z.shape[1]), split(z.T @ z), strict=True):
+            part += added
+        return
     half = z.shape[1] // 2
     corner, fold = _views(packed, z.shape[1])
     first, second = z[:, :half], z[:, half:]
@@ -34,6 +39,19 @@ def add_gram(packed: Array, z: Array) -> None:
         lower = rows @ second[:, : start + BLOCK]
         lower[:, start:] *= _lower(lower)
         fold[start : start + len(rows), : start + len(rows)] += lower
+
+
+def pieces(packed: Array, dim: int) -> tuple[Array, Array, Array]:
+    """Where B lies in it, and the squares that hold the triangles of A and of C."""
+    half = dim // 2
+    corner, fold = _views(packed, dim)
+    return corner, fold[:half, fold.shape[1] - half :], fold[: dim - half, : dim - half]
+
+
+def split(product: Array) -> tuple[Array, Array, Array]:
+    """B, the upper triangle of A and the lower one of C of a symmetric tensor, or of a stack of them."""
+    half = product.shape[-1] // 2
+    return product[..., :half, half:], product[..., :half, :half].triu(), product[..., half:, half:].tril()
 
 
 def unpack(packed: Array, out: Array) -> Array:
@@ -88,6 +106,9 @@ def _lower(rows: Array) -> Array:
 
 def _mirror(lower: Array, out: Array) -> None:
     """The symmetric matrix with that lower triangle; what lies above its diagonal is not read."""
+    if getattr(lower, "is_cuda", False):
+        out.copy_(lower.tril()).add_(lower.tril(-1).T)
+        return
     mask = _lower(lower)
     out[:] = lower * mask
     out += (lower * (mask & ~mask.T)).T

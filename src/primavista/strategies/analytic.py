@@ -67,7 +67,7 @@ class AnalyticStrategy(Strategy):
 
     @torch.no_grad()
     def learn_batch(self, batch: Batch) -> LearnReport:
-        self.moments.add(self.phi(self.features(batch)), batch.columns.to(self.device))
+        self.moments.add(self.phi(self.features(batch)), batch.columns.to(self.device, non_blocking=True))
         self._solved = None
         return LearnReport(batch.i, batch.count, batch.new)
 

@@ -187,10 +187,10 @@ class GradientStrategy(Strategy):
 
     def _report(self, batch: Batch, losses: Tensor, importance: Importance | None = None) -> LearnReport:
         """Numbers go to the host at the very end: what is asked of a GPU meanwhile does not wait for it."""
-        full = None if importance is None else importance.saturated()
-        return LearnReport(
-            batch.i, batch.count, batch.new, tuple(losses.tolist()), saturated=None if full is None else float(full)
-        )
+        if importance is None:
+            return LearnReport(batch.i, batch.count, batch.new, tuple(losses.tolist()))
+        *found, full = torch.cat([losses.double(), importance.saturated().reshape(1).to(losses.device)]).tolist()  # at once
+        return LearnReport(batch.i, batch.count, batch.new, tuple(found), saturated=full)
 
     def _order(self, batch: Batch, epoch: int) -> Iterator[Tensor]:
         order = generator(0) if self.release.shuffle_once else generator(int(self.seed), batch.i, epoch)

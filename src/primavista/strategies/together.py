@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from primavista.parts.packed import pieces, split
+from primavista.strategies.analytic import AnalyticStrategy
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.dslda import DSLDA
 
@@ -16,28 +19,35 @@ from primavista.strategies.dslda import DSLDA
 def learn_together(lessons: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[LearnReport | None]:
     """Each strategy learns its features z with their labels; None: it did not, and has to by itself.
 
-    So it is on the CPU, where a run side by side with others gives the same bits as alone, and of all but batches of DSLDA that
-    have one class and the same count.
+    So it is on the CPU, where a run side by side with others gives the same bits as alone; and of all but DSLDA and the
+    analytic strategies, where each has as many patterns of one class.
     """
-    able = [
-        (k, strategy, z, labels)
-        for k, (strategy, z, labels) in enumerate(lessons)
-        if z.is_cuda and isinstance(strategy, DSLDA) and not strategy.options.base_init
-        if z.shape == lessons[0][1].shape and bool((labels == labels[0]).all())
-    ]
     reports: list[LearnReport | None] = [None] * len(lessons)
-    if len(able) > 1:
-        found = lda_updates([(strategy, strategy._enter(None, z, labels, None)) for _, strategy, z, labels in able])
-        for (k, *_), report in zip(able, found, strict=True):
-            reports[k] = report
+    kinds: dict[tuple[Callable[..., None], torch.Size], list[int]] = {}
+    for k, (strategy, z, labels) in enumerate(lessons):
+        if z.is_cuda and (kind := _stackable(strategy)) is not None and bool((labels == labels[0]).all()):
+            kinds.setdefault((kind, z.shape), []).append(k)
+    for (kind, _), numbers in kinds.items():
+        if len(numbers) > 1:
+            chosen = [lessons[k] for k in numbers]
+            batches = [(strategy, strategy._enter(None, z, labels, None)) for strategy, z, labels in chosen]
+            kind(batches)
+            for k, (strategy, batch) in zip(numbers, batches, strict=True):
+                strategy.batches += 1
+                reports[k] = LearnReport(batch.i, batch.count, batch.new)
     return reports
 
 
-def lda_updates(lessons: Sequence[tuple[DSLDA, Batch]]) -> list[LearnReport]:
+def _stackable(strategy: Strategy) -> Callable[[Sequence[tuple[Any, Batch]]], None] | None:
+    learns = type(strategy).learn_batch  # not one that a strategy of somebody's own has in its place
+    if isinstance(strategy, DSLDA) and learns is DSLDA.learn_batch and strategy.embeds and not strategy.options.base_init:
+        return lda_updates
+    return moment_updates if learns is AnalyticStrategy.learn_batch else None
+
+
+def lda_updates(lessons: Sequence[tuple[DSLDA, Batch]]) -> None:
     """`parts.statistics.lda_update` of each, for batches of one class and as many patterns: in stacks, a run a layer."""
-    statistics = [strategy.statistics for strategy, _ in lessons]
-    columns = [int(batch.present[0]) for _, batch in lessons]
-    z = torch.stack([strategy.features(batch) for strategy, batch in lessons]).double()
+    statistics, columns, z = [strategy.statistics for strategy, _ in lessons], _columns(lessons), _stack(lessons)
     count = z.shape[1]
     n = torch.stack([s.n[j] for s, j in zip(statistics, columns, strict=True)])
     t = torch.stack([s.t for s in statistics])
@@ -53,9 +63,39 @@ def lda_updates(lessons: Sequence[tuple[DSLDA, Batch]]) -> list[LearnReport]:
     for (strategy, _), s, j in zip(lessons, statistics, columns, strict=True):
         s.n[j] += count
         s.t += count
-        strategy.batches += 1
         strategy._solved = None
-    return [LearnReport(batch.i, batch.count, batch.new) for _, batch in lessons]
+
+
+def moment_updates(lessons: Sequence[tuple[AnalyticStrategy, Batch]]) -> None:
+    """`parts.moments.Moments.add` of each, likewise."""
+    columns, z = _columns(lessons), _stack(lessons)
+    moments = [strategy.moments for strategy, _ in lessons]
+
+    def rows(name: str) -> list[Tensor]:
+        return [getattr(m, name)[j] for m, j in zip(moments, columns, strict=True)]
+
+    torch._foreach_add_(rows("n"), float(z.shape[1]))
+    torch._foreach_add_(rows("s"), list(z.sum(1)))
+    if moments[0].has_gram:
+        torch._foreach_add_([m.t for m in moments], float(z.shape[1]))
+        for squares in zip(*(m.squares() for m in moments), strict=True):  # of one block of features each
+            features = squares[0][1]
+            own = z[:, :, features]
+            where = [pieces(gram, own.shape[2]) for gram, _ in squares]
+            for parts, added in zip(zip(*where, strict=True), split(torch.bmm(own.mT, own)), strict=True):
+                torch._foreach_add_(list(parts), list(added))
+    else:
+        torch._foreach_add_(rows("q"), list((z * z).sum((1, 2))))
+    for strategy, _ in lessons:
+        strategy._solved = None
+
+
+def _columns(lessons: Sequence[tuple[Strategy, Batch]]) -> list[int]:
+    return [int(batch.present[0]) for _, batch in lessons]
+
+
+def _stack(lessons: Sequence[tuple[Strategy, Batch]]) -> Tensor:
+    return torch.stack([strategy.phi(strategy.features(batch)) for strategy, batch in lessons]).double()
 
 
 @torch.no_grad()
