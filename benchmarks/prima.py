@@ -69,6 +69,7 @@ class Row:
     joint: bool = False
     evidence: bool = False
     lda: bool = False
+    own_covariance: float = 0  # the share of a class' own in its covariance, the rest pooled; with `lda`
     balance: float = 1
 
 
@@ -114,6 +115,9 @@ def rows() -> Iterator[Row]:
         yield Row(f"block {group.block} alone", (group,))
     yield Row("regularised by the evidence", base, evidence=True)
     yield Row("linear discriminants, not ridge", base, lda=True)
+    yield Row("its own features alone, linear discriminants", (own,), lda=True)
+    yield Row("the same, half of each covariance its class' own", (own,), lda=True, own_covariance=0.5)
+    yield Row("the same, a tenth of it", (own,), lda=True, own_covariance=0.1)
     yield Row("every frame weighs the same", base, balance=0)
     yield Row("without the backbone's own features", depths, own=1)
     yield Row("its own features count once", base, own=1)
@@ -186,7 +190,7 @@ class Maps:
 
 
 def splits(args: argparse.Namespace, folder: Path, size: int = 128) -> tuple[dict[str, Tensor], list[Split]]:
-    """The frames of each data set at `size`, and how they are split; without rendered objects but at 128 px."""
+    """The frames of each data set at `size`, and how they are split."""
     frames: dict[str, Tensor] = {}
     found: list[Split] = []
 
@@ -216,8 +220,8 @@ def splits(args: argparse.Namespace, folder: Path, size: int = 128) -> tuple[dic
             test = [s for s in every if s.number in held]
             add("others" if k else "CORe50", "CORe50", [s for s in every if s.number not in held], test)
 
-    if "rendered" in args.sets and size == 128:
-        array, index = pack_rendered(128, 12, folder, args.device)
+    if "rendered" in args.sets:
+        array, index = pack_rendered(size, 12, folder, args.device)
         data, _ = data_set(array, index, 0, "cpu")
         frames["rendered"] = torch.from_numpy(np.load(array))
         add("rendered", "rendered", list(data.train), list(data.test))
@@ -248,12 +252,12 @@ class Bench:
 
     def head(self, k: int, split: Split, groups: tuple[Group, ...], row: Row) -> tuple[Head, Tensor]:
         """One regression, and its scores of the test frames."""
-        key = (k, groups, row.evidence, row.lda, row.balance)
+        key = (k, groups, row.evidence, row.lda, row.balance, row.own_covariance)
         if key not in self.known:
             moments = self.moments(k, split, groups)
             frames, algebra = float(moments.t), moments.algebra
             x = regression(moments.n, moments.s, moments.scatter(), frames, row.balance, algebra)
-            judged = self.known.get((k, groups, False, False, row.balance))
+            judged = self.known.get((k, groups, False, False, row.balance, 0))
             head = judged[0] if judged else judged_ridge(x, frames, algebra)
             if row.evidence:
                 rho = choose_rho(x, algebra)
@@ -262,6 +266,9 @@ class Bench:
                 head = discriminants(x, head)
             z = torch.cat([self.maps[split.data].features(g, split.test) for g in groups], 1).double()
             scores = (z @ head.w.T + head.b).cpu()
+            if row.own_covariance:
+                learned = torch.cat([self.maps[split.data].features(g, split.train) for g in groups], 1).double()
+                scores = quadratic(x, head.rho, learned, split.labels, z, row.own_covariance)
             self.known[key] = head, scores.softmax(1) if row.lda else scores
         return self.known[key]
 
@@ -287,6 +294,25 @@ def discriminants(x: Regression, ridge: Head) -> Head:
     b = -(w * means).sum(1) / 2
     w = w / x.std
     return Head(w, b - w @ x.mean, ridge.error, ridge.rho)
+
+
+def quadratic(x: Regression, rho: float, learned: Tensor, labels: Tensor, z: Tensor, share: float) -> Tensor:
+    """score_c = -(z - m_c)^T inv(W_c) (z - m_c) / 2 - log det W_c / 2,  W_c = (1 - share) W + share S_c + rho I
+
+    on the same standardised features; S_c is the covariance of class c, W that within all of them.
+    """
+    dim, r = x.dim, x.bordered[x.dim :, : x.dim]
+    means = r / x.pi[:, None]
+    within = x.bordered[:dim, :dim] - r.T @ means
+    learned, z = (learned - x.mean) / x.std, (z - x.mean) / x.std
+    found = []
+    for c, mean in enumerate(means):
+        apart = learned[labels == c] - mean
+        own = apart.T @ apart / max(len(apart), 1)
+        factor = torch.linalg.cholesky((1 - share) * within + share * own + rho * torch.eye(dim).to(own))
+        off = torch.linalg.solve_triangular(factor, (z - mean).T, upper=False)
+        found.append(-(off * off).sum(0) / 2 - factor.diagonal().log().sum())
+    return torch.stack(found, 1).cpu()
 
 
 def megabytes(row: Row, split: Split, maps: Maps) -> float:

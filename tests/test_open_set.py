@@ -106,3 +106,22 @@ def test_a_still_picture_is_known_again(strategy, copies):
         found = learner.predict(picture[0])
         assert math.isfinite(found.familiarity)
         assert found.known or label == "pot"  # one picture under two names is neither
+
+
+@pytest.mark.parametrize("strategy", ["prima", "lda", "ncm", "dslda", "cwr*"])
+def test_what_is_kept_for_the_next_prediction_does_not_outlive_a_change(strategy):
+    """Asked between any two changes, it says the same as one that was never asked before."""
+    asked, silent = taught(strategy, 2), taught(strategy, 2)
+    for change in (
+        lambda learner: learner.learn(clip(2), "object 2"),
+        lambda learner: learner.forget("object 0"),
+        lambda learner: learner.learn(clip(1), "object 1"),
+    ):
+        asked.predict(clip(1))
+        change(asked)
+        change(silent)
+    state = asked.strategy.state_dict()
+    asked.strategy.load_state_dict({name: tensor.clone() for name, tensor in state.items()})
+    ours, theirs = asked.predict(clip(1)), silent.predict(clip(1))
+    assert [p.familiarity for p in ours] == pytest.approx([p.familiarity for p in theirs], abs=1e-12)
+    assert [p.label for p in ours] == [p.label for p in theirs]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from primavista.backbones import Backbone, build
 from primavista.backbones.onnx import OnnxFeatures, installed
+from primavista.backbones.taps import tapped
 from primavista.learner import Learner
 from primavista.parts.renorm import BatchRenorm, replace_batch_norm
 from primavista.strategies import create
@@ -44,6 +45,11 @@ def test_mobilenet_with_its_imagenet_weights(size: int, norm: str) -> None:
     if norm == "brn":
         backbone.body = replace_batch_norm(backbone.body)
     assert_equal(backbone, size)
+
+
+@pytest.mark.parametrize("size", [128, 160, 72])
+def test_what_prima_reads_in_cells_that_need_not_divide_the_maps(size: int) -> None:
+    assert_equal(tapped(build("mobilenet_v1", "imagenet", size=size)), size)
 
 
 def test_renormalisation_with_moved_moments() -> None:

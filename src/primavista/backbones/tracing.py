@@ -261,6 +261,20 @@ def _pool(kind: str) -> Operation:
     return translate
 
 
+def _adaptive_mean(g: Graph, out: Tensor, a: Tensor, _size: Sequence[int]) -> str:
+    rows, columns = (_cells(have, wanted) for have, wanted in zip(a.shape[2:], out.shape[2:], strict=True))
+    return g.node("MatMul", [g.array(rows), g.node("MatMul", [g.value(a), g.array(columns.T)])])
+
+
+def _cells(have: int, wanted: int) -> np.ndarray[Any, Any]:
+    """The means of `wanted` cells of `have` numbers as a matrix; they overlap where they cannot be of one size."""
+    means = np.zeros((wanted, have), np.float32)
+    for k in range(wanted):
+        cell = slice(k * have // wanted, -(-(k + 1) * have // wanted))
+        means[k, cell] = 1 / (cell.stop - cell.start)
+    return means
+
+
 def _addmm(g: Graph, out: Tensor, bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> str:
     return g.node("Gemm", [g.value(a), g.value(b), g.value(bias)], alpha=float(alpha), beta=float(beta))
 
@@ -292,5 +306,6 @@ OPS: dict[Any, Operation] = {
     aten.linalg_vector_norm: _norm, aten.constant_pad_nd: _pad, aten.convolution: _convolution,
     aten.native_batch_norm: _batch_norm, aten._native_batch_norm_legit_no_training: _batch_norm,
     aten.max_pool2d_with_indices: _pool("MaxPool"), aten.avg_pool2d: _pool("AveragePool"),
+    aten._adaptive_avg_pool2d: _adaptive_mean,
     aten.addmm: _addmm, aten.mm: _matmul, aten.bmm: _matmul, aten._softmax: _softmax,
 }  # fmt: skip

@@ -40,6 +40,7 @@ class CWR(GradientStrategy):
     def __init__(self, backbone: Backbone, **options: Any) -> None:
         super().__init__(backbone, **options)
         self.seen = Moments(self.backbone.dim, gram=False) if self.open_set else None
+        self._familiar: Familiarity | None = None
 
     @property
     def open_set(self) -> bool:
@@ -51,7 +52,7 @@ class CWR(GradientStrategy):
         return self.i > 1 and not self.release.train_mode_features
 
     def learn_batch(self, batch: Batch) -> LearnReport:
-        z = None
+        z = self._familiar = None
         self.head.load(batch.present, batch.i == 1)  # line 7
         if batch.i == 1:
             losses = self._sgd(batch, self._weights(batch.i))  # line 9: learn both Theta and tw
@@ -69,7 +70,22 @@ class CWR(GradientStrategy):
     def familiar(self) -> Familiarity | None:
         if self.seen is None:
             return None
-        assert isinstance(self.head, CWRHead)
-        known = len(self.classes)
-        mu = self.seen.s[:known] / self.seen.n[:known, None]
-        return familiarity(self.head.cw[:known].double(), mu, None, self.seen.spread(known), float(self.seen.n.sum()))
+        found = self._familiar
+        if found is None:
+            assert isinstance(self.head, CWRHead)
+            known = len(self.classes)
+            mu = self.seen.s[:known] / self.seen.n[:known, None]
+            cw, spread = self.head.cw[:known].double(), self.seen.spread(known)
+            found = self._familiar = familiarity(cw, mu, None, spread, float(self.seen.n.sum()))
+        return found
+
+    def _forgot(self, label: int) -> None:
+        self._familiar = None
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._familiar = None
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._familiar = None  # it stays where it was
+        return super()._apply(*args, **kwargs)
