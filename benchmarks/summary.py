@@ -32,6 +32,9 @@ RUNS = (
     "Whole NICv2-391 runs, {}: 120,000 training frames, 391 tests of 2,250 frames, frames on the GPU; the floor is bytes over "
     "the measured bandwidth, each layer by itself (`work` in the script)."
 )
+TEN = (
+    "Ten of these runs in one process, {}, s: features are computed once, the ten learn, are solved and are tested as a stack."
+)
 GROWTH = (
     "{:,} batches, {:,} classes, all seen in the first {:,}: operations, elements written and bytes of state at 20 moments "
     "after that; the median processor time of a batch then and at the end, taken in turns, and the median of the ratios. "
@@ -78,6 +81,10 @@ def gpu_section(found: dict[str, Any]) -> list[str]:
             copy, product, step = (floors[key] for key in ("copy, TB/s", "bf16 product, Tflop/s", "a step of 128 frames, ms"))
             lines += ["", f"Measured ceilings: {copy:.2f} TB/s in a copy, {product:.0f} Tflop/s in a bf16 product."]
             lines += [f"By them a step of 128 frames takes at least {step:.2f} ms."]
+    for key, by_name in found.items():
+        if key.startswith("ten, "):
+            lines += ["", TEN.format(key.split(", ")[1]), "", "| | one run | ten side by side |", "|---|---|---|"]
+            lines += [f"| {name} | {seconds['one']:.2f} | {seconds['ten']:.2f} |" for name, seconds in by_name.items()]
     return lines
 
 

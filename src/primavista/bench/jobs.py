@@ -13,7 +13,7 @@ from primavista.bench.results import CellFolder
 from primavista.bench.together import Pause, together
 from primavista.errors import PrimavistaError
 
-SOLVING = ("dslda", "lda")  # those that wait for a factorisation at each test
+ABREAST = ("dslda", "lda", "ncm")  # those whose runs learn, are solved and are tested as a stack
 TOGETHER = 10
 
 
@@ -63,10 +63,10 @@ def attempt(jobs: Sequence[Job], settings: Settings, listen: Listener, stopping:
 def alike(jobs: Sequence[Job], most: int = TOGETHER) -> list[Job]:
     """The first job and those that gain by being run side by side with it: other runs of the same cell, on a GPU.
 
-    Their factorisations are one then, with other rounding than one by one; where every bit matters they are not.
+    Their updates and factorisations are one then, with other rounding than one by one; where every bit matters they are not.
     """
     first = jobs[0].cell
-    if first.device != "cuda" or first.deterministic or first.strategy not in SOLVING:
+    if first.device != "cuda" or first.deterministic or first.strategy not in ABREAST:
         return list(jobs[:1])
     return [job for job in jobs if job.cell.model_copy(update={"run": first.run, "seed": first.seed}) == first][:most]
 

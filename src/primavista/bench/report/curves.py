@@ -52,37 +52,38 @@ def freezing_lines(series: Sequence[Series]) -> list[Line]:
 
 
 def draw_panels(figure: str, panels: Mapping[Panel, Sequence[Line]]) -> list[Picture]:
-    """A picture a panel, and where there are several one with all of them side by side."""
+    """A picture a panel, and where there are several one with all of them side by side; a lone one is wide."""
     panels = {panel: lines for panel, lines in panels.items() if lines}
+    across = AXES[0] * (2 if len(panels) == 1 else 1)
     pictures = []
     for panel, lines in panels.items():
         with style():
-            sheet = new_figure(*_size([lines]))
-            _draw(sheet.add_axes(_box(0, [lines])), panel, lines)
+            sheet = new_figure(*_size([lines], across))
+            _draw(sheet.add_axes(_box(0, [lines], across)), panel, lines)
         title = f"Accuracy against batches, {panel.title}: " + ", ".join(_end_text(line) for line in lines)
         pictures.append(picture(sheet, slug(figure, panel.title), title))
     if len(panels) > 1:
         with style():
-            sheet = new_figure(*_size(list(panels.values())))
+            sheet = new_figure(*_size(list(panels.values()), across))
             for place, (panel, lines) in enumerate(panels.items()):
-                _draw(sheet.add_axes(_box(place, list(panels.values()))), panel, lines)
+                _draw(sheet.add_axes(_box(place, list(panels.values()), across)), panel, lines)
         pictures.append(picture(sheet, slug(figure), f"{figure}, all protocols"))
     return pictures
 
 
-def _width(lines: Sequence[Line]) -> float:
-    """Of a panel, in inches: the axes, and room for the longest label beside them."""
-    return LEFT + AXES[0] + 0.4 + LETTER * max(len(_end_text(line)) for line in lines)
+def _width(lines: Sequence[Line], across: float) -> float:
+    """Of a panel, in inches: the axes, `across`, and room for the longest label beside them."""
+    return LEFT + across + 0.4 + LETTER * max(len(_end_text(line)) for line in lines)
 
 
-def _size(panels: Sequence[Sequence[Line]]) -> tuple[float, float]:
-    return sum(map(_width, panels)), TOP + AXES[1] + BOTTOM
+def _size(panels: Sequence[Sequence[Line]], across: float) -> tuple[float, float]:
+    return sum(_width(lines, across) for lines in panels), TOP + AXES[1] + BOTTOM
 
 
-def _box(place: int, panels: Sequence[Sequence[Line]]) -> tuple[float, float, float, float]:
-    wide, high = _size(panels)
-    left = sum(map(_width, panels[:place])) + LEFT
-    return left / wide, BOTTOM / high, AXES[0] / wide, AXES[1] / high
+def _box(place: int, panels: Sequence[Sequence[Line]], across: float) -> tuple[float, float, float, float]:
+    wide, high = _size(panels, across)
+    left = sum(_width(lines, across) for lines in panels[:place]) + LEFT
+    return left / wide, BOTTOM / high, across / wide, AXES[1] / high
 
 
 def _draw(axes: Axes, panel: Panel, lines: Sequence[Line]) -> None:
