@@ -125,7 +125,10 @@ class Lesson(Pause):
             Exam.share(exams)
         given = [(lesson, lesson.z) for lesson in pauses if lesson.z is not None]
         began = now(pauses[0].strategy)
-        reports = learn_together([(lesson.strategy, z, lesson.patterns.labels) for lesson, z in given])
+        try:
+            reports = learn_together([(lesson.strategy, z, lesson.patterns.labels) for lesson, z in given])
+        except torch.OutOfMemoryError:  # a stack takes more than one by one
+            return
         seconds = (now(pauses[0].strategy) - began) / max(1, sum(report is not None for report in reports))
         for (lesson, _), report in zip(given, reports, strict=True):
             lesson.report, lesson.seconds = report, seconds

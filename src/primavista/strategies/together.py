@@ -70,22 +70,22 @@ def moment_updates(lessons: Sequence[tuple[AnalyticStrategy, Batch]]) -> None:
     """`parts.moments.Moments.add` of each, likewise."""
     columns, z = _columns(lessons), _stack(lessons)
     moments = [strategy.moments for strategy, _ in lessons]
+    counts = [float(z.shape[1])] * len(lessons)
 
     def rows(name: str) -> list[Tensor]:
         return [getattr(m, name)[j] for m, j in zip(moments, columns, strict=True)]
 
-    torch._foreach_add_(rows("n"), float(z.shape[1]))
-    torch._foreach_add_(rows("s"), list(z.sum(1)))
+    added: list[tuple[Sequence[Tensor], Sequence[Any]]] = [(rows("n"), counts), (rows("s"), list(z.sum(1)))]
     if moments[0].has_gram:
-        torch._foreach_add_([m.t for m in moments], float(z.shape[1]))
+        added.append(([m.t for m in moments], counts))
         for squares in zip(*(m.squares() for m in moments), strict=True):  # of one block of features each
-            features = squares[0][1]
-            own = z[:, :, features]
-            where = [pieces(gram, own.shape[2]) for gram, _ in squares]
-            for parts, added in zip(zip(*where, strict=True), split(torch.bmm(own.mT, own)), strict=True):
-                torch._foreach_add_(list(parts), list(added))
+            own = z[:, :, squares[0][1]]
+            where = zip(*(pieces(gram, own.shape[2]) for gram, _ in squares), strict=True)
+            added += zip(where, split(torch.bmm(own.mT, own)), strict=True)
     else:
-        torch._foreach_add_(rows("q"), list((z * z).sum((1, 2))))
+        added.append((rows("q"), list((z * z).sum((1, 2)))))
+    for into, values in added:  # when all is computed: what fails for want of memory changes nothing
+        torch._foreach_add_(list(into), list(values))
     for strategy, _ in lessons:
         strategy._solved = None
 
