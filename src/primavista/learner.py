@@ -209,12 +209,14 @@ class Learner:
             unknown = Prediction(None, 0.0, False)
             return unknown if single else [unknown] * len(images)
         judged = state.strategy.judge(images)
-        shares = (judged.scores[:, columns] / judged.temperature).float().softmax(1).cpu()
+        scores = judged.scores if len(columns) == len(known) else judged.scores[:, columns]
+        shares = (scores / judged.temperature).float().softmax(1).tolist()
         familiar = [None] * len(shares) if judged.familiarity is None else judged.familiarity.tolist()
-        best = shares.max(1)
         predictions = [
-            Prediction(names[j], p, self._is_known(p, len(names), f), dict(zip(names, row, strict=True)), f)
-            for j, p, row, f in zip(best.indices.tolist(), best.values.tolist(), shares.tolist(), familiar, strict=True)
+            Prediction(
+                names[row.index(p := max(row))], p, self._is_known(p, len(names), f), dict(zip(names, row, strict=True)), f
+            )
+            for row, f in zip(shares, familiar, strict=True)
         ]
         return predictions[0] if single else predictions
 

@@ -35,9 +35,9 @@ class Familiarity:
         """Of features N x D whose highest scores are in the columns `best`."""
         raise NotImplementedError
 
-    def way(self, z: Array, best: Array) -> Array:
-        """1 at the mean of the class, 0 at m."""
-        return ((z - self.m) * self.v[best]).sum(1) / self.gain[best]
+    def way(self, apart: Array, best: Array) -> Array:
+        """Of z - m: 1 at the mean of the class, 0 at m."""
+        return (apart * self.v[best]).sum(1) / self.gain[best]
 
     @property
     def temperature(self) -> float:
@@ -58,8 +58,9 @@ class Strayed(Familiarity):
 
     def __call__(self, z: Array, best: Array) -> Array:
         """As in `Familiarity`."""
-        stray = _square(z - self.m, self.precision)
-        way = self.way(z, best) if len(self.v) > 1 else 1.0
+        apart = z - self.m
+        stray = _square(apart, self.precision)
+        way = self.way(apart, best) if len(self.v) > 1 else 1.0
         return way * (self.usual / stray.clip(self.usual * 1e-6 + 1e-30)) ** 0.5
 
 
@@ -84,7 +85,7 @@ class Alike(Familiarity):
         alike = ((seen * self.looks[best]).sum(1) / size).clip(0) ** 4
         if len(self.v) == 1:
             return alike
-        return (self.way(z, best).clip(0) * alike * self.between) ** (1 / 3)
+        return (self.way(z - self.m, best).clip(0) * alike * self.between) ** (1 / 3)
 
 
 def familiarity(w: Array, mu: Array, precision: Array | None, scatter: Array, frames: float) -> Strayed:

@@ -173,9 +173,9 @@ class Strategy(AnySize, ABC):
             if familiar is not None:
                 found.append(familiar(self.phi(z).double(), scores[-1].argmax(1)))
         return Judgement(
-            torch.cat(scores),
+            _joined(scores),
             temperature=1.0 if familiar is None else familiar.temperature,
-            familiarity=torch.cat(found) if found else None,
+            familiarity=_joined(found) if found else None,
         )
 
     @property
@@ -228,7 +228,7 @@ class Strategy(AnySize, ABC):
     def embed(self, images: Frames) -> Tensor:
         """N x D: the features in evaluation mode; they hold as long as `embedding_version` does not change."""
         frames = check_frames(images)
-        return torch.cat([self._forward(frames, i) for i in chunks(len(frames), self._chunk)])
+        return _joined([self._forward(frames, i) for i in chunks(len(frames), self._chunk)])
 
     @final
     def learn_embedded(self, z: Tensor, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
@@ -397,6 +397,10 @@ class Strategy(AnySize, ABC):
             self.classes = torch.tensor(list(known), device=self.device)
             grow_all(self, self._rows_for(len(known)))
         return [known[label] for label in labels]
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _facts(made: Any) -> dict[str, Any]:
