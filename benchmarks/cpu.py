@@ -75,12 +75,12 @@ def ratio(
     target: str,
     middle: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
-    """median(top) / median(bottom), or of another middle, and both in milliseconds: median, least and largest."""
+    """median(top) / median(bottom), or of another middle, and both in milliseconds: the middle, least and largest."""
     value = middle(seconds[top]) / middle(seconds[bottom])
     bound = float(target.split()[-1])
     met = value >= bound if target.startswith("at least") else value <= bound
     spread = {
-        name: [round(1e3 * f(seconds[name]), 3) for f in (statistics.median, min, max)] for name in (top, bottom)
+        name: [round(1e3 * f(seconds[name]), 3) for f in (middle, min, max)] for name in (top, bottom)
     }  # fmt: skip
     return row(point, what, value, "x", target, met, milliseconds=spread)
 
@@ -240,8 +240,8 @@ def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]
     idle = statistics.median(timed(works, repeats)["predict"]) * 1e3
     with busy_cores():  # what loses its core takes twice as long: of the mean, since the median jumps between the two
         loaded = timed(works, 3 * repeats)
-    slow = f"the same under load / on one thread, {engine}", loaded, "predict", "one thread"
-    more = f"the same under load / the network's pass alone, one thread, {engine}", loaded, "predict", "its pass"
+    slow = f"the same under load / on one thread, means, {engine}", loaded, "predict", "one thread"
+    more = f"the same under load / the network's pass alone, one thread, means, {engine}", loaded, "predict", "its pass"
     return [
         row(6, f"predict of one frame, {engine}, {threads} threads", idle, "ms", "under 8 on an idle core", idle < 8),
         ratio(6, *slow, "at most 1.1", statistics.mean),

@@ -91,7 +91,7 @@ def test_an_examiner_notices_a_new_representation(tiny_data, tiny_backbone):
     assert torch.equal(examiner.examine(strategy), before)
     strategy.embedding_version += 1
     turned = strategy.embed(stream.test().images)
-    assert torch.equal(examiner._embedded(strategy), turned)
+    assert torch.equal(examiner.exam(strategy).z, turned)
 
 
 def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, tiny_backbone):

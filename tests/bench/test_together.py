@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,8 @@ from primavista.bench.features import Features
 from primavista.bench.jobs import Job, alike, attempt
 from primavista.bench.results import CHECKPOINT, FAILED
 from primavista.bench.together import together
-from primavista.strategies import create
+from primavista.strategies import Strategy, create
+from primavista.strategies import together as stacks
 from primavista.strategies.together import lda_updates, learn_together, moment_updates, solve_together
 from primavista.streams.protocols import nicv2
 
@@ -171,3 +173,52 @@ def test_on_the_cpu_each_learns_by_itself(tiny_backbone):
     strategies = [create("dslda", tiny_backbone) for _ in range(2)]
     assert learn_together([(strategy, z, torch.zeros(7, dtype=torch.int64)) for strategy in strategies]) == [None, None]
     assert [len(strategy.classes) for strategy in strategies] == [0, 0]
+
+
+def test_a_stack_that_finds_no_memory_is_learned_one_by_one_and_nothing_twice(tiny_backbone, monkeypatch):
+    """Of two stacks, as their batches have other counts, the second finds none."""
+
+    def moments(lessons):
+        if lessons[0][1].count == 6:
+            raise torch.OutOfMemoryError
+        moment_updates(lessons)
+
+    monkeypatch.setattr(stacks, "_stacking", lambda strategy, z: moments)
+    strategies = [create("lda", tiny_backbone) for _ in range(4)]
+    zs = [torch.randn(count, tiny_backbone.dim) for count in (5, 5, 6, 6)]
+    reports = learn_together([(s, z, torch.full((len(z),), 3)) for s, z in zip(strategies, zs, strict=True)])
+    assert [(report.patterns, report.new_classes) for report in reports] == [(5, (3,)), (5, (3,)), (6, (3,)), (6, (3,))]
+    assert [(s.moments.n.tolist(), int(s.batches)) for s in strategies] == [([5], 1), ([5], 1), ([6], 1), ([6], 1)]
+
+
+def test_strategies_of_two_kinds_make_two_stacks(tiny_backbone, monkeypatch):
+    seen = []
+    monkeypatch.setattr(stacks, "_stacking", lambda strategy, z: lambda batches: seen.append([type(s) for s, _ in batches]))
+    kinds = ["lda", "ncm", "lda", "ncm", "ridge"]
+    z, labels = torch.randn(5, tiny_backbone.dim), torch.zeros(5, dtype=torch.int64)
+    reports = learn_together([(create(name, tiny_backbone), z, labels) for name in kinds])
+    assert [[kind.__name__ for kind in kinds] for kinds in seen] == [["LDA", "LDA"], ["NCM", "NCM"]]
+    assert [report is None for report in reports] == [False] * 4 + [True]
+
+
+def test_solving_that_finds_no_memory_is_left_to_each(tiny_backbone, tiny_data, monkeypatch):
+    def none(strategies):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("primavista.bench.together.solve_together", none)
+    runs = [pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:3]) for run in range(2)]
+    assert len(list(together(runs))) == 2 * 3
+
+
+def test_the_features_of_a_test_are_charged_to_it(tiny_backbone, tiny_data, monkeypatch):
+    embed = Strategy.embed
+
+    def slow(self, images):
+        time.sleep(0.2)
+        return embed(self, images)
+
+    monkeypatch.setattr(Strategy, "embed", slow)
+    first, second = collect("dslda", nicv2(tiny_data)[:2], backbone=tiny_backbone)
+    assert first.test_seconds >= 0.2
+    assert first.learn_seconds >= 0.2
+    assert second.test_seconds < 0.2  # they are kept

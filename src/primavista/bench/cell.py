@@ -109,7 +109,7 @@ def pausing_cell(
     stopping: Callable[[], bool],
     saved: Callable[[], None] = lambda: None,
 ) -> Iterator[Pause]:
-    """`run_cell` with a pause before each test, for cells `together`."""
+    """`run_cell` with a pause before each batch and each test, for cells `together`."""
     if folder.done:
         return
     with engine(cell):

@@ -92,7 +92,7 @@ def pausing_steps(
     tally: Tally | None = None,
     features: Features | None = None,
 ) -> Iterator[Pause | Step]:
-    """`evaluate` with a pause before each test, for runs `together`."""
+    """`evaluate` with a pause before each batch and each test, for runs `together`."""
     if test_every < 1:
         raise InputError(f"test_every must be 1 or more; got {test_every}")
     if retrain is not None and (not hasattr(strategy, "retrain") or retrain < 1):
@@ -184,7 +184,8 @@ class Examiner:
 
     def exam(self, strategy: Strategy) -> Exam:
         """The test that it is to sit."""
-        return Exam(strategy, self.test, self._embedded(strategy) if strategy.embeds else None)
+        z, seconds = self._embedded(strategy) if strategy.embeds else (None, 0.0)
+        return Exam(strategy, self.test, z, seconds=seconds)
 
     def confusion(self, exam: Exam) -> Tensor:
         """The confusion matrix of an exam that is done."""
@@ -196,11 +197,11 @@ class Examiner:
         (exam := self.exam(strategy)).do()
         return self.confusion(exam)
 
-    def _embedded(self, strategy: Strategy) -> Tensor:
-        version = int(strategy.embedding_version)
+    def _embedded(self, strategy: Strategy) -> tuple[Tensor, float]:
+        version, seconds = int(strategy.embedding_version), 0.0
         if self._features is None or version != self._version:
-            self._features, self._version = self._shared.of(strategy, self.test.images)[0], version
-        return self._features
+            (self._features, seconds), self._version = self._shared.of(strategy, self.test.images), version
+        return self._features, seconds
 
 
 def state_bytes(strategy: Strategy) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -47,7 +48,7 @@ class Exam(Pause):
     patterns: Patterns
     z: Tensor | None
     found: Tensor | None = None
-    seconds: float = 0.0
+    seconds: float = 0.0  # at first those that the features took
 
     @property
     def done(self) -> bool:
@@ -65,20 +66,22 @@ class Exam(Pause):
         """Score them."""
         began = now(self.strategy)
         self.found = self._best().cpu()
-        self.seconds = now(self.strategy) - began
+        self.seconds += now(self.strategy) - began
 
     @staticmethod
     @torch.no_grad()
     def share(pauses: Sequence[Any]) -> None:
         """Solve at once, and wait for all the scores at once."""
         began = now(pauses[0].strategy)
-        solve_together([exam.strategy for exam in pauses])
+        with suppress(torch.OutOfMemoryError):  # one by one takes less than a stack
+            solve_together([exam.strategy for exam in pauses])
         asked = [(exam, best) for exam in pauses if (best := exam._try()) is not None]
         if asked:
             found = torch.cat([best for _, best in asked]).cpu().split([len(best) for _, best in asked])
             seconds = (now(pauses[0].strategy) - began) / len(asked)
             for (exam, _), labels in zip(asked, found, strict=True):
-                exam.found, exam.seconds = labels, seconds
+                exam.found = labels
+                exam.seconds += seconds
 
     def _best(self) -> Tensor:
         known = self.strategy.classes
@@ -125,10 +128,7 @@ class Lesson(Pause):
             Exam.share(exams)
         given = [(lesson, lesson.z) for lesson in pauses if lesson.z is not None]
         began = now(pauses[0].strategy)
-        try:
-            reports = learn_together([(lesson.strategy, z, lesson.patterns.labels) for lesson, z in given])
-        except torch.OutOfMemoryError:  # a stack takes more than one by one
-            return
+        reports = learn_together([(lesson.strategy, z, lesson.patterns.labels) for lesson, z in given])
         seconds = (now(pauses[0].strategy) - began) / max(1, sum(report is not None for report in reports))
         for (lesson, _), report in zip(given, reports, strict=True):
             lesson.report, lesson.seconds = report, seconds

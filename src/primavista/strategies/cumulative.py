@@ -160,5 +160,6 @@ class Cumulative(GradientStrategy):
             self.memory.images()
 
     def _forgot(self, label: int) -> None:
+        super()._forgot(label)
         self.memory.keep(self.memory.labels != label)
         self.retrain()

@@ -80,6 +80,7 @@ class CWR(GradientStrategy):
         return found
 
     def _forgot(self, label: int) -> None:
+        super()._forgot(label)
         self._familiar = None
 
     def _load_from_state_dict(self, *args: Any) -> None:

@@ -103,11 +103,12 @@ class DSLDA(GradientStrategy):
         if not self.open_set:
             return None
         self._solution()
-        if self._familiar is None:
+        found = self._familiar  # read once: another thread may solve
+        if found is None:
             s, one = self.statistics, torch.eye(self.backbone.dim, dtype=torch.float64, device=self.device)
             mu, t = s.mu[: len(self.classes)], max(int(s.t), 1)
-            self._familiar = lda_familiarity(mu, s.scatter, t, self.options.shrinkage, one, _cholesky_solve)
-        return self._familiar
+            found = self._familiar = lda_familiarity(mu, s.scatter, t, self.options.shrinkage, one, _cholesky_solve)
+        return found
 
     def _solution(self) -> tuple[Tensor, Tensor]:
         if (system := self.system()) is not None:
@@ -126,6 +127,7 @@ class DSLDA(GradientStrategy):
         self._solved, self._familiar = (w.float(), b.float()), None
 
     def _forgot(self, label: int) -> None:
+        super()._forgot(label)
         self._solved = None
 
     def _load_from_state_dict(self, *args: object) -> None:

@@ -87,6 +87,10 @@ class EWC(GradientStrategy):
             self._adders[key] = Replay(add)
         return self._adders[key]  # type: ignore[no-any-return]
 
+    def _forgot(self, label: int) -> None:
+        super()._forgot(label)
+        self._adders.clear()
+
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self._adders.clear()
         return super()._apply(*args, **kwargs)

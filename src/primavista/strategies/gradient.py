@@ -215,6 +215,9 @@ class GradientStrategy(Strategy):
             return batch.images
         return torch.cat([take(batch.images, part, self.device) for part in chunks(len(batch.images), CHUNK_CUDA)])
 
+    def _forgot(self, label: int) -> None:
+        self._trainers.clear()  # the rows of the head are elsewhere now
+
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self._trainers.clear()
         return super()._apply(*args, **kwargs)

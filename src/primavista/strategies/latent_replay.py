@@ -137,4 +137,5 @@ class LatentReplay(AR1):
             raise InputError(f"latent replay keeps activations of images of one size: resize the frames to {side} x {side}")
 
     def _forgot(self, label: int) -> None:
+        super()._forgot(label)
         self.memory.forget(label)

@@ -23,22 +23,30 @@ def learn_together(lessons: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[L
     analytic strategies, where each has as many patterns of one class.
     """
     reports: list[LearnReport | None] = [None] * len(lessons)
-    kinds: dict[tuple[Callable[..., None], torch.Size], list[int]] = {}
+    alike: dict[object, list[int]] = {}
     for k, (strategy, z, labels) in enumerate(lessons):
-        if z.is_cuda and (kind := _stackable(strategy)) is not None and bool((labels == labels[0]).all()):
-            kinds.setdefault((kind, z.shape), []).append(k)
-    for (kind, _), numbers in kinds.items():
+        if _stacking(strategy, z) is not None and bool((labels == labels[0]).all()):
+            alike.setdefault((type(strategy), z.device, z.shape), []).append(k)
+    for numbers in alike.values():
         if len(numbers) > 1:
             chosen = [lessons[k] for k in numbers]
             batches = [(strategy, strategy._enter(None, z, labels, None)) for strategy, z, labels in chosen]
-            kind(batches)
+            learn = _stacking(*chosen[0][:2])
+            assert learn is not None
+            try:
+                learn(batches)
+            except torch.OutOfMemoryError:  # nothing is changed yet, and one by one takes less
+                for strategy, batch in batches:
+                    strategy.learn_batch(batch)
             for k, (strategy, batch) in zip(numbers, batches, strict=True):
                 strategy.batches += 1
                 reports[k] = LearnReport(batch.i, batch.count, batch.new)
     return reports
 
 
-def _stackable(strategy: Strategy) -> Callable[[Sequence[tuple[Any, Batch]]], None] | None:
+def _stacking(strategy: Strategy, z: Tensor) -> Callable[[Sequence[tuple[Any, Batch]]], None] | None:
+    if not z.is_cuda:
+        return None
     learns = type(strategy).learn_batch  # not one that a strategy of somebody's own has in its place
     if isinstance(strategy, DSLDA) and learns is DSLDA.learn_batch and strategy.embeds and not strategy.options.base_init:
         return lda_updates
