@@ -183,8 +183,8 @@ def streaming_lda(frames: int, repeats: int) -> list[dict[str, Any]]:
     ]
 
 
-def ten_runs(engine: Any, frames: int, batches: int, repeats: int) -> list[dict[str, Any]]:
-    """Point 4: ten orders of the same batches, learned by DSLDA and tested after each; features are computed once for all."""
+def ten_runs(engine: Any, frames: int, batches: int, repeats: int, name: str = "dslda") -> list[dict[str, Any]]:
+    """Point 4: ten orders of the same batches, learned and tested after each; features are computed once for all."""
     sessions = [Session(label=k % 5, number=k, start=k * frames, stop=(k + 1) * frames) for k in range(batches + 1)]
     images = random_frames(frames * len(sessions))
     data = DataSet("random", images, tuple(sessions[1:]), (sessions[0],), tuple("abcde"), (0,) * 5)
@@ -193,14 +193,14 @@ def ten_runs(engine: Any, frames: int, batches: int, repeats: int) -> list[dict[
         shared, steps = Features(), []
         for run in range(runs):
             order = torch.randperm(batches, generator=torch.Generator().manual_seed(run)).tolist()
-            strategy = create("dslda", build(size=SIDE), seed=run)
+            strategy = create(name, build(size=SIDE), seed=run)
             strategy.use_engine(engine)
             steps.append(pausing_steps(strategy, Stream(data, [[data.train[k]] for k in order], "ten", run), features=shared))
         for _ in together(steps):
             pass
 
     seconds = timed({"ten": lambda: learn(10), "one": lambda: learn(1)}, repeats)
-    what = f"ten runs of DSLDA / one, {batches} batches of {frames} frames, {engine}"
+    what = f"ten runs of {name} / one, {batches} batches of {frames} frames, {engine}"
     return [ratio(4, what, seconds, "ten", "one", "at most 3")]
 
 
