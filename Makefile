@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: run test test-all lint chromium clean
 
 run: $(STAMP)
-	OMP_NUM_THREADS= $(BIN)/primavista run $(ARGS)
+	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"

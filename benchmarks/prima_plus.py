@@ -62,7 +62,7 @@ def drift(head: Prima, before: Tensor, after: Tensor) -> None:
 
 def whole(frames: Frames) -> Tensor:
     """All of them at once."""
-    return take(frames, torch.arange(len(frames)), torch.device("cpu"))  # as many as a test set has
+    return take(frames, torch.arange(len(frames)), torch.device("cpu"))
 
 
 def accuracy(strategy: Strategy, scores: Tensor, truth: Tensor) -> float:

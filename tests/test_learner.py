@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from primavista import InputError, Learner
+from primavista.errors import FileError
 from primavista.frames import Lazy
 from primavista.strategies import PRESETS
 
@@ -291,3 +292,10 @@ def test_a_gpu_that_is_not_there(tmp_path):
     tiny().save(tmp_path / "a.pv")
     with pytest.raises(InputError, match="there is no GPU here"):
         Learner.load(tmp_path / "a.pv", device="cuda:1")
+
+
+def test_a_file_that_is_not_there_says_how_to_make_it_and_others_do_not(tmp_path):
+    with pytest.raises(FileError, match=r"cannot read .*cup\.pv: No such file.* primavista learn .*cup\.pv --label"):
+        Learner.load(tmp_path / "cup.pv")
+    with pytest.raises(FileError, match=r"it is a directory$"):
+        Learner.load(tmp_path)

@@ -351,7 +351,13 @@ class Learner:
 
         The `engine` is the one that it was saved with, where it is installed; or the one given.
         """
-        return cls._checked(*files.read(path), str(path), backbone, device, engine)
+        try:
+            found = files.read(path)
+        except FileError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise FileError(f"{error}. A first lesson makes it: primavista learn {path} --label mug mug.mp4") from error
+            raise
+        return cls._checked(*found, str(path), backbone, device, engine)
 
     @classmethod
     def from_bytes(
