@@ -28,20 +28,37 @@ import numpy as np
 import torch
 from PIL import Image
 
-from primavista.backbones import build
+from primavista.backbones.registry import build
 from primavista.frames import fit
-from primavista.strategies import create
 from primavista.strategies.cumulative import Cumulative
-from primavista.streams.base import DataSet, Session
+from primavista.strategies.registry import create
+from primavista.streams.dataset import DataSet, Session
 from primavista.streams.protocols import nicv2
-from primavista.streams.rendered import Scene
 from primavista.streams.rendered.dataset import materialise
+from primavista.streams.rendered.renderer import Scene
 
 STRATEGIES = [
-    "naive", "naive:norm=bn", "lwf", "ewc", "ewc:guard=modulate", "cwr+", "cwr*", "ar1", "ar1*", "ar1*:norm=bn",
-    "ar1*:path=displacement", "ar1*:r_max=3,d_max=5", "ar1*:compat=caffe", "cwr*:compat=caffe", "dslda", "cumulative",
-    "ncm", "lda", "ridge", "prima",
-]  # fmt: skip
+    "naive",
+    "naive:norm=bn",
+    "lwf",
+    "ewc",
+    "ewc:guard=modulate",
+    "cwr+",
+    "cwr*",
+    "ar1",
+    "ar1*",
+    "ar1*:norm=bn",
+    "ar1*:path=displacement",
+    "ar1*:r_max=3,d_max=5",
+    "ar1*:compat=caffe",
+    "cwr*:compat=caffe",
+    "dslda",
+    "cumulative",
+    "ncm",
+    "lda",
+    "ridge",
+    "prima",
+]
 
 
 def decode(entry: tuple[str, bytes, int]) -> np.ndarray[Any, Any]:
@@ -71,16 +88,26 @@ def pack(tar: Path, size: int, folder: Path, jobs: int) -> tuple[Path, Path]:
 
 def pack_rendered(size: int, frames: int, folder: Path, device: str) -> tuple[Path, Path]:
     """The rendered objects as one uint8 array and an index, drawn once."""
-    array, index = folder / f"rendered_{size}_{frames}.npy", folder / f"rendered_{size}_{frames}.json"
+    array, index = (
+        folder / f"rendered_{size}_{frames}.npy",
+        folder / f"rendered_{size}_{frames}.json",
+    )
     if not index.exists():
         folder.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
         data = materialise(Scene(frames=frames, size=size), device=device)
         assert isinstance(data.frames, torch.Tensor)
         np.save(array, data.frames.cpu().numpy())
-        print(f"rendered {len(data.frames)} frames in {time.perf_counter() - began:.1f} s", flush=True)
-        sessions = {"train": [astuple(s) for s in data.train], "test": [astuple(s) for s in data.test]}
-        index.write_text(json.dumps({**sessions, "classes": data.classes, "categories": data.categories}))
+        print(
+            f"rendered {len(data.frames)} frames in {time.perf_counter() - began:.1f} s", flush=True
+        )
+        sessions = {
+            "train": [astuple(s) for s in data.train],
+            "test": [astuple(s) for s in data.test],
+        }
+        index.write_text(
+            json.dumps({**sessions, "classes": data.classes, "categories": data.categories})
+        )
     return array, index
 
 
@@ -89,7 +116,14 @@ def data_set(array: Path, index: Path, run: int, device: str) -> tuple[DataSet, 
     facts = json.loads(index.read_text())
     if isinstance(facts, dict):
         parts = [tuple(Session(*s) for s in facts[part]) for part in ("train", "test")]
-        return DataSet("rendered", frames, parts[0], parts[1], tuple(facts["classes"]), tuple(facts["categories"])), None
+        return DataSet(
+            "rendered",
+            frames,
+            parts[0],
+            parts[1],
+            tuple(facts["classes"]),
+            tuple(facts["categories"]),
+        ), None
     draw = random.Random(f"split/{run}")
     by_class: dict[str, list[tuple[int, int]]] = {}
     for name, start, stop in facts:
@@ -104,7 +138,9 @@ def data_set(array: Path, index: Path, run: int, device: str) -> tuple[DataSet, 
         train += [Session(label, number, *t) for number, t in enumerate(tracks[held:], 1)]
     classes = tuple(sorted(by_class))
     first = sorted(draw.sample(range(len(classes)), 10))
-    return DataSet("gtsrb", frames, tuple(train), tuple(test), classes, tuple(range(len(classes)))), first
+    return DataSet(
+        "gtsrb", frames, tuple(train), tuple(test), classes, tuple(range(len(classes)))
+    ), first
 
 
 def parse(spec: str) -> tuple[str, dict[str, Any]]:
@@ -130,7 +166,9 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
     strategy = create(name, build(size=args.size), seed=run, **options).to(args.device)
     strategy.backbone.precision = args.precision
     strategy.use_engine(args.engine)
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = args.precision != "float32"
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = (
+        args.precision != "float32"
+    )
     test = stream.test(args.test_thin)
     truth = test.labels.to(args.device)
 
@@ -153,24 +191,45 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
         torch.cuda.synchronize()
     seconds = time.perf_counter() - began - tested
     return {
-        "strategy": spec, "run": run, "batches": len(stream), "accuracy": accuracy(), "curve": curve,
-        "saturated_after_batch_1": saturated, "saturated": report.saturated, "learn_seconds": seconds,
+        "strategy": spec,
+        "run": run,
+        "batches": len(stream),
+        "accuracy": accuracy(),
+        "curve": curve,
+        "saturated_after_batch_1": saturated,
+        "saturated": report.saturated,
+        "learn_seconds": seconds,
         "engine": strategy.engine,
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="../shared/data/gtsrb_tracks.tar", help="the tar of tracks, or 'rendered'")
-    parser.add_argument("--frames", type=int, default=60, help="frames a session of rendered objects")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", default="../shared/data/gtsrb_tracks.tar", help="the tar of tracks, or 'rendered'"
+    )
+    parser.add_argument(
+        "--frames", type=int, default=60, help="frames a session of rendered objects"
+    )
     parser.add_argument("--test-thin", type=int, default=1, help="test on one frame in so many")
-    parser.add_argument("--test-every", type=int, default=32, help="batches between two points of the curve")
-    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="name or name:option=value,option=value")
+    parser.add_argument(
+        "--test-every", type=int, default=32, help="batches between two points of the curve"
+    )
+    parser.add_argument(
+        "--strategies", nargs="+", default=STRATEGIES, help="name or name:option=value,option=value"
+    )
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="float32")
-    parser.add_argument("--engine", choices=["torch", "onnx", "auto"], default="torch", help="of frozen features on a CPU")
+    parser.add_argument(
+        "--engine",
+        choices=["torch", "onnx", "auto"],
+        default="torch",
+        help="of frozen features on a CPU",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each")
     parser.add_argument("--out", type=Path, default=Path("results/accuracy.jsonl"))
@@ -181,14 +240,32 @@ def main() -> None:
         array, index = pack_rendered(args.size, args.frames, packed, args.device)
     else:
         array, index = pack(Path(args.data), args.size, packed, max(args.jobs, 2))
-    results = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
-    what = [Path(args.data).stem, args.size, args.frames if args.data == "rendered" else 0, args.test_thin, args.precision]
+    results = (
+        [json.loads(line) for line in args.out.read_text().splitlines()]
+        if args.out.exists()
+        else []
+    )
+    what = [
+        Path(args.data).stem,
+        args.size,
+        args.frames if args.data == "rendered" else 0,
+        args.test_thin,
+        args.precision,
+    ]
     results = [r for r in results if r["what"] == what]
     done = {(r["strategy"], r["run"]) for r in results}
     todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]
     # slow cells first, so that the last processes end together
-    todo.sort(key=lambda c: (c[0].partition(":")[0] in ("dslda", "cwr*", "cwr+", "ncm", "lda", "ridge", "prima"), c[1]))
-    with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool, args.out.open("a") as out:
+    todo.sort(
+        key=lambda c: (
+            c[0].partition(":")[0] in ("dslda", "cwr*", "cwr+", "ncm", "lda", "ridge", "prima"),
+            c[1],
+        )
+    )
+    with (
+        ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool,
+        args.out.open("a") as out,
+    ):
         pending = {pool.submit(cell, s, r, array, index, args): (s, r) for s, r in todo}
         failed = 0
         for k, future in enumerate(as_completed(pending), 1):
@@ -196,24 +273,36 @@ def main() -> None:
                 result = future.result()
             except Exception as error:
                 failed += 1
-                print(f"[{k}/{len(todo)}] {pending[future]} failed: {type(error).__name__}: {error}", flush=True)
+                print(
+                    f"[{k}/{len(todo)}] {pending[future]} failed: {type(error).__name__}: {error}",
+                    flush=True,
+                )
                 continue
             result["what"] = what
             results.append(result)
             out.write(json.dumps(result) + "\n")
             out.flush()
-            print(f"[{k}/{len(todo)}] {result['strategy']} run {result['run']}: {result['accuracy']:.1f} "
-                  f"in {result['learn_seconds']:.0f} s", flush=True)  # fmt: skip
-    device = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {os.cpu_count()} cores"
+            print(
+                f"[{k}/{len(todo)}] {result['strategy']} run {result['run']}: {result['accuracy']:.1f} "
+                f"in {result['learn_seconds']:.0f} s",
+                flush=True,
+            )
+    device = (
+        torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {os.cpu_count()} cores"
+    )
     print(f"\n{device}, torch {torch.__version__}, {args.size} px, runs {args.runs}\n")
-    print("| strategy | final accuracy, mean ± std | runs | saturated after batch 1 | s a run |\n|---|---|---|---|---|")
+    print(
+        "| strategy | final accuracy, mean ± std | runs | saturated after batch 1 | s a run |\n|---|---|---|---|---|"
+    )
     for spec in dict.fromkeys(r["strategy"] for r in results):
         own = sorted((r for r in results if r["strategy"] == spec), key=lambda r: r["run"])
         accuracies = [r["accuracy"] for r in own]
         full = own[0]["saturated_after_batch_1"]
-        print(f"| {spec} | {statistics.mean(accuracies):.1f} ± {statistics.pstdev(accuracies):.1f} | "
-              f"{', '.join(f'{a:.1f}' for a in accuracies)} | {'' if full is None else f'{full:.0%}'} | "
-              f"{statistics.mean(r['learn_seconds'] for r in own):.0f} |")  # fmt: skip
+        print(
+            f"| {spec} | {statistics.mean(accuracies):.1f} ± {statistics.pstdev(accuracies):.1f} | "
+            f"{', '.join(f'{a:.1f}' for a in accuracies)} | {'' if full is None else f'{full:.0%}'} | "
+            f"{statistics.mean(r['learn_seconds'] for r in own):.0f} |"
+        )
 
     if failed:
         raise SystemExit(f"{failed} cells failed")

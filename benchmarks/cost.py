@@ -25,24 +25,35 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 
-from primavista.backbones import build
+from primavista.backbones.registry import build
 from primavista.bench.evaluate import state_bytes
-from primavista.strategies import PRESETS, create
 from primavista.strategies.latent_replay import LatentReplay
+from primavista.strategies.registry import PRESETS, create
 
 LESSONS = 5
 DOCS = Path(__file__).parents[1] / "docs"
 COLOURS = {"paper": "#0072B2", "ours": "#D55E00", "not rehearsal-free": "#777777"}
 OURS = ("prima", "ridge", "lda", "ncm")
-NAMES = {"naive": "Naive", "lwf": "LwF", "ewc": "EWC", "cwr+": "CWR+", "cwr*": "CWR*", "ar1": "AR1", "ar1*": "AR1*",
-         "dslda": "DSLDA", "latent-replay": "latent replay"}  # fmt: skip
+NAMES = {
+    "naive": "Naive",
+    "lwf": "LwF",
+    "ewc": "EWC",
+    "cwr+": "CWR+",
+    "cwr*": "CWR*",
+    "ar1": "AR1",
+    "ar1*": "AR1*",
+    "dslda": "DSLDA",
+    "latent-replay": "latent replay",
+}
 APART = 4.5  # percent between two labels
 
 
 def cost(name: str, lessons: int) -> tuple[float, int, int]:
     """Seconds of a lesson, bytes of state beyond the model, bytes of stored data."""
     strategy = create(name, build(size=128))
-    frames = torch.randint(0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    frames = torch.randint(
+        0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     strategy.learn(frames, torch.arange(300) // 30)
     if isinstance(strategy, LatentReplay):
         memory = strategy.memory
@@ -71,13 +82,22 @@ def accuracies(paths: Sequence[Path]) -> dict[str, list[float]]:
 def cell(values: list[float] | None) -> str:
     if values is None:
         return "not run"
-    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.pstdev(values):.1f}" if len(values) > 1 else " (one run)")
+    return f"{statistics.mean(values):.1f}" + (
+        f" ± {statistics.pstdev(values):.1f}" if len(values) > 1 else " (one run)"
+    )
 
 
-def panel(axes: Axes, title: str, accuracy: dict[str, list[float]], found: dict[str, tuple[float, int, int]]) -> None:
+def panel(
+    axes: Axes,
+    title: str,
+    accuracy: dict[str, list[float]],
+    found: dict[str, tuple[float, int, int]],
+) -> None:
     """One data set: a circle a strategy, labels from the top down, none on another."""
     taken: list[tuple[float, float]] = []
-    shown = [(name, statistics.mean(accuracy[name]), *found[name]) for name in found if name in accuracy]
+    shown = [
+        (name, statistics.mean(accuracy[name]), *found[name]) for name in found if name in accuracy
+    ]
     for name, y, seconds, state, stored in sorted(shown, key=lambda item: -item[1]):
         kind = "not rehearsal-free" if stored else "ours" if name in OURS else "paper"
         x, area = 1e3 * seconds, 20 + 6 * state / 1e6  # the state holds what is stored
@@ -85,17 +105,36 @@ def panel(axes: Axes, title: str, accuracy: dict[str, list[float]], found: dict[
         others = [(1e3 * other[2], other[1]) for other in shown]
         # where something else stands, or the picture ends, the label goes to the left
         left = x > 15_000 or any(1.25 <= u / x < 2 and abs(v - y) < 8 for u, v in others)
-        beside = min(u for u, _ in others if u > x / 1.25) if left else max(u for u, _ in others if u < 1.25 * x)
+        beside = (
+            min(u for u, _ in others if u > x / 1.25)
+            if left
+            else max(u for u, _ in others if u < 1.25 * x)
+        )
         height = min([y, *(h - APART for u, h in taken if u == beside)])
         taken.append((beside, height))
         gap = 4 + math.sqrt(area) / 2
-        axes.annotate(NAMES.get(name, name), (beside, height), xytext=(-gap if left else gap, -3), fontsize=9,
-                      ha="right" if left else "left", textcoords="offset points", color=COLOURS[kind])  # fmt: skip
+        axes.annotate(
+            NAMES.get(name, name),
+            (beside, height),
+            xytext=(-gap if left else gap, -3),
+            fontsize=9,
+            ha="right" if left else "left",
+            textcoords="offset points",
+            color=COLOURS[kind],
+        )
     if "cumulative" in accuracy:
         bound = statistics.mean(accuracy["cumulative"])
         axes.axhline(bound, color="#777777", linestyle="--", linewidth=1)
-        axes.annotate("Cumulative, which keeps all data", (0.98, bound), xycoords=("axes fraction", "data"), ha="right",
-                      xytext=(0, 4), textcoords="offset points", fontsize=9, color="#555555")  # fmt: skip
+        axes.annotate(
+            "Cumulative, which keeps all data",
+            (0.98, bound),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            xytext=(0, 4),
+            textcoords="offset points",
+            fontsize=9,
+            color="#555555",
+        )
     axes.set_title(title, fontsize=10)
     axes.set_xscale("log")
     axes.set_xlim(120, 70_000)
@@ -107,12 +146,22 @@ def panel(axes: Axes, title: str, accuracy: dict[str, list[float]], found: dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--signs", nargs="+", type=Path, required=True, help="accuracies on traffic signs")
-    parser.add_argument("--rendered", nargs="+", type=Path, required=True, help="accuracies on rendered objects")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--signs", nargs="+", type=Path, required=True, help="accuracies on traffic signs"
+    )
+    parser.add_argument(
+        "--rendered", nargs="+", type=Path, required=True, help="accuracies on rendered objects"
+    )
     parser.add_argument("--out", type=Path, default=DOCS / "results" / "cost.json")
-    parser.add_argument("--strategies", nargs="*", default=[name for name in PRESETS if name != "cumulative"],
-                        help="to be measured; none: the figure alone, with the costs that are in --out")  # fmt: skip
+    parser.add_argument(
+        "--strategies",
+        nargs="*",
+        default=[name for name in PRESETS if name != "cumulative"],
+        help="to be measured; none: the figure alone, with the costs that are in --out",
+    )
     parser.add_argument("--lessons", type=int, default=LESSONS)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -121,8 +170,12 @@ def main() -> None:
         found[name] = cost(name, args.lessons)
         args.out.write_text(json.dumps(found, indent=1) + "\n")
     signs, rendered = accuracies(args.signs), accuracies(args.rendered)
-    print("| strategy | signs | rendered | ms a lesson of 30 frames | state, MB | stored data, MB |\n|---|---|---|---|---|---|")
-    for name, (seconds, state, stored) in sorted(found.items(), key=lambda item: -statistics.mean(signs.get(item[0], [0]))):
+    print(
+        "| strategy | signs | rendered | ms a lesson of 30 frames | state, MB | stored data, MB |\n|---|---|---|---|---|---|"
+    )
+    for name, (seconds, state, stored) in sorted(
+        found.items(), key=lambda item: -statistics.mean(signs.get(item[0], [0]))
+    ):
         costs = f"{1e3 * seconds:.0f} | {(state - stored) / 1e6:.1f} | {stored / 1e6:.1f}"
         print(f"| {name} | {cell(signs.get(name))} | {cell(rendered.get(name))} | {costs} |")
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.9), sharey=True, layout="constrained")
@@ -132,7 +185,9 @@ def main() -> None:
         right.scatter([], [], s=40, color=colour, label=kind)
     left.set_ylabel("final accuracy (%)")
     left.set_ylim(0, 100)
-    figure.legend(frameon=False, loc="outside lower center", ncols=3, title="area: bytes beyond the model")
+    figure.legend(
+        frameon=False, loc="outside lower center", ncols=3, title="area: bytes beyond the model"
+    )
     figure.savefig(DOCS / "images" / "cost.png", dpi=110)
 
 

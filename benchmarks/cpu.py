@@ -27,16 +27,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.backbones import build
-from primavista.backbones.onnx import OnnxFeatures, installed
+from primavista.backbones.registry import build
 from primavista.bench.cell import machine
 from primavista.bench.evaluate import pausing_steps
-from primavista.bench.features import Features
 from primavista.bench.together import together
-from primavista.learner import Learner
-from primavista.parts.statistics import lda_update
-from primavista.strategies import create
-from primavista.streams.base import DataSet, Session, Stream
+from primavista.bench.features import Features
+from primavista.engine.onnx_runtime import OnnxFeatures, installed
+from primavista.heads.dslda import lda_update
+from primavista.learner.learner import Learner
+from primavista.strategies.registry import create
+from primavista.streams.dataset import DataSet, Session, Stream
 
 SIDE, FRAMES = 128, 300
 MEMORY = """
@@ -62,8 +62,18 @@ def timed(works: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[f
     return seconds
 
 
-def row(point: int, what: str, value: float, unit: str, target: str, met: bool, **details: Any) -> dict[str, Any]:
-    return {"point": point, "what": what, "value": float(f"{value:.4g}"), "unit": unit, "target": target, "met": met, **details}
+def row(
+    point: int, what: str, value: float, unit: str, target: str, met: bool, **details: Any
+) -> dict[str, Any]:
+    return {
+        "point": point,
+        "what": what,
+        "value": float(f"{value:.4g}"),
+        "unit": unit,
+        "target": target,
+        "met": met,
+        **details,
+    }
 
 
 def ratio(
@@ -80,8 +90,9 @@ def ratio(
     bound = float(target.split()[-1])
     met = value >= bound if target.startswith("at least") else value <= bound
     spread = {
-        name: [round(1e3 * f(seconds[name]), 3) for f in (middle, min, max)] for name in (top, bottom)
-    }  # fmt: skip
+        name: [round(1e3 * f(seconds[name]), 3) for f in (middle, min, max)]
+        for name in (top, bottom)
+    }
     return row(point, what, value, "x", target, met, milliseconds=spread)
 
 
@@ -102,12 +113,35 @@ def features(threads: int, repeats: int) -> list[dict[str, Any]]:
 
     with torch.no_grad():
         batches = timed({"torch": lambda: backbone(many), "onnx": chunked}, repeats)
-        singles = timed({"torch": lambda: backbone(one), "onnx": lambda: onnx(backbone, one)}, 4 * repeats)
+        singles = timed(
+            {"torch": lambda: backbone(one), "onnx": lambda: onnx(backbone, one)}, 4 * repeats
+        )
         apart = float((backbone(many) - chunked()).abs().max())
     return [
-        ratio(6, f"features of 32 frames, torch / onnx, {threads} threads", batches, "torch", "onnx", "at least 1.7"),
-        ratio(6, f"features of one frame, torch / onnx, {threads} threads", singles, "torch", "onnx", "at least 2.5"),
-        row(6, "features, largest difference between torch and onnx", apart, "", "at most 0.001", apart <= 1e-3),
+        ratio(
+            6,
+            f"features of 32 frames, torch / onnx, {threads} threads",
+            batches,
+            "torch",
+            "onnx",
+            "at least 1.7",
+        ),
+        ratio(
+            6,
+            f"features of one frame, torch / onnx, {threads} threads",
+            singles,
+            "torch",
+            "onnx",
+            "at least 2.5",
+        ),
+        row(
+            6,
+            "features, largest difference between torch and onnx",
+            apart,
+            "",
+            "at most 0.001",
+            apart <= 1e-3,
+        ),
     ]
 
 
@@ -134,9 +168,18 @@ def lessons(engine: Any, frames: int, repeats: int) -> list[dict[str, Any]]:
 def guarded(frames: int, repeats: int) -> list[dict[str, Any]]:
     """Point 5: AR1* against Naive at equal epochs."""
     images, labels = random_frames(frames), torch.arange(frames) % 2
-    makers = {name: create(name, build(size=SIDE), first_batch=False, epochs=1) for name in ("ar1*", "naive")}
-    seconds = timed({name: lambda s=s: s.learn(images, labels) for name, s in makers.items()}, repeats)  # type: ignore[misc]
-    return [ratio(5, f"AR1* / Naive, {frames} frames, one epoch", seconds, "ar1*", "naive", "at most 1.1")]
+    makers = {
+        name: create(name, build(size=SIDE), first_batch=False, epochs=1)
+        for name in ("ar1*", "naive")
+    }
+    seconds = timed(
+        {name: lambda s=s: s.learn(images, labels) for name, s in makers.items()}, repeats
+    )  # type: ignore[misc]
+    return [
+        ratio(
+            5, f"AR1* / Naive, {frames} frames, one epoch", seconds, "ar1*", "naive", "at most 1.1"
+        )
+    ]
 
 
 def one_at_a_time(mu: Tensor, n: Tensor, sigma: Tensor, z: Tensor, y: Tensor) -> Tensor:
@@ -165,27 +208,58 @@ def streaming_lda(frames: int, repeats: int) -> list[dict[str, Any]]:
     y = torch.arange(frames) % 3
 
     def zeros() -> tuple[Tensor, Tensor, Tensor]:
-        return torch.zeros(3, 1024).double(), torch.zeros(3).double(), torch.zeros(1024, 1024).double()
+        return (
+            torch.zeros(3, 1024).double(),
+            torch.zeros(3).double(),
+            torch.zeros(1024, 1024).double(),
+        )
 
     works: dict[str, Callable[[], Any]] = {
-        "one at a time": lambda: one_at_a_time(*zeros(), z, y), "in place": lambda: in_place(*zeros(), z, y),
+        "one at a time": lambda: one_at_a_time(*zeros(), z, y),
+        "in place": lambda: in_place(*zeros(), z, y),
         "batch": lambda: lda_update(*zeros(), 0, z, y),
-    }  # fmt: skip
+    }
     seconds = timed(works, repeats)
     slow, fast = zeros(), zeros()
     sigma = one_at_a_time(*slow, z, y)
     t = lda_update(*fast, 0, z, y)
     apart = max(float((sigma - fast[2] / t).abs().max()), float((slow[0] - fast[0]).abs().max()))
     return [
-        ratio(7, f"DSLDA: {frames} updates one at a time / as a batch", seconds, "one at a time", "batch", "at least 50"),
-        ratio(7, "the same, one at a time in place / as a batch", seconds, "in place", "batch", "at least 1"),
-        row(7, "DSLDA: largest difference between the two", apart, "", "at most 1e-12", apart <= 1e-12),
+        ratio(
+            7,
+            f"DSLDA: {frames} updates one at a time / as a batch",
+            seconds,
+            "one at a time",
+            "batch",
+            "at least 50",
+        ),
+        ratio(
+            7,
+            "the same, one at a time in place / as a batch",
+            seconds,
+            "in place",
+            "batch",
+            "at least 1",
+        ),
+        row(
+            7,
+            "DSLDA: largest difference between the two",
+            apart,
+            "",
+            "at most 1e-12",
+            apart <= 1e-12,
+        ),
     ]
 
 
-def ten_runs(engine: Any, frames: int, batches: int, repeats: int, name: str = "dslda") -> list[dict[str, Any]]:
+def ten_runs(
+    engine: Any, frames: int, batches: int, repeats: int, name: str = "dslda"
+) -> list[dict[str, Any]]:
     """Point 4: ten orders of the same batches, learned and tested after each; features are computed once for all."""
-    sessions = [Session(label=k % 5, number=k, start=k * frames, stop=(k + 1) * frames) for k in range(batches + 1)]
+    sessions = [
+        Session(label=k % 5, number=k, start=k * frames, stop=(k + 1) * frames)
+        for k in range(batches + 1)
+    ]
     images = random_frames(frames * len(sessions))
     data = DataSet("random", images, tuple(sessions[1:]), (sessions[0],), tuple("abcde"), (0,) * 5)
 
@@ -195,7 +269,13 @@ def ten_runs(engine: Any, frames: int, batches: int, repeats: int, name: str = "
             order = torch.randperm(batches, generator=torch.Generator().manual_seed(run)).tolist()
             strategy = create(name, build(size=SIDE), seed=run)
             strategy.use_engine(engine)
-            steps.append(pausing_steps(strategy, Stream(data, [[data.train[k]] for k in order], "ten", run), features=shared))
+            steps.append(
+                pausing_steps(
+                    strategy,
+                    Stream(data, [[data.train[k]] for k in order], "ten", run),
+                    features=shared,
+                )
+            )
         for _ in together(steps):
             pass
 
@@ -207,7 +287,10 @@ def ten_runs(engine: Any, frames: int, batches: int, repeats: int, name: str = "
 @contextmanager
 def busy_cores() -> Any:
     """Another process on every core."""
-    loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    loads = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(os.cpu_count() or 1)
+    ]
     try:
         time.sleep(0.5)
         yield
@@ -235,15 +318,29 @@ def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]
         learner.predict(frames[0])
 
     works: dict[str, Callable[[], Any]] = {
-        "predict": predict, "one thread": lambda: single(predict), "its pass": lambda: single(lambda: strategy.embed(one)),
-    }  # fmt: skip
+        "predict": predict,
+        "one thread": lambda: single(predict),
+        "its pass": lambda: single(lambda: strategy.embed(one)),
+    }
     idle = statistics.median(timed(works, repeats)["predict"]) * 1e3
     with busy_cores():  # what loses its core takes twice as long: of the mean, since the median jumps between the two
         loaded = timed(works, 3 * repeats)
     slow = f"the same under load / on one thread, means, {engine}", loaded, "predict", "one thread"
-    more = f"the same under load / the network's pass alone, one thread, means, {engine}", loaded, "predict", "its pass"
+    more = (
+        f"the same under load / the network's pass alone, one thread, means, {engine}",
+        loaded,
+        "predict",
+        "its pass",
+    )
     return [
-        row(6, f"predict of one frame, {engine}, {threads} threads", idle, "ms", "under 8 on an idle core", idle < 8),
+        row(
+            6,
+            f"predict of one frame, {engine}, {threads} threads",
+            idle,
+            "ms",
+            "under 8 on an idle core",
+            idle < 8,
+        ),
         ratio(6, *slow, "at most 1.1", statistics.mean),
         ratio(6, *more, "at most 1.1", statistics.mean),
     ]
@@ -252,9 +349,20 @@ def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]
 def memory(engine: str) -> list[dict[str, Any]]:
     """Point 8: the peak of a fresh process that learns one batch."""
     program = MEMORY.format(engine=engine, frames=FRAMES, side=SIDE)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     peak = int(done.stdout) / 1e6
-    return [row(8, f"peak memory of learning {FRAMES} frames with CWR*, {engine}", peak, "MB", "under 600", peak < 600)]
+    return [
+        row(
+            8,
+            f"peak memory of learning {FRAMES} frames with CWR*, {engine}",
+            peak,
+            "MB",
+            "under 600",
+            peak < 600,
+        )
+    ]
 
 
 def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
@@ -273,24 +381,37 @@ def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
         rows += streaming_lda(FRAMES, repeats)
         rows += ten_runs(engines[-1], FRAMES, 3 if quick else 8, max(2, repeats // 3))
         for engine in engines:
-            rows += predictions(engine, threads, 20 * repeats)  # a busy core gives time in slices: few samples jump by one
+            rows += predictions(
+                engine, threads, 20 * repeats
+            )  # a busy core gives time in slices: few samples jump by one
             rows += memory(engine)
     finally:
         torch.set_num_threads(before)
-    return {"machine": machine("cpu"), "load": [round(x, 2) for x in os.getloadavg()], "numpy": np.__version__, "rows": rows}
+    return {
+        "machine": machine("cpu"),
+        "load": [round(x, 2) for x in os.getloadavg()],
+        "numpy": np.__version__,
+        "rows": rows,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, help="write all of it as JSON")
-    parser.add_argument("--threads", type=int, default=2, help="of torch and of batches by ONNX Runtime")
+    parser.add_argument(
+        "--threads", type=int, default=2, help="of torch and of batches by ONNX Runtime"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller batches")
     arguments = parser.parse_args()
     found = measure(arguments.quick, arguments.threads)
     print(f"{found['machine']['cpu']}, {found['machine']['cores']} cores, load {found['load'][0]}")
     for r in found["rows"]:
         value = f"{r['value']:.2e}" if r["unit"] == "" else f"{r['value']:.2f} {r['unit']}"
-        print(f"{r['point']}  {r['what']:<72} {value:>12}   {r['target']}{'' if r['met'] else '   NOT MET'}")
+        print(
+            f"{r['point']}  {r['what']:<72} {value:>12}   {r['target']}{'' if r['met'] else '   NOT MET'}"
+        )
         for name, (median, least, most) in r.get("milliseconds", {}).items():
             print(f"     {name:<20} {median:10.2f} ms   ({least:.2f} to {most:.2f})")
     if arguments.out:

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from primavista import files
 from primavista.bench.cell import machine
-from primavista.export import export
-from primavista.learner import Learner
+from primavista.learner.export import export
+from primavista.learner.learner import Learner
+from primavista.storage import learner_file as files
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDE, FRAMES, LESSONS = 128, 300, 3
@@ -54,7 +54,10 @@ print(json.dumps({{
 """
 
 
-def size_of(folder: Path, without: tuple[str, ...] = ("pip", "setuptools", "wheel", "_distutils_hack", "distutils")) -> float:
+def size_of(
+    folder: Path,
+    without: tuple[str, ...] = ("pip", "setuptools", "wheel", "_distutils_hack", "distutils"),
+) -> float:
     """Megabytes of an environment's packages, the installer's own apart."""
     parts = (p for p in folder.iterdir() if p.name.split("-")[0].lower() not in without)
     every = (f for p in parts for f in ([p] if p.is_file() else p.rglob("*")))
@@ -63,19 +66,38 @@ def size_of(folder: Path, without: tuple[str, ...] = ("pip", "setuptools", "whee
 
 def installed_edge(folder: Path) -> tuple[Path, float, float]:
     """The Python of a new environment with the wheel in it, the megabytes of the wheel and of everything installed."""
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(ROOT / "edge")]
+    build = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "-o",
+        str(folder),
+        str(ROOT / "edge"),
+    ]
     subprocess.run(build, check=True, capture_output=True)
     wheel = next(folder.glob("*.whl"))
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)], check=True)
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)],
+        check=True,
+    )
     packages = next((folder / "venv" / "lib").glob("python*/site-packages"))
     return python, wheel.stat().st_size / 1e6, size_of(packages)
 
 
-def lessons(python: str | Path, package: str, model: Path, saved: Path, more: str = "") -> dict[str, Any]:
+def lessons(
+    python: str | Path, package: str, model: Path, saved: Path, more: str = ""
+) -> dict[str, Any]:
     code = WORK.format(package=package, more=more, frames=FRAMES, side=SIDE, lessons=LESSONS)
-    done = subprocess.run([str(python), "-c", code, str(model), str(saved)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [str(python), "-c", code, str(model), str(saved)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
@@ -83,7 +105,10 @@ def apart(one: Path, two: Path) -> float:
     """The largest difference between the tensors of two files, in units of the largest value of each."""
     a, b = files.read(one)[0], files.read(two)[0]
     common = [name for name in a if name in b and a[name].dtype.kind == "f"]
-    return max(float(np.abs(a[n] - b[n]).max(initial=0) / max(1, np.abs(a[n]).max(initial=0))) for n in common)
+    return max(
+        float(np.abs(a[n] - b[n]).max(initial=0) / max(1, np.abs(a[n]).max(initial=0)))
+        for n in common
+    )
 
 
 def measure() -> dict[str, Any]:
@@ -91,7 +116,12 @@ def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python, wheel, install = installed_edge(folder)
-        found: dict[str, Any] = {"machine": machine("cpu"), "wheel_mb": wheel, "install_mb": install, "rows": []}
+        found: dict[str, Any] = {
+            "machine": machine("cpu"),
+            "wheel_mb": wheel,
+            "install_mb": install,
+            "rows": [],
+        }
         for strategy in ("cwr*", "dslda"):
             learner = Learner(strategy, size=SIDE, engine="torch")
             learner.learn(np.zeros((8, SIDE, SIDE, 3), np.uint8), "nothing")
@@ -99,19 +129,31 @@ def measure() -> dict[str, Any]:
             here = sys.executable
             row = {
                 "edge": lessons(python, "primavista_edge", model, folder / "edge.pv"),
-                "torch": lessons(here, "primavista", model, folder / "torch.pv", ", engine='torch'"),
+                "torch": lessons(
+                    here, "primavista", model, folder / "torch.pv", ", engine='torch'"
+                ),
                 "onnx": lessons(here, "primavista", model, folder / "onnx.pv", ", engine='onnx'"),
             }
-            found["rows"].append({"strategy": strategy, **row, "apart": apart(folder / "edge.pv", folder / "torch.pv")})
+            found["rows"].append(
+                {
+                    "strategy": strategy,
+                    **row,
+                    "apart": apart(folder / "edge.pv", folder / "torch.pv"),
+                }
+            )
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     found = measure()
-    print(f"wheel {found['wheel_mb'] * 1e3:.0f} kB; with numpy and onnxruntime {found['install_mb']:.0f} MB")
+    print(
+        f"wheel {found['wheel_mb'] * 1e3:.0f} kB; with numpy and onnxruntime {found['install_mb']:.0f} MB"
+    )
     print(f"{'':24} {'load':>9} {'lesson':>9} {'predict':>10} {'memory':>9}")
     for row in found["rows"]:
         for engine in ("edge", "torch", "onnx"):

@@ -21,17 +21,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.backbones import Precision, build
+from primavista.backbones.registry import Precision, build
 from primavista.bench.evaluate import evaluate, pausing_steps
-from primavista.bench.features import Features
 from primavista.bench.together import together
-from primavista.parts.renorm import BatchRenorm
-from primavista.strategies import create
+from primavista.bench.features import Features
+from primavista.nn.renorm import BatchRenorm
 from primavista.strategies.base import Batch
-from primavista.streams.base import DataSet
+from primavista.strategies.registry import create
+from primavista.streams.dataset import DataSet
 from primavista.streams.protocols import nicv2
-from primavista.streams.rendered import Scene
 from primavista.streams.rendered.dataset import materialise
+from primavista.streams.rendered.renderer import Scene
 
 MINIBATCH = 128
 
@@ -85,7 +85,9 @@ def timed(function: Callable[[], Any], repeats: int) -> float:
     return statistics.median(seconds)
 
 
-def in_turns(functions: dict[str, Callable[[], Any]], repeats: int = 5, rounds: int = 5) -> dict[str, float]:
+def in_turns(
+    functions: dict[str, Callable[[], Any]], repeats: int = 5, rounds: int = 5
+) -> dict[str, float]:
     """The median seconds of each, measured in turns so that a change of the clock concerns them all."""
     found: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
@@ -102,14 +104,25 @@ def strategy(name: str, precision: Precision, **options: Any) -> Any:
 
 def batch_of(count: int, classes: int = 50) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    frames = torch.randint(0, 256, (count, 128, 128, 3), generator=generator, dtype=torch.uint8).cuda()
+    frames = torch.randint(
+        0, 256, (count, 128, 128, 3), generator=generator, dtype=torch.uint8
+    ).cuda()
     return frames, torch.arange(count) % classes
 
 
 def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[], None]:
     """One SGD step over 128 frames in the regime of batch 2 and later (or of batch 1)."""
     frames, labels = batch_of(MINIBATCH)
-    batch = Batch(1 if first else 2, frames, None, labels, torch.arange(50).cuda(), torch.ones(50).cuda(), (), None)
+    batch = Batch(
+        1 if first else 2,
+        frames,
+        None,
+        labels,
+        torch.arange(50).cuda(),
+        torch.ones(50).cuda(),
+        (),
+        None,
+    )
     weights = made._weights(batch.i)
     modulation = pull = si = None
     if hasattr(made, "importance"):
@@ -228,11 +241,15 @@ def floors(precision: Precision) -> dict[str, float]:
     step, test, new = least(100, True), least(2250, False), least(120_000, False)
     first = 96 * least(125, True)
     return {
-        "copy, TB/s": top["bytes"] / 1e12, "bf16 product, Tflop/s": top["operations"] / 1e12,
-        "a step of 128 frames, ms": 1e3 * least(MINIBATCH, True), "testing 2,250 frames, ms": 1e3 * test,
-        "ar1*": first + 390 * 12 * step + 391 * test, "naive": first / 2 + 390 * 6 * step + 391 * test,
-        "cwr*": first + new + 2 * test, "dslda": new + test,
-    }  # fmt: skip
+        "copy, TB/s": top["bytes"] / 1e12,
+        "bf16 product, Tflop/s": top["operations"] / 1e12,
+        "a step of 128 frames, ms": 1e3 * least(MINIBATCH, True),
+        "testing 2,250 frames, ms": 1e3 * test,
+        "ar1*": first + 390 * 12 * step + 391 * test,
+        "naive": first / 2 + 390 * 6 * step + 391 * test,
+        "cwr*": first + new + 2 * test,
+        "dslda": new + test,
+    }
 
 
 @cache
@@ -244,7 +261,13 @@ def full_size() -> DataSet:
     return data
 
 
-def run(name: str, precision: Precision, number: int = 0, features: Features | None = None, limit: int = 391) -> dict[str, Any]:
+def run(
+    name: str,
+    precision: Precision,
+    number: int = 0,
+    features: Features | None = None,
+    limit: int = 391,
+) -> dict[str, Any]:
     """A whole NICv2-391 run: every batch learned, and tested on one test frame in 20."""
     stream = nicv2(full_size(), run=number)[:limit]
     made = strategy(name, precision, seed=number)
@@ -253,7 +276,12 @@ def run(name: str, precision: Precision, number: int = 0, features: Features | N
     learn = test = 0.0
     for step in evaluate(made, stream, test_thin=20, features=features):
         learn, test = learn + step.learn_seconds, test + step.test_seconds
-    return {"seconds": time.perf_counter() - began, "learn": learn, "test": test, "accuracy": step.accuracy}
+    return {
+        "seconds": time.perf_counter() - began,
+        "learn": learn,
+        "test": test,
+        "accuracy": step.accuracy,
+    }
 
 
 def runs(precision: Precision) -> dict[str, Any]:
@@ -266,10 +294,18 @@ def runs(precision: Precision) -> dict[str, Any]:
 def abreast(name: str, precision: Precision, count: int = 10, limit: int = 391) -> float:
     """Seconds of so many runs side by side, from nothing, as the bench runs them."""
     streams = [nicv2(full_size(), run=number)[:limit] for number in range(count)]
-    strategies, shared = [strategy(name, precision, seed=number) for number in range(count)], Features()
+    strategies, shared = (
+        [strategy(name, precision, seed=number) for number in range(count)],
+        Features(),
+    )
     torch.cuda.synchronize()
     began = time.perf_counter()
-    for _ in together([pausing_steps(s, r, test_thin=20, features=shared) for s, r in zip(strategies, streams, strict=True)]):
+    for _ in together(
+        [
+            pausing_steps(s, r, test_thin=20, features=shared)
+            for s, r in zip(strategies, streams, strict=True)
+        ]
+    ):
         pass
     torch.cuda.synchronize()
     return time.perf_counter() - began
@@ -281,17 +317,28 @@ def ten(precision: Precision) -> dict[str, Any]:
     for name, repeats in (("dslda", 3), ("lda", 1), ("ncm", 1)):
         run(name, precision, limit=8)
         abreast(name, precision, limit=8)
-        pairs = [(run(name, precision)["seconds"], abreast(name, precision)) for _ in range(repeats)]
+        pairs = [
+            (run(name, precision)["seconds"], abreast(name, precision)) for _ in range(repeats)
+        ]
         one, all_ten = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
         found[name] = {"one": one, "ten": all_ten}
     shared = Features()
-    found["dslda"]["ten, one after another"] = sum(run("dslda", precision, n, shared)["seconds"] for n in range(10))
+    found["dslda"]["ten, one after another"] = sum(
+        run("dslda", precision, n, shared)["seconds"] for n in range(10)
+    )
     return found
 
 
 def solves(precision: Precision) -> dict[str, float]:
     """ms of w = B inv(A), 1024 x 1024 in float64, 50 classes: once, for ten runs in turn, and as a stack, by each library."""
-    z = torch.randn(10, 2048, 1024, dtype=torch.float64, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    z = torch.randn(
+        10,
+        2048,
+        1024,
+        dtype=torch.float64,
+        device="cuda",
+        generator=torch.Generator("cuda").manual_seed(0),
+    )
     a, b = z.mT @ z / 2048, torch.randn(10, 1024, 50, dtype=torch.float64, device="cuda")
 
     def in_turn(count: int) -> None:
@@ -303,16 +350,24 @@ def solves(precision: Precision) -> dict[str, float]:
         torch.cholesky_solve(b, torch.linalg.cholesky_ex(a)[0])
         torch.backends.cuda.preferred_linalg_library("default")
 
-    works: dict[str, Callable[[], Any]] = {"one": lambda: in_turn(1), "ten in turn": lambda: in_turn(10)}
+    works: dict[str, Callable[[], Any]] = {
+        "one": lambda: in_turn(1),
+        "ten in turn": lambda: in_turn(10),
+    }
     for library in ("default", "cusolver", "magma"):
         works[f"ten as a stack, {library}"] = lambda library=library: stack(library)  # type: ignore[misc]
     return {name: 1e3 * seconds for name, seconds in in_turns(works, repeats=5, rounds=3).items()}
 
 
 PARTS: dict[str, Callable[[Precision], Any]] = {
-    "floors": floors, "steps": steps, "batches": batches, "kernels": kernels, "runs": runs, "ten": ten,
+    "floors": floors,
+    "steps": steps,
+    "batches": batches,
+    "kernels": kernels,
+    "runs": runs,
+    "ten": ten,
     "solves": solves,
-}  # fmt: skip
+}
 
 
 def targets(found: dict[str, Any], precision: str) -> list[dict[str, Any]]:
@@ -321,14 +376,31 @@ def targets(found: dict[str, Any], precision: str) -> list[dict[str, Any]]:
 
     def add(point: int, what: str, value: float, unit: str, most: float, **details: Any) -> None:
         target = f"at most {most:g}"
-        rows.append({"point": point, "what": f"{what}, {precision}", "value": float(f"{value:.4g}"), "unit": unit,
-                     "target": target, "met": value <= most, **details})  # fmt: skip
+        rows.append(
+            {
+                "point": point,
+                "what": f"{what}, {precision}",
+                "value": float(f"{value:.4g}"),
+                "unit": unit,
+                "target": target,
+                "met": value <= most,
+                **details,
+            }
+        )
 
     if step := found.get(f"steps, {precision}"):
         plain_step = step["brn in plain operations, eager"]
         add(1, "a step with BRN / with BN", step["brn"] / step["bn"], "x", 1.10)
-        add(1, "the same, depthwise frozen", step["naive"] / step["bn, depthwise frozen"], "x", 1.10)
-        add(1, "a step with BRN / with BRN in plain operations, eager", step["brn"] / plain_step, "x", 0.20)
+        add(
+            1, "the same, depthwise frozen", step["naive"] / step["bn, depthwise frozen"], "x", 1.10
+        )
+        add(
+            1,
+            "a step with BRN / with BRN in plain operations, eager",
+            step["brn"] / plain_step,
+            "x",
+            0.20,
+        )
         for name, most in (("ar1*", 1.05), ("lwf", 1.05), ("ewc", 1.10)):
             add(2, f"a step of {name} / of Naive", step[name] / step["naive"], "x", most)
     if batch := found.get(f"batches, {precision}"):
@@ -346,9 +418,15 @@ def targets(found: dict[str, Any], precision: str) -> list[dict[str, Any]]:
 
 def measure(precisions: list[Precision], parts: list[str]) -> dict[str, Any]:
     """Some parts in some precisions, as they come."""
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "rows": [],
+    }
     for precision in precisions:
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = (
+            precision != "float32"
+        )
         for part in parts:
             value = PARTS[part](precision)
             found[f"{part}, {precision}"] = value
@@ -361,7 +439,9 @@ def measure(precisions: list[Precision], parts: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("results/gpu.json"))
     parser.add_argument("--parts", nargs="+", default=[*PARTS], choices=[*PARTS])
     parser.add_argument("--precision", nargs="+", default=["tf32", "bf16"])
@@ -369,8 +449,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     found = measure(args.precision, args.parts)
     for row in found["rows"]:
-        print(f"{row['point']}  {row['what']:<70} {row['value']:8.3f} {row['unit']}   {row['target']}"
-              f"{'' if row['met'] else '   NOT MET'}")  # fmt: skip
+        print(
+            f"{row['point']}  {row['what']:<70} {row['value']:8.3f} {row['unit']}   {row['target']}"
+            f"{'' if row['met'] else '   NOT MET'}"
+        )
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -23,16 +23,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones import Backbone, Spec
-from primavista.checks import CountOperations, hidden_size
-from primavista.strategies import PRESETS, Strategy, create, names
+from primavista.backbones.registry import Backbone, Spec
+from primavista.strategies.conformance import CountOperations, hidden_size
+from primavista.strategies.registry import PRESETS, Strategy, create, names
 
 SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes a batch, two patterns of each
 
 
 def backbone() -> Backbone:
     torch.manual_seed(0)
-    body = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, DIM, bias=False), nn.BatchNorm1d(DIM), nn.ReLU())
+    body = nn.Sequential(
+        nn.Flatten(), nn.Linear(3 * SIDE**2, DIM, bias=False), nn.BatchNorm1d(DIM), nn.ReLU()
+    )
     return Backbone(body, Spec("custom", SIDE, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
 
 
@@ -40,8 +42,14 @@ def patterns(batch: int, classes: int, seen_by: int) -> tuple[Tensor, Tensor]:
     """Frames and labels of one batch: new classes until all are seen, then ten at random."""
     generator = torch.Generator().manual_seed(batch)
     fresh = torch.arange(PRESENT) + PRESENT * batch
-    present = fresh % classes if batch < seen_by else torch.randperm(classes, generator=generator)[:PRESENT]
-    frames = torch.randint(0, 256, (PRESENT * EACH, SIDE, SIDE, 3), dtype=torch.uint8, generator=generator)
+    present = (
+        fresh % classes
+        if batch < seen_by
+        else torch.randperm(classes, generator=generator)[:PRESENT]
+    )
+    frames = torch.randint(
+        0, 256, (PRESENT * EACH, SIDE, SIDE, 3), dtype=torch.uint8, generator=generator
+    )
     return frames, present.repeat(EACH)
 
 
@@ -61,7 +69,9 @@ def score(strategy: Strategy, frames: Tensor) -> None:
 
 def follow(name: str, batches: int, classes: int, repeats: int = 400) -> dict[str, Any]:
     """The cost of every batch of one strategy's stream, looked at after all classes are seen and at the end."""
-    options: dict[str, Any] = {"first_batch": False} if name in PRESETS and not PRESETS[name].analytic else {}
+    options: dict[str, Any] = (
+        {"first_batch": False} if name in PRESETS and not PRESETS[name].analytic else {}
+    )
     strategy = create(name, backbone(), **options)
     seen_by = classes // PRESENT
     stretch = max(10, (batches - seen_by) // 20)
@@ -92,21 +102,30 @@ def follow(name: str, batches: int, classes: int, repeats: int = 400) -> dict[st
             seconds[each].append(time.process_time() - began)
     pairs = [last / first for first, last in zip(seconds[early], seconds[strategy], strict=True)]
     return {
-        "strategy": name, "batches": batches, "classes": len(strategy.classes),
-        "scoring": scoring, "counted": counted, "equal": len(set(map(tuple, counted.values()))) == 1,
+        "strategy": name,
+        "batches": batches,
+        "classes": len(strategy.classes),
+        "scoring": scoring,
+        "counted": counted,
+        "equal": len(set(map(tuple, counted.values()))) == 1,
         "milliseconds_first": 1e3 * statistics.median(seconds[early]),
-        "milliseconds_last": 1e3 * statistics.median(seconds[strategy]), "time": statistics.median(pairs),
-    }  # fmt: skip
+        "milliseconds_last": 1e3 * statistics.median(seconds[strategy]),
+        "time": statistics.median(pairs),
+    }
 
 
-def measure(batches: int = 10_000, classes: int = 1_000, strategies: list[str] | None = None) -> dict[str, Any]:
+def measure(
+    batches: int = 10_000, classes: int = 1_000, strategies: list[str] | None = None
+) -> dict[str, Any]:
     """Every rehearsal-free strategy, or those named."""
     chosen = strategies or [name for name in names() if create(name, backbone()).rehearsal_free]
     return {"rows": [follow(name, batches, classes) for name in chosen]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", type=int, default=10_000)
     parser.add_argument("--classes", type=int, default=1_000)
     parser.add_argument("--strategies", nargs="+")
@@ -114,7 +133,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     found = measure(arguments.batches, arguments.classes, arguments.strategies)
-    print(f"{'':12} {'operations':>10} {'elements':>10} {'bytes':>10}   equal     ms early   ms late   ratio")
+    print(
+        f"{'':12} {'operations':>10} {'elements':>10} {'bytes':>10}   equal     ms early   ms late   ratio"
+    )
     for row in found["rows"]:
         operations, elements, state = list(row["counted"].values())[-1]
         print(

@@ -43,8 +43,10 @@ Results = dict[str, tuple[bytes, str]]
 def start(plan: Path, out: Path, on: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [*COMMAND, str(plan), "--out", str(out), "--on", on, "--threads", "2"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:
@@ -93,8 +95,13 @@ def run(kills: int, seed: int, folder: Path) -> int:
         found = results(out)
         same = found == wanted
         done, rounds, wrong = done + killed, rounds + 1, wrong + (not same)
-        print(f"round {rounds}: {killed} kills, {'the same bit for bit' if same else 'DIFFERENT'}", flush=True)
-    print(f"{done} kills in {rounds} rounds of {len(wanted)} cells, {time.monotonic() - began:.0f} s: {wrong} rounds differ")
+        print(
+            f"round {rounds}: {killed} kills, {'the same bit for bit' if same else 'DIFFERENT'}",
+            flush=True,
+        )
+    print(
+        f"{done} kills in {rounds} rounds of {len(wanted)} cells, {time.monotonic() - began:.0f} s: {wrong} rounds differ"
+    )
     return 1 if wrong else 0
 
 

@@ -28,12 +28,16 @@ GOAL = 3.0  # seconds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["timing", "kills", "fuzz", "load", "all", "shots"])
     parser.add_argument("--count", type=int, default=None, help="of kills, or of malformed things")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--clients", type=int, default=20)
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds that a client rests between two frames")
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="seconds that a client rests between two frames"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("shots"), help="where pictures go")
     given = parser.parse_args()

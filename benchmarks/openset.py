@@ -27,13 +27,20 @@ import torch
 from accuracy import data_set, pack, pack_rendered, parse
 from torch import Tensor
 
-from primavista.backbones import build
-from primavista.parts.familiar import KNOWN
-from primavista.strategies import create
+from primavista.backbones.registry import build
+from primavista.heads.open_set import KNOWN
 from primavista.strategies.base import Strategy
-from primavista.streams.base import DataSet, Session
+from primavista.strategies.registry import create
+from primavista.streams.dataset import DataSet, Session
 
-STRATEGIES = ["prima", "ridge", "lda", "ncm", "dslda:open_set=true", "cwr*:open_set=true,first_batch=false"]
+STRATEGIES = [
+    "prima",
+    "ridge",
+    "lda",
+    "ncm",
+    "dslda:open_set=true",
+    "cwr*:open_set=true,first_batch=false",
+]
 NONE = torch.zeros(0, 1, 1, 3, dtype=torch.uint8)  # only their features are needed
 COLUMNS = [
     "accuracy",
@@ -53,20 +60,28 @@ def features(array: Path, strategy: Strategy, folder: Path) -> Tensor:
     out = folder / f"{array.stem}_{strategy.backbone.dim}.npy"
     if not out.exists():
         frames = torch.from_numpy(np.load(array))
-        np.save(out, torch.cat([strategy.backbone.eval()(part) for part in frames.split(32)]).numpy())
+        np.save(
+            out, torch.cat([strategy.backbone.eval()(part) for part in frames.split(32)]).numpy()
+        )
     return torch.from_numpy(np.load(out))
 
 
 def sessions(array: Path, index: Path, run: int) -> DataSet:
     facts = json.loads(index.read_text())
-    if isinstance(facts, dict) or not any(name.partition("/")[2].startswith("s") for name, _, _ in facts):
+    if isinstance(facts, dict) or not any(
+        name.partition("/")[2].startswith("s") for name, _, _ in facts
+    ):
         return replace(data_set(array, index, run, "cpu")[0], frames=NONE)
     classes = tuple(sorted({name.partition("/")[0] for name, _, _ in facts}))
     parts: dict[bool, list[Session]] = {True: [], False: []}
     for name, start, stop in facts:
         number = int(name.partition("/")[2][1:])
-        parts[number in (3, 7, 10)].append(Session(classes.index(name.partition("/")[0]), number, start, stop))
-    return DataSet("core50", NONE, tuple(parts[False]), tuple(parts[True]), classes, tuple(range(len(classes))))
+        parts[number in (3, 7, 10)].append(
+            Session(classes.index(name.partition("/")[0]), number, start, stop)
+        )
+    return DataSet(
+        "core50", NONE, tuple(parts[False]), tuple(parts[True]), classes, tuple(range(len(classes)))
+    )
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
@@ -75,26 +90,40 @@ def auroc(known: Tensor, unknown: Tensor) -> float:
     _, inverse, counts = order.unique(return_inverse=True, return_counts=True)
     ranks = (counts.cumsum(0) - (counts - 1) / 2)[inverse]
     positives = len(known)
-    return float((ranks[:positives].sum() - positives * (positives + 1) / 2) / (positives * len(unknown)))
+    return float(
+        (ranks[:positives].sum() - positives * (positives + 1) / 2) / (positives * len(unknown))
+    )
 
 
 def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> float:
     """Expected calibration error: mean |accuracy - confidence| over bins of equal width."""
     which = (confidence * bins).long().clip(max=bins - 1)
-    gaps = [float((right[which == k].double().mean() - confidence[which == k].double().mean()).abs()) * int((which == k).sum())
-            for k in which.unique().tolist()]  # fmt: skip
+    gaps = [
+        float((right[which == k].double().mean() - confidence[which == k].double().mean()).abs())
+        * int((which == k).sum())
+        for k in which.unique().tolist()
+    ]
     return sum(gaps) / len(confidence)
 
 
 def measure(
-    strategy: Strategy, z: Tensor, data: DataSet, run: int, classes: int, videos: int, here: bool, threshold: float
+    strategy: Strategy,
+    z: Tensor,
+    data: DataSet,
+    run: int,
+    classes: int,
+    videos: int,
+    here: bool,
+    threshold: float,
 ) -> dict[str, float]:
     """Of so many classes, each taught by so many videos; 0: two thirds of them, all videos."""
     draw = random.Random(f"taught/{run}")
     taught = set(draw.sample(range(len(data.classes)), classes or round(len(data.classes) * 2 / 3)))
     train = [s for s in data.train if s.label in taught]
     if videos:
-        places = set.intersection(*({s.number for s in train if s.label == label} for label in taught))
+        places = set.intersection(
+            *({s.number for s in train if s.label == label} for label in taught)
+        )
         chosen = draw.sample(sorted(places), videos)
         train = [s for s in train if s.number in chosen]
     draw.shuffle(train)
@@ -105,7 +134,9 @@ def measure(
     numbers = {s.number for s in train}
     test = [s for s in data.train if s.number in numbers] if here else data.test
     index = torch.cat([torch.arange(s.start + step - 1, s.stop, step) for s in test])
-    truth = torch.cat([torch.full((len(range(s.start + step - 1, s.stop, step)),), s.label) for s in test])
+    truth = torch.cat(
+        [torch.full((len(range(s.start + step - 1, s.stop, step)),), s.label) for s in test]
+    )
     known = torch.tensor([label in taught for label in truth.tolist()])
     scores = strategy.scores_embedded(z[index])
     familiar = strategy.familiar()
@@ -115,22 +146,41 @@ def measure(
     shares, plain = (scores.double().div(t).softmax(1).amax(1) for t in (familiar.temperature, 1.0))
     cut = familiarity[known].quantile(0.05)
     values = [
-        right[known].double().mean(), auroc(familiarity[known], familiarity[~known]),
-        (familiarity[~known] >= cut).double().mean(), auroc(shares[known], shares[~known]),
-        (familiarity[known] >= threshold).double().mean(), (familiarity[~known] >= threshold).double().mean(),
-        shares[known].mean(), calibration_error(shares[known], right[known]), calibration_error(plain[known], right[known]),
-    ]  # fmt: skip
+        right[known].double().mean(),
+        auroc(familiarity[known], familiarity[~known]),
+        (familiarity[~known] >= cut).double().mean(),
+        auroc(shares[known], shares[~known]),
+        (familiarity[known] >= threshold).double().mean(),
+        (familiarity[~known] >= threshold).double().mean(),
+        shares[known].mean(),
+        calibration_error(shares[known], right[known]),
+        calibration_error(plain[known], right[known]),
+    ]
     return {column: 100 * float(value) for column, value in zip(COLUMNS, values, strict=True)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", type=Path, required=True, help="tars of tracks, or 'rendered'")
-    parser.add_argument("--frames", type=int, default=12, help="frames a session of rendered objects")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", nargs="+", type=Path, required=True, help="tars of tracks, or 'rendered'"
+    )
+    parser.add_argument(
+        "--frames", type=int, default=12, help="frames a session of rendered objects"
+    )
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
-    parser.add_argument("--classes", nargs="+", type=int, default=[0], help="how many are taught; 0: two thirds")
-    parser.add_argument("--videos", nargs="+", type=int, default=[0], help="how many of each; 0: all")
-    parser.add_argument("--here", action="store_true", help="test in the places of the lessons: every other frame is taught")
+    parser.add_argument(
+        "--classes", nargs="+", type=int, default=[0], help="how many are taught; 0: two thirds"
+    )
+    parser.add_argument(
+        "--videos", nargs="+", type=int, default=[0], help="how many of each; 0: all"
+    )
+    parser.add_argument(
+        "--here",
+        action="store_true",
+        help="test in the places of the lessons: every other frame is taught",
+    )
     parser.add_argument("--threshold", type=float, default=KNOWN, help="of what is kept and taken")
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
@@ -144,7 +194,10 @@ def main() -> None:
         else:
             array, index = pack(tar, args.size, args.cache, args.threads)
         print(f"\n{tar.stem}, {args.size} px, runs {args.runs}: mean ± std, %\n")
-        print(f"| strategy | classes | videos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 3)}", flush=True)
+        print(
+            f"| strategy | classes | videos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 3)}",
+            flush=True,
+        )
         data = [sessions(array, index, run) for run in args.runs]
         for spec in args.strategies:
             name, options = parse(spec)
@@ -155,10 +208,17 @@ def main() -> None:
                 rows = []
                 for part, run in zip(data, args.runs, strict=True):
                     strategy = create(name, build(size=args.size), seed=run, **options)
-                    rows.append(measure(strategy, z, part, run, classes, videos, args.here, args.threshold))
+                    rows.append(
+                        measure(strategy, z, part, run, classes, videos, args.here, args.threshold)
+                    )
                 cells = [[row[column] for row in rows] for column in COLUMNS]
-                text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
-                print(f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |", flush=True)
+                text = " | ".join(
+                    f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells
+                )
+                print(
+                    f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -28,15 +28,15 @@ from accuracy import data_set, pack, pack_rendered
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from primavista.backbones import build
-from primavista.backbones.taps import SOFT, pooled
-from primavista.parts.committee import POWER, Head, judged_ridge, shares
-from primavista.parts.moments import Moments
-from primavista.parts.packed import packed_size
-from primavista.parts.ridge import Regression, choose_rho, regression, ridge_weights
-from primavista.strategies import create
+from primavista.backbones.multidepth import SOFT, pooled
+from primavista.backbones.registry import build
+from primavista.heads.prima import POWER, Head, judged_ridge, shares
+from primavista.heads.ridge import Regression, choose_rho, regression, ridge_weights
+from primavista.heads.statistics import Moments
+from primavista.storage.packed import packed_size
 from primavista.strategies.prima import OWN, Prima
-from primavista.streams.base import Session
+from primavista.strategies.registry import create
+from primavista.streams.dataset import Session
 
 BLOCKS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 SUMS = 80  # of sums kept: those of five heads over all splits
@@ -55,7 +55,9 @@ class Group:
     picked: bool = False
     root: bool = True
     maximum: bool = False
-    random: str = ""  # "relu" or "cosine": so many random features of all its channels, on a fixed scale
+    random: str = (
+        ""  # "relu" or "cosine": so many random features of all its channels, on a fixed scale
+    )
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ class Row:
     joint: bool = False
     evidence: bool = False
     lda: bool = False
-    own_covariance: float = 0  # the share of a class' own in its covariance, the rest pooled; with `lda`
+    own_covariance: float = (
+        0  # the share of a class' own in its covariance, the rest pooled; with `lda`
+    )
     balance: float = 1
 
 
@@ -116,7 +120,9 @@ def rows() -> Iterator[Row]:
     yield Row("regularised by the evidence", base, evidence=True)
     yield Row("linear discriminants, not ridge", base, lda=True)
     yield Row("its own features alone, linear discriminants", (own,), lda=True)
-    yield Row("the same, half of each covariance its class' own", (own,), lda=True, own_covariance=0.5)
+    yield Row(
+        "the same, half of each covariance its class' own", (own,), lda=True, own_covariance=0.5
+    )
     yield Row("the same, a tenth of it", (own,), lda=True, own_covariance=0.1)
     yield Row("every frame weighs the same", base, balance=0)
     yield Row("without the backbone's own features", depths, own=1)
@@ -132,12 +138,24 @@ def rows() -> Iterator[Row]:
     yield Row("and block 2", (Group(2, 4, 96), *base))
     yield Row("and block 11, mean", (*depths, Group(11, 1, 1024), own))
     yield Row("and block 12, 2 x 2 of 384", (*depths, Group(12, 2, 384), own))
-    yield Row("and the maxima of the maps", (*depths, *(Group(g.block, 1, 512, maximum=True) for g in depths), own))
+    yield Row(
+        "and the maxima of the maps",
+        (*depths, *(Group(g.block, 1, 512, maximum=True) for g in depths), own),
+    )
     for kind in ("relu", "cosine"):
-        yield Row(f"its own features as 1,536 random ones, {kind}", (*depths, Group(12, 1, 1536, random=kind)))
-    yield Row("channels picked, not mixed", (*(replace(g, channels=64, picked=True) for g in depths), own))
+        yield Row(
+            f"its own features as 1,536 random ones, {kind}",
+            (*depths, Group(12, 1, 1536, random=kind)),
+        )
+    yield Row(
+        "channels picked, not mixed", (*(replace(g, channels=64, picked=True) for g in depths), own)
+    )
     yield Row("blocks 3, 5, 7, 9 instead", (*(Group(b, 4, 96) for b in (3, 5, 7, 9)), own))
-    yield Row("one ridge on all, 32 channels a cell", (*(replace(g, channels=32) for g in depths), own), joint=True)
+    yield Row(
+        "one ridge on all, 32 channels a cell",
+        (*(replace(g, channels=32) for g in depths), own),
+        joint=True,
+    )
 
 
 class Maps:
@@ -171,7 +189,11 @@ class Maps:
         self.maps = load_file(file)
 
     def features(self, group: Group, index: Tensor) -> Tensor:
-        x = self.maps[f"{'maximum' if group.maximum else 'mean'} {group.block}"][index].to(self.device).float()
+        x = (
+            self.maps[f"{'maximum' if group.maximum else 'mean'} {group.block}"][index]
+            .to(self.device)
+            .float()
+        )
         if not group.maximum:
             x = pooled(x, (group.grid, group.grid))
         x = x / (x.abs() + SOFT).sqrt() if group.root else x
@@ -184,26 +206,38 @@ class Maps:
             x = torch.einsum("nchw,kc->nkhw", x, torch.from_numpy(draw).to(x) / channels**0.5)
             if group.random == "relu":
                 x = x.relu()
-            elif group.random == "cosine":  # frames of two classes differ by about 0.5: some 60 degrees
-                x = (2 * x + torch.from_numpy(random.uniform(0, 2 * np.pi, (group.channels, 1, 1))).to(x)).cos()
+            elif (
+                group.random == "cosine"
+            ):  # frames of two classes differ by about 0.5: some 60 degrees
+                x = (
+                    2 * x
+                    + torch.from_numpy(random.uniform(0, 2 * np.pi, (group.channels, 1, 1))).to(x)
+                ).cos()
         return x.flatten(1)
 
 
-def splits(args: argparse.Namespace, folder: Path, size: int = 128) -> tuple[dict[str, Tensor], list[Split]]:
+def splits(
+    args: argparse.Namespace, folder: Path, size: int = 128
+) -> tuple[dict[str, Tensor], list[Split]]:
     """The frames of each data set at `size`, and how they are split."""
     frames: dict[str, Tensor] = {}
     found: list[Split] = []
 
     def add(column: str, data: str, train: list[Session], test: list[Session]) -> None:
         index = [torch.cat([torch.arange(s.start, s.stop) for s in part]) for part in (train, test)]
-        label = [torch.cat([torch.full((s.stop - s.start,), s.label) for s in part]) for part in (train, test)]
+        label = [
+            torch.cat([torch.full((s.stop - s.start,), s.label) for s in part])
+            for part in (train, test)
+        ]
         sessions = torch.cat([torch.full((s.stop - s.start,), k) for k, s in enumerate(train)])
         found.append(Split(column, data, index[0], label[0], sessions, index[1], label[1]))
 
     for run in args.runs if "signs" in args.sets else ():
         array, index = pack(Path(args.data) / "gtsrb_tracks.tar", size, folder, 2)
         data, _ = data_set(array, index, run, "cpu")
-        frames["signs"] = data.frames if isinstance(data.frames, Tensor) else torch.from_numpy(np.load(array))
+        frames["signs"] = (
+            data.frames if isinstance(data.frames, Tensor) else torch.from_numpy(np.load(array))
+        )
         add("signs", "signs", list(data.train), list(data.test))
         first = {s.label: s for s in reversed(data.train)}
         add("one track", "signs", list(first.values()), list(data.test))
@@ -213,12 +247,24 @@ def splits(args: argparse.Namespace, folder: Path, size: int = 128) -> tuple[dic
         frames["CORe50"] = torch.from_numpy(np.load(array))
         facts = json.loads(index.read_text())
         names = sorted({name.partition("/")[0] for name, _, _ in facts})
-        every = [Session(names.index(n.partition("/")[0]), int(n.rpartition("/s")[2]), a, b) for n, a, b in facts]
+        every = [
+            Session(names.index(n.partition("/")[0]), int(n.rpartition("/s")[2]), a, b)
+            for n, a, b in facts
+        ]
         others = np.random.RandomState(0)
         for k in range(5):
-            held = (3, 7, 10) if k == 0 else tuple(others.choice(np.arange(1, 12), 3, replace=False).tolist())
+            held = (
+                (3, 7, 10)
+                if k == 0
+                else tuple(others.choice(np.arange(1, 12), 3, replace=False).tolist())
+            )
             test = [s for s in every if s.number in held]
-            add("others" if k else "CORe50", "CORe50", [s for s in every if s.number not in held], test)
+            add(
+                "others" if k else "CORe50",
+                "CORe50",
+                [s for s in every if s.number not in held],
+                test,
+            )
 
     if "rendered" in args.sets:
         array, index = pack_rendered(size, 12, folder, args.device)
@@ -250,7 +296,9 @@ class Bench:
             self.sums[key] = moments
         return self.sums[key]
 
-    def head(self, k: int, split: Split, groups: tuple[Group, ...], row: Row) -> tuple[Head, Tensor]:
+    def head(
+        self, k: int, split: Split, groups: tuple[Group, ...], row: Row
+    ) -> tuple[Head, Tensor]:
         """One regression, and its scores of the test frames."""
         key = (k, groups, row.evidence, row.lda, row.balance, row.own_covariance)
         if key not in self.known:
@@ -264,10 +312,14 @@ class Bench:
                 head = Head(*ridge_weights(x, rho, algebra), head.error, rho)
             elif row.lda:
                 head = discriminants(x, head)
-            z = torch.cat([self.maps[split.data].features(g, split.test) for g in groups], 1).double()
+            z = torch.cat(
+                [self.maps[split.data].features(g, split.test) for g in groups], 1
+            ).double()
             scores = (z @ head.w.T + head.b).cpu()
             if row.own_covariance:
-                learned = torch.cat([self.maps[split.data].features(g, split.train) for g in groups], 1).double()
+                learned = torch.cat(
+                    [self.maps[split.data].features(g, split.train) for g in groups], 1
+                ).double()
                 scores = quadratic(x, head.rho, learned, split.labels, z, row.own_covariance)
             self.known[key] = head, scores.softmax(1) if row.lda else scores
         return self.known[key]
@@ -277,7 +329,10 @@ class Bench:
         heads = [self.head(k, split, g, row) for g in groups]
         votes = [1.0] * (len(groups) - 1) + [row.own]
         omega = shares([head.error for head, _ in heads], votes, row.power)
-        scores = sum((share * scores for share, (_, scores) in zip(omega, heads, strict=True)), torch.zeros(()))
+        scores = sum(
+            (share * scores for share, (_, scores) in zip(omega, heads, strict=True)),
+            torch.zeros(()),
+        )
         return 100 * float((scores.argmax(1) == split.truth).double().mean())
 
 
@@ -296,7 +351,9 @@ def discriminants(x: Regression, ridge: Head) -> Head:
     return Head(w, b - w @ x.mean, ridge.error, ridge.rho)
 
 
-def quadratic(x: Regression, rho: float, learned: Tensor, labels: Tensor, z: Tensor, share: float) -> Tensor:
+def quadratic(
+    x: Regression, rho: float, learned: Tensor, labels: Tensor, z: Tensor, share: float
+) -> Tensor:
     """score_c = -(z - m_c)^T inv(W_c) (z - m_c) / 2 - log det W_c / 2,  W_c = (1 - share) W + share S_c + rho I
 
     on the same standardised features; S_c is the covariance of class c, W that within all of them.
@@ -309,7 +366,9 @@ def quadratic(x: Regression, rho: float, learned: Tensor, labels: Tensor, z: Ten
     for c, mean in enumerate(means):
         apart = learned[labels == c] - mean
         own = apart.T @ apart / max(len(apart), 1)
-        factor = torch.linalg.cholesky((1 - share) * within + share * own + rho * torch.eye(dim).to(own))
+        factor = torch.linalg.cholesky(
+            (1 - share) * within + share * own + rho * torch.eye(dim).to(own)
+        )
         off = torch.linalg.solve_triangular(factor, (z - mean).T, upper=False)
         found.append(-(off * off).sum(0) / 2 - factor.diagonal().log().sum())
     return torch.stack(found, 1).cpu()
@@ -333,7 +392,17 @@ class Shipped:
             strategy = create("prima", build(size=size)).to(self.args.device)
             strategy.use_engine(self.args.engine)
             frames = frames.flip(2) if mirrored else frames
-            save_file({"z": torch.cat([strategy.embed(part.to(self.args.device)).cpu() for part in frames.split(512)])}, file)
+            save_file(
+                {
+                    "z": torch.cat(
+                        [
+                            strategy.embed(part.to(self.args.device)).cpu()
+                            for part in frames.split(512)
+                        ]
+                    )
+                },
+                file,
+            )
         return load_file(file)["z"]
 
     def accuracy(self, how: Frames, frames: dict[str, Tensor], _: int, split: Split) -> float:
@@ -347,7 +416,9 @@ class Shipped:
         for lesson in lessons:
             for part, labels in zip(lesson.split(300), split.labels.split(300), strict=True):
                 strategy.learn_embedded(part.to(self.args.device), labels)
-        best = strategy.classes[strategy.scores_embedded(z[split.test].to(self.args.device)).argmax(1)].cpu()
+        best = strategy.classes[
+            strategy.scores_embedded(z[split.test].to(self.args.device)).argmax(1)
+        ].cpu()
         return 100 * float((best == split.truth).double().mean())
 
 
@@ -356,7 +427,9 @@ def smooth(z: Tensor, sessions: Tensor, width: int = 5) -> Tensor:
     total, count = torch.zeros_like(z), torch.zeros(len(z), 1)
     for shift in range(-(width // 2), width // 2 + 1):
         near = (torch.arange(len(z)) + shift).clamp(0, len(z) - 1)
-        same = ((sessions[near] == sessions) & (near == torch.arange(len(z)) + shift)).float()[:, None]
+        same = ((sessions[near] == sessions) & (near == torch.arange(len(z)) + shift)).float()[
+            :, None
+        ]
         total += z[near] * same
         count += same
     return total / count
@@ -365,15 +438,21 @@ def smooth(z: Tensor, sessions: Tensor, width: int = 5) -> Tensor:
 def table(args: argparse.Namespace) -> None:
     frames, found = splits(args, args.out)
 
-    def line(what: str, measure: Callable[[int, Split], float], size: float, of: list[Split]) -> None:
+    def line(
+        what: str, measure: Callable[[int, Split], float], size: float, of: list[Split]
+    ) -> None:
         by: dict[str, list[float]] = {column: [] for column in COLUMNS}
         for k, split in enumerate(of):
             by[split.column].append(measure(k, split))
-        cells = " | ".join(f"{statistics.mean(values):.1f}" if values else "" for values in by.values())
+        cells = " | ".join(
+            f"{statistics.mean(values):.1f}" if values else "" for values in by.values()
+        )
         runs = ", ".join(f"{value:.1f}" for value in by["signs"])
         print(f"| {what} | {cells} | {size:.0f} | {runs} |", flush=True)
         with args.lines.open("a") as lines:
-            lines.write(json.dumps({"row": what, "runs": args.runs, "MB": round(size, 1), **by}) + "\n")
+            lines.write(
+                json.dumps({"row": what, "runs": args.runs, "MB": round(size, 1), **by}) + "\n"
+            )
 
     heading = f"| | {' | '.join(COLUMNS)} | MB | signs, runs {args.runs} |\n|---|{'---|' * (len(COLUMNS) + 2)}"
     print(f"{where(args.device)}\n\n{heading}", flush=True)
@@ -383,10 +462,18 @@ def table(args: argparse.Namespace) -> None:
 
     todo = [row for row in rows() if wanted(row.what)]
     if todo:
-        maps = {name: Maps(images, args.device, args.out / f"{name}.safetensors") for name, images in frames.items()}
+        maps = {
+            name: Maps(images, args.device, args.out / f"{name}.safetensors")
+            for name, images in frames.items()
+        }
         bench = Bench(maps, args.device)
         for row in todo:
-            line(row.what, partial(bench.accuracy, row), megabytes(row, found[0], maps[found[0].data]), found)
+            line(
+                row.what,
+                partial(bench.accuracy, row),
+                megabytes(row, found[0], maps[found[0].data]),
+                found,
+            )
         del maps, bench
     blocks = Prima(build("mobilenet_v1", "random")).moments.blocks
     for how in SHIPPED:
@@ -398,14 +485,21 @@ def table(args: argparse.Namespace) -> None:
 
 def times(args: argparse.Namespace) -> None:
     """A lesson of 300 frames and a solve, in turn with CWR*'s lesson; the least of several."""
-    frames = torch.randint(0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    prima, cwr = Prima(build(size=128)).to(args.device), create("cwr*", build(size=128)).to(args.device)
+    frames = torch.randint(
+        0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    prima, cwr = (
+        Prima(build(size=128)).to(args.device),
+        create("cwr*", build(size=128)).to(args.device),
+    )
     for strategy in (prima, cwr):
         for k in range(3):
             strategy.learn(frames[:60], torch.arange(60) % 10 + 10 * k)
         strategy.use_engine(args.engine)
 
-    clock = time.perf_counter if args.device == "cuda" else time.process_time  # which others on the machine do not lengthen
+    clock = (
+        time.perf_counter if args.device == "cuda" else time.process_time
+    )  # which others on the machine do not lengthen
 
     def seconds(do: Callable[[], Any]) -> float:
         began = clock()
@@ -421,13 +515,17 @@ def times(args: argparse.Namespace) -> None:
         lessons["cwr*"].append(seconds(partial(cwr.learn, frames, labels)))
     print(f"{where(args.device)}, {torch.get_num_threads()} threads, {args.engine}; CPU seconds\n")
     ours, theirs = (min(values) for values in lessons.values())
-    print(f"a lesson of 300 frames: prima {ours:.2f} s, CWR* {theirs:.2f} s, ratio {ours / theirs:.2f}")
+    print(
+        f"a lesson of 300 frames: prima {ours:.2f} s, CWR* {theirs:.2f} s, ratio {ours / theirs:.2f}"
+    )
     for count in (60, 300, 1000):
         fresh = Prima(build(size=128)).to(args.device)
         z = prima.embed(frames).repeat(4, 1)[:count]
         z += torch.randn(z.shape, generator=torch.Generator().manual_seed(1)).to(z) * 0.05
         fresh.learn_embedded(z, torch.arange(count) % 10)
-        print(f"a solve after {count} frames: {min(seconds(fresh.solve) for _ in range(args.repeats)):.2f} s")
+        print(
+            f"a solve after {count} frames: {min(seconds(fresh.solve) for _ in range(args.repeats)):.2f} s"
+        )
     state = sum(t.numel() * t.element_size() for t in prima.moments.state_dict().values())
     print(f"state beyond the network: {state / 1e6:.1f} MB with {len(prima.classes)} classes")
 
@@ -437,18 +535,33 @@ def where(device: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="../shared/data", help="the folder of gtsrb_tracks.tar and core50_frames.tar")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data",
+        default="../shared/data",
+        help="the folder of gtsrb_tracks.tar and core50_frames.tar",
+    )
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--rows", nargs="+", help="only rows whose name holds one of these words")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--time", action="store_true", help="measure times instead")
-    parser.add_argument("--engine", choices=("torch", "onnx"), default="torch", help="of the features of what is shipped")
+    parser.add_argument(
+        "--engine",
+        choices=("torch", "onnx"),
+        default="torch",
+        help="of the features of what is shipped",
+    )
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--lines", type=Path, default=Path("results/prima.jsonl"), help="where each row is added")
-    parser.add_argument("--out", type=Path, default=Path("results/packed"), help="where decoded frames are kept")
+    parser.add_argument(
+        "--lines", type=Path, default=Path("results/prima.jsonl"), help="where each row is added"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/packed"), help="where decoded frames are kept"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.time:

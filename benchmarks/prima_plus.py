@@ -21,12 +21,12 @@ import torch
 from accuracy import data_set, pack
 from torch import Tensor
 
-from primavista.backbones import Backbone, build
+from primavista.backbones.registry import Backbone, build
 from primavista.frames import Frames, take
-from primavista.parts.packed import add_gram
-from primavista.strategies import create
+from primavista.storage.packed import add_gram
 from primavista.strategies.base import Strategy
 from primavista.strategies.prima import Prima
+from primavista.strategies.registry import create
 from primavista.streams.protocols import nicv2
 
 
@@ -69,7 +69,9 @@ def accuracy(strategy: Strategy, scores: Tensor, truth: Tensor) -> float:
     return 100 * float((strategy.classes[scores.argmax(1)].cpu() == truth).double().mean())
 
 
-def run(number: int, every: bool, batches: int | None, packed: tuple[Path, Path], device: str) -> dict[str, object]:
+def run(
+    number: int, every: bool, batches: int | None, packed: tuple[Path, Path], device: str
+) -> dict[str, object]:
     """Accuracy by how prima's sums were come by."""
     data, first = data_set(*packed, number, "cpu")
     stream = nicv2(data, run=number, first=first)
@@ -112,11 +114,19 @@ def run(number: int, every: bool, batches: int | None, packed: tuple[Path, Path]
             found[f"adapted, sums {name}"] = accuracy(head, head.scores_embedded(z), truth)
         found["AR1*"] = accuracy(learner, learner.scores(images), truth)
     adapted = f"all of {count} batches" if every else "batch 1"
-    return {"run": number, "adapted in": adapted, "batches": count, "classes": int(truth.unique().numel()), **found}
+    return {
+        "run": number,
+        "adapted in": adapted,
+        "batches": count,
+        "classes": int(truth.unique().numel()),
+        **found,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path("../shared/data/gtsrb_tracks.tar"))
     parser.add_argument("--runs", nargs="+", type=int, default=[0])
     parser.add_argument("--every", action="store_true", help="adapt in every batch")

@@ -14,7 +14,10 @@ from typing import Any
 
 import httpx
 
-URL, TOKEN = os.environ.get("PRIMAVISTA_URL", "http://localhost:8765"), os.environ.get("PRIMAVISTA_TOKEN")
+URL, TOKEN = (
+    os.environ.get("PRIMAVISTA_URL", "http://localhost:8765"),
+    os.environ.get("PRIMAVISTA_TOKEN"),
+)
 
 
 def said(path: str, **request: Any) -> Any:
@@ -22,7 +25,11 @@ def said(path: str, **request: Any) -> Any:
     headers = {"Authorization": f"Bearer {TOKEN}"} if TOKEN else {}
     try:
         answer = httpx.post(URL + path, headers=headers, timeout=90, **request)
-        return answer.json() if answer.is_success else sys.exit(f"{answer.status_code}: {answer.json()['detail']}")
+        return (
+            answer.json()
+            if answer.is_success
+            else sys.exit(f"{answer.status_code}: {answer.json()['detail']}")
+        )
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
         sys.exit(f"{URL} does not answer as primavista teach does ({error}): does it run there?")
 

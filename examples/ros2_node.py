@@ -26,7 +26,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from primavista import Learner
-from primavista.lock import file_lock
+from primavista.storage.lock import file_lock
 
 
 class Teacher(Node):
@@ -34,7 +34,9 @@ class Teacher(Node):
 
     def __init__(self) -> None:
         super().__init__("primavista")
-        self.model = Path(self.declare_parameter("model", "objects.pv").value).expanduser().absolute()
+        self.model = (
+            Path(self.declare_parameter("model", "objects.pv").value).expanduser().absolute()
+        )
         self.frames = int(self.declare_parameter("frames", 60).value)
         self.held = ExitStack()
         self.held.enter_context(file_lock(self.model))
@@ -44,7 +46,9 @@ class Teacher(Node):
         self.learning = threading.Thread(target=self.learn_all, daemon=True)
         self.learning.start()
         self.seen = self.create_publisher(String, "seen", 10)
-        self.create_subscription(Image, "image", self.on_image, 1)  # a queue of one: stale frames are dropped
+        self.create_subscription(
+            Image, "image", self.on_image, 1
+        )  # a queue of one: stale frames are dropped
         self.create_subscription(String, "name", self.on_name, 10)
 
     def on_name(self, message: String) -> None:
@@ -59,14 +63,20 @@ class Teacher(Node):
         try:
             image = pixels(message)
         except ValueError as error:
-            return self.get_logger().warning(f"a frame was dropped: {error}", throttle_duration_sec=10.0)
+            return self.get_logger().warning(
+                f"a frame was dropped: {error}", throttle_duration_sec=10.0
+            )
         if self.lesson is not None:
             self.lesson.add(image)
             self.lesson.prepare()  # the network's part of the lesson, while frames come
             if len(self.lesson) >= self.frames:
                 self.end()
         found = self.learner.predict(image)
-        said = {"label": found.label, "confidence": round(found.confidence, 4), "known": found.known}
+        said = {
+            "label": found.label,
+            "confidence": round(found.confidence, 4),
+            "known": found.known,
+        }
         self.seen.publish(String(data=json.dumps(said)))
 
     def end(self) -> None:

@@ -49,7 +49,9 @@ def ray_head() -> Iterator[Any]:
     os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
     made = Cluster()
     port = free_port()
-    _started(lambda: made.add_node(num_cpus=1, include_dashboard=False, ray_client_server_port=port))
+    _started(
+        lambda: made.add_node(num_cpus=1, include_dashboard=False, ray_client_server_port=port)
+    )
     made.client = f"ray://127.0.0.1:{port}"
     ray.init(address=made.address, log_to_driver=False)
     yield made

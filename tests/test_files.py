@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save as save_safetensors
 
-from primavista import FileError, Learner, files
-from primavista.strategies import PRESETS
+from primavista import FileError, Learner
+from primavista.storage import learner_file as files
+from primavista.strategies.registry import PRESETS
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -61,12 +62,23 @@ def test_saved_and_loaded_is_the_same_learner(strategy, tmp_path):
     for one in (learner, loaded):
         one.learn(frames(3), "cup")
         one.save(tmp_path / f"{id(one)}.pv")
-    assert (tmp_path / f"{id(learner)}.pv").read_bytes() == (tmp_path / f"{id(loaded)}.pv").read_bytes()
+    assert (tmp_path / f"{id(learner)}.pv").read_bytes() == (
+        tmp_path / f"{id(loaded)}.pv"
+    ).read_bytes()
 
 
 def test_a_file_cut_off_anywhere_is_refused(good, tmp_path):
     path = tmp_path / "cut.pv"
-    for length in [0, 1, 7, 8, 9, 100, *random.Random(0).sample(range(len(good)), 40), len(good) - 1]:
+    for length in [
+        0,
+        1,
+        7,
+        8,
+        9,
+        100,
+        *random.Random(0).sample(range(len(good)), 40),
+        len(good) - 1,
+    ]:
         path.write_bytes(good[:length])
         with pytest.raises(FileError, match=r"cut\.pv"):
             Learner.load(path)
@@ -81,11 +93,21 @@ def test_a_flipped_bit_anywhere_is_noticed(good, where, bit):
         files.decode(bytes(data), "flipped.pv")
 
 
-@pytest.mark.parametrize("data", [
-    b"", b"hello", os.urandom(5000), b"\x89PNG\r\n\x1a\n" + bytes(100), pickle.dumps({"a": 1}), b"\xff" * 64,
-    save_safetensors({"a": np.zeros(3)}), save_safetensors({"a": np.zeros(3)}, {"format": "pt"}),
-    save_safetensors({"a": np.zeros(3)}, {"primavista": "[" * 100_000}),
-], ids=["empty", "text", "noise", "png", "pickle", "ones", "safetensors", "torch", "nested"])  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"hello",
+        os.urandom(5000),
+        b"\x89PNG\r\n\x1a\n" + bytes(100),
+        pickle.dumps({"a": 1}),
+        b"\xff" * 64,
+        save_safetensors({"a": np.zeros(3)}),
+        save_safetensors({"a": np.zeros(3)}, {"format": "pt"}),
+        save_safetensors({"a": np.zeros(3)}, {"primavista": "[" * 100_000}),
+    ],
+    ids=["empty", "text", "noise", "png", "pickle", "ones", "safetensors", "torch", "nested"],
+)
 def test_a_foreign_file_is_refused(data, tmp_path):
     (tmp_path / "x.pv").write_bytes(data)
     with pytest.raises(FileError, match=r"x\.pv"):
@@ -114,39 +136,42 @@ def test_a_file_of_a_newer_format_says_so(good, tmp_path):
         Learner.load(tmp_path / "new.pv")
 
 
-@pytest.mark.parametrize("change", [
-    lambda m, a: m["backbone"].update(size=10**9),
-    lambda m, a: m["backbone"].update(name="../../etc/passwd"),
-    lambda m, a: m["backbone"]["options"].update(width=1e9),
-    lambda m, a: m["backbone"]["options"].update(width=-1),
-    lambda m, a: m["strategy"].update(name="os:system"),
-    lambda m, a: m["strategy"]["options"].update(capacity=10**12),
-    lambda m, a: m["strategy"]["options"].update(head="__import__('os')"),
-    lambda m, a: m["strategy"]["options"].update(evil=1),
-    lambda m, a: m["classes"].append({"id": 99, "name": "ghost", "frames": 1}),
-    lambda m, a: m["classes"].append(m["classes"][0]),
-    lambda m, a: m["classes"][0].update(name=""),
-    lambda m, a: m["classes"][0].update(id=-1),
-    lambda m, a: m.update(unknown=1),
-    lambda m, a: m.pop("undo"),
-    lambda m, a: m["undo"]["tensors"].append("ghost"),
-    lambda m, a: a.pop("head.cw"),
-    lambda m, a: a.update(extra=np.zeros(1)),
-    lambda m, a: a.update({"head.cw": np.zeros((64, 3), np.float32)}),
-    lambda m, a: a.update({"head.cw": a["head.cw"].astype(np.float64)}),
-    lambda m, a: a.update(classes=np.array([-1, 1])),
-    lambda m, a: a.update({"head.cw": a["head.cw"][:1], "head.past": a["head.past"][:1]}),
-    lambda m, a: a.update({"head.cw": a["head.cw"] * np.float32("nan")}),
-    lambda m, a: m["backbone"].update(std=[0, 1, 1]),
-    lambda m, a: m["backbone"]["options"].update(width=4),
-    lambda m, a: m["strategy"]["options"].update(capacity=2**15),
-    lambda m, a: m["strategy"]["options"].update(epochs=10**9),
-    lambda m, a: m["strategy"]["options"].update(compat=5),
-    lambda m, a: m["backbone"]["options"].update(width=-1e308),
-    lambda m, a: m.update(format=-3),
-    lambda m, a: m.update(next_id=0),
-    lambda m, a: m.update(threshold=7),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m, a: m["backbone"].update(size=10**9),
+        lambda m, a: m["backbone"].update(name="../../etc/passwd"),
+        lambda m, a: m["backbone"]["options"].update(width=1e9),
+        lambda m, a: m["backbone"]["options"].update(width=-1),
+        lambda m, a: m["strategy"].update(name="os:system"),
+        lambda m, a: m["strategy"]["options"].update(capacity=10**12),
+        lambda m, a: m["strategy"]["options"].update(head="__import__('os')"),
+        lambda m, a: m["strategy"]["options"].update(evil=1),
+        lambda m, a: m["classes"].append({"id": 99, "name": "ghost", "frames": 1}),
+        lambda m, a: m["classes"].append(m["classes"][0]),
+        lambda m, a: m["classes"][0].update(name=""),
+        lambda m, a: m["classes"][0].update(id=-1),
+        lambda m, a: m.update(unknown=1),
+        lambda m, a: m.pop("undo"),
+        lambda m, a: m["undo"]["tensors"].append("ghost"),
+        lambda m, a: a.pop("head.cw"),
+        lambda m, a: a.update(extra=np.zeros(1)),
+        lambda m, a: a.update({"head.cw": np.zeros((64, 3), np.float32)}),
+        lambda m, a: a.update({"head.cw": a["head.cw"].astype(np.float64)}),
+        lambda m, a: a.update(classes=np.array([-1, 1])),
+        lambda m, a: a.update({"head.cw": a["head.cw"][:1], "head.past": a["head.past"][:1]}),
+        lambda m, a: a.update({"head.cw": a["head.cw"] * np.float32("nan")}),
+        lambda m, a: m["backbone"].update(std=[0, 1, 1]),
+        lambda m, a: m["backbone"]["options"].update(width=4),
+        lambda m, a: m["strategy"]["options"].update(capacity=2**15),
+        lambda m, a: m["strategy"]["options"].update(epochs=10**9),
+        lambda m, a: m["strategy"]["options"].update(compat=5),
+        lambda m, a: m["backbone"]["options"].update(width=-1e308),
+        lambda m, a: m.update(format=-3),
+        lambda m, a: m.update(next_id=0),
+        lambda m, a: m.update(threshold=7),
+    ],
+)
 def test_a_hostile_manifest_with_a_right_checksum_is_refused(good, tmp_path, change):
     (tmp_path / "evil.pv").write_bytes(altered(good, change))
     with pytest.raises(FileError, match=r"evil\.pv"):
@@ -241,7 +266,13 @@ def test_files_of_the_first_format_still_load(name, tmp_path):
 def test_no_pickle_is_ever_read_from_a_file_or_written_to_one():
     for path in Path(files.__file__).parent.rglob("*.py"):
         text = path.read_text()
-        for word in ("pickle.load", "Unpickler(", "torch.save(", "allow_pickle=True", "eval(compile"):
+        for word in (
+            "pickle.load",
+            "Unpickler(",
+            "torch.save(",
+            "allow_pickle=True",
+            "eval(compile",
+        ):
             assert word not in text, f"{path.name}: {word}"
         assert "torch.load(" not in text or "weights_only=True" in text, path
 

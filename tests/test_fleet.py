@@ -9,11 +9,16 @@ import pytest
 from PIL import Image
 
 from primavista import FileError, InputError, Learner, open_frames
-from primavista.fleet import Here, Lesson, RayMachines, ray_cluster, teach, teach_shard
+from primavista.learner.fleet import Here, Lesson, RayMachines, ray_cluster, teach, teach_shard
 
 
 def clip(seed: int, size: int = 32) -> np.ndarray:
-    base = np.random.default_rng(seed % 4).integers(0, 200, (1, 4, 4, 3)).repeat(size // 4, 1).repeat(size // 4, 2)
+    base = (
+        np.random.default_rng(seed % 4)
+        .integers(0, 200, (1, 4, 4, 3))
+        .repeat(size // 4, 1)
+        .repeat(size // 4, 2)
+    )
     noise = np.random.default_rng(seed + 100).integers(0, 55, (5 + seed % 3, size, size, 3))
     return (base + noise).astype(np.uint8)
 
@@ -73,9 +78,25 @@ def test_on_top_of_what_was_taught_and_back():
 
 def test_lessons_that_fail_or_come_twice_are_left_out_and_named():
     learner = alone(LESSONS[:1])
-    lessons = [LESSONS[0], LESSONS[1], LESSONS[2], Lesson("pot", -1), LESSONS[1], LESSONS[4], LESSONS[2]]
+    lessons = [
+        LESSONS[0],
+        LESSONS[1],
+        LESSONS[2],
+        Lesson("pot", -1),
+        LESSONS[1],
+        LESSONS[4],
+        LESSONS[2],
+    ]
     outcomes = teach(learner, lessons, shards=4, opener=opener)
-    assert [o.status for o in outcomes] == ["known", "learned", "learned", "failed", "known", "learned", "known"]
+    assert [o.status for o in outcomes] == [
+        "known",
+        "learned",
+        "learned",
+        "failed",
+        "known",
+        "learned",
+        "known",
+    ]
     assert outcomes[3].reason == "cannot read video -1"
     assert_same(learner, alone([LESSONS[0], LESSONS[1], LESSONS[2], LESSONS[4]]))
 
@@ -132,7 +153,9 @@ def test_what_was_taught_before_is_not_learned_again():
             learned.extend(o.status for o in handles[1].value)
             return handles
 
-    assert [o.status for o in teach(learner, LESSONS[:2], Watched(), opener=opener)] == ["known"] * 2
+    assert [o.status for o in teach(learner, LESSONS[:2], Watched(), opener=opener)] == [
+        "known"
+    ] * 2
     assert learned == ["known"] * 2
 
 

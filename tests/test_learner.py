@@ -13,7 +13,7 @@ from PIL import Image
 from primavista import InputError, Learner
 from primavista.errors import FileError
 from primavista.frames import Lazy
-from primavista.strategies import PRESETS
+from primavista.strategies.registry import PRESETS
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32}
 
@@ -49,8 +49,12 @@ def core50_lessons(shared) -> dict[str, dict[bool, list[np.ndarray]]]:
             if not member.name.endswith((".jpg", ".png")):
                 continue
             category, session, _ = member.name.split("/")
-            image = np.array(Image.open(io.BytesIO(archive.extractfile(member).read())).convert("RGB"))
-            lessons.setdefault(category, {True: [], False: []})[int(session[1:]) in (3, 7, 10)].append(image)
+            image = np.array(
+                Image.open(io.BytesIO(archive.extractfile(member).read())).convert("RGB")
+            )
+            lessons.setdefault(category, {True: [], False: []})[
+                int(session[1:]) in (3, 7, 10)
+            ].append(image)
     return lessons
 
 
@@ -80,7 +84,11 @@ def test_a_prediction_names_every_known_object_and_its_shares_sum_to_one():
     prediction = taught().predict(clip(1)[0])
     assert list(prediction.scores) == ["mug", "kettle", "cup"]
     assert sum(prediction.scores.values()) == pytest.approx(1)
-    assert prediction.confidence == max(prediction.scores.values()) == prediction.scores[prediction.label]
+    assert (
+        prediction.confidence
+        == max(prediction.scores.values())
+        == prediction.scores[prediction.label]
+    )
 
 
 def test_one_frame_and_many_frames_agree():
@@ -99,7 +107,9 @@ def test_grey_rgba_pil_lists_and_other_sizes_are_taken_as_documented():
     for image in (grey, grey[..., None], rgba, Image.fromarray(rgb), torch.from_numpy(rgb)):
         assert learner.predict(image).scores == pytest.approx(expected)
     assert [p.scores for p in learner.predict([rgb, grey])] == [pytest.approx(expected)] * 2
-    assert learner.predict(np.zeros((1, 1, 3), np.uint8)).label in learner.labels  # one pixel is resized like any image
+    assert (
+        learner.predict(np.zeros((1, 1, 3), np.uint8)).label in learner.labels
+    )  # one pixel is resized like any image
 
 
 def test_one_lesson_may_hold_several_names():
@@ -121,12 +131,15 @@ def test_names_keep_their_ids():
     assert learner.counts["beaker"] == 12
 
 
-@pytest.mark.parametrize("change", [
-    lambda learner: learner.learn(clip(7), "new"),
-    lambda learner: learner.learn(clip(8), "mug"),
-    lambda learner: learner.forget("mug"),
-    lambda learner: learner.rename("mug", "pot"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda learner: learner.learn(clip(7), "new"),
+        lambda learner: learner.learn(clip(8), "mug"),
+        lambda learner: learner.forget("mug"),
+        lambda learner: learner.rename("mug", "pot"),
+    ],
+)
 def test_undo_takes_the_last_change_back_and_survives_a_restart(change, tmp_path):
     before = taught()
     before._history = (before._state, None)
@@ -160,7 +173,10 @@ class Faulty:
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("strategy", PRESETS)
-@pytest.mark.parametrize("error", [OSError("bad video"), KeyboardInterrupt(), MemoryError(), RuntimeError("out of memory")])
+@pytest.mark.parametrize(
+    "error",
+    [OSError("bad video"), KeyboardInterrupt(), MemoryError(), RuntimeError("out of memory")],
+)
 def test_a_failed_or_interrupted_lesson_changes_nothing(strategy, error, tmp_path):
     learner = tiny(strategy)
     learner.learn(clip(0), "mug")
@@ -222,7 +238,9 @@ def test_bad_input_is_refused_with_the_right_call_and_changes_nothing(case, tmp_
 
 
 def test_the_message_shows_the_wrong_call_and_the_right_one():
-    with pytest.raises(InputError, match=r"(?s)got float64.*wrong: .*/ 255.*right: .*astype\('uint8'\)"):
+    with pytest.raises(
+        InputError, match=r"(?s)got float64.*wrong: .*/ 255.*right: .*astype\('uint8'\)"
+    ):
         tiny().learn(GOOD / 255, "mug")
     with pytest.raises(InputError, match=r"(?s)wrong: .*right: learner\.learn\(frames, \"mug\"\)"):
         tiny().learn(GOOD, 3)
@@ -257,7 +275,9 @@ def test_capacity_starts_at_64_and_doubles():
 
 
 def test_a_module_of_ones_own_is_a_backbone(tmp_path):
-    body = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    body = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+    )
     learner = Learner("ar1*", backbone=body, size=32)
     learner.learn(clip(0), "mug")
     learner.save(tmp_path / "own.pv")
@@ -278,7 +298,9 @@ def test_the_releases_heads_serve_too():
 
 @pytest.mark.parametrize("strategy", ["naive", "ewc", "ar1*"])
 def test_a_backbone_with_a_weight_that_it_does_not_use_serves_too(strategy):
-    body = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    body = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+    )
     body.register_parameter("unused", torch.nn.Parameter(torch.zeros(3, 3)))
     learner = Learner(strategy, backbone=body, size=32)
     learner.learn(clip(0), "mug")
@@ -287,7 +309,9 @@ def test_a_backbone_with_a_weight_that_it_does_not_use_serves_too(strategy):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="there is no GPU here that torch can use: choose auto or cpu"):
+    with pytest.raises(
+        InputError, match="there is no GPU here that torch can use: choose auto or cpu"
+    ):
         tiny(device="cuda")
     tiny().save(tmp_path / "a.pv")
     with pytest.raises(InputError, match="there is no GPU here"):
@@ -295,7 +319,9 @@ def test_a_gpu_that_is_not_there(tmp_path):
 
 
 def test_a_file_that_is_not_there_says_how_to_make_it_and_others_do_not(tmp_path):
-    with pytest.raises(FileError, match=r"cannot read .*cup\.pv: No such file.* primavista learn .*cup\.pv --label"):
+    with pytest.raises(
+        FileError, match=r"cannot read .*cup\.pv: No such file.* primavista learn .*cup\.pv --label"
+    ):
         Learner.load(tmp_path / "cup.pv")
     with pytest.raises(FileError, match=r"it is a directory$"):
         Learner.load(tmp_path)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from primavista import InputError, Learner
-from primavista.lesson import CHUNK
-from primavista.strategies import names
+from primavista.learner.lesson import CHUNK
+from primavista.strategies.registry import names
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32, "device": "cpu"}
 FRAMES = np.random.default_rng(0).integers(0, 255, (2 * CHUNK + 5, 40, 50, 3)).astype(np.uint8)
@@ -23,7 +23,9 @@ def filled(learner: Learner, prepare_every: int = 0):
     return lesson
 
 
-@pytest.mark.parametrize("strategy", sorted(set(names()) & {"cwr*", "cwr+", "ar1*", "dslda", "naive", "prima", "ridge"}))
+@pytest.mark.parametrize(
+    "strategy", sorted(set(names()) & {"cwr*", "cwr+", "ar1*", "dslda", "naive", "prima", "ridge"})
+)
 def test_frame_by_frame_or_at_once(strategy):
     """The same scores, up to the order of sums: features of 16 frames and of 37 are computed by other kernels."""
     piecewise, whole = Learner(strategy, **TINY), Learner(strategy, **TINY)
@@ -32,7 +34,9 @@ def test_frame_by_frame_or_at_once(strategy):
         learner.learn(lesson, "mug")
     assert piecewise.counts == whole.counts == {"before": len(FRAMES), "mug": len(FRAMES)}
     for frame in FRAMES[:4]:
-        assert piecewise.predict(frame).scores == pytest.approx(whole.predict(frame).scores, abs=1e-3)
+        assert piecewise.predict(frame).scores == pytest.approx(
+            whole.predict(frame).scores, abs=1e-3
+        )
 
 
 def test_the_result_does_not_depend_on_when_frames_came():
@@ -46,7 +50,11 @@ def test_features_are_computed_while_frames_come_and_once(monkeypatch):
     learner = Learner("cwr*", **TINY)
     seen = []
     forward = type(learner.strategy)._forward
-    monkeypatch.setattr(type(learner.strategy), "_forward", lambda self, f, i: seen.append(len(i)) or forward(self, f, i))
+    monkeypatch.setattr(
+        type(learner.strategy),
+        "_forward",
+        lambda self, f, i: seen.append(len(i)) or forward(self, f, i),
+    )
     lesson = filled(learner, 1)
     assert seen == [CHUNK, CHUNK]
     assert list(lesson.finish()) == [len(FRAMES)]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from primavista import FileError, InputError, Learner
-from primavista.parts.packed import add_gram
+from primavista.storage.packed import add_gram
 
 CLIPS = {"mug": 0, "kettle": 1, "cup": 2, "pot": 3}
 
@@ -19,7 +19,9 @@ def clip(seed: int, count: int = 6) -> np.ndarray:
 
 
 def tiny(strategy: str = "ridge", **options) -> Learner:
-    return Learner(strategy, **{"weights": "random", "width": 0.125, "size": 32, "device": "cpu", **options})
+    return Learner(
+        strategy, **{"weights": "random", "width": 0.125, "size": 32, "device": "cpu", **options}
+    )
 
 
 def taught(lessons, **options) -> Learner:
@@ -40,14 +42,18 @@ FIRST, SECOND = [("mug", 0), ("kettle", 1)], [("pot", 3), ("kettle", 11), ("cup"
 @pytest.mark.parametrize("by_file", [False, True])
 def test_merged_equals_taught_together(strategy, by_file, tmp_path):
     """Names are joined though their ids differ; a name known to one alone comes along."""
-    a, b, joint = (taught(lessons, strategy=strategy) for lessons in (FIRST, SECOND, FIRST + SECOND))
+    a, b, joint = (
+        taught(lessons, strategy=strategy) for lessons in (FIRST, SECOND, FIRST + SECOND)
+    )
     b.save(tmp_path / "b.pv")
     a.merge(tmp_path / "b.pv" if by_file else b)
     assert a.counts == joint.counts == {"mug": 12, "kettle": 12, "pot": 6, "cup": 6}
     assert a.labels == ["mug", "kettle", "pot", "cup"]
     frames = np.concatenate([clip(seed, 2) for seed in (0, 1, 2, 3, 14)])
     for ours, theirs in zip(shares(a, frames), shares(joint, frames), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-4)  # the features of a frame depend a little on its company, in float32
+        assert ours == pytest.approx(
+            theirs, rel=1e-4
+        )  # the features of a frame depend a little on its company, in float32
     assert [p.label for p in a.predict(frames)] == [p.label for p in joint.predict(frames)]
 
 
@@ -109,7 +115,9 @@ def test_what_does_not_match_is_named(tmp_path):
     ]:
         with pytest.raises(InputError, match=words):
             a.merge(other)
-    with pytest.raises(InputError, match=r"depends on the order.*those that can are ncm, lda, ridge"):
+    with pytest.raises(
+        InputError, match=r"depends on the order.*those that can are ncm, lda, ridge"
+    ):
         taught(FIRST, strategy="cwr*").merge(taught([("cup", 2)], strategy="cwr*"))
     with pytest.raises(FileError, match="cannot read"):
         a.merge(tmp_path / "missing.pv")
@@ -121,14 +129,19 @@ def test_another_engine_is_named_with_the_way_out(tmp_path):
     pytest.importorskip("onnx")
     a = taught(FIRST, engine="torch")
     taught([("cup", 2)], engine="onnx").save(tmp_path / "b.pv")
-    with pytest.raises(InputError, match=r'engine torch here and onnx there\.\n  right: .*load\(file, engine="torch"\)'):
+    with pytest.raises(
+        InputError,
+        match=r'engine torch here and onnx there\.\n  right: .*load\(file, engine="torch"\)',
+    ):
         a.merge(tmp_path / "b.pv")
     a.merge(Learner.load(tmp_path / "b.pv", engine="torch", device="cpu"))
     assert a.labels == ["mug", "kettle", "cup"]
 
 
 def test_a_module_of_ones_own_can_be_merged_from_a_file(tmp_path):
-    body = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    body = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+    )
     a, b = (Learner("ncm", backbone=body, size=32, device="cpu") for _ in range(2))
     a.learn(clip(0), "mug")
     b.learn(clip(1), "kettle")
@@ -138,11 +151,13 @@ def test_a_module_of_ones_own_can_be_merged_from_a_file(tmp_path):
 
 
 def test_a_file_cannot_ask_for_more_random_features_than_it_holds(tmp_path):
-    from primavista import files
+    from primavista.storage import learner_file as files
 
     learner = taught(FIRST, expand=20)
     learner.save(tmp_path / "a.pv")
-    assert Learner.load(tmp_path / "a.pv", device="cpu").predict(clip(1)) == learner.predict(clip(1))
+    assert Learner.load(tmp_path / "a.pv", device="cpu").predict(clip(1)) == learner.predict(
+        clip(1)
+    )
     arrays, manifest = files.read(tmp_path / "a.pv")
     manifest["strategy"]["options"]["expand"] = 30_000
     files.write(tmp_path / "b.pv", arrays, manifest)
@@ -151,7 +166,7 @@ def test_a_file_cannot_ask_for_more_random_features_than_it_holds(tmp_path):
 
 
 def test_statistics_that_make_no_sense_are_named(tmp_path):
-    from primavista import files
+    from primavista.storage import learner_file as files
 
     learner = taught(FIRST)
     learner.save(tmp_path / "a.pv")
@@ -162,6 +177,10 @@ def test_statistics_that_make_no_sense_are_named(tmp_path):
         tiny().merge(tmp_path / "b.pv")
     on_diagonal = np.zeros_like(gram)
     add_gram(on_diagonal, np.eye(arrays["moments.s"].shape[1]))
-    files.write(tmp_path / "c.pv", {**arrays, "moments.gram": np.where(on_diagonal == 1, gram, 100 * gram)}, manifest)
+    files.write(
+        tmp_path / "c.pv",
+        {**arrays, "moments.gram": np.where(on_diagonal == 1, gram, 100 * gram)},
+        manifest,
+    )
     with pytest.raises(InputError, match="no sums over frames"):
         Learner.load(tmp_path / "c.pv", device="cpu").predict(clip(0))

@@ -8,9 +8,22 @@ import numpy as np
 import pytest
 
 from primavista import InputError, Learner
-from primavista.naming import checked_name
+from primavista.storage.names import checked_name
 
-BAD = ["", "  ", "x" * 201, "a\nb", "a\0", "a\x1b[2J", "a\x85b", "a\u2028b", "\udcff", None, 3, ["mug"]]
+BAD = [
+    "",
+    "  ",
+    "x" * 201,
+    "a\nb",
+    "a\0",
+    "a\x1b[2J",
+    "a\x85b",
+    "a\u2028b",
+    "\udcff",
+    None,
+    3,
+    ["mug"],
+]
 FRAMES = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
 
 

@@ -10,20 +10,26 @@ import pytest
 import torch
 
 from primavista import Learner
-from primavista.strategies import Strategy, create
-from primavista.streams.rendered import Scene, render
+from primavista.strategies.registry import Strategy, create
+from primavista.streams.rendered.renderer import Scene, render
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
 def clip(seed: int, count: int = 8, noise: int = 40) -> np.ndarray:
     """A pattern of 4 x 4 colours of its own, with noise of its own in each frame."""
-    base = np.random.default_rng(seed).integers(0, 256 - noise, (1, 4, 4, 3)).repeat(8, 1).repeat(8, 2)
-    return (base + np.random.default_rng(seed + 999).integers(0, noise, (count, 32, 32, 3))).astype(np.uint8)
+    base = (
+        np.random.default_rng(seed).integers(0, 256 - noise, (1, 4, 4, 3)).repeat(8, 1).repeat(8, 2)
+    )
+    return (base + np.random.default_rng(seed + 999).integers(0, noise, (count, 32, 32, 3))).astype(
+        np.uint8
+    )
 
 
 def taught(strategy: str, names: int = 5, **options) -> Learner:
-    learner = Learner(strategy, **{"weights": "random", "width": 0.25, "size": 32, "device": "cpu"} | options)
+    learner = Learner(
+        strategy, **{"weights": "random", "width": 0.25, "size": 32, "device": "cpu"} | options
+    )
     for k in range(names):
         learner.learn(clip(k), f"object {k}")
     return learner
@@ -32,8 +38,15 @@ def taught(strategy: str, names: int = 5, **options) -> Learner:
 @pytest.mark.parametrize("strategy", ["prima", "ridge", "lda", "ncm", "dslda", "cwr*"])
 def test_what_was_taught_is_more_familiar_than_what_was_not(strategy):
     learner = taught(strategy, weights="imagenet", width=1.0, size=64)
-    known = np.array([p.familiarity for k in range(5) for p in learner.predict(clip(k, 2, noise=50))])
-    unknown = np.array([p.familiarity for p in learner.predict(np.concatenate([clip(k, 1) for k in range(100, 120)]))])
+    known = np.array(
+        [p.familiarity for k in range(5) for p in learner.predict(clip(k, 2, noise=50))]
+    )
+    unknown = np.array(
+        [
+            p.familiarity
+            for p in learner.predict(np.concatenate([clip(k, 1) for k in range(100, 120)]))
+        ]
+    )
     assert (known[:, None] > unknown[None]).mean() > 0.9
     assert all(p.known for p in learner.predict(clip(0)))
 
@@ -43,8 +56,18 @@ def test_one_video_an_object_is_enough_to_be_known_elsewhere_and_a_fourth_object
     scene, learner = Scene(frames=6, size=128), Learner("prima", device="cpu")
     for thing in (1, 16, 31):
         learner.learn(render(scene, thing, 1).numpy(), f"object {thing}")
-    known = [p for thing in (1, 16, 31) for place in (3, 7) for p in learner.predict(render(scene, thing, place).numpy())]
-    never = [p for thing in (26, 46) for place in (3, 7) for p in learner.predict(render(scene, thing, place).numpy())]
+    known = [
+        p
+        for thing in (1, 16, 31)
+        for place in (3, 7)
+        for p in learner.predict(render(scene, thing, place).numpy())
+    ]
+    never = [
+        p
+        for thing in (26, 46)
+        for place in (3, 7)
+        for p in learner.predict(render(scene, thing, place).numpy())
+    ]
     assert np.mean([p.known for p in known]) >= 0.75
     pairs = [a.familiarity > b.familiarity for a in known for b in never]
     assert np.mean(pairs) > 0.75
@@ -59,7 +82,9 @@ def test_known_follows_the_threshold_and_one_class_may_be_unknown_too():
     assert (own.known, other.known) == (True, False)
     assert own.familiarity > other.familiarity
     strict = taught("ridge", 1, threshold=1.0)
-    assert [p.known for p in strict.predict(clip(0))] == [p.familiarity >= 1 for p in strict.predict(clip(0))]
+    assert [p.known for p in strict.predict(clip(0))] == [
+        p.familiarity >= 1 for p in strict.predict(clip(0))
+    ]
 
 
 def test_confidence_is_the_share_at_the_temperature():
@@ -119,20 +144,28 @@ def test_what_is_kept_for_the_next_prediction_does_not_outlive_a_change(strategy
     frames = torch.from_numpy(clip(1))
 
     def fresh() -> Strategy:
-        found = create(strategy, learner.backbone, **({"open_set": True} if strategy in ("dslda", "cwr*") else {}))
+        found = create(
+            strategy,
+            learner.backbone,
+            **({"open_set": True} if strategy in ("dslda", "cwr*") else {}),
+        )
         found.load_state_dict(learner.state_dict())
         return found
 
     def same_as_fresh() -> None:
         ours, theirs = learner.judge(frames), fresh().judge(frames)
         assert ours.temperature == pytest.approx(theirs.temperature, rel=1e-6)
-        torch.testing.assert_close(ours.familiarity, theirs.familiarity, rtol=1e-4, atol=1e-4)  # another engine
+        torch.testing.assert_close(
+            ours.familiarity, theirs.familiarity, rtol=1e-4, atol=1e-4
+        )  # another engine
 
     same_as_fresh()
     before = learner.judge(frames).familiarity.clone()
     learner.learn(torch.from_numpy(clip(5)), torch.full((8,), 1))
     same_as_fresh()
-    assert not torch.allclose(learner.judge(frames).familiarity, before)  # so that a stale answer would show
+    assert not torch.allclose(
+        learner.judge(frames).familiarity, before
+    )  # so that a stale answer would show
     learner.forget(0)
     same_as_fresh()
     learner.judge(frames)
@@ -145,4 +178,8 @@ def test_what_is_kept_for_the_next_prediction_does_not_outlive_a_change(strategy
 
 def _own(strategy: Strategy) -> dict[str, torch.Tensor]:
     """Its state but for the backbone."""
-    return {name: tensor.clone() for name, tensor in strategy.state_dict().items() if not name.startswith("backbone.")}
+    return {
+        name: tensor.clone()
+        for name, tensor in strategy.state_dict().items()
+        if not name.startswith("backbone.")
+    }

@@ -12,15 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 from safetensors.numpy import load, save
 
-from primavista.tensors import TYPES, pack, unpack
+from primavista.storage.tensors import TYPES, pack, unpack
 
 kinds = st.sampled_from(sorted(TYPES.values())).map(np.dtype)
 shapes = some.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 arrays = kinds.flatmap(lambda kind: shapes.flatmap(lambda shape: some.arrays(kind, shape)))
-names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(lambda name: name != "__metadata__")
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(
+    lambda name: name != "__metadata__"
+)
 
 
-@given(st.dictionaries(names, arrays, max_size=6), st.sampled_from([{}, {"primavista": "{}"}, {"k": 'ä"\n'}]))
+@given(
+    st.dictionaries(names, arrays, max_size=6),
+    st.sampled_from([{}, {"primavista": "{}"}, {"k": 'ä"\n'}]),
+)
 def test_the_same_bytes_as_the_library(made, metadata):
     ours = pack(made, metadata)
     theirs = save(made, metadata or None)

@@ -27,7 +27,9 @@ STARTS = [
     b"GET / HTTP/9.9\r\n\r\n",
 ]
 PARTS = 10
-GROWTH = 16.0  # MiB that the second half may add to the most of the first: about one copy of a model
+GROWTH = (
+    16.0  # MiB that the second half may add to the most of the first: about one copy of a model
+)
 
 
 class Dice:
@@ -52,10 +54,18 @@ class Dice:
             lambda: self.flipped(self.good),
             lambda: self.flipped(self.png),
             lambda: b"GIF89a" + self.noise(200),
-            lambda: self.bomb(draw.choice([2**14, 2**16, 2**20, 2**31 - 1]), draw.choice([2**14, 2**16, 2**31 - 1])),
+            lambda: self.bomb(
+                draw.choice([2**14, 2**16, 2**20, 2**31 - 1]),
+                draw.choice([2**14, 2**16, 2**31 - 1]),
+            ),
             lambda: b"RIFF" + struct.pack("<I", draw.randrange(2**32)) + b"WEBP" + self.noise(300),
             lambda: b"BM" + self.noise(300),
-            lambda: b"\xff\xd8\xff\xe1" + struct.pack(">H", draw.randrange(2**16)) + b"Exif\0\0" + self.noise(500),
+            lambda: (
+                b"\xff\xd8\xff\xe1"
+                + struct.pack(">H", draw.randrange(2**16))
+                + b"Exif\0\0"
+                + self.noise(500)
+            ),
             lambda: b"",
         ]
         return draw.choice(kinds)()
@@ -75,17 +85,34 @@ class Dice:
         head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
         chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(bytes(5000))), (b"IEND", b"")]
         return b"\x89PNG\r\n\x1a\n" + b"".join(
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+            for kind, data in chunks
         )
 
     def text(self) -> str:
         draw = self.draw
-        return draw.choice([
-            "", "{", "null", "[]", "{}", '{"end": 1}', '{"label": null}', '{"label": "\\ud800"}', '{"label": "a\\u0000b"}',
-            '{"label": 5}', "[" * draw.randrange(1, 3000), '{"label": "%s"}' % ("x" * draw.randrange(201, 2000)),
-            '{"label":' * 500, self.noise(200).decode("latin-1"), '{"label": "\\u202e\\u0007"}',
-            json.dumps({"label": "x" * 300, "to": "y" * 300}), "1e999", "NaN",
-        ])  # fmt: skip
+        return draw.choice(
+            [
+                "",
+                "{",
+                "null",
+                "[]",
+                "{}",
+                '{"end": 1}',
+                '{"label": null}',
+                '{"label": "\\ud800"}',
+                '{"label": "a\\u0000b"}',
+                '{"label": 5}',
+                "[" * draw.randrange(1, 3000),
+                '{"label": "%s"}' % ("x" * draw.randrange(201, 2000)),
+                '{"label":' * 500,
+                self.noise(200).decode("latin-1"),
+                '{"label": "\\u202e\\u0007"}',
+                json.dumps({"label": "x" * 300, "to": "y" * 300}),
+                "1e999",
+                "NaN",
+            ]
+        )
 
     def damaged_model(self) -> bytes:
         draw = self.draw
@@ -136,7 +163,9 @@ async def _lesson(http: httpx.AsyncClient, dice: Dice) -> httpx.Response:
     if draw.random() < 0.3:
         files = [("video", ("../../etc/passwd", dice.broken()))]
     label = draw.choice(["mug", "", "\0", "x" * 999])
-    return await http.post(draw.choice(["/api/lessons", "/api/check"]), data={"label": label}, files=files)
+    return await http.post(
+        draw.choice(["/api/lessons", "/api/check"]), data={"label": label}, files=files
+    )
 
 
 async def _json(http: httpx.AsyncClient, dice: Dice) -> httpx.Response:
@@ -151,7 +180,9 @@ async def _model(http: httpx.AsyncClient, dice: Dice) -> httpx.Response:
 
 async def _multipart(http: httpx.AsyncClient, dice: Dice) -> httpx.Response:
     form = "multipart/form-data"
-    kind = dice.draw.choice([form, f"{form}; boundary=x", f"{form}; boundary={'y' * 200}", "text/plain"])
+    kind = dice.draw.choice(
+        [form, f"{form}; boundary=x", f"{form}; boundary={'y' * 200}", "text/plain"]
+    )
     cut_off = b'--x\r\nContent-Disposition: form-data; name="frame"\r\n\r\n'
     body = dice.draw.choice([dice.noise(), b"--x\r\n" + dice.noise(), cut_off])
     return await http.post("/api/predict", content=body, headers={"content-type": kind})
@@ -160,7 +191,9 @@ async def _multipart(http: httpx.AsyncClient, dice: Dice) -> httpx.Response:
 async def _path(http: httpx.AsyncClient, dice: Dice) -> httpx.Response:
     escapes = ["/page/..%2f..%2fapp.py", "/page/%00", "/page/../app.py", "/page/%2e%2e/app.py"]
     paths = [*escapes, f"/api/lessons/{'f' * 16}", "/api/lessons/%ff", "/" + "a" * 3000]
-    return await http.request(dice.draw.choice(["GET", "PUT", "DELETE", "POST", "TRACE"]), dice.draw.choice(paths))
+    return await http.request(
+        dice.draw.choice(["GET", "PUT", "DELETE", "POST", "TRACE"]), dice.draw.choice(paths)
+    )
 
 
 async def _headers(http: httpx.AsyncClient, dice: Dice) -> httpx.Response:
@@ -183,7 +216,9 @@ async def messages(running: Service, dice: Dice, count: int, results: Result) ->
                     await socket.recv()
                 for _ in range(min(left, 20)):
                     left -= 1
-                    await socket.send(dice.text() if dice.draw.random() < 0.4 else dice.image() or b"\0")
+                    await socket.send(
+                        dice.text() if dice.draw.random() < 0.4 else dice.image() or b"\0"
+                    )
                     said = json.loads(await socket.recv())
                     results[f"socket {'error' if 'error' in said else 'answer'}"] += 1
         except websockets.ConnectionClosed as closed:
@@ -200,7 +235,9 @@ async def raw(running: Service, dice: Dice, count: int, results: Result) -> None
         try:
             writer.write_eof()
             said = await asyncio.wait_for(reader.read(200), 10)
-            results[f"raw {said.split(b' ')[1].decode('latin-1') if said.count(b' ') else 'closed'}"] += 1
+            results[
+                f"raw {said.split(b' ')[1].decode('latin-1') if said.count(b' ') else 'closed'}"
+            ] += 1
         except (OSError, TimeoutError):
             results["raw closed"] += 1
         writer.close()
@@ -213,7 +250,9 @@ def fuzz(folder: Path, count: int = 10_000, seed: int = 0, new: str = "") -> int
         running.teach("mug", drawn(41, frames=8))
         running.teach("ball", drawn(31, frames=8))
         running.teach("bulb", drawn(16, frames=8))
-        httpx.post(f"{running.url}/api/undo").raise_for_status()  # a load leaves nothing from before it to undo: as it is now
+        httpx.post(
+            f"{running.url}/api/undo"
+        ).raise_for_status()  # a load leaves nothing from before it to undo: as it is now
         before = running.file()
         dice = Dice(seed, before)
 
@@ -228,12 +267,23 @@ def fuzz(folder: Path, count: int = 10_000, seed: int = 0, new: str = "") -> int
             memory.append(running.memory())
         same = running.file() == before == (folder / "fuzz.pv").read_bytes()
         running.stop()
-        noise = [line for line in running.said().splitlines() if "Traceback" in line or "Error" in line]
+        noise = [
+            line for line in running.said().splitlines() if "Traceback" in line or "Error" in line
+        ]
     errors = sum(number for what, number in results.items() if " 5" in what)
     print(", ".join(f"{what}: {number}" for what, number in sorted(results.items())))
-    print(f"{sum(results.values())} answers to {count} malformed things: {errors} with 5xx, {len(noise)} tracebacks in the log")
+    print(
+        f"{sum(results.values())} answers to {count} malformed things: {errors} with 5xx, {len(noise)} tracebacks in the log"
+    )
     what = "the same to the last bit" if same else "CHANGED"
-    print(f"memory after each tenth: {', '.join(f'{m:.0f}' for m in memory)} MiB; the learner is {what}")
+    print(
+        f"memory after each tenth: {', '.join(f'{m:.0f}' for m in memory)} MiB; the learner is {what}"
+    )
     for line in noise[:5]:
         print(f"  {line}")
-    return errors + len(noise) + (max(memory[PARTS // 2 :]) - max(memory[: PARTS // 2]) > GROWTH) + (not same)
+    return (
+        errors
+        + len(noise)
+        + (max(memory[PARTS // 2 :]) - max(memory[: PARTS // 2]) > GROWTH)
+        + (not same)
+    )

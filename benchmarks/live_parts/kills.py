@@ -27,7 +27,9 @@ def kills(folder: Path, count: int = 30, new: str = "", seed: int = 0, frames: i
         began = time.monotonic()
         running.teach(f"acknowledged {number % 5}", video)
         usual = 0.5 * usual + 0.5 * (time.monotonic() - began)
-        taught[f"acknowledged {number % 5}"] = taught.get(f"acknowledged {number % 5}", 0) + len(video)
+        taught[f"acknowledged {number % 5}"] = taught.get(f"acknowledged {number % 5}", 0) + len(
+            video
+        )
         acknowledged = threading.Event()
         interrupted = f"interrupted {number % 3}"
         lesson = threading.Thread(target=_teach, args=(running, interrupted, video, acknowledged))
@@ -36,7 +38,9 @@ def kills(folder: Path, count: int = 30, new: str = "", seed: int = 0, frames: i
         running.stop(signal.SIGKILL)
         lesson.join()
         after = {**taught, interrupted: taught.get(interrupted, 0) + len(video)}
-        found = Learner.load(model, device="cpu").counts  # refuses what is not whole to the last bit
+        found = Learner.load(
+            model, device="cpu"
+        ).counts  # refuses what is not whole to the last bit
         allowed = [after] if acknowledged.is_set() else [taught, after]
         wrong += _differs(f"kill {number + 1}", found, allowed)
         whole, untouched = whole + (found == after), untouched + (found == taught)

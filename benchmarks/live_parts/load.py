@@ -60,7 +60,9 @@ async def run_load(
             while time.monotonic() < end:
                 files = [("frames", ("f.jpg", frame, "image/jpeg")) for frame in videos[number % 5]]
                 said = await http.post(
-                    f"{running.url}/api/lessons?wait=60&again=true", data={"label": f"o{number % 5}"}, files=files
+                    f"{running.url}/api/lessons?wait=60&again=true",
+                    data={"label": f"o{number % 5}"},
+                    files=files,
                 )
                 if said.status_code != 202 or said.json()["state"] != "done":
                     errors.append(f"a lesson: {said.status_code} {said.text[:200]}")
@@ -79,7 +81,9 @@ async def run_load(
     return expected, answers, errors, lessons, memory
 
 
-async def _remember(http: httpx.AsyncClient, running: Service, images: list[Any], expected: Expected) -> None:
+async def _remember(
+    http: httpx.AsyncClient, running: Service, images: list[Any], expected: Expected
+) -> None:
     """What this version says of each frame, computed here from its file; only the teacher changes it: they are of one state."""
     version = (await http.get(f"{running.url}/api/model")).json()["version"]
     data = (await http.get(f"{running.url}/api/model/file")).content
@@ -96,21 +100,34 @@ def _decoded(frame: bytes) -> Any:
     return decode_image(io.BytesIO(frame), "frame", None)
 
 
-def load(folder: Path, seconds: float = 300, clients: int = 20, pause: float = 0.0, new: str = "") -> int:
+def load(
+    folder: Path, seconds: float = 300, clients: int = 20, pause: float = 0.0, new: str = ""
+) -> int:
     """Prints what came of it; how many answers were errors or of no whole state."""
     with service(folder / "load.pv", new=new) as running:
-        expected, answers, errors, lessons, memory = asyncio.run(run_load(running, seconds, clients, pause))
+        expected, answers, errors, lessons, memory = asyncio.run(
+            run_load(running, seconds, clients, pause)
+        )
     torn = sum(not _same(expected[version][which], shares) for version, which, shares, _ in answers)
     times = sorted(1000 * answer[3] for answer in answers)
     rate = len(answers) / seconds
-    print(f"{clients} clients for {seconds:g} s: {len(answers)} predictions ({rate:.0f} a second), {len(errors)} errors")
+    print(
+        f"{clients} clients for {seconds:g} s: {len(answers)} predictions ({rate:.0f} a second), {len(errors)} errors"
+    )
     if times:
-        marks = ", ".join(f"p{p} {times[min(int(p / 100 * len(times)), len(times) - 1)]:.0f} ms" for p in (50, 90, 99))
+        marks = ", ".join(
+            f"p{p} {times[min(int(p / 100 * len(times)), len(times) - 1)]:.0f} ms"
+            for p in (50, 90, 99)
+        )
         print(f"latency: {marks}, longest {times[-1]:.0f} ms")
     if lessons:
         median, longest = statistics.median(lessons), max(lessons)
-        print(f"{len(lessons)} lessons of 30 frames meanwhile: median {median:.1f} s, longest {longest:.1f} s")
-    print(f"answers from {len({a[0] for a in answers})} versions, {torn} of them from no whole state")
+        print(
+            f"{len(lessons)} lessons of 30 frames meanwhile: median {median:.1f} s, longest {longest:.1f} s"
+        )
+    print(
+        f"answers from {len({a[0] for a in answers})} versions, {torn} of them from no whole state"
+    )
     print(f"memory: median {statistics.median(memory):.0f} MiB, most {max(memory):.0f} MiB")
     for error in errors[:5]:
         print(f"  {error}")
@@ -118,4 +135,6 @@ def load(folder: Path, seconds: float = 300, clients: int = 20, pause: float = 0
 
 
 def _same(expected: dict[str, float], found: dict[str, float]) -> bool:
-    return list(expected) == list(found) and all(abs(expected[name] - found[name]) <= TOLERANCE for name in found)
+    return list(expected) == list(found) and all(
+        abs(expected[name] - found[name]) <= TOLERANCE for name in found
+    )

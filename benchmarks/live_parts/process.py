@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from primavista.streams.rendered import Scene, render
+from primavista.streams.rendered.renderer import Scene, render
 
 Frames = np.ndarray[Any, Any]
 TINY = "weights='random', width=0.0625, size=32"  # a learner that takes no time
@@ -43,10 +43,22 @@ class Service:
         if new and not model.exists():
             code = f"from primavista import Learner; Learner({new}).save({str(model)!r})"
             subprocess.run([sys.executable, "-c", code], check=True, env=environment())
-        command = [sys.executable, "-m", "primavista", "teach", str(model), "--no-browser", "--port", "0", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "primavista",
+            "teach",
+            str(model),
+            "--no-browser",
+            "--port",
+            "0",
+            *options,
+        ]
         self.log = model.with_suffix(".log")
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment())
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env=environment()
+            )
         self.url = self._address()
 
     def _address(self) -> str:
@@ -78,7 +90,11 @@ class Service:
         coded = [frame if isinstance(frame, bytes) else jpeg(frame) for frame in frames]
         files = [("frames", ("frame.jpg", frame, "image/jpeg")) for frame in coded]
         answer = httpx.post(
-            f"{self.url}/api/lessons", params={"wait": wait, "again": True}, data={"label": label}, files=files, timeout=90
+            f"{self.url}/api/lessons",
+            params={"wait": wait, "again": True},
+            data={"label": label},
+            files=files,
+            timeout=90,
         )
         answer.raise_for_status()
         return answer.json()

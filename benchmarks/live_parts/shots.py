@@ -19,21 +19,33 @@ def shots(folder: Path, out: Path) -> None:
     with sync_playwright() as playwright, service(folder / "kitchen.pv") as running:
         thumbnails: list[dict[str, str]] = []
         for name, number in OBJECTS.items():
-            with page(playwright, running.url, film(folder / "taught.mjpeg", drawn(number, 1, 20, 240))) as opened:
-                opened.evaluate("(kept) => kept.forEach(({ name, value }) => localStorage.setItem(name, value))", thumbnails)
+            with page(
+                playwright, running.url, film(folder / "taught.mjpeg", drawn(number, 1, 20, 240))
+            ) as opened:
+                opened.evaluate(
+                    "(kept) => kept.forEach(({ name, value }) => localStorage.setItem(name, value))",
+                    thumbnails,
+                )
                 opened.reload()
                 opened.locator("#stage[data-ready=true]").wait_for()
                 opened.locator("#thumbs").check()
                 hold(opened, name, 4.0)
                 thumbnails = opened.context.storage_state()["origins"][0]["localStorage"]
         looks = [
-            ("teach.png", "polka-dot cup", DESK, "light", 1), ("teach-phone-light.png", "polka-dot cup", PHONE, "light", 2),
-            ("teach-dark.png", "striped ball", DESK, "dark", 1), ("teach-phone.png", "striped ball", PHONE, "dark", 2),
-        ]  # fmt: skip
+            ("teach.png", "polka-dot cup", DESK, "light", 1),
+            ("teach-phone-light.png", "polka-dot cup", PHONE, "light", 2),
+            ("teach-dark.png", "striped ball", DESK, "dark", 1),
+            ("teach-phone.png", "striped ball", PHONE, "dark", 2),
+        ]
         for picture, name, size, scheme, scale in looks:
             shown = film(folder / "other.mjpeg", drawn(OBJECTS[name], 5, 8, 480))
             kept = {"cookies": [], "origins": [{"origin": running.url, "localStorage": thumbnails}]}
-            how = {"viewport": size, "color_scheme": scheme, "device_scale_factor": scale, "storage_state": kept}
+            how = {
+                "viewport": size,
+                "color_scheme": scheme,
+                "device_scale_factor": scale,
+                "storage_state": kept,
+            }
             with page(playwright, running.url, shown, **how) as opened:
                 opened.locator("#verdict-name", has_text=name).wait_for()
                 opened.wait_for_timeout(1500)  # the bars settle

@@ -37,11 +37,16 @@ def timing(folder: Path, objects: int = 3, seconds: float = 5.0, new: str = "") 
                 opened.evaluate(WATCH, name)
                 hold(opened, name, seconds)
                 for _ in range(600):
-                    marks = {mark: (at, detail) for mark, at, detail in json.loads(opened.evaluate(MARKS))}
+                    marks = {
+                        mark: (at, detail)
+                        for mark, at, detail in json.loads(opened.evaluate(MARKS))
+                    }
                     if marks["recognised"][0]:
                         break
                     opened.wait_for_timeout(100)
-                released, learned, recognised = (marks[mark][0] / 1000 for mark in ("released", "learned", "recognised"))
+                released, learned, recognised = (
+                    marks[mark][0] / 1000 for mark in ("released", "learned", "recognised")
+                )
                 job = marks["learned"][1]
                 working, saving = job["parts"]["working"], job["parts"]["saving"]
                 totals.append(recognised - released)
@@ -49,6 +54,6 @@ def timing(folder: Path, objects: int = 3, seconds: float = 5.0, new: str = "") 
                     f"{job['frames']:6d}   {learned - released:.2f} s ({working:.2f}, {saving:.2f}, "
                     f"{learned - released - working - saving:.2f})   {recognised - learned:.2f} s   {totals[-1]:.2f} s",
                     flush=True,
-                )  # fmt: skip
+                )
     print(f"median {statistics.median(totals):.2f} s, longest {max(totals):.2f} s")
     return max(totals)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError
+from .heads.dslda import lda_weights, oas
+from .heads.open_set import Alike, Familiarity, familiarity, likeness
+from .heads.prima import judged_ridge, shares
+from .heads.ridge import FLOOR, NUMPY, Regression, choose_rho, regression, ridge_weights
 from .moments import Moments
-from .parts.committee import judged_ridge, shares
-from .parts.familiar import Alike, Familiarity, familiarity, likeness
-from .parts.ridge import FLOOR, NUMPY, Regression, choose_rho, regression, ridge_weights
-from .parts.statistics import lda_weights, oas
 
 Array = np.ndarray[Any, Any]
 OWN = 2.0  # votes of the backbone's own features in prima
@@ -22,7 +22,11 @@ class Analytic:
     """scores = w phi(z) + b, with w and b solved from `Moments` of phi(z)."""
 
     def __init__(
-        self, arrays: dict[str, Array], options: dict[str, Any], seed: int, blocks: Sequence[int] | None = None
+        self,
+        arrays: dict[str, Array],
+        options: dict[str, Any],
+        seed: int,
+        blocks: Sequence[int] | None = None,
     ) -> None:
         self.arrays, self.options, self.seed = arrays, options, seed
         self.moments = Moments(arrays, "moments.", blocks)
@@ -55,7 +59,9 @@ class Analytic:
         """By how far a frame strays, unless a strategy knows better."""
         m = self.moments
         if not m.has_gram:
-            return familiarity(w, m.means(classes), self.precision(classes), m.spread(classes), float(m.n.sum()))
+            return familiarity(
+                w, m.means(classes), self.precision(classes), m.spread(classes), float(m.n.sum())
+            )
         ((scatter, _),) = m.scatters()
         return familiarity(w, m.means(classes), self.precision(classes), scatter / m.t, m.t)
 
@@ -95,13 +101,17 @@ class Analytic:
             try:
                 self._solved, self._familiar = self.solve(classes), None
             except np.linalg.LinAlgError as error:
-                raise InputError(f"the statistics are no sums over frames: {error}. Was the file altered?") from error
+                raise InputError(
+                    f"the statistics are no sums over frames: {error}. Was the file altered?"
+                ) from error
         return self._solved
 
     def _regressions(self, classes: int) -> Iterator[Regression]:
         m = self.moments
         for scatter, features in m.scatters():
-            yield regression(m.n[:classes], m.s[:classes, features], scatter, m.t, self.options["balance"], NUMPY)
+            yield regression(
+                m.n[:classes], m.s[:classes, features], scatter, m.t, self.options["balance"], NUMPY
+            )
 
 
 class LDA(Analytic):
@@ -120,7 +130,9 @@ class LDA(Analytic):
         t, eps, target = int(self.moments.t), self.options["shrinkage"], 1.0
         if eps is None:
             eps, m = oas(scatter / t, t)
-            target = m + FLOOR * (m + float((self.moments.means(classes) ** 2).mean()) + 1e-30) / eps
+            target = (
+                m + FLOOR * (m + float((self.moments.means(classes) ** 2).mean()) + 1e-30) / eps
+            )
         return lda_weights(directions, scatter, t, eps, NUMPY.solve, target)
 
 
@@ -130,7 +142,9 @@ class Ridge(Analytic):
     def solve(self, classes: int) -> tuple[Array, Array]:
         """See `parts/ridge.py`."""
         (x,) = self._regressions(classes)
-        self._rho = choose_rho(x, NUMPY) if self.options["rho"] is None else float(self.options["rho"])
+        self._rho = (
+            choose_rho(x, NUMPY) if self.options["rho"] is None else float(self.options["rho"])
+        )
         return ridge_weights(x, self._rho, NUMPY)
 
     def precision(self, classes: int) -> Array | None:
@@ -145,7 +159,9 @@ class Ridge(Analytic):
         """The backbone's, or random ones of them."""
         if self.options["expand"] is None:
             return z
-        draw = np.random.RandomState(self.seed % 2**32).standard_normal((z.shape[1], self.options["expand"]))
+        draw = np.random.RandomState(self.seed % 2**32).standard_normal(
+            (z.shape[1], self.options["expand"])
+        )
         random: Array = np.maximum(z.astype(np.float64) @ (draw / z.shape[1] ** 0.5), 0)
         return random
 

@@ -35,12 +35,20 @@ def fit(image: Image, size: int) -> Image:
 
 def model_frames(images: Any, size: int) -> tuple[Image, bool]:
     """Whatever people call images as uint8, N x size x size x 3, and whether it was one single image."""
-    if isinstance(images, np.ndarray) and (images.ndim == 2 or (images.ndim == 3 and images.shape[-1] in (1, 3, 4))):
+    if isinstance(images, np.ndarray) and (
+        images.ndim == 2 or (images.ndim == 3 and images.shape[-1] in (1, 3, 4))
+    ):
         return fit(images, size)[None], True
     many = isinstance(images, list | tuple) or (isinstance(images, np.ndarray) and images.ndim == 4)
     if not many or not len(images):
-        raise InputError("frames are a uint8 array, N x H x W x 3 or H x W x 3 (RGB), or a list of such images, not empty")
-    if isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape[1:] == (size, size, 3):
+        raise InputError(
+            "frames are a uint8 array, N x H x W x 3 or H x W x 3 (RGB), or a list of such images, not empty"
+        )
+    if (
+        isinstance(images, np.ndarray)
+        and images.dtype == np.uint8
+        and images.shape[1:] == (size, size, 3)
+    ):
         return np.ascontiguousarray(images), False
     return np.stack([fit(image, size) for image in images]), False
 
@@ -52,12 +60,21 @@ def chunks(frames: Image, pixels: int = 2**17) -> Iterator[Image]:
 
 
 def _rgb(image: Any) -> Image:
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim not in (2, 3) or 0 in image.shape:
-        raise InputError("an image is a uint8 array, H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA), values 0 to 255")
+    if (
+        not isinstance(image, np.ndarray)
+        or image.dtype != np.uint8
+        or image.ndim not in (2, 3)
+        or 0 in image.shape
+    ):
+        raise InputError(
+            "an image is a uint8 array, H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA), values 0 to 255"
+        )
     if image.ndim == 2:
         image = image[..., None]
     if image.shape[-1] not in (1, 3, 4) or image.shape[0] * image.shape[1] > MAX_PIXELS:
-        raise InputError(f"an image of shape {image.shape} is not one of at most {MAX_PIXELS} RGB pixels")
+        raise InputError(
+            f"an image of shape {image.shape} is not one of at most {MAX_PIXELS} RGB pixels"
+        )
     rgb: Image = image.repeat(3, -1) if image.shape[-1] == 1 else image[..., :3]
     return rgb
 

@@ -15,22 +15,33 @@ from typing import Any
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
-from . import files
 from .analytic import LDA, Analytic, Prima, Ridge
 from .errors import FileError, InputError
-from .heads import CWR, DSLDA, Head, softmax
 from .images import chunks, model_frames
-from .naming import checked_name, checked_names
-from .parts.sums import check_finite
-from .tensors import same_bits
+from .storage import learner_file as files
+from .storage.names import checked_name, checked_names
+from .storage.tensors import same_bits
+from .storage.validate import check_finite
+from .streaming import CWR, DSLDA, Head, softmax
 
 Array = np.ndarray[Any, Any]
 FORMAT = 1
 UNDO = "undo/"
-LEARNS = ("head.", "statistics.", "seen.", "moments.")  # how the names of what a lesson changes begin
+LEARNS = (
+    "head.",
+    "statistics.",
+    "seen.",
+    "moments.",
+)  # how the names of what a lesson changes begin
 HEADS: dict[str, Any] = {
-    "cwr*": CWR, "cwr+": CWR, "dslda": DSLDA, "ncm": Analytic, "lda": LDA, "ridge": Ridge, "prima": Prima,
-}  # fmt: skip
+    "cwr*": CWR,
+    "cwr+": CWR,
+    "dslda": DSLDA,
+    "ncm": Analytic,
+    "lda": LDA,
+    "ridge": Ridge,
+    "prima": Prima,
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,9 @@ class Prediction:
     confidence: float
     known: bool
     scores: dict[str, float] = field(default_factory=dict)
-    familiarity: float | None = None  # near 1: like the mean of what was taught of it; towards 0: like nothing that was taught
+    familiarity: float | None = (
+        None  # near 1: like the mean of what was taught of it; towards 0: like nothing that was taught
+    )
 
 
 @dataclass
@@ -60,13 +73,18 @@ class _State:
     @property
     def arrays(self) -> dict[str, Array]:
         """Its part of the file."""
-        own = {"classes": np.array(self.classes, np.int64), "batches": np.array(self.batches, np.int64)}
+        own = {
+            "classes": np.array(self.classes, np.int64),
+            "batches": np.array(self.batches, np.int64),
+        }
         return {**self.frozen, **(self.head.arrays if self.head else {}), **own}
 
     @property
     def record(self) -> dict[str, Any]:
         """Its part of the manifest."""
-        classes = [{"id": i, "name": name, "frames": self.counts[i]} for i, name in self.names.items()]
+        classes = [
+            {"id": i, "name": name, "frames": self.counts[i]} for i, name in self.names.items()
+        ]
         return {"classes": classes, "next_id": self.next_id, "lessons": self.lessons}
 
 
@@ -78,9 +96,13 @@ class Learner:
         """The learner of a file; `threads` of the network (default: one a core)."""
         arrays, manifest = files.read(path)
         if files.GRAPH not in arrays:
-            raise FileError(f"{path} has no graph to compute with. Where primavista is: primavista export {path} --format edge")
+            raise FileError(
+                f"{path} has no graph to compute with. Where primavista is: primavista export {path} --format edge"
+            )
         if manifest.get("format") != FORMAT:
-            raise FileError(f"{path} has format {manifest.get('format')!r}, and this version reads {FORMAT}: upgrade it")
+            raise FileError(
+                f"{path} has format {manifest.get('format')!r}, and this version reads {FORMAT}: upgrade it"
+            )
         self = cls.__new__(cls)
         try:
             self._open(arrays, manifest, threads or os.cpu_count() or 1)
@@ -94,39 +116,68 @@ class Learner:
         self._writing = Lock()
         self._manifest = manifest
         self._graph = arrays.pop(files.GRAPH)
-        self.strategy, self._options = str(manifest["strategy"]["name"]), manifest["strategy"]["options"]
+        self.strategy, self._options = (
+            str(manifest["strategy"]["name"]),
+            manifest["strategy"]["options"],
+        )
         self.size, self.threshold = int(manifest["backbone"]["size"]), float(manifest["threshold"])
         check_finite(arrays)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads, options.enable_mem_pattern = threads, 1, False
+        options.intra_op_num_threads, options.inter_op_num_threads, options.enable_mem_pattern = (
+            threads,
+            1,
+            False,
+        )
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         model = self._graph.tobytes()
-        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"]
+        )
         now = {name: array for name, array in arrays.items() if not name.startswith(UNDO)}
         self._state = self._restored(now, manifest)
         self._before: _State | None = None
         if (undo := manifest["undo"]) is not None:
-            before = {name: arrays[UNDO + name] if UNDO + name in arrays else now[name] for name in undo["tensors"]}
+            before = {
+                name: arrays[UNDO + name] if UNDO + name in arrays else now[name]
+                for name in undo["tensors"]
+            }
             self._before = self._restored(before, undo)
 
     def _restored(self, arrays: dict[str, Array], record: dict[str, Any]) -> _State:
         """The state of some arrays of the file and their part of the manifest, checked."""
         rest, records = dict(arrays), record["classes"]
-        names, ids = {int(c["id"]): str(c["name"]) for c in records}, [int(i) for i in rest.pop("classes")]
-        if len(set(ids)) < len(ids) or not set(names) <= set(ids) or len(set(names.values())) < len(records):
+        names, ids = (
+            {int(c["id"]): str(c["name"]) for c in records},
+            [int(i) for i in rest.pop("classes")],
+        )
+        if (
+            len(set(ids)) < len(ids)
+            or not set(names) <= set(ids)
+            or len(set(names.values())) < len(records)
+        ):
             raise InputError("its names do not belong to its classes")
         batches = int(rest.pop("batches").item())
         head: Head | None = None
         if self.strategy in HEADS:
-            own = {name: rest.pop(name).copy() for name in arrays if name.startswith(LEARNS)}  # no two states share them
+            own = {
+                name: rest.pop(name).copy() for name in arrays if name.startswith(LEARNS)
+            }  # no two states share them
             more: dict[str, Any] = {}
             if self.strategy == "prima":
-                more = {"blocks": json.loads(self._session.get_modelmeta().custom_metadata_map["primavista"])["blocks"]}
-            head = HEADS[self.strategy](own, self._options, int(self._manifest["strategy"]["seed"]), **more)
+                more = {
+                    "blocks": json.loads(
+                        self._session.get_modelmeta().custom_metadata_map["primavista"]
+                    )["blocks"]
+                }
+            head = HEADS[self.strategy](
+                own, self._options, int(self._manifest["strategy"]["seed"]), **more
+            )
             assert head is not None
             head.check(len(ids), [column for column, i in enumerate(ids) if i in names])
         counts = {int(c["id"]): int(c["frames"]) for c in records}
-        return _State(ids, names, counts, batches, int(record["next_id"]), list(record["lessons"]), rest, head)
+        return _State(
+            ids, names, counts, batches, int(record["next_id"]), list(record["lessons"]), rest, head
+        )
 
     @property
     def labels(self) -> list[str]:
@@ -160,7 +211,9 @@ class Learner:
             assert state.head is not None
             state.head.grow(len(state.classes))
             place = {number: column for column, number in enumerate(state.classes)}
-            i = state.batches + (1 if self._options.get("first_batch", True) else 2)  # the number of the batch
+            i = state.batches + (
+                1 if self._options.get("first_batch", True) else 2
+            )  # the number of the batch
             state.head.learn(z, np.array([place[number] for number in numbers.tolist()]), i)
             state.batches += 1
             state.names = dict(sorted((number, name) for name, number in ids.items()))
@@ -181,7 +234,9 @@ class Learner:
         told: list[float | None] = [None] * len(images)
         temperature = 1.0
         if state.head is None:  # the graph has the columns of the names that it was exported with
-            raw = np.concatenate([self._session.run(["scores"], {"frames": part})[0] for part in chunks(images)])
+            raw = np.concatenate(
+                [self._session.run(["scores"], {"frames": part})[0] for part in chunks(images)]
+            )
         else:
             z = self._features(images)
             raw = state.head.scores(z, len(state.classes))
@@ -192,10 +247,15 @@ class Learner:
             raw = raw[:, columns]
         shares = softmax((raw / temperature).astype(np.float32))
         found = [
-            Prediction(names[int(row.argmax())], float(row.max()), self._is_known(float(row.max()), len(names), f),
-                       dict(zip(names, row.tolist(), strict=True)), f)
+            Prediction(
+                names[int(row.argmax())],
+                float(row.max()),
+                self._is_known(float(row.max()), len(names), f),
+                dict(zip(names, row.tolist(), strict=True)),
+                f,
+            )
             for row, f in zip(shares, told, strict=True)
-        ]  # fmt: skip
+        ]
         return found[0] if single else found
 
     def rename(self, old: str, new: str) -> None:
@@ -203,7 +263,9 @@ class Learner:
         with self._writing:
             i, new = self._id(old), checked_name(new)
             if new in self.labels:
-                raise InputError(f"there is a {new!r} already: forget it first, or choose another name")
+                raise InputError(
+                    f"there is a {new!r} already: forget it first, or choose another name"
+                )
             state = copy.copy(self._state)
             state.names = {**state.names, i: new}
             self._before, self._state = self._state, state
@@ -224,7 +286,9 @@ class Learner:
         head = copy.deepcopy(self._state.head)
         if not isinstance(head, Analytic):
             able = ", ".join(name for name, kind in HEADS.items() if issubclass(kind, Analytic))
-            raise InputError(f"{self.strategy} depends on the order of its lessons and cannot be merged; these can: {able}")
+            raise InputError(
+                f"{self.strategy} depends on the order of its lessons and cannot be merged; these can: {able}"
+            )
         head.clear()
         fresh = copy.copy(self)
         fresh._writing, fresh._before = Lock(), None
@@ -236,8 +300,12 @@ class Learner:
         with self._writing:
             if self._before is None:
                 raise InputError("there is nothing to undo: only the last change can be taken back")
-            if not self.learns and any(not same_bits(a, self._before.arrays.get(n)) for n, a in self._state.arrays.items()):
-                raise InputError(f"the last change trained the network of {self.strategy}: take it back with primavista")
+            if not self.learns and any(
+                not same_bits(a, self._before.arrays.get(n)) for n, a in self._state.arrays.items()
+            ):
+                raise InputError(
+                    f"the last change trained the network of {self.strategy}: take it back with primavista"
+                )
             self._state, self._before = self._before, None
 
     def save(self, path: str | Path) -> None:
@@ -245,12 +313,18 @@ class Learner:
         arrays, undo = {**self._state.arrays, files.GRAPH: self._graph}, None
         if self._before is not None:
             before = self._before.arrays
-            arrays |= {UNDO + name: a for name, a in before.items() if not same_bits(a, arrays.get(name))}
+            arrays |= {
+                UNDO + name: a for name, a in before.items() if not same_bits(a, arrays.get(name))
+            }
             undo = {**self._before.record, "tensors": sorted(before)}
-        files.write(path, arrays, {**self._manifest, **self._state.record, "undo": undo, "engine": "onnx"})
+        files.write(
+            path, arrays, {**self._manifest, **self._state.record, "undo": undo, "engine": "onnx"}
+        )
 
     def _features(self, images: Array) -> Array:
-        return np.concatenate([self._session.run(["z"], {"frames": part})[0] for part in chunks(images)])
+        return np.concatenate(
+            [self._session.run(["z"], {"frames": part})[0] for part in chunks(images)]
+        )
 
     def _copy(self) -> _State:
         if self._state.head is None:
@@ -276,9 +350,14 @@ class Learner:
 def lesson_id(images: Array) -> str:
     """Names a lesson by what was shown, eight frames of it: the same as primavista gives it."""
     last, steps = len(images) - 1, min(8, len(images))
-    step = np.float32(last / max(steps - 1, 1))  # in single precision, from both ends, as torch spaces numbers
+    step = np.float32(
+        last / max(steps - 1, 1)
+    )  # in single precision, from both ends, as torch spaces numbers
     places = [
-        step * np.float32(k) if 2 * k < steps else np.float32(last) - step * np.float32(steps - 1 - k) for k in range(steps)
+        step * np.float32(k)
+        if 2 * k < steps
+        else np.float32(last) - step * np.float32(steps - 1 - k)
+        for k in range(steps)
     ]
     sha = hashlib.sha256(repr(len(images)).encode())
     for k in sorted({int(place) for place in places}):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .parts.packed import add_gram, packed_size, subtract_outer, unpack
-from .parts.ridge import within
-from .parts.sums import check_moments
+from .heads.ridge import within
+from .storage.packed import add_gram, packed_size, subtract_outer, unpack
+from .storage.validate import check_moments
 
 Array = np.ndarray[Any, Any]
 CHUNK = 1024
@@ -21,7 +21,9 @@ class Moments:
     It works on the arrays of a file whose names begin with `prefix`.
     """
 
-    def __init__(self, arrays: dict[str, Array], prefix: str, blocks: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, arrays: dict[str, Array], prefix: str, blocks: Sequence[int] | None = None
+    ) -> None:
         self.arrays, self.prefix = arrays, prefix
         self.has_gram = prefix + "gram" in arrays
         self.blocks = tuple(blocks or (self.s.shape[1],))
@@ -50,7 +52,9 @@ class Moments:
         """Append rows of 0 until there are so many."""
         for name in self._rows():
             old = self.arrays[name]
-            self.arrays[name] = np.concatenate([old, np.zeros((max(rows - len(old), 0), *old.shape[1:]))])
+            self.arrays[name] = np.concatenate(
+                [old, np.zeros((max(rows - len(old), 0), *old.shape[1:]))]
+            )
 
     def add(self, z: Array, columns: Array) -> None:
         """Learn features (N x D) of classes in `columns`."""

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _WHERE = {
-    "Learner": "learner",
-    "Prediction": "learner",
+    "Learner": "learner.learner",
+    "Prediction": "learner.learner",
     "Frames": "frames",
-    "build_backbone": "backbones:build",
+    "build_backbone": "backbones.registry:build",
     "Strategy": "strategies.base",
     "LearnReport": "strategies.base",
-    "create": "strategies",
-    "check_strategy": "checks",
+    "create": "strategies.registry",
+    "check_strategy": "strategies.conformance",
     "open_frames": "streams.video",
     "folder": "streams.folder",
     "rendered": "streams.rendered.dataset",
-    "CORe50": "streams.core50",
+    "CORe50": "streams.core50.dataset",
     "nicv2": "streams.protocols",
     "evaluate": "bench.evaluate",
     "PrimavistaError": "errors",
@@ -49,15 +49,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from primavista.backbones import build as build_backbone
+    from primavista.backbones.registry import build as build_backbone
     from primavista.bench.evaluate import evaluate
-    from primavista.checks import check_strategy
     from primavista.errors import FileError, InputError, PrimavistaError
     from primavista.frames import Frames
-    from primavista.learner import Learner, Prediction
-    from primavista.strategies import create
+    from primavista.learner.learner import Learner, Prediction
     from primavista.strategies.base import LearnReport, Strategy
-    from primavista.streams.core50 import CORe50
+    from primavista.strategies.conformance import check_strategy
+    from primavista.strategies.registry import create
+    from primavista.streams.core50.dataset import CORe50
     from primavista.streams.folder import folder
     from primavista.streams.protocols import nicv2
     from primavista.streams.rendered.dataset import rendered

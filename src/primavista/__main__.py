@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """The command line; Ctrl-C ends it quietly from the first import on."""
     try:
-        from primavista.cli import main as command_line
+        from primavista.cli.app import main as command_line
 
         command_line()
     except KeyboardInterrupt:

@@ -38,4 +38,6 @@ def require_extra(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(f"this needs the package '{module}': pip install \"primavista[{extra}]\"") from error
+        raise MissingExtraError(
+            f"this needs the package '{module}': pip install \"primavista[{extra}]\""
+        ) from error

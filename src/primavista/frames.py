@@ -15,7 +15,9 @@ from torch import Tensor
 from primavista.errors import InputError
 
 MIN_SIDE = 1
-MAX_PIXELS = 64_000_000  # of one image: above it, decoding is more likely an attack than a photograph
+MAX_PIXELS = (
+    64_000_000  # of one image: above it, decoding is more likely an attack than a photograph
+)
 
 
 @runtime_checkable
@@ -88,10 +90,21 @@ def take(images: Frames, indices: Tensor, device: torch.device) -> Tensor:
     if isinstance(images, Tensor):
         indices = indices.to(images.device)
     # a copy would be made by several threads, for which one frame is not worth waiting on busy cores
-    chunk = images if isinstance(images, Tensor) and len(images) == len(indices) == 1 else images[indices]
-    if not isinstance(chunk, Tensor) or chunk.dtype != torch.uint8 or chunk.ndim != 4 or chunk.shape[-1] != 3:
+    chunk = (
+        images
+        if isinstance(images, Tensor) and len(images) == len(indices) == 1
+        else images[indices]
+    )
+    if (
+        not isinstance(chunk, Tensor)
+        or chunk.dtype != torch.uint8
+        or chunk.ndim != 4
+        or chunk.shape[-1] != 3
+    ):
         shape = tuple(getattr(chunk, "shape", ()))
-        raise InputError(f"frames[indices] must give uint8, N x H x W x 3; got {type(chunk).__name__} of shape {shape}")
+        raise InputError(
+            f"frames[indices] must give uint8, N x H x W x 3; got {type(chunk).__name__} of shape {shape}"
+        )
     return chunk.to(device, non_blocking=True)
 
 
@@ -115,13 +128,19 @@ def fit(image: Any, size: int) -> np.ndarray[Any, Any]:
         return image.copy()
     picture = image if isinstance(image, Image.Image) else _picture(np.asarray(image))
     if picture.width * picture.height > MAX_PIXELS:
-        raise InputError(f"an image of {picture.width} x {picture.height} pixels is over the limit of {MAX_PIXELS}")
+        raise InputError(
+            f"an image of {picture.width} x {picture.height} pixels is over the limit of {MAX_PIXELS}"
+        )
     side = min(picture.size)
     if side < MIN_SIDE:
-        raise InputError(f"an image of {picture.width} x {picture.height} pixels holds nothing to see")
+        raise InputError(
+            f"an image of {picture.width} x {picture.height} pixels holds nothing to see"
+        )
     left, top = (picture.width - side) // 2, (picture.height - side) // 2
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # palette transparency: the alpha is dropped anyway
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # palette transparency: the alpha is dropped anyway
         picture = picture.convert("RGB")
     picture = picture.crop(
         (left, top, left + side, top + side)
@@ -165,7 +184,9 @@ def check_labels(labels: Any, count: int, what: str = "labels") -> Tensor:
     try:
         values = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{what} must be integers, one a frame; got {type(labels).__name__}") from error
+        raise InputError(
+            f"{what} must be integers, one a frame; got {type(labels).__name__}"
+        ) from error
     if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
         raise InputError(f"{what} must be integers (torch.int64); got {values.dtype}")
     if values.ndim != 1 or len(values) != count:

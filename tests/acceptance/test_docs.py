@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from primavista.backbones import build
+from primavista.backbones.registry import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -38,7 +38,9 @@ def write_toys(folder: Path) -> None:
             write_video(folder / "toys" / name / f"{place}.mp4")
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name
+)
 def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -52,21 +54,31 @@ def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
     """In order, with a test picture for the camera and a small network."""
     from typer.testing import CliRunner
 
-    from primavista import learner
-    from primavista.cli import app
+    from primavista.cli.app import app
+    from primavista.learner import learner
     from primavista.streams import decode
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {}))
+    monkeypatch.setattr(
+        decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
+    )
     monkeypatch.setattr(learner, "build", partial(build, width=0.25))
     write_toys(tmp_path)
     (tmp_path / "kettle-photos").mkdir()
     Image.new("RGB", (64, 64), "red").save(tmp_path / "kettle-photos" / "1.jpg")
     text = (ROOT / "docs" / "terminal.md").read_text()
-    commands = [line.partition("#")[0].split()[1:] for line in text.splitlines() if line.startswith("primavista ")]
+    commands = [
+        line.partition("#")[0].split()[1:]
+        for line in text.splitlines()
+        if line.startswith("primavista ")
+    ]
     assert len(commands) == 17
     for command in commands:
-        new = ["--weights", "random"] if command[0] == "learn" and not (tmp_path / command[1]).exists() else []
+        new = (
+            ["--weights", "random"]
+            if command[0] == "learn" and not (tmp_path / command[1]).exists()
+            else []
+        )
         done = CliRunner().invoke(app, [*command, *new])
         assert done.exit_code == 0, (command, done.output, done.exception)
     assert (tmp_path / "out.mp4").exists()
@@ -99,4 +111,7 @@ def test_the_plan_of_the_benchmarks_page_is_a_plan(tmp_path):
     block = re.search(r"^```toml\n(.*?)^```", (ROOT / "docs" / "bench.md").read_text(), re.S | re.M)
     assert block is not None
     (tmp_path / "mine.toml").write_text(block[1])
-    assert load_plan(str(tmp_path / "mine.toml")).groups[0].variants == [{"norm": "brn"}, {"norm": "bn"}]
+    assert load_plan(str(tmp_path / "mine.toml")).groups[0].variants == [
+        {"norm": "brn"},
+        {"norm": "bn"},
+    ]

@@ -13,13 +13,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def python(code: str, *, timeout: int = 120, **options) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, **options)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, **options
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def primavista(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "primavista", *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-m", "primavista", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def test_importing_the_package_loads_no_torch():
@@ -31,7 +38,7 @@ def test_help_loads_no_torch():
     code = """
 import sys
 sys.argv = ["primavista", "--help"]
-from primavista.cli import main
+from primavista.cli.app import main
 try:
     main()
 except SystemExit as stop:
@@ -50,7 +57,12 @@ def test_every_public_name_is_there():
 def test_doctor_says_what_there_is_and_what_is_missing():
     done = primavista("doctor")
     assert done.returncode == 0, done.stderr
-    for word in ("torch", "weights mobilenet_v1/imagenet", "135 tensors, checksum right", "extra live"):
+    for word in (
+        "torch",
+        "weights mobilenet_v1/imagenet",
+        "135 tensors, checksum right",
+        "extra live",
+    ):
         assert word in " ".join(done.stdout.split()), done.stdout
     assert "not used yet" not in " ".join(done.stdout.split())
 
@@ -64,7 +76,7 @@ def test_an_error_is_one_message_and_exit_code_1():
 
 def test_an_error_with_brackets_is_printed_whole(monkeypatch, capsys):
     """The advice `pip install "primavista[video]"` must not lose what looks like markup."""
-    from primavista import cli
+    from primavista.cli import app as cli
     from primavista.errors import PrimavistaError
 
     def fail() -> None:
@@ -77,7 +89,9 @@ def test_an_error_with_brackets_is_printed_whole(monkeypatch, capsys):
 
 
 def test_the_main_job_in_small():
-    done = primavista("run", "cwr*", "dslda", "--objects", "2", "--frames", "2", "--size", "32", "--threads", "1")
+    done = primavista(
+        "run", "cwr*", "dslda", "--objects", "2", "--frames", "2", "--size", "32", "--threads", "1"
+    )
     assert done.returncode == 0, done.stderr
     assert "20 objects in 151 batches" in done.stdout
     assert "cwr*" in done.stdout
@@ -85,7 +99,9 @@ def test_the_main_job_in_small():
 
 def test_a_third_party_strategy_is_found_by_its_entry_point(tmp_path):
     """A package with the entry point, made by hand: `create` and `Learner` know its name."""
-    (tmp_path / "their.py").write_text("from primavista.strategies.dslda import DSLDA\nclass Theirs(DSLDA):\n    pass\n")
+    (tmp_path / "their.py").write_text(
+        "from primavista.strategies.dslda import DSLDA\nclass Theirs(DSLDA):\n    pass\n"
+    )
     info = tmp_path / "their-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their\nVersion: 1.0\n")
@@ -93,7 +109,7 @@ def test_a_third_party_strategy_is_found_by_its_entry_point(tmp_path):
     code = """
 import numpy as np
 from primavista import Learner
-from primavista.strategies import names
+from primavista.strategies.registry import names
 assert "theirs" in names()
 learner = Learner("theirs", weights="random", width=0.0625, size=32)
 learner.learn(np.zeros((3, 32, 32, 3), np.uint8), "mug")
@@ -112,7 +128,16 @@ def wheel(tmp_path_factory) -> Path:
     clone = folder / "clone"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True, capture_output=True)
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(clone)],
+        [
+            sys.executable,
+            "-m",
+            "build",
+            "--wheel",
+            "--no-isolation",
+            "--outdir",
+            str(folder),
+            str(clone),
+        ],
         check=True,
         capture_output=True,
     )
@@ -121,7 +146,10 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_the_wheel_holds_the_weights_the_licence_and_the_types(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    for wanted in ("primavista/py.typed", "primavista/backbones/data/mobilenet_v1_imagenet_fp16.safetensors"):
+    for wanted in (
+        "primavista/py.typed",
+        "primavista/backbones/data/mobilenet_v1_imagenet_fp16.safetensors",
+    ):
         assert wanted in names
     for wanted in ("LICENSE", "NOTICE"):
         assert any(name.endswith(f"licenses/{wanted}") for name in names)
@@ -166,11 +194,26 @@ def test_the_wheel_works_in_an_empty_environment_core_and_each_extra(wheel, tmp_
     env_python = tmp_path / "env" / "bin" / "python"
     for extra, code in EXTRAS.items():
         wanted = f"{wheel}[{extra}]" if extra else str(wheel)
-        install = [str(env_python), "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), wanted]
+        install = [
+            str(env_python),
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "-c",
+            str(ROOT / "constraints.txt"),
+            wanted,
+        ]
         done = subprocess.run(install, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, f"{extra}: {done.stderr[-2000:]}"
         for script in filter(None, [code, "" if extra else SMOKE]):
-            done = subprocess.run([str(env_python), "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+            done = subprocess.run(
+                [str(env_python), "-c", script],
+                capture_output=True,
+                text=True,
+                cwd=tmp_path,
+                timeout=300,
+            )
             assert done.returncode == 0, f"{extra}: {done.stderr[-2000:]}"
     command = [str(tmp_path / "env" / "bin" / "primavista"), "doctor"]
     doctor = subprocess.run(command, capture_output=True, text=True, timeout=300)

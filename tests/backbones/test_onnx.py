@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones import Backbone, build
-from primavista.backbones.onnx import OnnxFeatures, installed
-from primavista.backbones.taps import tapped
-from primavista.learner import Learner
-from primavista.parts.renorm import BatchRenorm, replace_batch_norm
-from primavista.strategies import create
+from primavista.backbones.multidepth import tapped
+from primavista.backbones.registry import Backbone, build
+from primavista.engine.onnx_runtime import OnnxFeatures, installed
+from primavista.learner.learner import Learner
+from primavista.nn.renorm import BatchRenorm, replace_batch_norm
+from primavista.strategies.registry import create
 
 pytestmark = pytest.mark.skipif(not installed(), reason="the extra onnx is not installed")
 
@@ -74,7 +74,9 @@ class Small(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2))
+        self.first = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2)
+        )
         self.second = nn.Conv2d(8, 8, 3, padding=1, groups=2)
         self.gate = nn.Conv2d(8, 8, 1)
         self.last = nn.Linear(8 * 4 * 4, 24)
@@ -170,7 +172,9 @@ def test_a_learner_records_its_engine_and_goes_on_with_it(name: str, tmp_path: o
     slow = Learner.load(path, engine="torch")
     assert slow.engine == "torch"
     a, b = learner.predict(frames), slow.predict(frames)
-    assert np.allclose([list(p.scores.values()) for p in a], [list(p.scores.values()) for p in b], atol=1e-3)
+    assert np.allclose(
+        [list(p.scores.values()) for p in a], [list(p.scores.values()) for p in b], atol=1e-3
+    )
 
 
 def test_a_file_that_names_no_engine_is_torchs(tmp_path: object) -> None:

@@ -10,14 +10,20 @@ import pytest
 import torch
 from torch import nn
 
-from primavista.backbones import Backbone, Spec, build
-from primavista.backbones.taps import MOST, tapped
+from primavista.backbones.multidepth import MOST, tapped
+from primavista.backbones.registry import Backbone, Spec, build
 
 HALF = (0.5, 0.5, 0.5)
 
 
 def frames(count, side, seed=0):
-    return torch.randint(0, 256, (count, side, side, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    return torch.randint(
+        0,
+        256,
+        (count, side, side, 3),
+        dtype=torch.uint8,
+        generator=torch.Generator().manual_seed(seed),
+    )
 
 
 def backbone(body, side=16):
@@ -39,13 +45,21 @@ def slow_part(maps, place, grid, most):
     means = np.zeros((count, channels, grid, grid))
     for i in range(grid):
         for j in range(grid):
-            cell = maps[:, :, i * height // grid : (i + 1) * height // grid, j * width // grid : (j + 1) * width // grid]
+            cell = maps[
+                :,
+                :,
+                i * height // grid : (i + 1) * height // grid,
+                j * width // grid : (j + 1) * width // grid,
+            ]
             means[:, :, i, j] = cell.mean((2, 3))
     rooted = slow_root(means)
     if channels <= most:
         return rooted.reshape(count, -1)
     signs = np.random.RandomState(place).randint(0, 2, (most, channels)) * 2 - 1
-    mixed = sum(signs[None, :, c, None, None] * rooted[:, None, c] for c in range(channels)) / channels**0.5
+    mixed = (
+        sum(signs[None, :, c, None, None] * rooted[:, None, c] for c in range(channels))
+        / channels**0.5
+    )
     return mixed.reshape(count, -1)
 
 
@@ -64,7 +78,9 @@ def test_mobilenet_v1_is_read_at_blocks_4_6_8_10_and_its_end():
             maps.append(x.double().numpy())
     for place, block in enumerate((4, 6, 8, 10)):
         expected = slow_part(maps[block], place, 4, 96)
-        assert np.allclose(parts[:, 1536 * place : 1536 * (place + 1)], expected, rtol=1e-3, atol=1e-4)
+        assert np.allclose(
+            parts[:, 1536 * place : 1536 * (place + 1)], expected, rtol=1e-3, atol=1e-4
+        )
     assert np.allclose(parts[:, 6144:], slow_root(maps[12].mean((2, 3))), rtol=1e-3, atol=1e-4)
 
 
@@ -90,7 +106,11 @@ class Times(nn.Module):
 
 def test_a_map_is_read_before_the_next_layer_overwrites_it():
     images = torch.full((1, 16, 16, 3), 0, dtype=torch.uint8)  # -1 everywhere
-    taps = tapped(backbone(nn.Sequential(*[layer for k in range(6) for layer in (Times(2), nn.ReLU(inplace=True))])))
+    taps = tapped(
+        backbone(
+            nn.Sequential(*[layer for k in range(6) for layer in (Times(2), nn.ReLU(inplace=True))])
+        )
+    )
     # members 4, 6, 8 and 10 of 12: each is -1 doubled and cut to 0 before, so only zeros; with member 1 kept negative:
     assert float(read(taps, images).abs().max()) == 0
     body = nn.Sequential(Times(1), Times(1), nn.ReLU(inplace=True), Times(1), Times(1), Times(1))
@@ -115,7 +135,10 @@ class Staged(nn.Module):
         super().__init__()
         widths = (3, 8, 16, 100)
         for k in range(3):
-            blocks = Residual(widths[k], widths[k + 1], 2), Residual(widths[k + 1], widths[k + 1], 1)
+            blocks = (
+                Residual(widths[k], widths[k + 1], 2),
+                Residual(widths[k + 1], widths[k + 1], 1),
+            )
             setattr(self, f"stage{k}", nn.Sequential(*blocks))
 
     def forward(self, x):
@@ -123,7 +146,12 @@ class Staged(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda body: body, lambda body: nn.Sequential(body), lambda body: nn.Sequential(body, nn.Identity())]
+    "wrap",
+    [
+        lambda body: body,
+        lambda body: nn.Sequential(body),
+        lambda body: nn.Sequential(body, nn.Identity()),
+    ],
 )
 def test_blocks_are_found_in_stages_and_under_wrappers(wrap):
     """Six blocks: those at a third to five sixths are 1, 2, 3, 4, of 8, 16, 16 and 100 channels and 4 points a side or more."""
@@ -138,7 +166,9 @@ def test_a_body_without_maps_gives_its_own_features():
     taps = tapped(plain)
     images = frames(3, 8)
     assert taps.sizes == (5,)
-    assert np.allclose(read(taps, images).numpy(), slow_root(read(plain, images).numpy()), atol=1e-6)
+    assert np.allclose(
+        read(taps, images).numpy(), slow_root(read(plain, images).numpy()), atol=1e-6
+    )
 
 
 def test_too_many_features_of_its_own_are_mixed_down():

@@ -7,19 +7,22 @@ from typing import Any
 
 import pytest
 
-from primavista.backbones import Backbone, build
+from primavista.backbones.registry import Backbone, build
 from primavista.bench.cell import Settings
 from primavista.bench.plan import Plan, make_plan
 from primavista.bench.suite import Suite
-from primavista.streams.base import DataSet
-from primavista.streams.rendered import Scene
+from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import materialise
+from primavista.streams.rendered.renderer import Scene
 
 TINY = {
-    "name": "tiny", "device": "cpu", "test_thin": 1, "limit": 7,
+    "name": "tiny",
+    "device": "cpu",
+    "test_thin": 1,
+    "limit": 7,
     "data": {"kind": "rendered", "categories": 3, "objects": 2, "frames": 2, "size": 32},
     "backbone": {"weights": "random", "options": {"width": 0.0625}},
-}  # fmt: skip
+}
 Results = dict[str, tuple[bytes, str]]
 
 
@@ -41,8 +44,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def plan() -> Callable[..., Plan]:
-    def make(*strategies: str, protocol: str = "nicv2", group: dict[str, Any] | None = None, **settings: Any) -> Plan:
-        own = {"name": "all", "strategies": list(strategies), "protocols": [protocol], **(group or {})}
+    def make(
+        *strategies: str,
+        protocol: str = "nicv2",
+        group: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Plan:
+        own = {
+            "name": "all",
+            "strategies": list(strategies),
+            "protocols": [protocol],
+            **(group or {}),
+        }
         return make_plan({**TINY, "groups": [own], **settings})
 
     return make
@@ -50,9 +63,15 @@ def plan() -> Callable[..., Plan]:
 
 @pytest.fixture
 def suite(plan: Callable[..., Plan], cache: Path, tmp_path: Path) -> Callable[..., Suite]:
-    def make(*strategies: str, out: Path | None = None, batches: int = 20, **settings: Any) -> Suite:
-        settings_of_run = Settings(cache, checkpoint_seconds=1e9, checkpoint_batches=batches, checkpoint_share=1e9)
-        return Suite(plan(*strategies, **settings), out or tmp_path / "out", settings=settings_of_run)
+    def make(
+        *strategies: str, out: Path | None = None, batches: int = 20, **settings: Any
+    ) -> Suite:
+        settings_of_run = Settings(
+            cache, checkpoint_seconds=1e9, checkpoint_batches=batches, checkpoint_share=1e9
+        )
+        return Suite(
+            plan(*strategies, **settings), out or tmp_path / "out", settings=settings_of_run
+        )
 
     return make
 
@@ -65,7 +84,10 @@ def results() -> Callable[[Path], Results]:
         found = {}
         for place in sorted(out.glob("**/result.json")):
             weights = json.loads(place.read_text())["weights_sha256"]
-            found[str(place.parent.relative_to(out))] = (place.parent / "metrics.jsonl").read_bytes(), weights
+            found[str(place.parent.relative_to(out))] = (
+                (place.parent / "metrics.jsonl").read_bytes(),
+                weights,
+            )
         return found
 
     return read

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from primavista.bench.executors import Inline
+from primavista.bench.executors.local import Inline
 from primavista.bench.plan import make_plan
 from primavista.bench.suite import Suite, counts
 from primavista.errors import InputError
-from primavista.strategies import PRESETS, create
+from primavista.strategies.registry import PRESETS, create
 
 
 @pytest.mark.parametrize("protocol", ["nicv2-391", "nicv2-79"])
@@ -25,9 +25,18 @@ def test_create_takes_the_values_of_a_protocol_for_any_strategy(name, tiny_backb
 
 def test_the_analytic_ones_run(tmp_path):
     group = {"name": "all", "strategies": ["prima", "ridge", "lda", "ncm"], "protocols": ["nicv2"]}
-    data = {"kind": "rendered", "categories": 2, "objects": 2, "sessions": 4, "frames": 3, "size": 32}
+    data = {
+        "kind": "rendered",
+        "categories": 2,
+        "objects": 2,
+        "sessions": 4,
+        "frames": 3,
+        "size": 32,
+    }
     backbone = {"name": "mobilenet_v1", "weights": "random", "options": {"width": 0.125}}
-    plan = make_plan({"name": "all", "device": "cpu", "groups": [group], "data": data, "backbone": backbone}, [])
+    plan = make_plan(
+        {"name": "all", "device": "cpu", "groups": [group], "data": data, "backbone": backbone}, []
+    )
     suite = Suite(plan, tmp_path)
     assert not suite.run(Inline())
     assert counts(suite.states)["done"] == 4
@@ -36,6 +45,8 @@ def test_the_analytic_ones_run(tmp_path):
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_a_precision_of_the_gpu_is_refused_before_anything_starts(precision):
     group = {"name": "all", "strategies": ["naive"], "protocols": ["nicv2"]}
-    plan = make_plan({"name": "all", "device": "cpu", "precision": precision, "groups": [group]}, [])
+    plan = make_plan(
+        {"name": "all", "device": "cpu", "precision": precision, "groups": [group]}, []
+    )
     with pytest.raises(InputError, match=f"precision {precision} is the GPU's"):
         plan.planned()

@@ -81,14 +81,20 @@ def test_a_deterministic_plan_says_so_in_its_cells(here):
 def test_a_failed_cell_makes_the_command_fail_and_is_listed(here):
     done = call("run", "bad.toml", "--on", "inline", "--out", "out")
     assert done.exit_code == 1
-    assert "failed: cwr*, capacity=4, compat=all_outputs on nicv2, run 0: compat='caffe' has all outputs" in done.stdout
+    assert (
+        "failed: cwr*, capacity=4, compat=all_outputs on nicv2, run 0: compat='caffe' has all outputs"
+        in done.stdout
+    )
     status = call("status", "bad.toml", "--out", "out")
     assert "2 of 3 cells done, 0 running, 1 failed" in status.stdout
     assert "all outputs from the start" in " ".join(status.stdout.split())
 
 
 def test_status_knows_what_was_set_when_the_plan_was_run(here):
-    assert call("run", "mine.toml", "--on", "inline", "--set", "runs=2", "--set", "limit=2").exit_code == 0
+    assert (
+        call("run", "mine.toml", "--on", "inline", "--set", "runs=2", "--set", "limit=2").exit_code
+        == 0
+    )
     assert "4 of 4 cells done" in call("status", "mine.toml").stdout
 
 
@@ -112,14 +118,18 @@ def test_times_for_people():
 def primavista(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "primavista", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_the_main_job_is_stopped_by_ctrl_c_and_the_same_command_goes_on(tmp_path):
     command = ["run", "cwr*", "dslda", "naive", *SMALL]
     process = primavista(*command, cwd=tmp_path)
     until = time.monotonic() + 90
-    while time.monotonic() < until and not any(path.stat().st_size for path in tmp_path.rglob("metrics.jsonl")):
+    while time.monotonic() < until and not any(
+        path.stat().st_size for path in tmp_path.rglob("metrics.jsonl")
+    ):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     text, error = process.communicate(timeout=60)

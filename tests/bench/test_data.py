@@ -11,8 +11,9 @@ from torch import Tensor
 from primavista.bench import data as module
 from primavista.bench.data import RenderedData, open_data, parse_source
 from primavista.errors import InputError
-from primavista.streams.rendered import Scene, dataset
-from primavista.streams.rendered import render as draw
+from primavista.streams.rendered import dataset
+from primavista.streams.rendered.renderer import Scene
+from primavista.streams.rendered.renderer import render as draw
 
 SMALL = {"categories": 1, "objects": 1, "sessions": 3, "frames": 2, "size": 16}
 
@@ -22,14 +23,18 @@ def frames(data: RenderedData, cache: Path) -> Tensor:
     return opened.frames[torch.arange(len(opened.frames))]
 
 
-def test_a_changed_renderer_draws_anew_and_the_old_frames_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_renderer_draws_anew_and_the_old_frames_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = RenderedData(**SMALL)
     before = frames(old, tmp_path)
     monkeypatch.setattr(dataset, "render", lambda *args, **kwargs: 255 - draw(*args, **kwargs))
     monkeypatch.setattr(module, "VERSION", old.renderer + 1)
     new = RenderedData(**SMALL, renderer=old.renderer + 1)
     assert torch.equal(frames(new, tmp_path), 255 - before)
-    with pytest.raises(InputError, match=rf"drawn by version {old.renderer} of the renderer, and this is version"):
+    with pytest.raises(
+        InputError, match=rf"drawn by version {old.renderer} of the renderer, and this is version"
+    ):
         open_data(old, tmp_path)
     monkeypatch.undo()
     assert torch.equal(frames(old, tmp_path), before)
@@ -38,7 +43,9 @@ def test_a_changed_renderer_draws_anew_and_the_old_frames_stay(tmp_path: Path, m
 
 def test_the_version_of_the_renderer_is_part_of_what_a_cell_says_of_its_data() -> None:
     assert RenderedData(**SMALL).model_dump()["renderer"] == module.VERSION
-    with pytest.raises(InputError, match=r"the keys are categories, objects, sessions, frames, size, seed$"):
+    with pytest.raises(
+        InputError, match=r"the keys are categories, objects, sessions, frames, size, seed$"
+    ):
         parse_source("rendered:renderer=1")
 
 
@@ -48,6 +55,10 @@ DRAWN = {1: [[99, 88, 77, 76, 101, 87, 98, 79, 77], [139, 159, 143, 145, 145, 12
 
 def test_a_change_of_what_is_drawn_comes_with_a_new_version() -> None:
     scene = Scene(categories=4, objects=1, sessions=2, frames=2, size=48)
-    pictures = torch.stack([draw(scene, object, session, [1])[0] for object, session in ((1, 1), (4, 2))]).float()
+    pictures = torch.stack(
+        [draw(scene, object, session, [1])[0] for object, session in ((1, 1), (4, 2))]
+    ).float()
     found = pictures.mean(3).unfold(1, 16, 16).unfold(2, 16, 16).mean((3, 4)).reshape(2, 9)
-    assert (found - torch.tensor(DRAWN[module.VERSION])).abs().max() < 1, found.round().int().tolist()
+    assert (found - torch.tensor(DRAWN[module.VERSION])).abs().max() < 1, (
+        found.round().int().tolist()
+    )

@@ -6,17 +6,20 @@ import json
 
 import pytest
 
-from primavista.backbones.onnx import installed
 from primavista.bench.cell import Stopped, run_cell
-from primavista.bench.executors import Inline
+from primavista.bench.executors.local import Inline
 from primavista.bench.results import CellFolder
+from primavista.engine.onnx_runtime import installed
 from primavista.errors import InputError
 
 pytestmark = pytest.mark.skipif(not installed(), reason="the extra onnx is not installed")
 
 
 def test_only_strategies_whose_representation_freezes_have_it(plan):
-    engines = {p.cell.strategy: p.cell.engine for p in plan("cwr*", "dslda", "ar1*", "naive", engine="onnx").planned()}
+    engines = {
+        p.cell.strategy: p.cell.engine
+        for p in plan("cwr*", "dslda", "ar1*", "naive", engine="onnx").planned()
+    }
     assert engines == {"cwr*": "onnx", "dslda": "onnx", "ar1*": "torch", "naive": "torch"}
     assert {p.cell.engine for p in plan("cwr*").planned()} == {"torch"}
 
@@ -28,7 +31,10 @@ def test_stopped_cells_go_on_to_the_same_bits(suite, tmp_path, results, strategy
     parts = suite(strategy, out=tmp_path / "parts", engine="onnx")
     state = parts.states[0]
     for _ in range(3):
-        with pytest.raises(Stopped), CellFolder(state.path, state.planned.cell.model_dump()) as folder:
+        with (
+            pytest.raises(Stopped),
+            CellFolder(state.path, state.planned.cell.model_dump()) as folder,
+        ):
             run_cell(state.planned.cell, folder, parts.settings, stopping=lambda: True)
     assert not suite(strategy, out=tmp_path / "parts", engine="onnx").run(Inline())
     assert results(tmp_path / "parts") == results(tmp_path / "whole")

@@ -7,8 +7,8 @@ import primavista.bench.evaluate as module
 from primavista.bench.evaluate import Examiner, collect, evaluate, spaced, state_bytes
 from primavista.bench.features import Features
 from primavista.errors import InputError
-from primavista.strategies import create
 from primavista.strategies.base import Strategy
+from primavista.strategies.registry import create
 from primavista.streams.protocols import protocol
 
 
@@ -36,7 +36,9 @@ def test_a_step_says_what_an_independent_loop_finds(tiny_data, tiny_backbone):
         batch = stream[step.batch - 1]
         strategy.learn(batch.images, batch.labels, batch.sessions)
         best = strategy.classes[strategy.scores(test.images).argmax(1)]
-        assert step.accuracy == pytest.approx(100 * (best == test.labels).float().mean().item(), abs=1e-4)
+        assert step.accuracy == pytest.approx(
+            100 * (best == test.labels).float().mean().item(), abs=1e-4
+        )
 
 
 def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tiny_backbone):
@@ -48,7 +50,9 @@ def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tin
         old = torch.tensor([label in known for label in batch.labels.tolist()])
         if old.any():
             best = strategy.classes[strategy.scores(batch.images).argmax(1)]
-            shares.append(100 * (best == batch.labels)[old].double().mean().item() - 100 / len(known))
+            shares.append(
+                100 * (best == batch.labels)[old].double().mean().item() - 100 / len(known)
+            )
         strategy.learn(batch.images, batch.labels)
         known |= set(batch.labels.tolist())
     last = collect("dslda", stream, backbone=tiny_backbone)[-1]
@@ -60,10 +64,17 @@ def test_tests_come_after_the_first_each_nth_and_the_last_batch(tiny_data, tiny_
     steps = collect("dslda", stream, backbone=tiny_backbone, test_every=3)
     assert [step.batch for step in steps if step.accuracy is not None] == [1, 3, 6, 8]
     untested = steps[1]
-    assert (untested.confusion, untested.average, untested.forgetting, untested.class_accuracy) == (None, None, None, {})
+    assert (untested.confusion, untested.average, untested.forgetting, untested.class_accuracy) == (
+        None,
+        None,
+        None,
+        {},
+    )
 
 
-def test_features_of_a_frozen_representation_are_computed_once(tiny_data, tiny_backbone, monkeypatch):
+def test_features_of_a_frozen_representation_are_computed_once(
+    tiny_data, tiny_backbone, monkeypatch
+):
     counts = {"cwr*": 0, "naive": 0}
     test = protocol("nicv2", tiny_data)[:5].test()
     for name in counts:
@@ -71,7 +82,9 @@ def test_features_of_a_frozen_representation_are_computed_once(tiny_data, tiny_b
         forward = strategy._forward
 
         def counted(frames, indices, name=name, forward=forward):
-            counts[name] += int(getattr(frames, "indices", None) is not None and len(frames) == len(test.labels))
+            counts[name] += int(
+                getattr(frames, "indices", None) is not None and len(frames) == len(test.labels)
+            )
             return forward(frames, indices)
 
         monkeypatch.setattr(strategy, "_forward", counted)
@@ -99,7 +112,15 @@ def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, 
     steps = collect("cumulative", stream, backbone=tiny_backbone, every=None, epochs_1=1, retrain=3)
     assert spaced(3, 7) == {2, 5, 7}
     assert [step.batch for step in steps if step.accuracy is not None] == [2, 5, 7]
-    assert [bool(step.report.losses) for step in steps] == [False, True, False, False, True, False, True]
+    assert [bool(step.report.losses) for step in steps] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_bytes_beyond_the_model(tiny_backbone):
@@ -112,7 +133,9 @@ def test_bytes_beyond_the_model(tiny_backbone):
     assert state_bytes(create("dslda", tiny_backbone)) == 3 * 8 + 8 * dim * dim + 8
 
 
-def test_a_name_gets_the_default_backbone_at_the_size_of_the_frames(tiny_data, tiny_backbone, monkeypatch):
+def test_a_name_gets_the_default_backbone_at_the_size_of_the_frames(
+    tiny_data, tiny_backbone, monkeypatch
+):
     asked = []
     monkeypatch.setattr(module, "build", lambda size: asked.append(size) or tiny_backbone)
     next(evaluate("dslda", protocol("nicv2", tiny_data)[:2]))
@@ -131,14 +154,24 @@ def test_wrong_calls_are_said_before_anything_is_learned(tiny_data, tiny_backbon
         evaluate(create("cwr*", tiny_backbone), stream, backbone=tiny_backbone)
 
 
-def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(tiny_data, tiny_backbone, monkeypatch):
-    alone = [collect("dslda", protocol("nicv2", tiny_data, run=run), backbone=tiny_backbone) for run in range(3)]
+def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
+    tiny_data, tiny_backbone, monkeypatch
+):
+    alone = [
+        collect("dslda", protocol("nicv2", tiny_data, run=run), backbone=tiny_backbone)
+        for run in range(3)
+    ]
     frames = []
     forward = Strategy._forward
-    monkeypatch.setattr(Strategy, "_forward", lambda self, *a: frames.append(len(a[1])) or forward(self, *a))
+    monkeypatch.setattr(
+        Strategy, "_forward", lambda self, *a: frames.append(len(a[1])) or forward(self, *a)
+    )
     shared = Features()
     together = [
-        collect("dslda", protocol("nicv2", tiny_data, run=run), backbone=tiny_backbone, features=shared) for run in range(3)
+        collect(
+            "dslda", protocol("nicv2", tiny_data, run=run), backbone=tiny_backbone, features=shared
+        )
+        for run in range(3)
     ]
     assert sum(frames) == len(tiny_data.frames)  # each frame once, not once a run
     for ours, theirs in zip(together, alone, strict=True):
@@ -152,4 +185,6 @@ def test_a_trained_representation_is_never_shared(tiny_data, tiny_backbone):
     for seed in range(2):
         strategy = create("cwr*", tiny_backbone, seed=seed)
         strategy.learn(stream[0].images, stream[0].labels)
-        assert torch.equal(shared.of(strategy, stream[1].images)[0], strategy.embed(stream[1].images))
+        assert torch.equal(
+            shared.of(strategy, stream[1].images)[0], strategy.embed(stream[1].images)
+        )

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from primavista.bench.cell import Stopped, run_cell
-from primavista.bench.executors import Inline, Processes
+from primavista.bench.executors.local import Inline, Processes
 from primavista.bench.results import CellFolder
 from primavista.bench.suite import counts, seconds_left
 from primavista.errors import InputError
@@ -30,7 +30,13 @@ def test_inline_and_processes_give_the_same_bits(suite, tmp_path, results):
     found = results(tmp_path / "inline")
     assert len(found) == 4
     assert results(tmp_path / "processes") == found
-    assert counts(processes.states) == {"done": 4, "running": 0, "failed": 0, "stopped": 0, "waiting": 0}
+    assert counts(processes.states) == {
+        "done": 4,
+        "running": 0,
+        "failed": 0,
+        "stopped": 0,
+        "waiting": 0,
+    }
 
 
 def test_done_cells_are_not_run_again(suite):
@@ -41,15 +47,22 @@ def test_done_cells_are_not_run_again(suite):
     assert heard == []
 
 
-@pytest.mark.parametrize("strategy", ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*", "dslda", "cumulative"])
-def test_stopped_after_any_batch_a_cell_goes_on_to_the_same_bits(suite, tmp_path, results, strategy):
+@pytest.mark.parametrize(
+    "strategy", ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*", "dslda", "cumulative"]
+)
+def test_stopped_after_any_batch_a_cell_goes_on_to_the_same_bits(
+    suite, tmp_path, results, strategy
+):
     group = {"retrain": 3} if strategy == "cumulative" else {}
     whole = suite(strategy, out=tmp_path / "whole", group=group)
     whole.run(Inline())
     parts = suite(strategy, out=tmp_path / "parts", group=group)
     state = parts.states[0]
     for _ in range(6):
-        with pytest.raises(Stopped), CellFolder(state.path, state.planned.cell.model_dump()) as folder:
+        with (
+            pytest.raises(Stopped),
+            CellFolder(state.path, state.planned.cell.model_dump()) as folder,
+        ):
             run_cell(state.planned.cell, folder, parts.settings, stopping=lambda: True)
     assert not suite(strategy, out=tmp_path / "parts", group=group).run(Inline())
     assert results(tmp_path / "parts") == results(tmp_path / "whole")
@@ -75,20 +88,39 @@ def test_the_files_of_a_cell(suite):
     run = json.loads((place / "run.json").read_text())
     assert run["format"] == 1
     assert (run["strategy"], run["protocol"], run["run"], run["seed"]) == ("ar1*", "nicv2", 0, 0)
-    assert (run["device"], run["threads"], run["precision"], run["engine"]) == ("cpu", 1, "float32", "torch")
+    assert (run["device"], run["threads"], run["precision"], run["engine"]) == (
+        "cpu",
+        1,
+        "float32",
+        "torch",
+    )
     assert run["options"]["w_1"] == 0.5
     lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
     assert [line["batch"] for line in lines] == list(range(1, 8))
     assert set(lines[0]) == {
-        "batch", "patterns", "new_classes", "losses", "saturated", "state_bytes", "stored_bytes", "accuracy", "average",
-        "forgetting", "forward_transfer", "class_accuracy",
-    }  # fmt: skip
+        "batch",
+        "patterns",
+        "new_classes",
+        "losses",
+        "saturated",
+        "state_bytes",
+        "stored_bytes",
+        "accuracy",
+        "average",
+        "forgetting",
+        "forward_transfer",
+        "class_accuracy",
+    }
     assert lines[0]["patterns"] == 6  # one session of 2 frames of 3 classes
     assert 0 <= lines[-1]["saturated"] <= 1
     result = json.loads((place / "result.json").read_text())
     assert result["final"]["accuracy"] == lines[-1]["accuracy"]
     assert sum(map(sum, result["confusion"])) == 6 * 3 * 2
-    assert (result["batches"], len(result["classes"]), result["categories"]) == (7, 6, [0, 0, 1, 1, 2, 2])
+    assert (result["batches"], len(result["classes"]), result["categories"]) == (
+        7,
+        6,
+        [0, 0, 1, 1, 2, 2],
+    )
     assert result["machine"]["torch"]
     timings = [json.loads(line) for line in (place / "timings.jsonl").read_text().splitlines()]
     assert result["learn_seconds"] == pytest.approx(sum(line["learn_seconds"] for line in timings))
@@ -119,7 +151,9 @@ def test_a_protocol_that_the_data_cannot_have_is_said_before_the_first_cell(suit
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_cells_for_a_gpu_where_there_is_none_fail_with_the_reason_and_nothing_is_drawn(suite, tmp_path):
+def test_cells_for_a_gpu_where_there_is_none_fail_with_the_reason_and_nothing_is_drawn(
+    suite, tmp_path
+):
     one = suite("dslda", device="cuda")
     one.settings = replace(one.settings, cache=tmp_path / "cache")
     (failed,) = one.run(Inline())
@@ -154,7 +188,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from primavista.bench.cell import Settings
-from primavista.bench.executors import Inline, Processes
+from primavista.bench.executors.local import Inline, Processes
 from primavista.bench.plan import load_plan
 from primavista.bench.suite import Suite
 if __name__ == "__main__":
@@ -179,14 +213,27 @@ def test_killed_at_any_moment_a_plan_goes_on_to_the_same_bits(tmp_path, cache, r
     (tmp_path / "killed.py").write_text(KILLED)
 
     def start(out, where):
-        command = [sys.executable, tmp_path / "killed.py", tmp_path / "plan.toml", tmp_path / out, cache, where]
-        return subprocess.Popen([str(part) for part in command], env={**os.environ, "OMP_NUM_THREADS": "1"})
+        command = [
+            sys.executable,
+            tmp_path / "killed.py",
+            tmp_path / "plan.toml",
+            tmp_path / out,
+            cache,
+            where,
+        ]
+        return subprocess.Popen(
+            [str(part) for part in command], env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
 
     assert start("whole", "inline").wait(120) == 0
     for lines, where in ((5, "inline"), (20, "processes"), (45, "inline"), (70, "processes")):
         process = start("killed", where)
         until = time.monotonic() + 60
-        while process.poll() is None and _lines(tmp_path / "killed") < lines and time.monotonic() < until:
+        while (
+            process.poll() is None
+            and _lines(tmp_path / "killed") < lines
+            and time.monotonic() < until
+        ):
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         assert process.wait(10) == -signal.SIGKILL
@@ -196,9 +243,20 @@ def test_killed_at_any_moment_a_plan_goes_on_to_the_same_bits(tmp_path, cache, r
 
 
 def test_ctrl_c_writes_a_checkpoint_and_stops(tmp_path, cache):
-    (tmp_path / "plan.toml").write_text(PLAN.replace("limit = 30", "limit = 43").replace("frames = 2", "frames = 8"))
-    (tmp_path / "killed.py").write_text(KILLED.replace("checkpoint_batches=3", "checkpoint_batches=1000"))
-    command = [sys.executable, tmp_path / "killed.py", tmp_path / "plan.toml", tmp_path / "out", cache, "processes"]
+    (tmp_path / "plan.toml").write_text(
+        PLAN.replace("limit = 30", "limit = 43").replace("frames = 2", "frames = 8")
+    )
+    (tmp_path / "killed.py").write_text(
+        KILLED.replace("checkpoint_batches=3", "checkpoint_batches=1000")
+    )
+    command = [
+        sys.executable,
+        tmp_path / "killed.py",
+        tmp_path / "plan.toml",
+        tmp_path / "out",
+        cache,
+        "processes",
+    ]
     process = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE)
     until = time.monotonic() + 60
     while _lines(tmp_path / "out") < 4 and time.monotonic() < until:

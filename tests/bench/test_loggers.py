@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from primavista.bench.executors import Inline
-from primavista.bench.loggers import make_logger
+from primavista.bench.executors.local import Inline
 from primavista.bench.results import METRICS, read_lines
+from primavista.bench.trackers import make_logger
 from primavista.errors import InputError, MissingExtraError
 
 
@@ -33,7 +33,14 @@ def test_loggers_hear_of_every_batch(suite):
             heard.append(("close", None))
 
     suite("dslda", limit=3).run(Inline(), loggers=[Ear()])
-    assert heard == [("start", "dslda"), ("log", 1), ("log", 2), ("log", 3), ("finish", 3), ("close", None)]
+    assert heard == [
+        ("start", "dslda"),
+        ("log", 1),
+        ("log", 2),
+        ("log", 3),
+        ("finish", 3),
+        ("close", None),
+    ]
 
 
 def test_weights_and_biases_gets_a_run_a_cell(suite, monkeypatch, tmp_path):
@@ -49,7 +56,9 @@ def test_weights_and_biases_gets_a_run_a_cell(suite, monkeypatch, tmp_path):
             calls.append(("finish", exit_code))
 
     fake = types.ModuleType("wandb")
-    fake.init = lambda **settings: calls.append((settings["project"], settings["config"]["strategy"])) or Run()
+    fake.init = lambda **settings: (
+        calls.append((settings["project"], settings["config"]["strategy"])) or Run()
+    )
     monkeypatch.setitem(sys.modules, "wandb", fake)
     one = suite("dslda", limit=2)
     one.run(Inline(), loggers=[make_logger("wandb", tmp_path, "mine")])
@@ -68,7 +77,9 @@ def records(path: Path) -> Iterator[Any]:
         if 32768 - place % 32768 < 7:
             place += 32768 - place % 32768
             continue
-        _, length, kind = struct.unpack("<IHB", data[place : place + 7])  # checksum, bytes, 1 whole 2 first 3 middle 4 last
+        _, length, kind = struct.unpack(
+            "<IHB", data[place : place + 7]
+        )  # checksum, bytes, 1 whole 2 first 3 middle 4 last
         whole += data[place + 7 : place + 7 + length]
         place += 7 + length
         if kind in (1, 4):
@@ -81,7 +92,11 @@ def records(path: Path) -> Iterator[Any]:
 @pytest.mark.filterwarnings("ignore")
 def test_the_real_weights_and_biases_offline(suite, monkeypatch, tmp_path):
     wandb = pytest.importorskip("wandb")
-    for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}.items():
+    for name, value in {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(tmp_path),
+        "WANDB_SILENT": "true",
+    }.items():
         monkeypatch.setenv(name, value)
     one = suite("dslda", "cwr*", limit=3)
     one.run(Inline(), loggers=[make_logger("wandb", tmp_path, "mine")])
@@ -94,16 +109,27 @@ def test_the_real_weights_and_biases_offline(suite, monkeypatch, tmp_path):
             found.setdefault(record.WhichOneof("record_type"), []).append(record)
         (run,) = {(r.run.project, r.run.display_name) for r in found["run"]}
         assert run == ("mine", state.planned.folder)
-        config = {item.key: json.loads(item.value_json) for item in found["run"][0].run.config.update}
+        config = {
+            item.key: json.loads(item.value_json) for item in found["run"][0].run.config.update
+        }
         assert (config["strategy"], config["protocol"]) == (state.planned.cell.strategy, "nicv2")
         rows = [
-            {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+            {
+                item.key or item.nested_key[0]: json.loads(item.value_json)
+                for item in record.history.item
+            }
             for record in found["history"]
         ]
         lines = read_lines(state.path / METRICS)
-        assert [(row["_step"], row["accuracy"]) for row in rows] == [(line["batch"], line["accuracy"]) for line in lines]
+        assert [(row["_step"], row["accuracy"]) for row in rows] == [
+            (line["batch"], line["accuracy"]) for line in lines
+        ]
         assert found["exit"][0].exit.exit_code == 0
-        summary = {i.key or i.nested_key[0]: json.loads(i.value_json) for r in found["summary"] for i in r.summary.update}
+        summary = {
+            i.key or i.nested_key[0]: json.loads(i.value_json)
+            for r in found["summary"]
+            for i in r.summary.update
+        }
         assert summary["accuracy"] == state.accuracy
 
 

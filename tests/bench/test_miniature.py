@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from primavista.bench.executors import Processes
+from primavista.bench.executors.local import Processes
 from primavista.bench.plan import load_plan
 from primavista.bench.results import METRICS, read_json, read_lines
 from primavista.bench.suite import Suite
 from primavista.cli.bench import make_report
 
-SMALL = ["data.frames=1", "data.size=32", "runs=2", "limit=4", "device=cpu", "backbone.weights=random"]
+SMALL = [
+    "data.frames=1",
+    "data.size=32",
+    "runs=2",
+    "limit=4",
+    "device=cpu",
+    "backbone.weights=random",
+]
 TINY = [*SMALL, "backbone.options.width=0.0625", "options.minibatch=32"]
 
 
@@ -33,4 +40,6 @@ def test_a_shipped_plan_in_miniature(name, tmp_path):
 def test_a_shipped_plan_is_valid(name):
     planned = load_plan(name).planned()
     assert len({one.folder for one in planned}) == len(planned)
-    assert {group.name for group in load_plan(name).groups} == {group for one in planned for group in one.groups}
+    assert {group.name for group in load_plan(name).groups} == {
+        group for one in planned for group in one.groups
+    }

@@ -4,7 +4,7 @@ import pytest
 
 from primavista.bench.plan import load_plan, make_plan, shipped
 from primavista.errors import InputError
-from primavista.strategies import RENORM
+from primavista.strategies.registry import RENORM
 
 GROUP = {"name": "g", "strategies": ["cwr*"], "protocols": ["nicv2-391"]}
 
@@ -14,7 +14,9 @@ def planned(**group):
 
 
 def test_a_plan_is_a_grid():
-    found = planned(strategies=["cwr*", "ar1*"], protocols=["ni", "nic"], runs=3, variants=[{}, {"norm": "bn"}])
+    found = planned(
+        strategies=["cwr*", "ar1*"], protocols=["ni", "nic"], runs=3, variants=[{}, {"norm": "bn"}]
+    )
     cells = [(p.cell.strategy, p.cell.protocol, p.cell.run, p.cell.options["norm"]) for p in found]
     assert len(cells) == len(set(cells)) == 2 * 2 * 3 * 2
     assert [p.cell.run for p in found] == sorted(p.cell.run for p in found)
@@ -34,7 +36,14 @@ def test_options_are_resolved_whole():
 
 def test_a_cell_that_two_groups_have_is_one_cell():
     plan = make_plan(
-        {"name": "p", "device": "cpu", "groups": [GROUP, {**GROUP, "name": "h", "variants": [{"norm": "brn"}, {"norm": "bn"}]}]}
+        {
+            "name": "p",
+            "device": "cpu",
+            "groups": [
+                GROUP,
+                {**GROUP, "name": "h", "variants": [{"norm": "brn"}, {"norm": "bn"}]},
+            ],
+        }
     )
     assert [p.groups for p in plan.planned()] == [["g", "h"], ["h"]]
 
@@ -42,7 +51,11 @@ def test_a_cell_that_two_groups_have_is_one_cell():
 def test_the_reduced_and_the_full_test_set():
     assert [p.cell.test_thin for p in planned(tests=["reduced", "full"])] == [20, 1]
     plan = make_plan(
-        {"name": "p", "groups": [{**GROUP, "tests": ["reduced", "full"]}], "data": {"kind": "core50", "path": "/x"}}
+        {
+            "name": "p",
+            "groups": [{**GROUP, "tests": ["reduced", "full"]}],
+            "data": {"kind": "core50", "path": "/x"},
+        }
     )
     assert [(p.cell.data.test, p.cell.test_thin) for p in plan.planned()] == [
         (None, 1),
@@ -59,7 +72,10 @@ def test_cumulative_is_retrained_by_number():
 @pytest.mark.parametrize(
     ("group", "message"),
     [
-        ({"strategies": ["ar2"]}, "group 'g', 'ar2': there is no strategy 'ar2': choose from naive"),
+        (
+            {"strategies": ["ar2"]},
+            "group 'g', 'ar2': there is no strategy 'ar2': choose from naive",
+        ),
         ({"options": {"lerning": 1}}, "group 'g', 'cwr\\*': there is no option lerning"),
         ({"options": {"norm": "layer"}}, "norm='layer' is not one of bn, brn"),
         ({"options": {"lr": "fast"}}, "group 'g', 'cwr\\*': .*lr"),
@@ -76,12 +92,20 @@ def test_what_is_wrong_is_named_before_anything_starts(group, message):
 
 
 def test_overrides_hold_in_every_group():
-    plan = load_plan("paper", ["runs=2", "data.frames=4", "limit=3", "options.epochs=1", 'backbone.weights="random"'])
+    plan = load_plan(
+        "paper",
+        ["runs=2", "data.frames=4", "limit=3", "options.epochs=1", 'backbone.weights="random"'],
+    )
     assert {p.cell.run for p in plan.planned()} == {0, 1}
     assert {p.cell.options["epochs"] for p in plan.planned()} == {1}
-    assert {(p.cell.data.frames, p.cell.limit, p.cell.backbone.weights) for p in plan.planned()} == {(4, 3, "random")}
+    assert {
+        (p.cell.data.frames, p.cell.limit, p.cell.backbone.weights) for p in plan.planned()
+    } == {(4, 3, "random")}
     core50 = load_plan("paper", ["data.kind=core50", "data.path=/data/core50"])
-    assert core50.data.model_dump(exclude_defaults=True) == {"kind": "core50", "path": "/data/core50"}
+    assert core50.data.model_dump(exclude_defaults=True) == {
+        "kind": "core50",
+        "path": "/data/core50",
+    }
 
 
 @pytest.mark.parametrize("text", ["frames", "=3", "data.fames=3", "device=tpu"])
@@ -91,7 +115,9 @@ def test_wrong_overrides_are_said(text):
 
 
 def test_plans_that_are_not_there_or_no_toml(tmp_path):
-    with pytest.raises(InputError, match=r"no plan 'papre': No such file.*one of claims, paper, quick"):
+    with pytest.raises(
+        InputError, match=r"no plan 'papre': No such file.*one of claims, paper, quick"
+    ):
         load_plan("papre")
     (tmp_path / "bad.toml").write_text("name = ")
     with pytest.raises(InputError, match="is not TOML"):
@@ -106,17 +132,30 @@ def test_the_paper_plan_is_section_4():
         for group in one.groups:
             per_group[group] = per_group.get(group, 0) + 1
     assert per_group == {
-        "fig:results": 6 * 3 * 10, "fig:results cumulative": 3 * 10, "fig:bn_vs_brn": 2 * 3 * 10, "fig:NI": 4 * 10,
+        "fig:results": 6 * 3 * 10,
+        "fig:results cumulative": 3 * 10,
+        "fig:bn_vs_brn": 2 * 3 * 10,
+        "fig:NI": 4 * 10,
         "tab:efficiency": 6,
-    }  # fmt: skip
+    }
     ni = [p.cell for p in found if p.cell.protocol == "ni"]
     assert {c.options["freeze"] for c in ni} == {"none", "depthwise", "pointwise", "all"}
-    assert {(c.options["epochs_1"], c.options["epochs"], c.options["freeze_from"]) for c in ni} == {(1, 1, 1)}
+    assert {(c.options["epochs_1"], c.options["epochs"], c.options["freeze_from"]) for c in ni} == {
+        (1, 1, 1)
+    }
     assert {c.hyperparameters_chosen_on_run for c in ni} == {0}
 
 
 def test_the_claims_plan_has_a_group_a_claim():
     names = [group.name for group in load_plan("claims").groups]
     assert names == [
-        "modulation", "freezing", "limits", "renormalisation", "wpast", "cwr+", "test set", "granularity", "learning rates",
-    ]  # fmt: skip
+        "modulation",
+        "freezing",
+        "limits",
+        "renormalisation",
+        "wpast",
+        "cwr+",
+        "test set",
+        "granularity",
+        "learning rates",
+    ]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import pytest
 
 from primavista.bench.cell import run_cell
-from primavista.bench.executors import Inline
-from primavista.bench.ray_executor import RayCluster
+from primavista.bench.executors.local import Inline
+from primavista.bench.executors.ray import RayCluster
 from primavista.bench.results import CellFolder
 from primavista.errors import InputError
 
 ray = pytest.importorskip("ray")
 # one cluster at a time: two on one machine get in each other's way
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore"),
+]
 ALL = ("ar1*", "cwr*", "dslda", "naive")
 
 
@@ -55,11 +59,18 @@ def test_a_stopped_plan_goes_on_and_a_failed_cell_is_alone(cluster, suite, tmp_p
         suite(*ALL[:2], out=out, limit=20).run(RayCluster(), stop)
     assert list(out.rglob("checkpoint.safetensors"))
     heard = []
-    assert not suite(*ALL[:2], out=out, limit=20).run(RayCluster(), lambda state, event: heard.append(event))
+    assert not suite(*ALL[:2], out=out, limit=20).run(
+        RayCluster(), lambda state, event: heard.append(event)
+    )
     begun = {event.job: event.line["batch"] for event in reversed(heard) if event.kind == "batch"}
     assert max(begun.values()) > 3  # not from the start
     assert results(out) == results(tmp_path / "inline")
-    bad = suite("cwr*", "dslda", out=tmp_path / "bad", group={"options": {"compat": "all_outputs", "capacity": 4}})
+    bad = suite(
+        "cwr*",
+        "dslda",
+        out=tmp_path / "bad",
+        group={"options": {"compat": "all_outputs", "capacity": 4}},
+    )
     failed = bad.run(RayCluster())
     assert [state.planned.cell.strategy for state in failed] == ["cwr*"]
     assert "all outputs from the start" in failed[0].reason
@@ -76,15 +87,22 @@ def test_what_was_begun_here_goes_on_there(cluster, suite, tmp_path, results):
         if line["batch"] == 6:
             raise MemoryError
 
-    with pytest.raises(MemoryError), CellFolder(state.path, state.planned.cell.model_dump()) as folder:
+    with (
+        pytest.raises(MemoryError),
+        CellFolder(state.path, state.planned.cell.model_dump()) as folder,
+    ):
         run_cell(state.planned.cell, folder, begun.settings, die)
     assert len((state.path / "metrics.jsonl").read_text().splitlines()) == 6
     heard = []
-    assert not suite("ewc", out=tmp_path / "ray", limit=12).run(RayCluster(), lambda state, event: heard.append(event))
+    assert not suite("ewc", out=tmp_path / "ray", limit=12).run(
+        RayCluster(), lambda state, event: heard.append(event)
+    )
     assert [event.line["batch"] for event in heard if event.kind == "batch"] == list(range(5, 13))
     assert results(tmp_path / "ray") == results(tmp_path / "inline")
 
 
 def test_cells_that_no_node_has_room_for(cluster, suite):
-    with pytest.raises(InputError, match="cells have 64 threads, and no node of the cluster has more than 1"):
+    with pytest.raises(
+        InputError, match="cells have 64 threads, and no node of the cluster has more than 1"
+    ):
         suite("dslda", threads=64).run(RayCluster())

@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from primavista.bench.executors import Inline
+from primavista.bench.executors.local import Inline
 
 pytest.importorskip("ray")
 # one cluster at a time: two on one machine get in each other's way
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore"),
+]
 PLAN = """
 name = "tiny"
 device = "cpu"
@@ -31,7 +35,7 @@ protocols = ["nicv2"]
 
 LOST = """
 from primavista.errors import InputError
-from primavista.fleet import ray_cluster
+from primavista.learner.fleet import ray_cluster
 try:
     with ray_cluster("ray://127.0.0.1:1"):
         pass
@@ -46,19 +50,43 @@ TRIES, SLOW = 3, "Starting Ray client server failed"
 
 
 def command(address: str, cwd: Path) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-m", "primavista", "bench", "run", "tiny.toml", "--on", address, "--out", "out"]
+    arguments = [
+        sys.executable,
+        "-m",
+        "primavista",
+        "bench",
+        "run",
+        "tiny.toml",
+        "--on",
+        address,
+        "--out",
+        "out",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(arguments, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        arguments,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
-def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(ray_head, suite, tmp_path, results):
+def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(
+    ray_head, suite, tmp_path, results
+):
     suite("ewc", "dslda", out=tmp_path / "inline", limit=40).run(Inline())
     (tmp_path / "tiny.toml").write_text(PLAN)
     out = tmp_path / "out"
     for _ in range(TRIES):
         process = command(ray_head.client, tmp_path)
         until = time.monotonic() + 240
-        while time.monotonic() < until and not list(out.rglob("checkpoint.safetensors")) and process.poll() is None:
+        while (
+            time.monotonic() < until
+            and not list(out.rglob("checkpoint.safetensors"))
+            and process.poll() is None
+        ):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         text, error = process.communicate(timeout=180)
@@ -78,5 +106,9 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(ray_hea
 
 def test_an_address_where_no_cluster_is_leaves_the_way_to_others_open(ray_head):
     """A client that does not get through stays in client mode unless told otherwise, and then finds no cluster at all."""
-    answer = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=240)
-    assert answer.stdout.split("\n")[:2] == ["no Ray cluster at ray://127.0.0.1:1", "3"], answer.stderr
+    answer = subprocess.run(
+        [sys.executable, "-c", LOST], capture_output=True, text=True, timeout=240
+    )
+    assert answer.stdout.split("\n")[:2] == ["no Ray cluster at ray://127.0.0.1:1", "3"], (
+        answer.stderr
+    )

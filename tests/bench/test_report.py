@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from primavista.bench.report import write_report
 from primavista.errors import FileError
+from primavista.report.build import write_report
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 NAMES = ["cup 1", "cup 2", "ball 1", "ball 2"]
@@ -34,33 +34,71 @@ def make_cell(
     name: str = "",
     **plan: Any,
 ) -> Path:
-    place = folder / (name or f"{protocol}/{strategy}-{run}-{len(list(folder.glob('*/*')))}".replace("*", "-star"))
+    place = folder / (
+        name or f"{protocol}/{strategy}-{run}-{len(list(folder.glob('*/*')))}".replace("*", "-star")
+    )
     place.mkdir(parents=True)
     record = {
-        "format": 1, "strategy": strategy, "options": {"norm": "brn", "freeze": "depthwise", **(options or {})},
-        "protocol": protocol, "run": run, "data": {"name": "core50"}, "backbone": {"name": "mobilenet_v1"}, "seed": run,
-        "device": "cpu", "threads": 1, "precision": "float32", "engine": "torch", "test_every": 1, "test_thin": 1,
-        "hyperparameters_chosen_on_run": 0, **plan,
-    }  # fmt: skip
+        "format": 1,
+        "strategy": strategy,
+        "options": {"norm": "brn", "freeze": "depthwise", **(options or {})},
+        "protocol": protocol,
+        "run": run,
+        "data": {"name": "core50"},
+        "backbone": {"name": "mobilenet_v1"},
+        "seed": run,
+        "device": "cpu",
+        "threads": 1,
+        "precision": "float32",
+        "engine": "torch",
+        "test_every": 1,
+        "test_thin": 1,
+        "hyperparameters_chosen_on_run": 0,
+        **plan,
+    }
     (place / "run.json").write_text(json.dumps(record))
     lines = [
-        {"batch": batch, "patterns": 40 if batch == 1 else 20, "new_classes": [0, 2] if batch == 1 else [], "losses": [1.0],
-         "saturated": None, "state_bytes": 2_000_000, "stored_bytes": stored * batch, "accuracy": accuracy,
-         "average": accuracy, "forgetting": None, "forward_transfer": None,
-         "class_accuracy": None if accuracy is None else {str(label): accuracy for label in range(4)}}
+        {
+            "batch": batch,
+            "patterns": 40 if batch == 1 else 20,
+            "new_classes": [0, 2] if batch == 1 else [],
+            "losses": [1.0],
+            "saturated": None,
+            "state_bytes": 2_000_000,
+            "stored_bytes": stored * batch,
+            "accuracy": accuracy,
+            "average": accuracy,
+            "forgetting": None,
+            "forward_transfer": None,
+            "class_accuracy": None
+            if accuracy is None
+            else {str(label): accuracy for label in range(4)},
+        }
         for batch, accuracy in enumerate(accuracies, 1)
-    ]  # fmt: skip
+    ]
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if reason is not None:
         (place / "failed.json").write_text(json.dumps({"reason": reason}))
     elif done:
         result = {
-            "format": 1, "final": {"accuracy": accuracies[-1], "average": 20.0, "forgetting": 5.0, "forward_transfer": 0.5},
-            "confusion": [[3, 1, 0, 0], [1, 3, 0, 0], [0, 0, 4, 0], [0, 0, 2, 2]], "classes": NAMES, "categories": [0, 0, 1, 1],
-            "batches": len(accuracies), "learn_seconds": seconds * 0.75, "test_seconds": seconds * 0.25,
-            "state_bytes": 2_000_000, "stored_bytes": stored * len(accuracies), "parameters": 3_000_000,
+            "format": 1,
+            "final": {
+                "accuracy": accuracies[-1],
+                "average": 20.0,
+                "forgetting": 5.0,
+                "forward_transfer": 0.5,
+            },
+            "confusion": [[3, 1, 0, 0], [1, 3, 0, 0], [0, 0, 4, 0], [0, 0, 2, 2]],
+            "classes": NAMES,
+            "categories": [0, 0, 1, 1],
+            "batches": len(accuracies),
+            "learn_seconds": seconds * 0.75,
+            "test_seconds": seconds * 0.25,
+            "state_bytes": 2_000_000,
+            "stored_bytes": stored * len(accuracies),
+            "parameters": 3_000_000,
             "machine": {"cpu": "a <processor> & co", "cores": 2},
-        }  # fmt: skip
+        }
         (place / "result.json").write_text(json.dumps(result))
     return place
 
@@ -115,17 +153,35 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for strategy in ("ar1*", "cwr*", "naive"):
             make_cell(folder, strategy, "nicv2-3", run, (10.0, 20.0 + run, 30.0 + run))
             make_cell(folder, strategy, "nicv2-4", run, (10.0, None, 20.0, 40.0 + 2 * run))
-        make_cell(folder, "ar1*", "nicv2-3", run, (9.0, 9.0, 9.0), options={"norm": "bn"}, group="fig:bn_vs_brn")
+        make_cell(
+            folder,
+            "ar1*",
+            "nicv2-3",
+            run,
+            (9.0, 9.0, 9.0),
+            options={"norm": "bn"},
+            group="fig:bn_vs_brn",
+        )
         for freeze in ("none", "depthwise", "pointwise", "all"):
-            make_cell(folder, "naive", "ni", run, (50.0, 60.0), options={"freeze": freeze}, group="fig:NI")
+            make_cell(
+                folder, "naive", "ni", run, (50.0, 60.0), options={"freeze": freeze}, group="fig:NI"
+            )
         for guard in ("modulate", "penalty"):
             name = f"claims/{guard}{run}"
-            make_cell(folder, "ar1*", "nicv2-3", run, (30.0 + run,), options={"guard": guard}, name=name)
+            make_cell(
+                folder, "ar1*", "nicv2-3", run, (30.0 + run,), options={"guard": guard}, name=name
+            )
         make_cell(folder, "cwr*", "nicv2-3", run, (1.0, 2.0), group="my own", options={"epochs": 9})
     make_cell(folder, "ewc", "nicv2-3", 0, (10.0, 15.0), done=False)
     make_cell(folder, "lwf", "nicv2-3", 0, (10.0,), reason="no <memory> left & gone")
     cells = [f"claims/{guard}{run}" for guard in ("modulate", "penalty") for run in (0, 1)]
-    groups = [{"name": "claim: guard", "title": "guards <are> alike", "cells": [*cells, "claims/not-begun"]}]
+    groups = [
+        {
+            "name": "claim: guard",
+            "title": "guards <are> alike",
+            "cells": [*cells, "claims/not-begun"],
+        }
+    ]
     (folder / "plan.json").write_text(json.dumps({"format": 1, "name": "mine", "groups": groups}))
     write_report(folder)
     return folder
@@ -135,15 +191,32 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
     figures = {path.name for path in (full / "figures").iterdir()}
     tables = {path.name for path in (full / "tables").iterdir()}
     stems = {
-        "fig-results", "fig-results-nicv2-3", "fig-results-nicv2-4", "fig-bn-vs-brn-nicv2-3", "fig-ni-ni",
-        "group-my-own-nicv2-3", "categories-nicv2-3", "classes-nicv2-3-ar1-star", "classes-nicv2-3-ewc",
+        "fig-results",
+        "fig-results-nicv2-3",
+        "fig-results-nicv2-4",
+        "fig-bn-vs-brn-nicv2-3",
+        "fig-ni-ni",
+        "group-my-own-nicv2-3",
+        "categories-nicv2-3",
+        "classes-nicv2-3-ar1-star",
+        "classes-nicv2-3-ewc",
         "confusion-nicv2-4-cwr-star",
-    }  # fmt: skip
+    }
     assert {f"{stem}.{ending}" for stem in stems for ending in ("svg", "png")} <= figures
     names = {
-        "final", "final-bn-vs-brn", "final-ni", "final-my-own", "claims", "efficiency", "nic", "hyperparameters",
-        "renormalisation", "machine", "failed", "unfinished",
-    }  # fmt: skip
+        "final",
+        "final-bn-vs-brn",
+        "final-ni",
+        "final-my-own",
+        "claims",
+        "efficiency",
+        "nic",
+        "hyperparameters",
+        "renormalisation",
+        "machine",
+        "failed",
+        "unfinished",
+    }
     assert {f"{name}.{ending}" for name in names for ending in ("csv", "tex")} <= tables
     assert not list(full.rglob("*.part"))
 
@@ -151,7 +224,9 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
 def test_figures_are_drawings_with_text_as_text(full: Path) -> None:
     for path in (full / "figures").glob("*.svg"):
         root = ET.fromstring(path.read_text("utf-8"))
-        words = " ".join("".join(node.itertext()) for node in root.iter() if node.tag.endswith("text"))
+        words = " ".join(
+            "".join(node.itertext()) for node in root.iter() if node.tag.endswith("text")
+        )
         assert "batch" in words or "predicted class" in words, path.name
         assert (path.with_suffix(".png")).read_bytes().startswith(b"\x89PNG")
     curves = (full / "figures" / "fig-results-nicv2-3.svg").read_text("utf-8")
@@ -191,10 +266,20 @@ def test_the_report_is_the_same_each_time(full: Path, tmp_path: Path) -> None:
         assert (again.parent / path.relative_to(full)).read_bytes() == path.read_bytes(), path.name
 
 
-@pytest.mark.parametrize("evil", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "$x_1$ & 100% \\ {}"])
+@pytest.mark.parametrize(
+    "evil", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "$x_1$ & 100% \\ {}"]
+)
 def test_whatever_comes_from_files_is_escaped(tmp_path: Path, evil: str) -> None:
     make_cell(
-        tmp_path, evil, evil, 0, name="a", label=evil, group=evil, data={"name": evil, "other": evil}, options={evil: evil}
+        tmp_path,
+        evil,
+        evil,
+        0,
+        name="a",
+        label=evil,
+        group=evil,
+        data={"name": evil, "other": evil},
+        options={evil: evil},
     )
     make_cell(tmp_path, evil, "nicv2-3", 0, name="b", options={"norm": evil}, backbone={evil: evil})
     make_cell(tmp_path, "naive", evil, 0, name="c", reason=evil)
@@ -221,7 +306,9 @@ def test_whatever_comes_from_files_is_escaped(tmp_path: Path, evil: str) -> None
         assert evil not in table.read_text("utf-8")
 
 
-def test_without_matplotlib_there_are_tables_and_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_there_are_tables_and_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_cell(tmp_path, "ar1*")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     words = " ".join(read(write_report(tmp_path)).words)
@@ -246,13 +333,17 @@ def test_damaged_cells_are_listed_and_the_others_shown(tmp_path: Path) -> None:
     bad = make_cell(tmp_path, "cwr*", name="bad")
     (bad / "result.json").write_text('{"format": 1, "final"')
     (make_cell(tmp_path, "ewc", name="worse") / "run.json").write_text("[]")
-    (make_cell(tmp_path, "lwf", name="future") / "run.json").write_text('{"format": 7, "strategy": "lwf"}')
+    (make_cell(tmp_path, "lwf", name="future") / "run.json").write_text(
+        '{"format": 7, "strategy": "lwf"}'
+    )
     torn = make_cell(tmp_path, "dslda", name="torn", done=False)
     with (torn / "metrics.jsonl").open("a") as file:
         file.write('{"batch": 4, "accur')
     make_cell(tmp_path, "cumulative", name="begun", accuracies=(), done=False)
     odd = make_cell(tmp_path, "ar1*", name="odd")
-    (odd / "result.json").write_text('{"format": 1, "final": {"accuracy": NaN}, "confusion": [[1], [2, 3]], "machine": 3}')
+    (odd / "result.json").write_text(
+        '{"format": 1, "final": {"accuracy": NaN}, "confusion": [[1], [2, 3]], "machine": 3}'
+    )
     words = " ".join(read(write_report(tmp_path)).words)
     assert "result.json cannot be read" in words
     assert "it holds no JSON object" in words
@@ -281,7 +372,9 @@ def test_the_streams_of_rendered_cells_are_drawn(tmp_path: Path) -> None:
     }
     place = make_cell(tmp_path, "naive", "nicv2", 0, (1.0,) * 7, data=data, done=False)
     plan = json.loads((place / "run.json").read_text())
-    (place / "run.json").write_text(json.dumps(plan | {"options": {"norm": "brn"}, "retrain": None}))
+    (place / "run.json").write_text(
+        json.dumps(plan | {"options": {"norm": "brn"}, "retrain": None})
+    )
     lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         line["patterns"] = 10 if line["batch"] == 1 else 5

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from primavista.bench.report import write_report
-from primavista.bench.report.cells import read_results
-from primavista.bench.report.claims import MARGIN, Check, claims, interval
-from primavista.bench.report.drawing import apart
-from primavista.bench.report.published import TARGETS, read_published, targets
-from primavista.bench.report.results import efficiency_table, final_table, parity_table
-from primavista.bench.report.series import Spread, gather, mean_curve, spread
-from primavista.bench.report.settings import changed_table, preset_table, renorm_table
-from primavista.bench.report.table import Mark, Signed, Table, latex, text, to_csv, to_html, to_latex
 from primavista.errors import FileError
+from primavista.report.build import write_report
+from primavista.report.claims import MARGIN, Check, claims, interval
+from primavista.report.drawing import apart
+from primavista.report.published import TARGETS, read_published, targets
+from primavista.report.read import read_results
+from primavista.report.results import efficiency_table, final_table, parity_table
+from primavista.report.series import Spread, gather, mean_curve, spread
+from primavista.report.settings import changed_table, preset_table, renorm_table
+from primavista.report.table import Mark, Signed, Table, latex, text, to_csv, to_html, to_latex
 
 from .test_report import make_cell
 
@@ -49,7 +49,9 @@ def test_final_accuracy(tmp_path: Path) -> None:
     assert row["strategy"] == "CWR*"
     assert row["runs"] == "3"
     assert float(row["final accuracy (%)"]) == 58.0
-    assert float(row["final accuracy (%), std"]) == pytest.approx((104 / 3) ** 0.5)  # 8, 2, 6: 64 + 4 + 36
+    assert float(row["final accuracy (%), std"]) == pytest.approx(
+        (104 / 3) ** 0.5
+    )  # 8, 2, 6: 64 + 4 + 36
     assert float(row["without run 0 (%)"]) == 62.0
     assert row["unfinished"] == "run 3 at 2/3"
     html = (tmp_path / "report.html").read_text("utf-8")
@@ -62,15 +64,27 @@ def test_runs_with_other_options_are_other_series(tmp_path: Path) -> None:
     make_cell(tmp_path, "ar1*", run=0, options={"norm": "bn"})
     make_cell(tmp_path, "ar1*", run=0, options={"lr": 0.5})
     make_cell(tmp_path, "ar1*", run=0, label="mine")
-    make_cell(tmp_path, "ar1*", run=0, accuracies=(1.0,), done=False)  # a second, unfinished copy of run 0
-    found = {one.name: [cell.run for cell in one.cells] for one in gather(read_results(tmp_path).cells)}
+    make_cell(
+        tmp_path, "ar1*", run=0, accuracies=(1.0,), done=False
+    )  # a second, unfinished copy of run 0
+    found = {
+        one.name: [cell.run for cell in one.cells] for one in gather(read_results(tmp_path).cells)
+    }
     assert found == {"AR1*, lr=None": [0, 1], "AR1*, lr=0.5": [0], "AR1* with BN": [0], "mine": [0]}
 
 
 def test_efficiency_against_the_paper(tmp_path: Path) -> None:
     for run, seconds in enumerate((60.0, 180.0)):
         make_cell(tmp_path, "ar1*", "nicv2-391", run, seconds=seconds)
-        make_cell(tmp_path, "cumulative", "nicv2-391", run, seconds=600.0, stored=1_000_000, options={"norm": "bn"})
+        make_cell(
+            tmp_path,
+            "cumulative",
+            "nicv2-391",
+            run,
+            seconds=600.0,
+            stored=1_000_000,
+            options={"norm": "bn"},
+        )
     make_cell(tmp_path, "naive", "nicv2-79", 0)
     table = efficiency_table(gather(read_results(tmp_path).cells))
     assert table is not None
@@ -83,8 +97,12 @@ def test_efficiency_against_the_paper(tmp_path: Path) -> None:
 def test_the_published_files_give_the_target_table(shared: Path) -> None:
     published = read_published(shared / "data")
     assert {len(one.runs) for one in published.values()} == {10}
-    assert {len(run) for key, one in published.items() for run in one.runs if key[0] == "nicv2-391"} == {391}
-    assert published["nicv2-391", "ar1*", "brn"].runs[0][0] == 14.0  # after batch 1, not after its first iteration
+    assert {
+        len(run) for key, one in published.items() for run in one.runs if key[0] == "nicv2-391"
+    } == {391}
+    assert (
+        published["nicv2-391", "ar1*", "brn"].runs[0][0] == 14.0
+    )  # after batch 1, not after its first iteration
     for key, found in targets(published).items():
         mean, std = TARGETS[key]
         assert found.mean == pytest.approx(mean, abs=0.005001)
@@ -92,7 +110,10 @@ def test_the_published_files_give_the_target_table(shared: Path) -> None:
     reference = (shared / "reference.md").read_text("utf-8")
     words = {"ar1*": "AR1*", "cwr*": "CWR*", "ewc": "EWC", "lwf": "LwF", "naive": "Naive"}
     for strategy, name in words.items():
-        cells = [f"{m:.2f} ± {s:.2f}" for m, s in (TARGETS[f"nicv2-{n}", strategy, "brn"] for n in (79, 196, 391))]
+        cells = [
+            f"{m:.2f} ± {s:.2f}"
+            for m, s in (TARGETS[f"nicv2-{n}", strategy, "brn"] for n in (79, 196, 391))
+        ]
         assert f"| {name} | {' | '.join(cells)} |" in reference
 
 
@@ -101,7 +122,15 @@ def test_parity_of_the_authors_with_themselves(shared: Path, tmp_path: Path) -> 
     for (protocol, strategy, norm), one in published.items():
         if protocol == "nicv2-79":
             for run, curve in enumerate(one.runs):
-                make_cell(tmp_path, strategy, protocol, run, curve, options={"norm": norm}, name=f"{strategy[:3]}{norm}{run}")
+                make_cell(
+                    tmp_path,
+                    strategy,
+                    protocol,
+                    run,
+                    curve,
+                    options={"norm": norm},
+                    name=f"{strategy[:3]}{norm}{run}",
+                )
     path = write_report(tmp_path, against=shared / "data")
     found = rows(tmp_path / "tables" / "parity.csv")
     assert len(found) == 6
@@ -114,7 +143,9 @@ def test_parity_by_hand(tmp_path: Path) -> None:
     make_cell(tmp_path, "ar1*", "nicv2-391", 0, (55.33,))  # 56.32 - 0.99
     make_cell(tmp_path, "cwr*", "nicv2-391", 0, (58.0,))  # 56.99 + 1.01
     make_cell(tmp_path, "cumulative", "nicv2-391", 0, (84.0,), options={"norm": "bn"})
-    make_cell(tmp_path, "ewc", "nicv2-391", 0, (5.4,), data={"kind": "rendered", "name": "rendered"})
+    make_cell(
+        tmp_path, "ewc", "nicv2-391", 0, (5.4,), data={"kind": "rendered", "name": "rendered"}
+    )
     make_cell(tmp_path, "naive", "nicv2-391", 0, (8.0,), done=False)
     table = parity_table(gather(read_results(tmp_path).cells), targets({}))
     verdicts = {row[1]: (row[-2], row[-1]) for row in table.rows}
@@ -171,16 +202,25 @@ def test_intervals_by_hand() -> None:
 @pytest.mark.parametrize(
     ("expect", "difference", "half", "tone"),
     [
-        ("better", 1.0, 0.9, "good"), ("better", 1.0, 1.1, "open"), ("better", -1.0, 0.9, "bad"), ("better", 5.0, None, "open"),
-        ("the same", 1.0, 0.9, "good"), ("the same", 1.0, 1.1, "open"), ("the same", 4.0, 1.0, "bad"),
-        ("better", None, None, "open"), ("the same", -4.0, 1.0, "bad"), ("the same", MARGIN, 0.0, "good"),
+        ("better", 1.0, 0.9, "good"),
+        ("better", 1.0, 1.1, "open"),
+        ("better", -1.0, 0.9, "bad"),
+        ("better", 5.0, None, "open"),
+        ("the same", 1.0, 0.9, "good"),
+        ("the same", 1.0, 1.1, "open"),
+        ("the same", 4.0, 1.0, "bad"),
+        ("better", None, None, "open"),
+        ("the same", -4.0, 1.0, "bad"),
+        ("the same", MARGIN, 0.0, "good"),
     ],
-)  # fmt: skip
+)
 def test_verdicts(expect: str, difference: float | None, half: float | None, tone: str) -> None:
     assert Check("", expect, difference, half, 3).verdict.tone == tone  # type: ignore[arg-type]
 
 
-def claim_cells(folder: Path, name: str, strategy: str, protocol: str, finals: tuple[float, ...], **more: object) -> None:
+def claim_cells(
+    folder: Path, name: str, strategy: str, protocol: str, finals: tuple[float, ...], **more: object
+) -> None:
     for run, final in enumerate(finals):
         make_cell(folder, strategy, protocol, run, (final,), group=f"claim: {name}", **more)  # type: ignore[arg-type]
 
@@ -190,7 +230,9 @@ def test_claims_are_told_by_what_their_cells_differ_in(tmp_path: Path) -> None:
     for value, finals in (("brn", more), ("bn", same)):
         claim_cells(tmp_path, "norms", "ar1*", "nicv2-391", finals, options={"norm": value})
     for value in ("modulate", "penalty"):
-        claim_cells(tmp_path, "guards", "ar1*", "nicv2-79", same, options={"guard": value, "lam": value})
+        claim_cells(
+            tmp_path, "guards", "ar1*", "nicv2-79", same, options={"guard": value, "lam": value}
+        )
     claim_cells(tmp_path, "heads", "cwr*", "nic", more, options={"head": "cwr*"})
     claim_cells(tmp_path, "heads", "cwr+", "nic", same, options={"head": "cwr+"})
     claim_cells(tmp_path, "rates", "ar1*", "nicv2-79", same, options={"lr": 1e-4, "lr_head": 1e-3})
@@ -207,12 +249,20 @@ def test_claims_are_told_by_what_their_cells_differ_in(tmp_path: Path) -> None:
     found = {claim.name: claim for claim in claims(read_results(tmp_path).cells)}
     verdicts = {name: claim.verdict.text for name, claim in found.items()}
     assert verdicts == {
-        "norms": "holds", "guards": "holds", "heads": "holds", "rates": "does not hold", "limits": "holds", "tests": "holds",
-        "gain": "holds", "alone": "open: nothing to compare",
-    }  # fmt: skip
+        "norms": "holds",
+        "guards": "holds",
+        "heads": "holds",
+        "rates": "does not hold",
+        "limits": "holds",
+        "tests": "holds",
+        "gain": "holds",
+        "alone": "open: nothing to compare",
+    }
     (norm,) = found["norms"].checks
     assert norm.difference == pytest.approx((10 + 10.5 + 10.5) / 3)
-    assert norm.half == pytest.approx(4.303 * (1 / 12) ** 0.5 / 3**0.5)  # the deviation of 10, 10.5, 10.5 is sqrt(1/12)
+    assert norm.half == pytest.approx(
+        4.303 * (1 / 12) ** 0.5 / 3**0.5
+    )  # the deviation of 10, 10.5, 10.5 is sqrt(1/12)
     assert [check.expect for check in found["gain"].checks] == ["better", "the same"]
     assert found["rates"].checks[0].difference == pytest.approx(-31 / 3)
 
@@ -229,10 +279,15 @@ def test_labels_do_not_overlap() -> None:
 
 def test_one_table_three_ways() -> None:
     table = Table(
-        "t", "A & B", ("name", "mean (%)", "difference", "verdict"),
-        (("a_b", Spread(1.234, 0.5, 3), Signed(-0.25), Mark("yes", "good")), ("<c>", None, Signed(0.0), Mark("no", "bad"))),
+        "t",
+        "A & B",
+        ("name", "mean (%)", "difference", "verdict"),
+        (
+            ("a_b", Spread(1.234, 0.5, 3), Signed(-0.25), Mark("yes", "good")),
+            ("<c>", None, Signed(0.0), Mark("no", "bad")),
+        ),
         ("100% of it",),
-    )  # fmt: skip
+    )
     assert to_csv(table).splitlines() == [
         'name,mean (%),"mean (%), std","mean (%), runs",difference,verdict',
         "a_b,1.234,0.5,3,-0.25,yes",
@@ -251,7 +306,9 @@ def test_one_table_three_ways() -> None:
 
 
 def test_latex_escapes() -> None:
-    assert latex(r"\ & % $ # _ { } ~ ^") == (r"\textbackslash{} \& \% \$ \# \_ \{ \} \textasciitilde{} \textasciicircum{}")
+    assert latex(r"\ & % $ # _ { } ~ ^") == (
+        r"\textbackslash{} \& \% \$ \# \_ \{ \} \textasciitilde{} \textasciicircum{}"
+    )
     assert text(Spread(-1.0, None, 1)) == "−1.00"
 
 
@@ -259,6 +316,20 @@ def test_final_table_leaves_out_empty_columns(tmp_path: Path) -> None:
     make_cell(tmp_path)
     table = final_table("final", "Final", gather(read_results(tmp_path).cells))
     assert table.columns == (
-        "protocol", "strategy", "final accuracy (%)", "runs", "average over the batches (%)", "forgetting", "forward transfer",
-    )  # fmt: skip
-    assert table.rows == (("NICv2-3", "Naive", Spread(30.0, None, 1), 1, *(Spread(v, None, 1) for v in (20.0, 5.0, 0.5))),)
+        "protocol",
+        "strategy",
+        "final accuracy (%)",
+        "runs",
+        "average over the batches (%)",
+        "forgetting",
+        "forward transfer",
+    )
+    assert table.rows == (
+        (
+            "NICv2-3",
+            "Naive",
+            Spread(30.0, None, 1),
+            1,
+            *(Spread(v, None, 1) for v in (20.0, 5.0, 0.5)),
+        ),
+    )

@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from primavista.bench.executors import Inline
+from primavista.bench.executors.local import Inline
 from primavista.bench.record import claim_folder
 from primavista.bench.results import CHECKPOINT, METRICS, CellFolder, read_lines, state_of
 from primavista.errors import FileError, InputError
-from primavista.lock import BusyError, FolderLock, held
+from primavista.storage.lock import BusyError, FolderLock, held
 
 RUN = {"format": 1, "strategy": "cwr*", "run": 0}
 
@@ -64,7 +64,10 @@ def test_a_damaged_checkpoint_is_said(tmp_path):
     data = bytearray((tmp_path / CHECKPOINT).read_bytes())
     data[-1] ^= 1
     (tmp_path / CHECKPOINT).write_bytes(data)
-    with CellFolder(tmp_path, RUN) as folder, pytest.raises(FileError, match=r"or delete .* to begin this cell anew"):
+    with (
+        CellFolder(tmp_path, RUN) as folder,
+        pytest.raises(FileError, match=r"or delete .* to begin this cell anew"),
+    ):
         folder.resume()
 
 
@@ -82,7 +85,7 @@ def test_a_failure_is_kept_until_the_cell_is_run_again(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from primavista.lock import FolderLock
+from primavista.storage.lock import FolderLock
 with FolderLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -93,13 +96,21 @@ def test_two_processes_on_one_folder(tmp_path, suite):
     """The second is told who is there, and changes nothing; when the first is killed, the folder is free at once."""
     one = suite("dslda")
     one.run(Inline())
-    before = {path: path.read_bytes() for path in one.out.rglob("*") if path.is_file() and path.name != ".lock"}
+    before = {
+        path: path.read_bytes()
+        for path in one.out.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
     for place in (one.out, one.states[0].path):
         holder = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(place / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", HOLD, str(place / ".lock")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(BusyError, match=rf"another process \(process {holder.pid} on .*\) is at work in"):
+        with pytest.raises(
+            BusyError, match=rf"another process \(process {holder.pid} on .*\) is at work in"
+        ):
             FolderLock(place / ".lock", wait=0.1).__enter__()
         if place == one.out:
             with pytest.raises(BusyError):
@@ -108,7 +119,11 @@ def test_two_processes_on_one_folder(tmp_path, suite):
         holder.communicate()
         with FolderLock(place / ".lock", wait=0):
             pass
-    assert before == {path: path.read_bytes() for path in one.out.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert before == {
+        path: path.read_bytes()
+        for path in one.out.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
 
 
 def test_a_cell_that_another_process_is_at_is_listed_and_left_alone(suite):
@@ -123,7 +138,9 @@ def test_a_cell_that_another_process_is_at_is_listed_and_left_alone(suite):
     assert one.states[1].status == "done"
 
 
-@pytest.mark.parametrize(("batches", "room"), [(3, 5000), (1000, 2000)], ids=["the checkpoint", "a line"])
+@pytest.mark.parametrize(
+    ("batches", "room"), [(3, 5000), (1000, 2000)], ids=["the checkpoint", "a line"]
+)
 def test_a_full_disk_loses_nothing(suite, tmp_path, results, batches, room):
     """Files may not grow beyond a limit: the cell fails with a clear reason, and with more room goes on to the same bits."""
     suite("cwr*", out=tmp_path / "undisturbed", limit=12).run(Inline())

@@ -9,20 +9,28 @@ from dataclasses import replace
 import pytest
 import torch
 
+from primavista.bench import stacked as stacks
 from primavista.bench.cell import Stopped
 from primavista.bench.evaluate import Step, collect, pausing_steps
 from primavista.bench.features import Features
 from primavista.bench.jobs import Job, alike, attempt
 from primavista.bench.results import CHECKPOINT, FAILED
+from primavista.bench.stacked import lda_updates, learn_together, moment_updates, solve_together
 from primavista.bench.together import together
-from primavista.strategies import Strategy, create
-from primavista.strategies import together as stacks
-from primavista.strategies.together import lda_updates, learn_together, moment_updates, solve_together
+from primavista.strategies.registry import Strategy, create
 from primavista.streams.protocols import nicv2
 
 
 def same(a: Step, b: Step) -> bool:
-    measured = ("batch", "accuracy", "class_accuracy", "average", "forgetting", "forward_transfer", "state_bytes")
+    measured = (
+        "batch",
+        "accuracy",
+        "class_accuracy",
+        "average",
+        "forgetting",
+        "forward_transfer",
+        "state_bytes",
+    )
     return all(getattr(a, name) == getattr(b, name) for name in measured)
 
 
@@ -34,21 +42,31 @@ def test_side_by_side_is_one_by_one_bit_for_bit(name, tiny_backbone, tiny_data):
     wanted = [collect(strategy, stream) for strategy, stream in zip(alone, streams, strict=True)]
     strategies, features = [create(name, tiny_backbone, seed=run) for run in range(3)], Features()
     found: list[list[Step]] = [[], [], []]
-    runs = [pausing_steps(s, stream, features=features) for s, stream in zip(strategies, streams, strict=True)]
+    runs = [
+        pausing_steps(s, stream, features=features)
+        for s, stream in zip(strategies, streams, strict=True)
+    ]
     for number, step in together(runs):
         found[number].append(step)
     for a, b, one, other in zip(wanted, found, alone, strategies, strict=True):
         assert [step.batch for step in b] == list(range(1, len(a) + 1))
         assert all(map(same, a, b))
-        assert all(tensor.equal(other.state_dict()[key]) for key, tensor in one.state_dict().items())
+        assert all(
+            tensor.equal(other.state_dict()[key]) for key, tensor in one.state_dict().items()
+        )
 
 
 def test_one_factorisation_serves_all(tiny_backbone, tiny_data, monkeypatch):
     stacks = []
     original = torch.linalg.cholesky_ex
-    monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda a: (stacks.append(len(a)), original(a))[1])
+    monkeypatch.setattr(
+        torch.linalg, "cholesky_ex", lambda a: (stacks.append(len(a)), original(a))[1]
+    )
     monkeypatch.setattr(torch.linalg, "cholesky", lambda a: pytest.fail("one solved by itself"))
-    runs = [pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:5]) for run in range(4)]
+    runs = [
+        pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:5])
+        for run in range(4)
+    ]
     assert len(list(together(runs))) == 4 * 5
     assert stacks == [4] * 5
 
@@ -56,11 +74,18 @@ def test_one_factorisation_serves_all(tiny_backbone, tiny_data, monkeypatch):
 def test_a_pause_is_charged_its_share(tiny_backbone, tiny_data, monkeypatch):
     clock = iter(range(10**6))
     monkeypatch.setattr("primavista.bench.together.now", lambda strategy: 100.0 * next(clock))
-    runs = [pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:2]) for run in range(4)]
+    runs = [
+        pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:2])
+        for run in range(4)
+    ]
     steps = [step for _, step in together(runs)]
     first, second = ([step for step in steps if step.batch == batch] for batch in (1, 2))
-    assert all(25 <= step.test_seconds < 35 for step in first)  # 100 s among four, and their own milliseconds
-    tried = sum(step.forward_transfer is not None for step in second)  # 100 s more among those who knew the class before
+    assert all(
+        25 <= step.test_seconds < 35 for step in first
+    )  # 100 s among four, and their own milliseconds
+    tried = sum(
+        step.forward_transfer is not None for step in second
+    )  # 100 s more among those who knew the class before
     assert tried > 1
     for step in second:
         wanted = 25 + (100 / tried if step.forward_transfer is not None else 0)
@@ -102,7 +127,9 @@ def test_asked_to_stop_each_writes_its_checkpoint_and_goes_on(suite, tmp_path, r
     with pytest.raises(Stopped):
         attempt(jobs_of(parts), parts.settings, lambda event: None, lambda: True)
     assert all((state.path / CHECKPOINT).exists() for state in parts.states)
-    attempt(jobs_of(parts)[:2], parts.settings, lambda event: None)  # and the company may be another
+    attempt(
+        jobs_of(parts)[:2], parts.settings, lambda event: None
+    )  # and the company may be another
     attempt(jobs_of(parts)[2:], parts.settings, lambda event: None)
     assert results(tmp_path / "parts") == results(tmp_path / "whole")
 
@@ -111,7 +138,9 @@ def test_one_that_fails_is_alone_and_settings_are_put_back(suite, tmp_path):
     threads = torch.get_num_threads()
     three = suite("dslda", runs=3, threads=2)
     jobs = jobs_of(three)
-    jobs[1] = replace(jobs[1], cell=jobs[1].cell.model_copy(update={"options": {"shrinkage": "much"}}))
+    jobs[1] = replace(
+        jobs[1], cell=jobs[1].cell.model_copy(update={"options": {"shrinkage": "much"}})
+    )
     seen, heard = set(), []
 
     def hear(event):
@@ -119,7 +148,11 @@ def test_one_that_fails_is_alone_and_settings_are_put_back(suite, tmp_path):
         seen.add(torch.get_num_threads())
 
     attempt(jobs, three.settings, hear)
-    assert [(job, kind) for job, kind in heard if kind in ("done", "failed")] == [(1, "failed"), (0, "done"), (2, "done")]
+    assert [(job, kind) for job, kind in heard if kind in ("done", "failed")] == [
+        (1, "failed"),
+        (0, "done"),
+        (2, "done"),
+    ]
     assert (jobs[1].folder / FAILED).exists()
     assert json.loads((jobs[2].folder / "result.json").read_text())["batches"] == 7
     assert seen == {2}  # until the last has ended
@@ -136,7 +169,9 @@ def test_only_runs_of_one_cell_on_a_gpu_go_side_by_side(suite):
     assert len(wanted) == 3
     assert alike(first, most=2) == wanted[:2]
     assert alike(first[::-1]) == first[-1:]  # CWR* has nothing to solve
-    exact = [replace(job, cell=job.cell.model_copy(update={"deterministic": True})) for job in first]
+    exact = [
+        replace(job, cell=job.cell.model_copy(update={"deterministic": True})) for job in first
+    ]
     assert alike(exact) == exact[:1]
 
 
@@ -165,17 +200,23 @@ def test_updates_in_stacks_are_those_of_each(name, tiny_backbone):
         for key, tensor in a.state_dict().items():
             if key != "batches":  # counted by who calls
                 torch.testing.assert_close(b.state_dict()[key], tensor, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(b.scores_embedded(zs[0]), a.scores_embedded(zs[0]), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            b.scores_embedded(zs[0]), a.scores_embedded(zs[0]), rtol=1e-6, atol=1e-6
+        )
 
 
 def test_on_the_cpu_each_learns_by_itself(tiny_backbone):
     z = torch.randn(7, tiny_backbone.dim)
     strategies = [create("dslda", tiny_backbone) for _ in range(2)]
-    assert learn_together([(strategy, z, torch.zeros(7, dtype=torch.int64)) for strategy in strategies]) == [None, None]
+    assert learn_together(
+        [(strategy, z, torch.zeros(7, dtype=torch.int64)) for strategy in strategies]
+    ) == [None, None]
     assert [len(strategy.classes) for strategy in strategies] == [0, 0]
 
 
-def test_a_stack_that_finds_no_memory_is_learned_one_by_one_and_nothing_twice(tiny_backbone, monkeypatch):
+def test_a_stack_that_finds_no_memory_is_learned_one_by_one_and_nothing_twice(
+    tiny_backbone, monkeypatch
+):
     """Of two stacks, as their batches have other counts, the second finds none."""
 
     def moments(lessons):
@@ -186,14 +227,30 @@ def test_a_stack_that_finds_no_memory_is_learned_one_by_one_and_nothing_twice(ti
     monkeypatch.setattr(stacks, "_stacking", lambda strategy, z: moments)
     strategies = [create("lda", tiny_backbone) for _ in range(4)]
     zs = [torch.randn(count, tiny_backbone.dim) for count in (5, 5, 6, 6)]
-    reports = learn_together([(s, z, torch.full((len(z),), 3)) for s, z in zip(strategies, zs, strict=True)])
-    assert [(report.patterns, report.new_classes) for report in reports] == [(5, (3,)), (5, (3,)), (6, (3,)), (6, (3,))]
-    assert [(s.moments.n.tolist(), int(s.batches)) for s in strategies] == [([5], 1), ([5], 1), ([6], 1), ([6], 1)]
+    reports = learn_together(
+        [(s, z, torch.full((len(z),), 3)) for s, z in zip(strategies, zs, strict=True)]
+    )
+    assert [(report.patterns, report.new_classes) for report in reports] == [
+        (5, (3,)),
+        (5, (3,)),
+        (6, (3,)),
+        (6, (3,)),
+    ]
+    assert [(s.moments.n.tolist(), int(s.batches)) for s in strategies] == [
+        ([5], 1),
+        ([5], 1),
+        ([6], 1),
+        ([6], 1),
+    ]
 
 
 def test_strategies_of_two_kinds_make_two_stacks(tiny_backbone, monkeypatch):
     seen = []
-    monkeypatch.setattr(stacks, "_stacking", lambda strategy, z: lambda batches: seen.append([type(s) for s, _ in batches]))
+    monkeypatch.setattr(
+        stacks,
+        "_stacking",
+        lambda strategy, z: lambda batches: seen.append([type(s) for s, _ in batches]),
+    )
     kinds = ["lda", "ncm", "lda", "ncm", "ridge"]
     z, labels = torch.randn(5, tiny_backbone.dim), torch.zeros(5, dtype=torch.int64)
     reports = learn_together([(create(name, tiny_backbone), z, labels) for name in kinds])
@@ -206,7 +263,10 @@ def test_solving_that_finds_no_memory_is_left_to_each(tiny_backbone, tiny_data, 
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr("primavista.bench.together.solve_together", none)
-    runs = [pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:3]) for run in range(2)]
+    runs = [
+        pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:3])
+        for run in range(2)
+    ]
     assert len(list(together(runs))) == 2 * 3
 
 

@@ -7,28 +7,36 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from primavista.bench.executors import Inline
+from primavista.bench.executors.local import Inline
 from primavista.bench.record import saved_plan
-from primavista.bench.report.cells import read_results
 from primavista.cli.bench import app
 from primavista.errors import FileError, InputError
+from primavista.report.read import read_results
 
 
 def groups(out: Any) -> dict[str, list[tuple[str, bool]]]:
     """The strategy of each cell: its groups, and whether they are of a claim."""
-    return {cell.strategy: [(group.name, group.claim) for group in cell.groups] for cell in read_results(out).cells}
+    return {
+        cell.strategy: [(group.name, group.claim) for group in cell.groups]
+        for cell in read_results(out).cells
+    }
 
 
 def test_the_report_has_the_groups_of_both_plans(suite, tmp_path):
     suite("dslda", name="claims", limit=2, group={"name": "wpast", "title": "Past"}).run(Inline())
     suite("naive", name="mine", limit=2, group={"name": "fig:results"}).run(Inline())
-    assert groups(tmp_path / "out") == {"dslda": [("wpast", True)], "naive": [("fig:results", False)]}
+    assert groups(tmp_path / "out") == {
+        "dslda": [("wpast", True)],
+        "naive": [("fig:results", False)],
+    }
     assert saved_plan(tmp_path / "out", "claims").groups[0].title == "Past"
     assert saved_plan(tmp_path / "out", "mine").groups[0].name == "fig:results"
     assert saved_plan(tmp_path / "out", "other") is None
 
 
-def test_the_same_plan_with_other_strategies_keeps_what_was_begun_and_forgets_what_was_not(suite, tmp_path):
+def test_the_same_plan_with_other_strategies_keeps_what_was_begun_and_forgets_what_was_not(
+    suite, tmp_path
+):
     out = tmp_path / "out"
 
     def stop(state, event):
@@ -55,7 +63,9 @@ def test_a_group_that_a_plan_no_longer_has_stays_as_long_as_its_cells(suite, tmp
 def test_other_data_in_the_same_folder_is_refused_and_changes_nothing(suite, tmp_path):
     suite("dslda", limit=2).run(Inline())
     before = (tmp_path / "out" / "plan.json").read_bytes()
-    with pytest.raises(InputError, match="holds results with another limit: choose another folder with --out"):
+    with pytest.raises(
+        InputError, match="holds results with another limit: choose another folder with --out"
+    ):
         suite("naive", limit=3).run(Inline())
     assert (tmp_path / "out" / "plan.json").read_bytes() == before
 
@@ -68,11 +78,19 @@ def test_the_status_is_that_of_the_plan_that_was_asked_for(tmp_path, suite, monk
         text = f'name = "{name}"\n[[groups]]\nname = "all"\nstrategies = {strategies}\nprotocols = ["nicv2"]\n'
         (tmp_path / f"{name}.toml").write_text(text)
     out = str(tmp_path / "out")
-    assert "2 of 2 cells done" in CliRunner().invoke(app, ["status", str(tmp_path / "one.toml"), "--out", out]).stdout
-    assert "1 of 1 cells done" in CliRunner().invoke(app, ["status", str(tmp_path / "two.toml"), "--out", out]).stdout
+    assert (
+        "2 of 2 cells done"
+        in CliRunner().invoke(app, ["status", str(tmp_path / "one.toml"), "--out", out]).stdout
+    )
+    assert (
+        "1 of 1 cells done"
+        in CliRunner().invoke(app, ["status", str(tmp_path / "two.toml"), "--out", out]).stdout
+    )
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"base": 1}', '{"format": 1, "base": {}, "groups": 3, "plans": []}'])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"base": 1}', '{"format": 1, "base": {}, "groups": 3, "plans": []}']
+)
 def test_a_damaged_record_is_said_and_left_alone(suite, tmp_path, text):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "plan.json").write_text(text)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from primavista.strategies import create, names
+from primavista.strategies.registry import create, names
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,9 @@ def script(name: str) -> ModuleType:
 growth = script("growth")
 
 
-@pytest.mark.parametrize("name", [name for name in names() if create(name, growth.backbone()).rehearsal_free])
+@pytest.mark.parametrize(
+    "name", [name for name in names() if create(name, growth.backbone()).rehearsal_free]
+)
 def test_operations_and_bytes_of_a_batch_stay_the_same(name: str) -> None:
     found = growth.follow(name, batches=70, classes=100, repeats=1)
     assert found["classes"] == 100

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from primavista.backbones import build
-from primavista.parts.committee import judged_ridge
-from primavista.parts.moments import Moments
-from primavista.parts.ridge import regression
+from primavista.backbones.registry import build
+from primavista.heads.prima import judged_ridge
+from primavista.heads.ridge import regression
+from primavista.heads.statistics import Moments
 from primavista.strategies.prima import Prima
 
 
@@ -32,7 +32,9 @@ def test_smoothing_stays_within_a_session() -> None:
 def test_discriminants_are_those_of_the_frames() -> None:
     random = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 3
-    z = torch.randn(60, 5, generator=random, dtype=torch.float64) + labels[:, None] * torch.arange(5)
+    z = torch.randn(60, 5, generator=random, dtype=torch.float64) + labels[:, None] * torch.arange(
+        5
+    )
     moments = Moments(5)
     moments.grow(3)
     moments.add(z, labels)

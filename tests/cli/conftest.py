@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from primavista.streams.rendered import Scene, render
+from primavista.streams.rendered.renderer import Scene, render
 
 from ..streams import media
 
@@ -22,7 +22,13 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / "toys" / name).mkdir(parents=True)
         for session in (1, 2, 3):
             frames = render(SCENE, object, session).numpy()
-            media.make_video(root / "toys" / name / f"{session}.mp4", len(frames), (64, 64), 8, frame=lambda i, f=frames: f[i])
+            media.make_video(
+                root / "toys" / name / f"{session}.mp4",
+                len(frames),
+                (64, 64),
+                8,
+                frame=lambda i, f=frames: f[i],
+            )
     noise = np.random.default_rng(0).integers(0, 255, (8, 64, 64, 3), np.uint8)
     media.make_video(root / "strange.mp4", 8, (64, 64), 8, frame=lambda i: noise[i])
     return root

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import primavista as pv
-from primavista.cli import app
-from primavista.lock import BusyError, file_lock
+from primavista.cli.app import app
+from primavista.storage.lock import BusyError, file_lock
 
 
 def call(*arguments: object) -> Result:
@@ -35,7 +35,11 @@ def model(tmp_path: Path) -> Path:
 def test_each_does_what_python_does_to_the_last_bit(model: Path) -> None:
     learner = pv.Learner.load(model, device="cpu")
     for command, change, known in (
-        (("rename", "mug", "beaker"), lambda: learner.rename("mug", "beaker"), "2 objects (frames): beaker (3), cup (3)"),
+        (
+            ("rename", "mug", "beaker"),
+            lambda: learner.rename("mug", "beaker"),
+            "2 objects (frames): beaker (3), cup (3)",
+        ),
         (("forget", "cup"), lambda: learner.forget("cup"), "1 object (frames): beaker (3)"),
         (("undo",), learner.undo, "2 objects (frames): beaker (3), cup (3)"),
     ):

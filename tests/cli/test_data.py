@@ -15,8 +15,8 @@ import primavista as pv
 from primavista.cli.data import app, open_data, parse_scene
 from primavista.streams import core50
 from primavista.streams.packed import FRAMES
-from primavista.streams.rendered import Scene
 from primavista.streams.rendered.dataset import materialise
+from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import open_store
 
 SCENE = "rendered:categories=2,objects=1,sessions=3,frames=4,size=16"
@@ -64,11 +64,15 @@ def test_written_pictures_are_read_back_by_the_core50_loader(tmp_path: Path) -> 
     truth = materialise(SMALL)
     assert isinstance(data, core50.CORe50Data)
     assert [(s.label, s.number) for s in data.train] == [(s.label, s.number) for s in truth.train]
-    assert sorted((s.label, s.number) for s in data.test) == sorted((s.label, s.number) for s in truth.test)
+    assert sorted((s.label, s.number) for s in data.test) == sorted(
+        (s.label, s.number) for s in truth.test
+    )
     for mine, theirs in zip(data.train, truth.train, strict=True):
         span = torch.arange(theirs.start, theirs.stop)
         assert torch.equal(data.frames[torch.arange(mine.start, mine.stop)], truth.frames[span])
-    done("pack", tmp_path / "drawn", tmp_path / "store", "--size", 16, "--full-test", "--workers", 1)
+    done(
+        "pack", tmp_path / "drawn", tmp_path / "store", "--size", 16, "--full-test", "--workers", 1
+    )
     assert len(open_store(tmp_path / "store").frames) == 24
 
 
@@ -78,15 +82,34 @@ def test_a_folder_of_classes_and_sessions(tmp_path: Path) -> None:
             (tmp_path / "own" / name / session).mkdir(parents=True)
             Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / "own" / name / session / "0.png")
     (tmp_path / "own" / "mug" / "a" / "1.png").write_bytes(b"")
-    assert isinstance(run("pack", tmp_path / "own", tmp_path / "s", "--size", 8).exception, pv.FileError)
-    output = done("pack", tmp_path / "own", tmp_path / "t", "--size", 8, "--test", "b", "--skip-bad", "--workers", 1)
+    assert isinstance(
+        run("pack", tmp_path / "own", tmp_path / "s", "--size", 8).exception, pv.FileError
+    )
+    output = done(
+        "pack",
+        tmp_path / "own",
+        tmp_path / "t",
+        "--size",
+        8,
+        "--test",
+        "b",
+        "--skip-bad",
+        "--workers",
+        1,
+    )
     assert "test set: lamp/b, mug/b" in output
     assert [s.number for s in open_store(tmp_path / "t").test] == [2, 2]
 
 
 def test_the_matrix_of_a_stream(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    output = done("matrix", "rendered:objects=2,frames=1,size=8", tmp_path / "order.svg", "--protocol", "nicv2-31")
+    output = done(
+        "matrix",
+        "rendered:objects=2,frames=1,size=8",
+        tmp_path / "order.svg",
+        "--protocol",
+        "nicv2-31",
+    )
     assert "nicv2-31, run 0, 31 batches (generated)" in output
     assert "<svg" in (tmp_path / "order.svg").read_text()
     done("matrix", SCENE, tmp_path / "order.png")
@@ -141,7 +164,7 @@ def test_errors_are_ours_and_say_what_to_do(
 
 
 def test_the_whole_command_prints_one_message_and_exits_with_one(tmp_path: Path) -> None:
-    code = "import sys; sys.argv[0] = 'primavista'; from primavista.cli import main; main()"
+    code = "import sys; sys.argv[0] = 'primavista'; from primavista.cli.app import main; main()"
     command = [sys.executable, "-c", code, "data", "verify", "nowhere"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert result.returncode == 1

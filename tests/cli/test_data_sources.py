@@ -17,9 +17,10 @@ from typer.testing import CliRunner, Result
 import primavista as pv
 from primavista.cli.data import app, open_data
 from primavista.streams import store
-from primavista.streams.core50 import core50_stream
-from primavista.streams.rendered import Scene, dataset
+from primavista.streams.core50.dataset import core50_stream
+from primavista.streams.rendered import dataset
 from primavista.streams.rendered.dataset import materialise
+from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import open_store, pack
 
 SOURCE = "rendered:categories=2,objects=3,sessions=4,frames=4,size=16"
@@ -51,9 +52,14 @@ def test_a_drawn_folder_is_the_data_set_of_its_scene(tmp_path: Path, format: str
     assert {s.number for s in data.test} == {3}
     frames = data.frames[torch.arange(96)]
     assert frames.shape == (96, 16, 16, 3)
-    assert (frames.float() - truth.frames[torch.arange(96)].float()).abs().mean() < (1e-9 if format == "png" else 12)
+    assert (frames.float() - truth.frames[torch.arange(96)].float()).abs().mean() < (
+        1e-9 if format == "png" else 12
+    )
     for protocol in ("nicv2", "nc", "ni"):
-        mine, theirs = core50_stream(data, protocol, 3), core50_stream(open_data(SOURCE), protocol, 3)
+        mine, theirs = (
+            core50_stream(data, protocol, 3),
+            core50_stream(open_data(SOURCE), protocol, 3),
+        )
         assert list(mine.batches) == list(theirs.batches)
 
 
@@ -62,8 +68,13 @@ def test_a_drawn_folder_by_category(tmp_path: Path) -> None:
     data = open_data(str(tmp_path / "drawn"), labels="category")
     assert data.classes == ("plug adapter", "mobile phone")
     objects = open_data(str(tmp_path / "drawn"))
-    mine, theirs = core50_stream(data, "nicv2", 1).batches, core50_stream(objects, "nicv2", 1).batches
-    assert [[s.start for s in batch] for batch in mine] == [[s.start for s in batch] for batch in theirs]
+    mine, theirs = (
+        core50_stream(data, "nicv2", 1).batches,
+        core50_stream(objects, "nicv2", 1).batches,
+    )
+    assert [[s.start for s in batch] for batch in mine] == [
+        [s.start for s in batch] for batch in theirs
+    ]
 
 
 @pytest.mark.parametrize("format", ["png", "mp4"])
@@ -72,7 +83,10 @@ def test_a_folder_that_is_half_drawn_is_refused(tmp_path: Path, format: str) -> 
     done("render", tmp_path / "drawn", "--format", format, *OPTIONS)
     place = tmp_path / "drawn" / "s2" / ("o3.mp4" if format == "mp4" else "o3")
     (shutil.rmtree if place.is_dir() else Path.unlink)(place)
-    with pytest.raises(pv.FileError, match=r"23 of the 24 videos.*Finish it with the same command: primavista data render"):
+    with pytest.raises(
+        pv.FileError,
+        match=r"23 of the 24 videos.*Finish it with the same command: primavista data render",
+    ):
         open_data(str(tmp_path / "drawn"), cache=tmp_path / "c" if format == "mp4" else None)
     done("render", tmp_path / "drawn", "--format", format, *OPTIONS)
     if format == "png":
@@ -82,7 +96,13 @@ def test_a_folder_that_is_half_drawn_is_refused(tmp_path: Path, format: str) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[" * 100_000, '{"scene": {"size": "big"}, "format": "png"}', '{"scene": {}, "format": 3}']
+    "text",
+    [
+        "{",
+        "[" * 100_000,
+        '{"scene": {"size": "big"}, "format": "png"}',
+        '{"scene": {}, "format": 3}',
+    ],
 )
 def test_a_damaged_scene_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "scene.json").write_text(text)
@@ -90,7 +110,9 @@ def test_a_damaged_scene_is_named(tmp_path: Path, text: str) -> None:
         open_data(str(tmp_path))
 
 
-def test_a_stopped_drawing_says_so_and_leaves_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_drawing_says_so_and_leaves_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Image.Image.save
 
     def save(picture: Image.Image, path: Path, **options: Any) -> None:
@@ -108,7 +130,9 @@ def test_a_stopped_drawing_says_so_and_leaves_no_litter(tmp_path: Path, monkeypa
     assert len(open_data(str(tmp_path / "drawn")).frames) == 96
 
 
-def test_a_stopped_packing_says_so_and_leaves_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_packing_says_so_and_leaves_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from primavista.streams import packing
 
     def stop(*arguments: Any) -> str:
@@ -118,7 +142,9 @@ def test_a_stopped_packing_says_so_and_leaves_no_litter(tmp_path: Path, monkeypa
     result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
     assert result.exit_code == 130
     assert "the same command goes on" in result.output
-    assert not [p for p in (tmp_path / "store").iterdir() if p.name.endswith(".part") or p.name == "lock"]
+    assert not [
+        p for p in (tmp_path / "store").iterdir() if p.name.endswith(".part") or p.name == "lock"
+    ]
     monkeypatch.undo()
     done("pack", SOURCE, tmp_path / "store", "--workers", 1)
 
@@ -132,7 +158,10 @@ def sources(tmp_path: Path) -> dict[str, str]:
             (tmp_path / "own" / name / session).mkdir(parents=True)
             Image.new("RGB", (8, 8)).save(tmp_path / "own" / name / session / "0.png")
     pack(open_data(SOURCE), tmp_path / "store", 1)
-    return {"rendered": SOURCE, **{kind: str(tmp_path / kind) for kind in ("core50", "own", "store")}}
+    return {
+        "rendered": SOURCE,
+        **{kind: str(tmp_path / kind) for kind in ("core50", "own", "store")},
+    }
 
 
 def core50(root: Path, objects: int = 10, frames: int = 3) -> Path:
@@ -143,7 +172,9 @@ def core50(root: Path, objects: int = 10, frames: int = 3) -> Path:
             place.mkdir(parents=True)
             for i in range(frames):
                 colour = (session, thing, i)
-                Image.new("RGB", (4, 4), colour).save(place / f"C_{session:02d}_{thing:02d}_{i:03d}.png")
+                Image.new("RGB", (4, 4), colour).save(
+                    place / f"C_{session:02d}_{thing:02d}_{i:03d}.png"
+                )
     return root
 
 
@@ -157,7 +188,11 @@ def core50(root: Path, objects: int = 10, frames: int = 3) -> Path:
         ("store", ["--size", "32"], "--size is for rendered videos or a CORe50 folder or"),
         ("rendered", ["--skip-bad"], "--skip-bad is for a CORe50 folder or"),
         ("store", ["--skip-bad"], "is a packed store: leave it out"),
-        ("core50", ["--fps", "2"], "--fps is for a folder of drawn videos or a class/session folder"),
+        (
+            "core50",
+            ["--fps", "2"],
+            "--fps is for a folder of drawn videos or a class/session folder",
+        ),
         ("own", ["--labels", "category"], "--labels is for a CORe50 folder"),
     ],
 )
@@ -176,7 +211,9 @@ def test_bad_pictures_of_core50_are_skipped_and_counted(tmp_path: Path) -> None:
         (root / "s2" / "o1" / f"C_02_01_00{i}.png").write_bytes(b"")
     with pytest.raises(pv.FileError, match=r"--skip-bad, skip_bad=True"):
         pack(open_data(str(root)), tmp_path / "none", 1)
-    output = done("pack", root, tmp_path / "store", "--skip-bad", "--full-test", "--size", 8, "--workers", 1)
+    output = done(
+        "pack", root, tmp_path / "store", "--skip-bad", "--full-test", "--size", 8, "--workers", 1
+    )
     assert "skipped 4 that could not be decoded" in output
     data = open_store(tmp_path / "store")
     assert len(data.frames) == 330 - 4
@@ -204,7 +241,11 @@ def test_official_orders_are_found_from_a_packed_store(tmp_path: Path) -> None:
     lists.mkdir(parents=True)
     numbers = sorted({s for s, _ in keys}, reverse=True)
     for i, session in enumerate(numbers):
-        names = [f"s{session}/o{o}/C_{session:02d}_{o:02d}_{f:03d}.png {o - 1}" for o in range(1, 6) for f in range(3)]
+        names = [
+            f"s{session}/o{o}/C_{session:02d}_{o:02d}_{f:03d}.png {o - 1}"
+            for o in range(1, 6)
+            for f in range(3)
+        ]
         (lists / f"train_batch_{i:02d}_filelist.txt").write_text("\n".join(names))
     for labels in ("object", "category"):
         done("pack", root, tmp_path / labels, "--labels", labels, "--workers", 1)
@@ -212,10 +253,20 @@ def test_official_orders_are_found_from_a_packed_store(tmp_path: Path) -> None:
         assert stream.source.endswith("NI_inc/run0")
         assert [{s.number for s in batch} for batch in stream.batches] == [{n} for n in numbers]
         assert all(len(batch) == 5 for batch in stream.batches)
-        assert {s.label for batch in stream.batches for s in batch} == ({0} if labels == "category" else set(range(5)))
+        assert {s.label for batch in stream.batches for s in batch} == (
+            {0} if labels == "category" else set(range(5))
+        )
     shutil.move(root / "batches_filelists", tmp_path / "lists")
     assert core50_stream(open_store(tmp_path / "object"), "ni").source == "generated"
-    output = done("matrix", tmp_path / "object", "--protocol", "ni", "--orders", tmp_path / "lists", tmp_path / "m.svg")
+    output = done(
+        "matrix",
+        tmp_path / "object",
+        "--protocol",
+        "ni",
+        "--orders",
+        tmp_path / "lists",
+        tmp_path / "m.svg",
+    )
     assert "NI_inc/run0" in output
 
 
@@ -229,19 +280,43 @@ def test_the_picture_that_was_written_is_named(tmp_path: Path) -> None:
 
 def test_long_videos_are_thinned_aloud(tmp_path: Path) -> None:
     pytest.importorskip("av")
-    dataset.write(Scene(categories=1, objects=1, sessions=1, frames=40, size=16), tmp_path / "d", "mp4")
-    assert len(open_data(str(tmp_path / "d"), fps=5, cache=tmp_path / "c").frames) == 10  # of two seconds
+    dataset.write(
+        Scene(categories=1, objects=1, sessions=1, frames=40, size=16), tmp_path / "d", "mp4"
+    )
+    assert (
+        len(open_data(str(tmp_path / "d"), fps=5, cache=tmp_path / "c").frames) == 10
+    )  # of two seconds
     assert len(open_data(str(tmp_path / "d"), max_frames=10, cache=tmp_path / "c").frames) == 10
     (tmp_path / "own" / "mug").mkdir(parents=True)
     shutil.copy(tmp_path / "d" / "s1" / "o1.mp4", tmp_path / "own" / "mug" / "a.mp4")
     for _ in range(2):  # decoded, then from the cache
         output = done(
-            "sheet", tmp_path / "own", tmp_path / "s.png", "--max-frames", 10, "--cache", tmp_path / "c", "--size", 16
+            "sheet",
+            tmp_path / "own",
+            tmp_path / "s.png",
+            "--max-frames",
+            10,
+            "--cache",
+            tmp_path / "c",
+            "--size",
+            16,
         )
         assert "mug/a kept 10 of 40 frames (1 in 4): max_frames is 10" in output
-    sheet = ["sheet", tmp_path / "own", tmp_path / "s.png", "--fps", 5, "--cache", tmp_path / "c", "--size", 16]
+    sheet = [
+        "sheet",
+        tmp_path / "own",
+        tmp_path / "s.png",
+        "--fps",
+        5,
+        "--cache",
+        tmp_path / "c",
+        "--size",
+        16,
+    ]
     assert "kept" not in done(*sheet)
-    assert len(open_data(str(tmp_path / "own"), 16, fps=5, cache=tmp_path / "c").frames) == 10  # of two seconds
+    assert (
+        len(open_data(str(tmp_path / "own"), 16, fps=5, cache=tmp_path / "c").frames) == 10
+    )  # of two seconds
 
 
 def test_scenes_have_bounds(tmp_path: Path) -> None:
@@ -263,7 +338,9 @@ def test_scenes_have_bounds(tmp_path: Path) -> None:
 def test_a_store_that_the_disk_cannot_hold_is_refused_before_a_byte_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store.shutil, "disk_usage", lambda folder: SimpleNamespace(free=96 * 16 * 16 * 3))
+    monkeypatch.setattr(
+        store.shutil, "disk_usage", lambda folder: SimpleNamespace(free=96 * 16 * 16 * 3)
+    )
     result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
     assert isinstance(result.exception, pv.InputError)
     assert "73,728 are free: make room" in str(result.exception)

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import primavista as pv
-from primavista.backbones.onnx import installed
-from primavista.cli import app
+from primavista.cli.app import app
+from primavista.engine.onnx_runtime import installed
 
 pytestmark = pytest.mark.skipif(not installed(), reason="the extra onnx is not installed")
 
@@ -29,14 +29,19 @@ def refusal(*arguments: object) -> str:
 def saved(path: Path, label: str = "mug", **options: object) -> Path:
     learner = pv.Learner("dslda", weights="random", width=0.25, size=32, device="cpu", **options)
     learner.learn(np.zeros((3, 32, 32, 3), np.uint8), "mug")
-    learner._history = (replace(learner._state, names={0: label}), None)  # some only earlier versions took
+    learner._history = (
+        replace(learner._state, names={0: label}),
+        None,
+    )  # some only earlier versions took
     learner.save(path)
     return path
 
 
 @pytest.mark.parametrize("kind", ["onnx", "edge"])
 @pytest.mark.parametrize("force", [(), ("--force",)])
-def test_the_learner_itself_is_never_overwritten(tmp_path: Path, kind: str, force: tuple[str, ...]) -> None:
+def test_the_learner_itself_is_never_overwritten(
+    tmp_path: Path, kind: str, force: tuple[str, ...]
+) -> None:
     model = saved(tmp_path / "kitchen.pv")
     (tmp_path / "link.pv").symlink_to(model)
     (tmp_path / "hard.pv").hardlink_to(model)
@@ -60,7 +65,9 @@ def test_what_is_there_stays_unless_force_is_said(tmp_path: Path, kind: str) -> 
     assert call("export", model, "--format", kind, "--force").exit_code == 0
     assert target.stat().st_size > 1000
     (tmp_path / "folder").mkdir()
-    assert "is a folder" in refusal("export", model, "--format", kind, "-o", tmp_path / "folder", "--force")
+    assert "is a folder" in refusal(
+        "export", model, "--format", kind, "-o", tmp_path / "folder", "--force"
+    )
 
 
 @pytest.mark.parametrize("model", [".", "", "/"])
@@ -78,7 +85,9 @@ def test_names_cannot_talk_to_the_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["torch", "onnx"])
-def test_the_file_for_the_edge_goes_on_with_the_engine_of_the_learner(tmp_path: Path, engine: str) -> None:
+def test_the_file_for_the_edge_goes_on_with_the_engine_of_the_learner(
+    tmp_path: Path, engine: str
+) -> None:
     model = saved(tmp_path / "kitchen.pv", engine=engine)
     assert call("export", model, "--format", "edge").exit_code == 0
     assert pv.Learner.load(tmp_path / "kitchen.edge.pv").engine == engine

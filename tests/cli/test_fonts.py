@@ -10,7 +10,7 @@ from PIL import Image, ImageFont
 
 from primavista.cli import fonts
 from primavista.cli.annotate import draw
-from primavista.learner import Prediction
+from primavista.learner.learner import Prediction
 
 NAMES = ["кружка", "κούπα", "カップ", "杯子", "كوب", "कप"]
 
@@ -48,5 +48,8 @@ def test_a_font_of_the_machine_is_found(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_no_two_names_look_alike() -> None:
-    seen = {np.asarray(draw(Image.new("RGB", (400, 300)), Prediction(name, 0.5, True))).tobytes() for name in NAMES}
+    seen = {
+        np.asarray(draw(Image.new("RGB", (400, 300)), Prediction(name, 0.5, True))).tobytes()
+        for name in NAMES
+    }
     assert len(seen) == len(NAMES)

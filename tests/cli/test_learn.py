@@ -19,14 +19,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import primavista as pv
-from primavista import files
-from primavista.cli import app
+from primavista.cli.app import app
 from primavista.cli.learn import Settings, teach
 from primavista.cli.sources import find_lessons
-from primavista.lock import BusyError, file_lock
+from primavista.storage import learner_file as files
+from primavista.storage.lock import BusyError, file_lock
 from primavista.streams import decode
-from primavista.streams.rendered import Scene
 from primavista.streams.rendered.dataset import write
+from primavista.streams.rendered.renderer import Scene
 
 from ..streams import media
 
@@ -48,11 +48,22 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_new_file_is_made_and_the_next_command_goes_on_with_it(videos: Path, tmp_path: Path) -> None:
+def test_a_new_file_is_made_and_the_next_command_goes_on_with_it(
+    videos: Path, tmp_path: Path
+) -> None:
     model = tmp_path / "kitchen.pv"
     text = done("learn", model, "--label", "plug", videos / "toys/plug/1.mp4", *SMALL)
     assert f"plug: 16 frames of {videos / 'toys/plug/1.mp4'} in" in text
-    text = done("learn", model, "--label", "phone", videos / "toys/phone/1.mp4", videos / "toys/phone/2.mp4", "--max-frames", 8)
+    text = done(
+        "learn",
+        model,
+        "--label",
+        "phone",
+        videos / "toys/phone/1.mp4",
+        videos / "toys/phone/2.mp4",
+        "--max-frames",
+        8,
+    )
     assert "kept 8 of 16 frames (1 in 2)" in text
     assert "kitchen.pv knows 2 objects (frames): plug (16), phone (16)" in text
     learner = pv.Learner.load(model)
@@ -64,12 +75,16 @@ def test_it_learns_what_the_python_api_learns(videos: Path, tmp_path: Path) -> N
     learner = pv.Learner("dslda", weights="random", width=0.125, size=32, device="cpu")
     for name in ("phone", "plug", "scissors"):
         for session in (1, 2, 3):
-            learner.learn(pv.open_frames(videos / "toys" / name / f"{session}.mp4", size=32, fps=4), name)
+            learner.learn(
+                pv.open_frames(videos / "toys" / name / f"{session}.mp4", size=32, fps=4), name
+            )
     learner.save(tmp_path / "b.pv")
     assert (tmp_path / "a.pv").read_bytes() == (tmp_path / "b.pv").read_bytes()
 
 
-def test_each_lesson_is_on_disk_before_the_next_begins(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_lesson_is_on_disk_before_the_next_begins(
+    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, seen = tmp_path / "kitchen.pv", []
     learn = pv.Learner.learn
 
@@ -90,11 +105,19 @@ def test_a_failed_source_changes_nothing_and_the_others_go_on(videos: Path, tmp_
     assert "failed: plug: " in result.stdout
     assert "bad.mp4 is damaged or not a video" in result.stdout
     assert not model.exists()
-    result = call("learn", model, "--label", "plug", bad, videos / "toys/plug/1.mp4", *SMALL, "--json")
+    result = call(
+        "learn", model, "--label", "plug", bad, videos / "toys/plug/1.mp4", *SMALL, "--json"
+    )
     assert result.exit_code == 1
     first, second, end = lines(result.stdout)
     assert (first["status"], second["status"], second["frames"]) == ("failed", "learned", 16)
-    assert end == {"file": str(model), "learned": 1, "known": 0, "failed": 1, "objects": {"plug": 16}}
+    assert end == {
+        "file": str(model),
+        "learned": 1,
+        "known": 0,
+        "failed": 1,
+        "objects": {"plug": 16},
+    }
 
 
 def test_the_same_lesson_twice_is_noticed(videos: Path, tmp_path: Path) -> None:
@@ -107,19 +130,26 @@ def test_the_same_lesson_twice_is_noticed(videos: Path, tmp_path: Path) -> None:
     assert "there was nothing new to learn" in result.stdout
     assert model.read_bytes() == before
     assert "plug (32)" in done("learn", model, "--label", "plug", clip, "--again")
-    first, second, end = lines(done("learn", model, "--label", "plug", clip, videos / "toys/plug/3.mp4", "--json"))
+    first, second, end = lines(
+        done("learn", model, "--label", "plug", clip, videos / "toys/plug/3.mp4", "--json")
+    )
     assert (first["status"], second["status"]) == ("known", "learned")
     assert (end["known"], end["learned"]) == (1, 1)
 
 
-def test_a_lesson_of_what_was_forgotten_is_left_out_and_says_why(videos: Path, tmp_path: Path) -> None:
+def test_a_lesson_of_what_was_forgotten_is_left_out_and_says_why(
+    videos: Path, tmp_path: Path
+) -> None:
     model, clip = tmp_path / "kitchen.pv", videos / "toys/plug/1.mp4"
     done("learn", model, "--label", "plug", clip, *SMALL)
     learner = pv.Learner.load(model)
     learner.forget("plug")
     learner.save(model)
     said = " ".join(call("learn", model, "--label", "plug", clip).stdout.split())
-    assert "was taught before, left out (--again teaches it once more) though no plug is known: it was forgotten" in said
+    assert (
+        "was taught before, left out (--again teaches it once more) though no plug is known: it was forgotten"
+        in said
+    )
     assert "plug (16)" in done("learn", model, "--label", "plug", clip, "--again")
 
 
@@ -136,7 +166,9 @@ def test_how_far_a_lesson_is(videos: Path) -> None:
     assert learning
     assert {of for _, of in learning} == {48}
     assert sorted(learning) == learning
-    half = pv.open_frames(lesson.source, size=32, fps=4, watch=lambda done, of: said.append((done, of)))
+    half = pv.open_frames(
+        lesson.source, size=32, fps=4, watch=lambda done, of: said.append((done, of))
+    )
     assert said[-1] == (8, 8) == (len(half), 8)
 
 
@@ -146,7 +178,17 @@ def test_a_single_lesson_has_a_bar_with_the_time_left(videos: Path, tmp_path: Pa
 
     ours, theirs = pty.openpty()
     source = str(videos / "toys/plug/1.mp4")
-    command = [sys.executable, "-m", "primavista", "learn", str(tmp_path / "a.pv"), "--label", "plug", source, *SMALL]
+    command = [
+        sys.executable,
+        "-m",
+        "primavista",
+        "learn",
+        str(tmp_path / "a.pv"),
+        "--label",
+        "plug",
+        source,
+        *SMALL,
+    ]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
@@ -162,18 +204,26 @@ def test_a_single_lesson_has_a_bar_with_the_time_left(videos: Path, tmp_path: Pa
     assert b"/16" in shown or b"/64" in shown
 
 
-def test_options_of_new_files_are_refused_where_they_contradict_the_file(videos: Path, tmp_path: Path) -> None:
+def test_options_of_new_files_are_refused_where_they_contradict_the_file(
+    videos: Path, tmp_path: Path
+) -> None:
     model, clip = tmp_path / "kitchen.pv", videos / "toys/plug/1.mp4"
     done("learn", model, "--label", "plug", clip, *SMALL)
     before = model.read_bytes()
-    wrong = call("learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--strategy", "dslda")
+    wrong = call(
+        "learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--strategy", "dslda"
+    )
     assert str(wrong.exception) == (
         "kitchen.pv was made with strategy prima, not dslda: leave that out (it is for new files), or name another file"
     )
-    wrong = call("learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--option", "width=1.0")
+    wrong = call(
+        "learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--option", "width=1.0"
+    )
     assert "made with width 0.125, not 1.0" in str(wrong.exception)
     assert model.read_bytes() == before
-    done("learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--strategy", "prima", *SMALL)
+    done(
+        "learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--strategy", "prima", *SMALL
+    )
 
 
 def test_everything_is_looked_up_before_anything_is_taught(videos: Path, tmp_path: Path) -> None:
@@ -185,7 +235,10 @@ def test_everything_is_looked_up_before_anything_is_taught(videos: Path, tmp_pat
     }.items():
         with pytest.raises(pv.PrimavistaError, match=message):
             find_lessons([str(source) for source in sources], "plug")
-        assert call("learn", tmp_path / "kitchen.pv", "--label", "plug", *sources, *SMALL).exit_code == 1
+        assert (
+            call("learn", tmp_path / "kitchen.pv", "--label", "plug", *sources, *SMALL).exit_code
+            == 1
+        )
     with pytest.raises(pv.InputError, match=r"what does .*1\.mp4 show\? Say it with --label mug"):
         find_lessons([str(clip)], None)
     with pytest.raises(pv.InputError, match="holds no folders named after objects"):
@@ -199,10 +252,16 @@ def test_folders_as_they_come(tmp_path: Path) -> None:
     media.make_pictures(tmp_path / "toys/mug/2", [4])
     media.make_pictures(tmp_path / "toys/.hidden/2", [4])
     found = find_lessons([str(tmp_path / "toys")], None)
-    assert [(one.label, one.name.removeprefix(str(tmp_path)), len(one.source)) for one in found] == [
-        ("cup", "/toys/cup", 2), ("mug", "/toys/mug/2", 1), ("mug", "/toys/mug/10", 1),
-    ]  # fmt: skip
-    labelled = find_lessons([str(tmp_path / "toys/mug"), str(tmp_path / "toys/cup/1.png"), "camera:0"], "mug")
+    assert [
+        (one.label, one.name.removeprefix(str(tmp_path)), len(one.source)) for one in found
+    ] == [
+        ("cup", "/toys/cup", 2),
+        ("mug", "/toys/mug/2", 1),
+        ("mug", "/toys/mug/10", 1),
+    ]
+    labelled = find_lessons(
+        [str(tmp_path / "toys/mug"), str(tmp_path / "toys/cup/1.png"), "camera:0"], "mug"
+    )
     assert [one.name.removeprefix(str(tmp_path)) for one in labelled] == [
         "/toys/mug/2",
         "/toys/mug/10",
@@ -216,20 +275,28 @@ def test_a_drawn_folder_has_its_objects_not_its_sessions_as_labels(tmp_path: Pat
     write(Scene(categories=2, objects=1, sessions=2, frames=1, size=16), tmp_path / "drawn", "png")
     found = find_lessons([str(tmp_path / "drawn")], None)
     assert [(one.label, one.name.removeprefix(str(tmp_path))) for one in found] == [
-        ("plug adapter 1", "/drawn/s1/o1"), ("plug adapter 1", "/drawn/s2/o1"),
-        ("mobile phone 1", "/drawn/s1/o2"), ("mobile phone 1", "/drawn/s2/o2"),
-    ]  # fmt: skip
+        ("plug adapter 1", "/drawn/s1/o1"),
+        ("plug adapter 1", "/drawn/s2/o1"),
+        ("mobile phone 1", "/drawn/s1/o2"),
+        ("mobile phone 1", "/drawn/s2/o2"),
+    ]
 
 
 def test_a_camera(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("av")
-    monkeypatch.setattr(decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {}))
+    monkeypatch.setattr(
+        decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
+    )
     model = tmp_path / "kitchen.pv"
-    assert "camera:0" in done("learn", model, "--label", "screen", "camera:0", "--seconds", 0.5, "--max-frames", 8, *SMALL)
+    assert "camera:0" in done(
+        "learn", model, "--label", "screen", "camera:0", "--seconds", 0.5, "--max-frames", 8, *SMALL
+    )
     assert pv.Learner.load(model).labels == ["screen"]
 
 
-def test_two_processes_on_one_file(videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_on_one_file(
+    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tmp_path / "kitchen.pv"
     with file_lock(model):
         busy = call("learn", model, "--label", "plug", videos / "toys/plug/1.mp4", *SMALL)
@@ -240,7 +307,12 @@ def test_two_processes_on_one_file(videos: Path, tmp_path: Path, monkeypatch: py
 
 def test_a_model_that_was_not_made_leaves_nothing_behind(videos: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.mp4").write_bytes(b"no video")
-    assert call("learn", tmp_path / "kitchen.pv", "--label", "plug", tmp_path / "broken.mp4", *SMALL).exit_code == 1
+    assert (
+        call(
+            "learn", tmp_path / "kitchen.pv", "--label", "plug", tmp_path / "broken.mp4", *SMALL
+        ).exit_code
+        == 1
+    )
     assert call("undo", tmp_path / "kitchen.pv").exit_code == 1
     assert [path.name for path in tmp_path.iterdir()] == ["broken.mp4"]
 
@@ -266,9 +338,14 @@ def test_a_lock_that_its_holder_took_away_is_no_lock(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 31, 513])
 def test_sizes_are_those_of_teach(videos: Path, tmp_path: Path, size: int) -> None:
-    for command in (("learn", tmp_path / "a.pv", videos / "strange.mp4", "--label", "x"), ("teach", tmp_path / "a.pv")):
+    for command in (
+        ("learn", tmp_path / "a.pv", videos / "strange.mp4", "--label", "x"),
+        ("teach", tmp_path / "a.pv"),
+    ):
         result = call(*command, "--size", size)
-        assert (result.exit_code, "Invalid value for '--size'" in result.output) == (2, True), result.output
+        assert (result.exit_code, "Invalid value for '--size'" in result.output) == (2, True), (
+            result.output
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -277,23 +354,42 @@ def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -
     clip.write_bytes((videos / "toys/plug/1.mp4").read_bytes())
     before = clip.read_bytes()
     wrong = call("learn", clip, videos / "toys/plug/2.mp4", "--label", "plug")
-    assert "is not a primavista file" in str(wrong.exception) or "was cut off" in str(wrong.exception)
+    assert "is not a primavista file" in str(wrong.exception) or "was cut off" in str(
+        wrong.exception
+    )
     assert clip.read_bytes() == before
 
 
-@pytest.mark.parametrize(("option", "words"), [
-    ("norm=bn", "there is no option norm: choose from balance"), ("seed=abc", "seed is a whole number"),
-    ("device=cpu", "device is no option of a strategy: say --device cpu"), ("size=64", "say --size 64"),
-    ("foo", "'foo': write key=value, for example balance=0.5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("norm=bn", "there is no option norm: choose from balance"),
+        ("seed=abc", "seed is a whole number"),
+        ("device=cpu", "device is no option of a strategy: say --device cpu"),
+        ("size=64", "say --size 64"),
+        ("foo", "'foo': write key=value, for example balance=0.5"),
+    ],
+)
 def test_options_that_are_none(videos: Path, tmp_path: Path, option: str, words: str) -> None:
-    wrong = call("learn", tmp_path / "kitchen.pv", "--label", "x", videos / "toys/plug/1.mp4", *SMALL, "--option", option)
+    wrong = call(
+        "learn",
+        tmp_path / "kitchen.pv",
+        "--label",
+        "x",
+        videos / "toys/plug/1.mp4",
+        *SMALL,
+        "--option",
+        option,
+    )
     assert isinstance(wrong.exception, pv.InputError), wrong.exception
     assert words in str(wrong.exception)
 
 
 def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -> None:
-    model, options = tmp_path / "kitchen.pv", ("--option", "balance=0.5", "--option", "seed=3", "--option", "threshold=0.5")
+    model, options = (
+        tmp_path / "kitchen.pv",
+        ("--option", "balance=0.5", "--option", "seed=3", "--option", "threshold=0.5"),
+    )
     for label in ("plug", "phone"):
         done("learn", model, "--label", label, videos / f"toys/{label}/1.mp4", *SMALL, *options)
     other = call("learn", model, "--label", "x", videos / "strange.mp4", "--option", "seed=4")
@@ -305,7 +401,10 @@ def test_an_empty_source_is_not_this_folder(
     videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(videos / "toys")
-    for command in (("learn", tmp_path / "kitchen.pv", "", *label, *SMALL), ("predict", GOLDEN, "")):
+    for command in (
+        ("learn", tmp_path / "kitchen.pv", "", *label, *SMALL),
+        ("predict", GOLDEN, ""),
+    ):
         wrong = call(*command)
         assert "the name of a source is empty" in str(wrong.exception)
     assert not (tmp_path / "kitchen.pv").exists()
@@ -313,7 +412,9 @@ def test_an_empty_source_is_not_this_folder(
 
 @pytest.mark.parametrize("label", ["", "  ", "x" * 201, "a\nb"])
 def test_names_that_are_none(videos: Path, tmp_path: Path, label: str) -> None:
-    wrong = call("learn", tmp_path / "kitchen.pv", "--label", label, videos / "toys/plug/1.mp4", *SMALL)
+    wrong = call(
+        "learn", tmp_path / "kitchen.pv", "--label", label, videos / "toys/plug/1.mp4", *SMALL
+    )
     assert "a name is a text of 1 to 200 characters" in str(wrong.exception)
 
 
@@ -341,8 +442,13 @@ def test_a_full_disk_stops_it_and_the_file_is_the_last_lesson_that_fits(
 def test_folders_are_named_as_objects_are(videos: Path, tmp_path: Path) -> None:
     for folder in (" mug ", "e\u0301"):
         (tmp_path / "toys" / folder).mkdir(parents=True)
-        (tmp_path / "toys" / folder / "1.mp4").write_bytes((videos / "toys/plug/1.mp4").read_bytes())
-    assert {lesson.label for lesson in find_lessons([str(tmp_path / "toys")], None)} == {"mug", "\u00e9"}
+        (tmp_path / "toys" / folder / "1.mp4").write_bytes(
+            (videos / "toys/plug/1.mp4").read_bytes()
+        )
+    assert {lesson.label for lesson in find_lessons([str(tmp_path / "toys")], None)} == {
+        "mug",
+        "\u00e9",
+    }
 
 
 def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None:
@@ -355,9 +461,16 @@ def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None
     assert "a name is a text" in str(refused.exception)
     text = str(refused.exception) + done("learn", model, place, "--label", "mug", *SMALL)
     learner = pv.Learner.load(model)
-    learner._history = (replace(learner._state, names={0: evil}), None)  # as earlier versions took them
+    learner._history = (
+        replace(learner._state, names={0: evil}),
+        None,
+    )  # as earlier versions took them
     learner.save(model)
-    text += done("inspect", model) + done("predict", model, place) + done("predict", model, place / "\x1b[2J.mp4")
+    text += (
+        done("inspect", model)
+        + done("predict", model, place)
+        + done("predict", model, place / "\x1b[2J.mp4")
+    )
     assert pv.Learner.load(model).labels == [evil]
     assert "\x1b" not in text
     assert "\x07" not in text
@@ -366,16 +479,27 @@ def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_at_any_moment_the_same_command_goes_on_to_the_same_bits(videos: Path, tmp_path: Path, how: int) -> None:
+def test_stopped_at_any_moment_the_same_command_goes_on_to_the_same_bits(
+    videos: Path, tmp_path: Path, how: int
+) -> None:
     arguments = ["learn", "kitchen.pv", str(videos / "toys"), *SMALL]
     done(*["learn", tmp_path / "undisturbed.pv", *arguments[2:]])
     command = [sys.executable, "-m", "primavista", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     until = time.monotonic() + 90
-    while time.monotonic() < until and not (tmp_path / "kitchen.pv").exists() and process.poll() is None:
+    while (
+        time.monotonic() < until
+        and not (tmp_path / "kitchen.pv").exists()
+        and process.poll() is None
+    ):
         time.sleep(0.005)
     process.send_signal(how)
     _, error = process.communicate(timeout=60)
@@ -384,7 +508,9 @@ def test_stopped_at_any_moment_the_same_command_goes_on_to_the_same_bits(videos:
         assert "the same command goes on with the rest" in error
     kept = len(files.read(tmp_path / "kitchen.pv")[1]["lessons"])
     assert 1 <= kept < 9
-    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90)
+    again = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90
+    )
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("was taught before") == kept
     assert (tmp_path / "kitchen.pv").read_bytes() == (tmp_path / "undisturbed.pv").read_bytes()
@@ -402,7 +528,10 @@ def test_on_ray_it_learns_what_it_learns_here(videos: Path, tmp_path: Path) -> N
     for place, extra in (("here", ()), ("ray", ("--on", "ray"))):
         command = ("learn", tmp_path / f"{place}.pv", toys, *new, "--json", *extra)
         result = subprocess.run(
-            [sys.executable, "-m", "primavista", *map(str, command)], capture_output=True, text=True, timeout=300
+            [sys.executable, "-m", "primavista", *map(str, command)],
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert result.returncode == 1, result.stderr  # the broken one
         told = lines("\n".join(x for x in result.stdout.splitlines() if x.startswith("{")))

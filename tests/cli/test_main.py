@@ -18,7 +18,9 @@ def primavista(*arguments: object, **options: object) -> subprocess.CompletedPro
     command = [sys.executable, "-m", "primavista", *map(str, arguments)]
     environment = {**os.environ, **options.pop("env", {})}
     said = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run(command, text=True, encoding="utf-8", errors="replace", env=environment, timeout=120, **said)
+    return subprocess.run(
+        command, text=True, encoding="utf-8", errors="replace", env=environment, timeout=120, **said
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,18 @@ def test_letters_that_the_terminal_cannot_show(place: Path, tmp_path: Path, enco
     assert ran.returncode == 0, ran.stderr
     assert "mug ?" in ran.stdout
     assert " ####" in ran.stdout
-    ran = primavista("learn", new, place / "40.png", "--label", "🫖", "--size", 32, "--weights", "random", env=env)
+    ran = primavista(
+        "learn",
+        new,
+        place / "40.png",
+        "--label",
+        "🫖",
+        "--size",
+        32,
+        "--weights",
+        "random",
+        env=env,
+    )
     assert ran.returncode == 0, ran.stderr
     assert "new.pv knows 1 object (frames): " in ran.stdout
     assert pv.Learner.load(new).labels == ["🫖"]
@@ -79,7 +92,9 @@ sys.meta_path.insert(0, Stop())
 sys.argv = ["primavista", "predict", "kitchen.pv", "40.png"]
 runpy.run_module("primavista", run_name="__main__")
 """
-    ran = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=120
+    )
     assert (ran.returncode, ran.stderr, ran.stdout) == (130, "", "")
 
 

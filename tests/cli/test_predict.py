@@ -19,11 +19,11 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 import primavista as pv
-from primavista import files
-from primavista.cli import app
 from primavista.cli.annotate import draw
+from primavista.cli.app import app
 from primavista.cli.predict import Teller
-from primavista.learner import Prediction
+from primavista.learner.learner import Prediction
+from primavista.storage import learner_file as files
 from primavista.streams import decode
 
 from ..streams import media
@@ -115,8 +115,12 @@ def test_the_vote() -> None:
     assert winner([], 0) is None
 
 
-def test_a_camera_until_ctrl_c_or_for_so_many_seconds(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {}))
+def test_a_camera_until_ctrl_c_or_for_so_many_seconds(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
+    )
     *rows, end = lines("predict", model, "camera:0", "--seconds", 0.5, "--fps", 20)
     assert len(rows) == end["summary"]["frames"] >= 1
     assert rows[0]["source"] == "camera:0"
@@ -138,14 +142,21 @@ def video_facts(path: Path) -> tuple[Fraction, tuple[int, int], list[float], int
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         frames = list(container.decode(video=0))
-        return stream.average_rate, (stream.width, stream.height), [frame.time for frame in frames], frames[0].rotation
+        return (
+            stream.average_rate,
+            (stream.width, stream.height),
+            [frame.time for frame in frames],
+            frames[0].rotation,
+        )
 
 
 @pytest.mark.parametrize(("rotation", "size"), [(0, (64, 48)), (90, (48, 64)), (180, (64, 48))])
 def test_an_annotated_video_has_the_rate_and_the_orientation_of_its_source(
     model: Path, tmp_path: Path, rotation: int, size: tuple[int, int]
 ) -> None:
-    source = media.make_video(tmp_path / "in.mp4", 12, (64, 48), 12, frame=lambda i: media.corners(), rotation=rotation)
+    source = media.make_video(
+        tmp_path / "in.mp4", 12, (64, 48), 12, frame=lambda i: media.corners(), rotation=rotation
+    )
     text = done("predict", model, source, "--annotate", tmp_path / "out.mp4")
     assert f"wrote {tmp_path / 'out.mp4'}" in text
     rate, shape, times, turned = video_facts(tmp_path / "out.mp4")
@@ -168,13 +179,17 @@ def test_frames_that_come_at_odd_times_stay_there(model: Path, tmp_path: Path) -
         stream.pix_fmt = "yuv420p"
         stream.codec_context.time_base = Fraction(1, 1000)
         for at in times:
-            frame = av.VideoFrame.from_ndarray(np.full((64, 64, 3), at // 4, np.uint8), format="rgb24")
+            frame = av.VideoFrame.from_ndarray(
+                np.full((64, 64, 3), at // 4, np.uint8), format="rgb24"
+            )
             frame.pts, frame.time_base = at, Fraction(1, 1000)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
     *_, end = lines("predict", model, tmp_path / "in.mkv", "--annotate", tmp_path / "out.mkv")
     assert end["summary"]["frames"] == 3  # ten looks a second: the first frame of each tenth
-    assert video_facts(tmp_path / "out.mkv")[2] == pytest.approx([at / 1000 for at in times], abs=2e-3)
+    assert video_facts(tmp_path / "out.mkv")[2] == pytest.approx(
+        [at / 1000 for at in times], abs=2e-3
+    )
 
 
 def test_the_input_is_never_overwritten(model: Path, videos: Path, tmp_path: Path) -> None:
@@ -188,14 +203,22 @@ def test_the_input_is_never_overwritten(model: Path, videos: Path, tmp_path: Pat
         assert "is the video itself: give another name" in str(
             call("predict", model, clip, "--annotate", tmp_path / name).exception
         )
-    assert "exists: give another name" in str(call("predict", model, clip, "--annotate", tmp_path / "other.mp4").exception)
-    assert "ends in .mp4, .mkv, .mov" in str(call("predict", model, clip, "--annotate", tmp_path / "out.txt").exception)
-    assert "is for one video file" in str(call("predict", model, tmp_path, "--annotate", tmp_path / "out.mp4").exception)
+    assert "exists: give another name" in str(
+        call("predict", model, clip, "--annotate", tmp_path / "other.mp4").exception
+    )
+    assert "ends in .mp4, .mkv, .mov" in str(
+        call("predict", model, clip, "--annotate", tmp_path / "out.txt").exception
+    )
+    assert "is for one video file" in str(
+        call("predict", model, tmp_path, "--annotate", tmp_path / "out.mp4").exception
+    )
     assert clip.read_bytes() == before
     assert (tmp_path / "other.mp4").read_bytes() == b"mine"
 
 
-def test_a_video_that_breaks_off_leaves_no_half_annotated_one(model: Path, videos: Path, tmp_path: Path) -> None:
+def test_a_video_that_breaks_off_leaves_no_half_annotated_one(
+    model: Path, videos: Path, tmp_path: Path
+) -> None:
     data = (videos / "toys/plug/1.mp4").read_bytes()
     (tmp_path / "cut.mp4").write_bytes(data[: len(data) * 2 // 3])
     wrong = call("predict", model, tmp_path / "cut.mp4", "--annotate", tmp_path / "out.mp4")
@@ -207,7 +230,9 @@ def test_where_nothing_can_be_written_nothing_is_drawn(
     model: Path, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pv.Learner, "predict", lambda *_: pytest.fail("it has begun to draw"))
-    gone = call("predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "no/where.mp4")
+    gone = call(
+        "predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "no/where.mp4"
+    )
     assert f"cannot write in {tmp_path / 'no'}: there is no such folder" in str(gone.exception)
     system = SimpleNamespace(access=lambda *_: False, W_OK=os.W_OK)
     monkeypatch.setattr(sys.modules["primavista.cli.predict"], "os", system)
@@ -226,7 +251,9 @@ def test_what_is_drawn() -> None:
     assert (unknown[-1] == unknown[-1, 0]).all()  # no bar: it would read as how sure the unknown is
     assert np.array_equal(unknown, np.asarray(draw(grey, Prediction(None, 0.5, False))))
     for width, height in ((7, 3), (2, 200), (500, 20)):
-        assert draw(Image.new("RGB", (width, height)), Prediction("a long name", 1.0, True)).size == (width, height)
+        assert draw(
+            Image.new("RGB", (width, height)), Prediction("a long name", 1.0, True)
+        ).size == (width, height)
 
 
 def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
@@ -234,29 +261,54 @@ def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
     _, manifest = files.read(model)
     assert facts["lessons"] == manifest["lessons"]
     assert len(facts["lessons"]) == 9
-    assert [(one["name"], one["frames"]) for one in facts["classes"]] == [("phone", 48), ("plug", 48), ("scissors", 48)]
-    assert (facts["strategy"]["name"], facts["backbone"]["size"], facts["format"], facts["undo"]) == ("prima", 64, 1, True)
+    assert [(one["name"], one["frames"]) for one in facts["classes"]] == [
+        ("phone", 48),
+        ("plug", 48),
+        ("scissors", 48),
+    ]
+    assert (
+        facts["strategy"]["name"],
+        facts["backbone"]["size"],
+        facts["format"],
+        facts["undo"],
+    ) == ("prima", 64, 1, True)
     assert facts["bytes"] == model.stat().st_size
-    header = json.loads(model.read_bytes()[8 : 8 + int.from_bytes(model.read_bytes()[:8], "little")])
+    header = json.loads(
+        model.read_bytes()[8 : 8 + int.from_bytes(model.read_bytes()[:8], "little")]
+    )
     assert facts["sha256"] == json.loads(header["__metadata__"]["primavista"])["sha256"]
     assert facts["tensor_bytes"]["undo"] == sum(
-        end - begin for name, entry in header.items() if name.startswith("undo/") for begin, end in [entry["data_offsets"]]
+        end - begin
+        for name, entry in header.items()
+        if name.startswith("undo/")
+        for begin, end in [entry["data_offsets"]]
     )
     assert facts["engine"] == pv.Learner.load(model).engine
     text = " ".join(done("inspect", model).split())
-    for part in ("scissors │ 48", "strategy prima", "lessons 9", "64 x 64 pixels", "the last change can be taken back"):
+    for part in (
+        "scissors │ 48",
+        "strategy prima",
+        "lessons 9",
+        "64 x 64 pixels",
+        "the last change can be taken back",
+    ):
         assert part in text
 
 
 def test_inspect_names_the_graph_of_a_file_for_the_edge(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     done("export", model, "--format", "edge", "-o", tmp_path / "kitchen.edge.pv")
-    plain, edge = (json.loads(done("inspect", path, "--json")) for path in (model, tmp_path / "kitchen.edge.pv"))
+    plain, edge = (
+        json.loads(done("inspect", path, "--json"))
+        for path in (model, tmp_path / "kitchen.edge.pv")
+    )
     graph = edge["tensor_bytes"].pop("graph")
     assert edge["tensor_bytes"] == plain["tensor_bytes"]
     assert graph == files.read(tmp_path / "kitchen.edge.pv")[0][files.GRAPH].nbytes > 1000
     assert "no graph" in done("inspect", model)
-    assert "holds a graph: primavista-edge reads it" in done("inspect", tmp_path / "kitchen.edge.pv")
+    assert "holds a graph: primavista-edge reads it" in done(
+        "inspect", tmp_path / "kitchen.edge.pv"
+    )
 
 
 def test_inspect_of_what_is_no_learner(tmp_path: Path, videos: Path) -> None:
@@ -265,10 +317,13 @@ def test_inspect_of_what_is_no_learner(tmp_path: Path, videos: Path) -> None:
 
 
 def test_no_torch_to_inspect_or_to_help(model: Path) -> None:
-    code = "import sys; from primavista.cli import main; sys.argv = sys.argv[1:]\n"
+    code = "import sys; from primavista.cli.app import main; sys.argv = sys.argv[1:]\n"
     code += "try: main()\nfinally: assert 'torch' not in sys.modules"
     for arguments in (["inspect", str(model)], ["learn", "--help"], ["predict", "--help"]):
         ran = subprocess.run(
-            [sys.executable, "-c", code, "primavista", *arguments], capture_output=True, text=True, check=False
+            [sys.executable, "-c", code, "primavista", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert ran.returncode == 0, ran.stderr

@@ -11,10 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 import primavista as pv
-from primavista.cli import app
+from primavista.cli.app import app
 
 
-@pytest.mark.parametrize(("given", "expected"), [((), 0.4), (("--threshold", "0.6"), 0.6), (("--strategy", "ridge"), 0.25)])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [((), 0.4), (("--threshold", "0.6"), 0.6), (("--strategy", "ridge"), 0.25)],
+)
 def test_a_new_model_is_stricter_before_a_camera_and_an_old_one_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], expected: float
 ) -> None:
@@ -22,9 +25,15 @@ def test_a_new_model_is_stricter_before_a_camera_and_an_old_one_as_it_was(
     pytest.importorskip("multipart")
     server = pytest.importorskip("primavista.serve.server")
     seen = []
-    monkeypatch.setattr(server, "serve", lambda learner, path, **_: (seen.append(learner.threshold), learner.save(path)))
+    monkeypatch.setattr(
+        server,
+        "serve",
+        lambda learner, path, **_: (seen.append(learner.threshold), learner.save(path)),
+    )
     for arguments in (given, (), ("--threshold", "0.7")):
-        result = CliRunner().invoke(app, ["teach", str(tmp_path / "a.pv"), "--no-browser", "--size", "32", *arguments])
+        result = CliRunner().invoke(
+            app, ["teach", str(tmp_path / "a.pv"), "--no-browser", "--size", "32", *arguments]
+        )
         assert result.exit_code == 0, result.exception
     assert seen == [expected, expected, 0.7]
 
@@ -40,7 +49,9 @@ def test_names_cannot_talk_to_the_terminal(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(server, "serve", serve)
     learner = pv.Learner("ncm", weights="random", width=0.25, size=32, device="cpu")
     learner.learn(np.zeros((3, 32, 32, 3), np.uint8), "mug")
-    learner._become(replace(learner._state, names={0: "mug\x1b]0;gone\x07"}))  # as a file of an earlier version may hold it
+    learner._become(
+        replace(learner._state, names={0: "mug\x1b]0;gone\x07"})
+    )  # as a file of an earlier version may hold it
     learner.save(tmp_path / "\x1b[2J.pv")
     result = CliRunner().invoke(app, ["teach", str(tmp_path / "\x1b[2J.pv"), "--no-browser"])
     assert result.exit_code == 0, result.exception

@@ -15,8 +15,14 @@ EDGE = Path(__file__).resolve().parents[2] / "edge"
 
 def assemble(folder: Path) -> None:
     """The package as its wheel has it: its own modules, and those of primavista that its build copies in."""
-    shutil.copytree(EDGE / "primavista_edge", folder / "primavista_edge", ignore=shutil.ignore_patterns("__pycache__"))
-    build = tomllib.loads((EDGE / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    shutil.copytree(
+        EDGE / "primavista_edge",
+        folder / "primavista_edge",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    build = tomllib.loads((EDGE / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]["wheel"]
     for source, target in build["force-include"].items():
         (folder / target).parent.mkdir(exist_ok=True)
         shutil.copy(EDGE / source, folder / target)

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from primavista import InputError, Learner, files
-from primavista.export import export
+from primavista import InputError, Learner
 from primavista.frames import fit
-from primavista.knowledge import lesson_id
+from primavista.learner.export import export
+from primavista.learner.state import lesson_id
+from primavista.storage import learner_file as files
 
 LEARNING = ["cwr*", "cwr+", "dslda", "ncm", "lda", "ridge", "prima"]
 
@@ -53,7 +54,9 @@ def assert_same(learner: Learner, small, tmp_path) -> None:
     for name, array in one.items():
         assert array.dtype == two[name].dtype
         assert array.shape == two[name].shape, name
-        assert np.abs(array - two[name]).max(initial=0) <= 1e-4 * max(1, np.abs(array).max(initial=0)), name
+        assert np.abs(array - two[name]).max(initial=0) <= 1e-4 * max(
+            1, np.abs(array).max(initial=0)
+        ), name
     for key in ("classes", "next_id", "lessons", "strategy", "backbone", "threshold", "undo"):
         assert told[key] == said[key], key
 
@@ -66,19 +69,40 @@ def test_predictions_are_the_same(twins, strategy):
     assert np.abs(shares(one) - shares(two)).max() < 1e-4
     assert [p.label for p in one] == [p.label for p in two]
     assert [p.known for p in one] == [p.known for p in two]
-    assert np.allclose([p.familiarity for p in one], [p.familiarity for p in two], rtol=1e-3, atol=1e-3)
+    assert np.allclose(
+        [p.familiarity for p in one], [p.familiarity for p in two], rtol=1e-3, atol=1e-3
+    )
     single = small.predict(given[0])
     assert (single.label, single.known) == (one[0].label, one[0].known)
 
 
-@pytest.mark.parametrize(("strategy", "options"), [
-    ("cwr*", {}), ("cwr+", {}), ("dslda", {}), ("cwr*", {"wpast": "ratio", "epochs": 3, "minibatch": 5, "lr": 0.02, "seed": 5}),
-    ("ncm", {}), ("lda", {}), ("lda", {"shrinkage": 0.01}), ("ridge", {}), ("ridge", {"expand": 300, "rho": 0.1}),
-    ("prima", {}), ("cwr*", {"open_set": False}), ("cwr*", {"capacity": 2}), ("dslda", {"base_init": True, "shrinkage": 0.01}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("cwr*", {}),
+        ("cwr+", {}),
+        ("dslda", {}),
+        ("cwr*", {"wpast": "ratio", "epochs": 3, "minibatch": 5, "lr": 0.02, "seed": 5}),
+        ("ncm", {}),
+        ("lda", {}),
+        ("lda", {"shrinkage": 0.01}),
+        ("ridge", {}),
+        ("ridge", {"expand": 300, "rho": 0.1}),
+        ("prima", {}),
+        ("cwr*", {"open_set": False}),
+        ("cwr*", {"capacity": 2}),
+        ("dslda", {"base_init": True, "shrinkage": 0.01}),
+    ],
+)
 def test_lessons_give_the_same_weights(twins, tmp_path, strategy, options):
     learner, small = twins(strategy, **options)
-    lessons = [("kettle", 3), ("plate", 4), ("mug", 5), (["fork", "spoon", "mug"] * 4, 6), ("plate", 7)]
+    lessons = [
+        ("kettle", 3),
+        ("plate", 4),
+        ("mug", 5),
+        (["fork", "spoon", "mug"] * 4, 6),
+        ("plate", 7),
+    ]
     for name, seed in lessons:
         given = frames(seed, 12)
         learner.learn(given, name)
@@ -128,7 +152,9 @@ def test_forgetting_renaming_and_taking_back(twins, tmp_path, strategy):
 
 
 @pytest.mark.parametrize("strategy", LEARNING)
-def test_the_last_change_can_be_taken_back_after_a_restart_on_either_side(twins, edge, tmp_path, strategy):
+def test_the_last_change_can_be_taken_back_after_a_restart_on_either_side(
+    twins, edge, tmp_path, strategy
+):
     learner, small = twins(strategy)
     small.undo()  # the last lesson was taught with torch
     assert small.labels == ["mug"]
@@ -152,7 +178,9 @@ def test_the_last_change_can_be_taken_back_after_a_restart_on_either_side(twins,
 
 
 @pytest.mark.parametrize("strategy", ["ar1*", "naive", "ewc"])
-def test_a_lesson_that_trained_the_network_is_taken_back_with_torch(twins, edge, tmp_path, strategy):
+def test_a_lesson_that_trained_the_network_is_taken_back_with_torch(
+    twins, edge, tmp_path, strategy
+):
     _, small = twins(strategy)
     with pytest.raises(edge.InputError, match="take it back with primavista"):
         small.undo()
@@ -188,7 +216,13 @@ def test_the_first_batch_of_the_paper_is_learned_with_torch(twins, edge):
 def test_a_lesson_that_fails_changes_nothing(twins, edge, tmp_path):
     _, small = twins("cwr*")
     small.save(tmp_path / "before")
-    for shown, name in ((frames(0).astype(float), "x"), ([], "x"), (frames(0), ""), (frames(0), ["a"]), ("mug.mp4", "x")):
+    for shown, name in (
+        (frames(0).astype(float), "x"),
+        ([], "x"),
+        (frames(0), ""),
+        (frames(0), ["a"]),
+        ("mug.mp4", "x"),
+    ):
         with pytest.raises(edge.InputError):
             small.learn(shown, name)
     small._session = None
@@ -205,9 +239,13 @@ def test_files_that_are_not_for_it(edge, tmp_path):
         edge.Learner.load(tmp_path / "a.pv")
     manifest = learner.content()[1]
     strange = [
-        ({files.GRAPH: np.zeros(9, np.uint8)}, {}), ({}, {"format": 2}), ({}, {"classes": 3}), ({}, {"strategy": {}}),
-        ({"head.cw": np.full((64, 256), np.nan, np.float32)}, {}), ({}, {"classes": [{"id": 9, "name": "x", "frames": 1}]}),
-    ]  # fmt: skip
+        ({files.GRAPH: np.zeros(9, np.uint8)}, {}),
+        ({}, {"format": 2}),
+        ({}, {"classes": 3}),
+        ({}, {"strategy": {}}),
+        ({"head.cw": np.full((64, 256), np.nan, np.float32)}, {}),
+        ({}, {"classes": [{"id": 9, "name": "x", "frames": 1}]}),
+    ]
     good = files.read(export(learner, tmp_path / "good.edge.pv", "edge"))[0]
     for more, other in strange:
         files.write(tmp_path / "b.pv", {**good, **more}, {**manifest, **other})
@@ -220,7 +258,13 @@ def test_files_that_are_not_for_it(edge, tmp_path):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 70), st.sampled_from([0, 1, 3, 4]), st.integers(0, 99))
+@given(
+    st.integers(1, 90),
+    st.integers(1, 90),
+    st.integers(1, 70),
+    st.sampled_from([0, 1, 3, 4]),
+    st.integers(0, 99),
+)
 def test_images_are_cropped_and_resized_to_the_same_bits(edge, height, width, size, channels, seed):
     shape = (height, width, channels) if channels else (height, width)
     image = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
@@ -263,7 +307,9 @@ def test_an_untaught_learner_is_that_of_torch(twins, tmp_path):
 
 
 def test_what_cannot_be_merged_is_not_begun_anew(edge, twins):
-    with pytest.raises(edge.InputError, match=r"dslda depends on the order.*ncm, lda, ridge, prima"):
+    with pytest.raises(
+        edge.InputError, match=r"dslda depends on the order.*ncm, lda, ridge, prima"
+    ):
         twins("dslda")[1].untaught()
 
 

@@ -9,17 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista import FileError, Learner, files
-from primavista.export import export
+from primavista import FileError, Learner
+from primavista.learner.export import export
+from primavista.storage import learner_file as files
 
 STRATEGIES = ["prima", "ridge", "lda", "ncm", "dslda", "cwr*"]
-COUNTS = {"prima": "moments.n", "ridge": "moments.n", "lda": "moments.n", "ncm": "moments.n", "dslda": "statistics.n",
-          "cwr*": "seen.n"}  # fmt: skip
+COUNTS = {
+    "prima": "moments.n",
+    "ridge": "moments.n",
+    "lda": "moments.n",
+    "ncm": "moments.n",
+    "dslda": "statistics.n",
+    "cwr*": "seen.n",
+}
 
 
 def clip(seed: int) -> np.ndarray:
     base = np.random.default_rng(seed).integers(0, 200, 3)
-    return (base + np.random.default_rng(seed + 100).integers(0, 55, (6, 32, 32, 3))).astype(np.uint8)
+    return (base + np.random.default_rng(seed + 100).integers(0, 55, (6, 32, 32, 3))).astype(
+        np.uint8
+    )
 
 
 def small(strategy: str) -> Learner:
@@ -44,8 +53,12 @@ def loaders(edge, tmp_path_factory):
         yield lambda: Learner.load(folder / "evil.pv", device="cpu")
         if strategy in ("prima", "ridge", "lda", "ncm"):
             yield lambda: small(strategy).merge(folder / "evil.pv")
-        graph = files.read(export(small_taught(strategy), folder / "good.edge.pv", "edge"))[0][files.GRAPH]
-        files.write(folder / "evil.edge.pv", {**arrays, files.GRAPH: graph}, {**manifest, "engine": "onnx"})
+        graph = files.read(export(small_taught(strategy), folder / "good.edge.pv", "edge"))[0][
+            files.GRAPH
+        ]
+        files.write(
+            folder / "evil.edge.pv", {**arrays, files.GRAPH: graph}, {**manifest, "engine": "onnx"}
+        )
         yield lambda: edge.Learner.load(folder / "evil.edge.pv")
 
     return attempts
@@ -75,22 +88,42 @@ def put(value: float):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=6, deadline=None)
-@given(bad=st.one_of(st.sampled_from([0.0, np.nan, np.inf, 1e300]), st.floats(-1e6, -1e-3), st.floats(0.01, 0.99)))
+@given(
+    bad=st.one_of(
+        st.sampled_from([0.0, np.nan, np.inf, 1e300]), st.floats(-1e6, -1e-3), st.floats(0.01, 0.99)
+    )
+)
 def test_counts_that_are_none(loaders, edge, strategy, bad):
     refused(loaders, edge, strategy, COUNTS[strategy], put(bad))
 
 
-@pytest.mark.parametrize(("strategy", "name", "change"), [
-    ("prima", "moments.t", put(1.0)), ("prima", "moments.t", put(-5.0)), ("prima", "moments.t", put(1e300)),
-    ("prima", "moments.gram", lambda a: -a), ("prima", "moments.gram", lambda a: a * 1e300),
-    ("prima", "moments.gram", lambda a: a[:-1]), ("prima", "moments.s", lambda a: a[:, :-1]),
-    ("prima", "moments.s", lambda a: a * 1e200), ("ridge", "moments.gram", lambda a: a * 0), ("lda", "moments.t", put(17.5)),
-    ("ncm", "moments.q", lambda a: a * 0.5), ("ncm", "moments.q", lambda a: -a), ("cwr*", "seen.q", lambda a: a * 0),
-    ("cwr*", "head.past", put(-1.0)), ("cwr*", "head.cw", put(np.nan)), ("dslda", "statistics.t", put(2)),
-    ("dslda", "statistics.scatter", lambda a: -a), ("dslda", "statistics.mu", lambda a: a + 1e39),
-    ("dslda", "statistics.mu", lambda a: a[:, :-1]), ("dslda", "statistics.n", lambda a: a[:2]),
-    ("prima", "moments.n", lambda a: a[:2]), ("prima", "moments.n", lambda a: np.append(a, 4.0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("strategy", "name", "change"),
+    [
+        ("prima", "moments.t", put(1.0)),
+        ("prima", "moments.t", put(-5.0)),
+        ("prima", "moments.t", put(1e300)),
+        ("prima", "moments.gram", lambda a: -a),
+        ("prima", "moments.gram", lambda a: a * 1e300),
+        ("prima", "moments.gram", lambda a: a[:-1]),
+        ("prima", "moments.s", lambda a: a[:, :-1]),
+        ("prima", "moments.s", lambda a: a * 1e200),
+        ("ridge", "moments.gram", lambda a: a * 0),
+        ("lda", "moments.t", put(17.5)),
+        ("ncm", "moments.q", lambda a: a * 0.5),
+        ("ncm", "moments.q", lambda a: -a),
+        ("cwr*", "seen.q", lambda a: a * 0),
+        ("cwr*", "head.past", put(-1.0)),
+        ("cwr*", "head.cw", put(np.nan)),
+        ("dslda", "statistics.t", put(2)),
+        ("dslda", "statistics.scatter", lambda a: -a),
+        ("dslda", "statistics.mu", lambda a: a + 1e39),
+        ("dslda", "statistics.mu", lambda a: a[:, :-1]),
+        ("dslda", "statistics.n", lambda a: a[:2]),
+        ("prima", "moments.n", lambda a: a[:2]),
+        ("prima", "moments.n", lambda a: np.append(a, 4.0)),
+    ],
+)
 def test_sums_that_are_none(loaders, edge, strategy, name, change):
     refused(loaders, edge, strategy, name, change)
 
@@ -135,4 +168,7 @@ def test_sums_of_enormous_features_are_sums(tmp_path):
         learner.learn(clip(k), name)
     learner.forget("mug")
     learner.save(tmp_path / "a.pv")
-    assert Learner.load(tmp_path / "a.pv", backbone=Loud(), device="cpu").labels == ["kettle", "cup"]
+    assert Learner.load(tmp_path / "a.pv", backbone=Loud(), device="cpu").labels == [
+        "kettle",
+        "cup",
+    ]

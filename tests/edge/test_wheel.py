@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from primavista import Learner
-from primavista.export import export
+from primavista.learner.export import export
 
 EDGE = Path(__file__).resolve().parents[2] / "edge"
 LESSON = """
@@ -37,17 +37,35 @@ def packages(*names: str) -> set[Path]:
     for name in names:
         distribution = importlib.metadata.distribution(name)
         for file in distribution.files or ():
-            if not file.parts[0].startswith((".", "__pycache__")) and not file.parts[0].endswith(".dist-info"):
+            if not file.parts[0].startswith((".", "__pycache__")) and not file.parts[0].endswith(
+                ".dist-info"
+            ):
                 found.add(Path(str(distribution.locate_file(file.parts[0]))))
-        needs = [need.split(";")[0] for need in distribution.requires or () if "extra ==" not in need]
-        found |= packages(*(need.strip().split("[")[0].split(">")[0].split("=")[0].split("<")[0].strip() for need in needs))
+        needs = [
+            need.split(";")[0] for need in distribution.requires or () if "extra ==" not in need
+        ]
+        found |= packages(
+            *(
+                need.strip().split("[")[0].split(">")[0].split("=")[0].split("<")[0].strip()
+                for need in needs
+            )
+        )
     return found
 
 
 @pytest.mark.slow
 def test_the_wheel_learns_without_torch(tmp_path):
     pytest.importorskip("onnxruntime")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(tmp_path), str(EDGE)]
+    build = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "-o",
+        str(tmp_path),
+        str(EDGE),
+    ]
     done = subprocess.run(build, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     place = tmp_path / "packages"

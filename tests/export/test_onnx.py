@@ -11,10 +11,10 @@ import torch
 from typer.testing import CliRunner
 
 from primavista import InputError, Learner
-from primavista.backbones.onnx import installed
-from primavista.cli import app
-from primavista.export import export
-from primavista.strategies import PRESETS
+from primavista.cli.app import app
+from primavista.engine.onnx_runtime import installed
+from primavista.learner.export import export
+from primavista.strategies.registry import PRESETS
 
 pytestmark = pytest.mark.skipif(not installed(), reason="the extra onnx is not installed")
 
@@ -69,7 +69,8 @@ def test_the_metadata_says_all_that_is_needed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "threshold_of"), [("prima", "familiarity"), ("dslda", "familiarity"), ("naive", "confidence")]
+    ("strategy", "threshold_of"),
+    [("prima", "familiarity"), ("dslda", "familiarity"), ("naive", "confidence")],
 )
 def test_scores_become_the_shares_of_predict(strategy, threshold_of, tmp_path):
     learner = taught(strategy, engine="torch")
@@ -80,7 +81,9 @@ def test_scores_become_the_shares_of_predict(strategy, threshold_of, tmp_path):
     shares = np.exp(x - x.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
     for row, prediction in zip(shares, learner.predict(frames(1)), strict=True):
-        assert dict(zip(told["classes"], row, strict=True)) == pytest.approx(prediction.scores, abs=1e-3)
+        assert dict(zip(told["classes"], row, strict=True)) == pytest.approx(
+            prediction.scores, abs=1e-3
+        )
     assert (told["threshold"], told["threshold_of"]) == (learner.threshold, threshold_of)
     assert (learner.predict(frames(1))[0].familiarity is None) == (threshold_of == "confidence")
 
@@ -114,8 +117,13 @@ def test_from_the_terminal(tmp_path):
     runner = CliRunner()
     done = runner.invoke(app, ["export", str(tmp_path / "kitchen.pv")])
     assert done.exit_code == 0, done.output
-    assert session(tmp_path / "kitchen.onnx").run(["scores"], {"frames": frames(0)})[0].shape == (5, 3)
-    done = runner.invoke(app, ["export", str(tmp_path / "kitchen.pv"), "--format", "edge", "-o", str(tmp_path / "e")])
+    assert session(tmp_path / "kitchen.onnx").run(["scores"], {"frames": frames(0)})[0].shape == (
+        5,
+        3,
+    )
+    done = runner.invoke(
+        app, ["export", str(tmp_path / "kitchen.pv"), "--format", "edge", "-o", str(tmp_path / "e")]
+    )
     assert done.exit_code == 0, done.output
     assert "kettle" in done.output
     assert Learner.load(tmp_path / "e").labels == ["mug", "kettle", "тарелка"]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.parts.committee import LEVELS, judged_ridge, shares
-from primavista.parts.moments import Moments
-from primavista.parts.ridge import NUMPY, regression
+from primavista.heads.prima import LEVELS, judged_ridge, shares
+from primavista.heads.ridge import NUMPY, regression
+from primavista.heads.statistics import Moments
 
 FLOOR = 1e-6
 
@@ -110,7 +110,9 @@ def test_shares_by_hand():
     assert shares([0.5, 0.75, 0.2], [1, 1, 1], 1) == pytest.approx([3 / 16, 1 / 16, 12 / 16])
     assert shares([0.5, 0.75, 0.2], [1, 3, 1], 1) == pytest.approx([1 / 6, 1 / 6, 4 / 6])
     assert shares([0.5, 0.75, 0.2], [1, 1, 1], 2) == pytest.approx([9 / 154, 1 / 154, 144 / 154])
-    assert shares([0.0, 2.0], [1, 1])[0] == pytest.approx(1, abs=1e-5)  # neither is believed without limit
+    assert shares([0.0, 2.0], [1, 1])[0] == pytest.approx(
+        1, abs=1e-5
+    )  # neither is believed without limit
     assert shares([1.5, 1.5, 1.5], [1, 1, 2]) == pytest.approx([0.25, 0.25, 0.5])
 
 
@@ -121,7 +123,10 @@ def test_numpy_and_torch_agree(frames):
     moments.grow(3)
     moments.add(torch.from_numpy(z), torch.from_numpy(labels))
     x = regression(moments.n, moments.s, moments.scatter(), float(frames), 1.0, moments.algebra)
-    head, expected = judged_ridge(x, float(frames), moments.algebra), judged(z, labels, 3, balance=1.0)
+    head, expected = (
+        judged_ridge(x, float(frames), moments.algebra),
+        judged(z, labels, 3, balance=1.0),
+    )
     assert head.error == pytest.approx(expected.error, rel=1e-8)
     assert np.allclose(head.w.numpy(), expected.w, rtol=1e-7, atol=1e-10)
 

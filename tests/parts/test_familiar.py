@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.parts.familiar import LOGIT, familiarity, likeness
+from primavista.heads.open_set import LOGIT, familiarity, likeness
 
 KINDS = {"numpy": np.asarray, "torch": torch.as_tensor}
 
@@ -19,8 +19,12 @@ def test_by_hand(kind):
     familiar = familiarity(mu, mu, None, 2.0, 10)
     # at the mean: way 1, stray 4; at (1, 1): way 1/2, stray 2; at (0, 3): way 0
     z = make(np.array([[2.0, 0.0], [1.0, 1.0], [0.0, 3.0]]))
-    assert np.allclose(familiar(z, make(np.array([0, 0, 0]))), [(6 / 4) ** 0.5, 0.5 * (6 / 2) ** 0.5, 0])
-    assert familiar.temperature == pytest.approx(4 / LOGIT)  # at its own mean a class leads the average by 4: logit 10
+    assert np.allclose(
+        familiar(z, make(np.array([0, 0, 0]))), [(6 / 4) ** 0.5, 0.5 * (6 / 2) ** 0.5, 0]
+    )
+    assert familiar.temperature == pytest.approx(
+        4 / LOGIT
+    )  # at its own mean a class leads the average by 4: logit 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,7 +41,9 @@ def test_a_precision_by_hand(kind):
 def test_with_one_class_only_the_distance_counts():
     mu = np.array([[1.0, 1.0]])
     familiar = familiarity(mu, mu, None, 2.0, 10)
-    assert np.allclose(familiar(np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([0, 0])), [(2 / 4) ** 0.5, 1])
+    assert np.allclose(
+        familiar(np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([0, 0])), [(2 / 4) ** 0.5, 1]
+    )
     assert np.isfinite(familiar(mu, np.array([0]))).all()  # at the mean itself the distance is 0
     assert familiar.temperature == 1
 
@@ -65,23 +71,33 @@ def test_a_likeness_by_hand(kind):
     z = make(np.array([[2.0, 0.0], [1.0, 0.0], [4.0, 2.0], [3.0, 3.0], [0.0, 2.0]]))
     hand = [0.5, 0.25, 0.32, 0, 0]
     assert np.allclose(familiar(z, make(np.array([0, 0, 0, 0, 0]))) ** 3, hand)
-    assert familiar.temperature == pytest.approx(2 / LOGIT)  # at its own mean a class leads the average by 2: logit 10
+    assert familiar.temperature == pytest.approx(
+        2 / LOGIT
+    )  # at its own mean a class leads the average by 2: logit 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_backbones_own_features_say_what_it_looks_like(kind):
     # the first feature is another depth's: it counts in the scores alone. B = 4 of the others, S = 12: a quarter between
     make = KINDS[kind]
-    mu, w = make(np.array([[9.0, 2.0, 0.0], [5.0, 0.0, 2.0]])), make(np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]))
+    mu, w = (
+        make(np.array([[9.0, 2.0, 0.0], [5.0, 0.0, 2.0]])),
+        make(np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])),
+    )
     familiar = likeness(w, mu, 12.0, 1)
     # m = (7, 1, 1), gain 2; z = (8, 4, 2): way 1/2, cos^2 = 16/20
-    assert np.allclose(familiar(make(np.array([[8.0, 4.0, 2.0]])), make(np.array([0]))) ** 3, 0.5 * 0.64 / 4)
+    assert np.allclose(
+        familiar(make(np.array([[8.0, 4.0, 2.0]])), make(np.array([0]))) ** 3, 0.5 * 0.64 / 4
+    )
 
 
 def test_with_one_class_only_the_likeness_counts():
     mu = np.array([[1.0, 1.0]])
     familiar = likeness(mu, mu, 2.0, 0)
-    assert np.allclose(familiar(np.array([[2.0, 2.0], [0.0, 3.0], [-1.0, -1.0]]), np.array([0, 0, 0])), [1, 0.25, 0])
+    assert np.allclose(
+        familiar(np.array([[2.0, 2.0], [0.0, 3.0], [-1.0, -1.0]]), np.array([0, 0, 0])),
+        [1, 0.25, 0],
+    )
     assert np.isfinite(familiar(mu * 0, np.array([0]))).all()
     assert familiar.temperature == 1
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from primavista.backbones import build
+from primavista.backbones.registry import build
 from primavista.errors import InputError
-from primavista.parts.freezing import is_pointwise, set_freezing
-from primavista.parts.renorm import BatchRenorm, replace_batch_norm
+from primavista.nn.freezing import is_pointwise, set_freezing
+from primavista.nn.renorm import BatchRenorm, replace_batch_norm
 
 
 def fixed(module):
@@ -17,13 +17,22 @@ def fixed(module):
 
 
 # EfficientNet-Lite0: the first and 16 depthwise; 15 expansions, 16 projections and the last
-@pytest.mark.parametrize(("name", "spatial", "pointwise"), [("mobilenet_v1", 14, 13), ("efficientnet_lite0", 17, 32)])
+@pytest.mark.parametrize(
+    ("name", "spatial", "pointwise"), [("mobilenet_v1", 14, 13), ("efficientnet_lite0", 17, 32)]
+)
 def test_counts(name, spatial, pointwise):
     backbone = replace_batch_norm(build(name, "random", size=32))
-    for freeze, count in [("none", 0), ("depthwise", spatial), ("pointwise", pointwise), ("all", spatial + pointwise)]:
+    for freeze, count in [
+        ("none", 0),
+        ("depthwise", spatial),
+        ("pointwise", pointwise),
+        ("all", spatial + pointwise),
+    ]:
         names = set_freezing(backbone, freeze)
         assert len(names) == len(set(names)) == count
-        assert fixed(backbone) == set(names)  # so norms are free in every setting, and a later setting undoes an earlier one
+        assert fixed(backbone) == set(
+            names
+        )  # so norms are free in every setting, and a later setting undoes an earlier one
         for each in names:
             conv = backbone.get_submodule(each.removesuffix(".weight"))
             assert freeze == "all" or (conv.kernel_size == (1, 1)) == (freeze == "pointwise")
@@ -31,7 +40,10 @@ def test_counts(name, spatial, pointwise):
 
 def test_the_first_convolution_and_all_13_depthwise_of_mobilenet():
     names = set_freezing(build("mobilenet_v1", "random", width=0.25, size=32), "depthwise")
-    assert names == ["body.stem.conv.weight", *(f"body.blocks.{i}.0.conv.weight" for i in range(13))]
+    assert names == [
+        "body.stem.conv.weight",
+        *(f"body.blocks.{i}.0.conv.weight" for i in range(13)),
+    ]
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d(4), BatchRenorm(4)])

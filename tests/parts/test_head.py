@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from primavista.errors import InputError
-from primavista.parts.head import CWRHead, LinearHead
-from primavista.parts.rows import PerWeight, Rows, drop_all, grow_all
+from primavista.heads.linear import CWRHead, LinearHead
+from primavista.nn.class_rows import PerWeight, Rows, drop_all, grow_all
 
 
 def teach(head, columns, tw, cur, first=False):
@@ -16,7 +16,9 @@ def teach(head, columns, tw, cur, first=False):
     head.load(columns, first)
     loaded = head.tw.detach().clone()
     with torch.no_grad():
-        head.tw.fill_(100)  # rows of absent classes are trained too, as negatives: they must not count
+        head.tw.fill_(
+            100
+        )  # rows of absent classes are trained too, as negatives: they must not count
         head.tw[columns] = torch.tensor(tw, dtype=torch.float32)
     head.consolidate(columns, torch.tensor(cur, dtype=torch.float32), known=3)
     return loaded.tolist()
@@ -86,7 +88,9 @@ def test_training_sees_tw_and_inference_cw():
 def test_the_gradient_reaches_every_row_of_tw_at_load():
     head = CWRHead(2, 4, "cwr*")
     head.load(torch.tensor([0]), True)
-    (g,) = torch.autograd.grad(torch.nn.functional.cross_entropy(head(rows([1, 2])), torch.tensor([0])), head.tw)
+    (g,) = torch.autograd.grad(
+        torch.nn.functional.cross_entropy(head(rows([1, 2])), torch.tensor([0])), head.tw
+    )
     # all logits 0: softmax 1/4 each; (p - onehot) z
     assert torch.allclose(g, rows([-0.75, -1.5], [0.25, 0.5], [0.25, 0.5], [0.25, 0.5]))
 
@@ -151,7 +155,9 @@ def test_a_parameter_that_grows_is_the_same_parameter():
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7])
-@pytest.mark.parametrize("make", [lambda n: CWRHead(2, n, "cwr*", release_bias=True), lambda n: LinearHead(2, n)])
+@pytest.mark.parametrize(
+    "make", [lambda n: CWRHead(2, n, "cwr*", release_bias=True), lambda n: LinearHead(2, n)]
+)
 def test_rows_load_at_any_size(make, capacity):
     saved, other = make(4), make(capacity)
     saved.load_state_dict({name: torch.randn(t.shape) for name, t in saved.state_dict().items()})

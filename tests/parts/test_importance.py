@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primavista.parts.importance import Fisher, Importance, SynapticIntelligence
+from primavista.nn.guards import Fisher, Importance, SynapticIntelligence
 
 
 def one(value):
@@ -56,7 +56,10 @@ def test_si_of_a_weight_that_comes_back():
 @pytest.mark.parametrize("path", ["gradient", "displacement"])
 def test_si_against_a_slow_version(path):
     random = torch.Generator().manual_seed(0)
-    theta = [torch.randn(3, 2, generator=random).double(), torch.randn(4, generator=random).double()]
+    theta = [
+        torch.randn(3, 2, generator=random).double(),
+        torch.randn(4, generator=random).double(),
+    ]
     si = SynapticIntelligence({"a.b": theta[0], "c": theta[1]}, max_f=1.0, path=path)
     omega = [[0.0] * t.numel() for t in theta]
     for w in (0.5, 0.25):
@@ -70,7 +73,9 @@ def test_si_against_a_slow_version(path):
                 t += d
             si.add(g, dtheta)
             for k in range(2):
-                for n, (a, d) in enumerate(zip(g[k].flatten().tolist(), dtheta[k].flatten().tolist(), strict=True)):
+                for n, (a, d) in enumerate(
+                    zip(g[k].flatten().tolist(), dtheta[k].flatten().tolist(), strict=True)
+                ):
                     sums[k][n] += -a * d if path == "gradient" else d * d
         si.finish(theta, w)
         for k in range(2):
@@ -128,7 +133,9 @@ def test_fisher_before_any_batch_is_zero():
 
 
 def test_fisher_saved_and_loaded_goes_on():
-    first, second = (Fisher({"head.weight": torch.zeros(n, 1)}, 100, ["head.weight"]) for n in (2, 3))
+    first, second = (
+        Fisher({"head.weight": torch.zeros(n, 1)}, 100, ["head.weight"]) for n in (2, 3)
+    )
     first.add([torch.tensor([[2.0], [4.0]])], 1)
     first.finish()
     second.load_state_dict(first.state_dict())

@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from primavista.backbones import build
-from primavista.parts.renorm import BatchRenorm, Limits, RenormSchedule, norm_layers, replace_batch_norm, set_limits
+from primavista.backbones.registry import build
+from primavista.nn.renorm import (
+    BatchRenorm,
+    Limits,
+    RenormSchedule,
+    norm_layers,
+    replace_batch_norm,
+    set_limits,
+)
 
 SHAPES = {"NC": (8, 3), "NCL": (4, 3, 5), "NCHW": (4, 3, 5, 2), "NCDHW": (2, 3, 2, 3, 2)}
 
@@ -28,7 +35,12 @@ def mb_moments(x, eps):
 
 
 def r_and_d(mu_mb, sigma_mb, mu, sigma, r_max, d_max):
-    r = f64([min(max(s / t, 1 / r_max), r_max) for s, t in zip(sigma_mb.tolist(), sigma.tolist(), strict=True)])
+    r = f64(
+        [
+            min(max(s / t, 1 / r_max), r_max)
+            for s, t in zip(sigma_mb.tolist(), sigma.tolist(), strict=True)
+        ]
+    )
     offsets = ((mu_mb - mu) / sigma).tolist()
     d = f64([min(max(o, -d_max), d_max) for o in offsets])
     return r, d
@@ -75,11 +87,13 @@ def layer_with(mu, sigma, gamma, beta, limits, eps=0.0, debiased=False):
         # r_max = 1, d_max = 0 is batch norm: xhat = -1, 1
         (0, 2, 1, 0, (-5, 7), (0.5, 1.75)),
     ],
-)  # fmt: skip
+)
 def test_forward_and_moments_by_hand(mu, sigma, r_max, d_max, y, moments):
     layer = layer_with([mu], [sigma], [6.0], [1.0], (r_max, d_max, 0.75))
     assert torch.allclose(layer(f64([[1.0], [3.0]])).flatten(), f64(y))
-    assert (layer.mu.item(), layer.sigma.item()) == pytest.approx(moments)  # of the values before: 3/4 old + 1/4 minibatch
+    assert (layer.mu.item(), layer.sigma.item()) == pytest.approx(
+        moments
+    )  # of the values before: 3/4 old + 1/4 minibatch
 
 
 def test_averages_are_of_mu_and_sigma_not_of_the_variance():
@@ -133,7 +147,9 @@ def test_forward_gradients_and_moments_against_the_slow_version(shape, limits, d
     own.requires_grad_()
     out = layer(own)
     got = torch.autograd.grad(out, (own, layer.weight, layer.bias), dy.to(dtype))
-    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}
+    close = (
+        {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}
+    )
     if limits[0] == 1024 and dtype == torch.float32:
         close["atol"] = 1e-3  # gamma r is large where sigma is small
     assert torch.allclose(out.double(), y, **close)
@@ -148,7 +164,9 @@ def test_gradients_by_the_formulas_of_the_reference():
     # dgamma = 2/3 * 3 + 1/2 * 5 = 4.5; dbeta = 5; dx = 0, since batch norm of two values does not depend on them
     layer = layer_with([0.0], [2.0], [6.0], [1.0], (1.5, 0.5, 0.75))
     x = f64([[1.0], [3.0]]).requires_grad_()
-    dx, dgamma, dbeta = torch.autograd.grad(layer(x), (x, layer.weight, layer.bias), f64([[1.0], [4.0]]))
+    dx, dgamma, dbeta = torch.autograd.grad(
+        layer(x), (x, layer.weight, layer.bias), f64([[1.0], [4.0]])
+    )
     assert dgamma.item() == pytest.approx(4.5)
     assert dbeta.item() == pytest.approx(5)
     assert dx.flatten().tolist() == pytest.approx([0, 0], abs=1e-12)
@@ -157,11 +175,19 @@ def test_gradients_by_the_formulas_of_the_reference():
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("limits", "mu", "sigma"),
-    [((1, 0), 0, 1), ((1.25, 0.5), -40, 16), ((1.25, 0.5), 40, 16), ((1.25, 0.5), -40, 2**-4), ((1.25, 0.5), 40, 2**-4)],
+    [
+        ((1, 0), 0, 1),
+        ((1.25, 0.5), -40, 16),
+        ((1.25, 0.5), 40, 16),
+        ((1.25, 0.5), -40, 2**-4),
+        ((1.25, 0.5), 40, 2**-4),
+    ],
     ids=["pure", "r low, d high", "r low, d low", "r high, d high", "r high, d low"],
 )
 def test_gradcheck_where_r_and_d_do_not_move(shape, limits, mu, sigma):
-    layer = layer_with([mu] * 3, [sigma] * 3, [1.0] * 3, [0.0] * 3, (*limits, 1.0), eps=1e-3)  # past 1: moments stay
+    layer = layer_with(
+        [mu] * 3, [sigma] * 3, [1.0] * 3, [0.0] * 3, (*limits, 1.0), eps=1e-3
+    )  # past 1: moments stay
 
     def f(x, gamma, beta):
         return torch.func.functional_call(layer, {"weight": gamma, "bias": beta}, (x,))
@@ -193,9 +219,14 @@ def test_evaluation(shape):
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
-    n=st.integers(2, 6), c=st.integers(1, 4), side=st.integers(0, 4), seed=st.integers(0, 10**6),
-    scale=st.sampled_from([0.01, 1.0, 100.0]), mu=st.floats(-10, 10), sigma=st.floats(0.1, 10),
-)  # fmt: skip
+    n=st.integers(2, 6),
+    c=st.integers(1, 4),
+    side=st.integers(0, 4),
+    seed=st.integers(0, 10**6),
+    scale=st.sampled_from([0.01, 1.0, 100.0]),
+    mu=st.floats(-10, 10),
+    sigma=st.floats(0.1, 10),
+)
 def test_pure_batch_norm_limits_are_torchs_batch_norm(n, c, side, seed, scale, mu, sigma):
     x = random(*((n, c, side, side) if side else (n, c)), seed=seed) * scale
     gamma, beta = random(c, seed=seed + 1), random(c, seed=seed + 2)
@@ -226,7 +257,9 @@ def test_debiased_against_a_slow_version():
         if t:  # the sums before this step, with weights (1 - past) past^(age), over their total 1 - past^t
             weights = f64([(1 - past) * past ** (t - 1 - k) for k in range(t)])
             mu = (weights[:, None] * torch.stack(means)).sum(0) / (1 - past**t)
-            sigma = ((weights[:, None] * torch.stack(variances)).sum(0) / (1 - past**t) + eps).sqrt()
+            sigma = (
+                (weights[:, None] * torch.stack(variances)).sum(0) / (1 - past**t) + eps
+            ).sqrt()
         else:
             mu, sigma = beta, gamma
         expected, mean, _, _, _ = slow_brn(x, gamma, beta, mu, sigma, *limits, eps)
@@ -241,7 +274,15 @@ PAPER = RenormSchedule(r_max=1.5, d_max=2.5, startup=48)
 
 @pytest.mark.parametrize(
     ("t", "r_max", "d_max"),
-    [(0, 1, 0), (47, 1, 0), (48, 1 + 2 / 48, 5 / 48), (59, 1.5, 1.25), (71, 2, 2.5), (83, 2.5, 3.75), (95, 3, 5)],
+    [
+        (0, 1, 0),
+        (47, 1, 0),
+        (48, 1 + 2 / 48, 5 / 48),
+        (59, 1.5, 1.25),
+        (71, 2, 2.5),
+        (83, 2.5, 3.75),
+        (95, 3, 5),
+    ],
 )
 def test_schedule_of_batch_1_on_core50(t, r_max, d_max):
     """r_max = 1 + 2 (t - 47) / 48, d_max = 5 (t - 47) / 48 for 4 epochs of 24 iterations; the default's half is the same."""
@@ -305,17 +346,26 @@ def count(module, kind):
     return sum(isinstance(m, kind) for m in module.modules())
 
 
-@pytest.mark.parametrize(("name", "weights", "norms"), [
-    ("mobilenet_v1", "imagenet", 27),  # the first convolution and 13 blocks of two
-    ("efficientnet_lite0", "random", 49),  # the first, 2 of the first block, 15 blocks of three, and the last
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "weights", "norms"),
+    [
+        ("mobilenet_v1", "imagenet", 27),  # the first convolution and 13 blocks of two
+        (
+            "efficientnet_lite0",
+            "random",
+            49,
+        ),  # the first, 2 of the first block, 15 blocks of three, and the last
+    ],
+)
 def test_the_whole_network_is_replaced_and_gives_the_same(name, weights, norms):
     backbone = build(name, weights, size=64).eval()
     if weights == "random":
         for norm in norm_layers(backbone):
             norm.running_mean.copy_(random(norm.num_features) * 0.1)
             norm.running_var.copy_(random(norm.num_features, seed=1).square() + 0.5)
-    frames = torch.randint(0, 256, (2, 64, 64, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    frames = torch.randint(
+        0, 256, (2, 64, 64, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     with torch.no_grad():
         before = backbone(frames)
         assert replace_batch_norm(backbone) is backbone
@@ -329,7 +379,10 @@ def test_the_whole_network_is_replaced_and_gives_the_same(name, weights, norms):
 def test_digit_named_nested_and_every_dimension():
     module = trained_norms(
         nn.Sequential(
-            nn.BatchNorm3d(2), nn.Sequential(nn.Flatten(3), nn.Sequential(nn.BatchNorm2d(2)), nn.Flatten(2), nn.BatchNorm1d(2))
+            nn.BatchNorm3d(2),
+            nn.Sequential(
+                nn.Flatten(3), nn.Sequential(nn.BatchNorm2d(2)), nn.Flatten(2), nn.BatchNorm1d(2)
+            ),
         )
     )
     x = random(2, 2, 2, 3, 4).float()
@@ -351,7 +404,9 @@ def test_the_root_itself():
 
 def test_a_layer_in_two_places_stays_one():
     shared = nn.BatchNorm2d(3)
-    module = replace_batch_norm(nn.ModuleList([shared, nn.Sequential(shared), nn.BatchNorm2d(3), shared]))
+    module = replace_batch_norm(
+        nn.ModuleList([shared, nn.Sequential(shared), nn.BatchNorm2d(3), shared])
+    )
     assert module[0] is module[1][0] is module[3]
     assert isinstance(module[0], BatchRenorm)
     assert module[0] is not module[2]
@@ -381,7 +436,10 @@ def test_a_float64_network_stays_one():
 
 @pytest.mark.parametrize("debiased", [False, True])
 def test_a_checkpoint_keeps_the_moments(debiased):
-    layer, fresh = BatchRenorm(3, debiased=debiased).double(), BatchRenorm(3, debiased=debiased).double()
+    layer, fresh = (
+        BatchRenorm(3, debiased=debiased).double(),
+        BatchRenorm(3, debiased=debiased).double(),
+    )
     layer.set_limits(1.25, 0.5, 0.75)
     for t in range(3):
         layer(random(8, 3, seed=t) * 5 + 7)

@@ -5,15 +5,25 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primavista.parts import renorm
-from primavista.parts.renorm import BatchRenorm
+from primavista.nn import renorm
+from primavista.nn.renorm import BatchRenorm
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CASES = [(1.0, 0.0), (3.0, 5.0), (1.05, 0.01)]
 SHAPES = [(6, 8, 5, 7), (3, 200, 9, 9), (64, 32, 16, 16), (40, 24)]
 
 
-def results(device, shape, r_max, d_max, *, channels_last=True, training=True, clip=False, dtype=torch.float32):
+def results(
+    device,
+    shape,
+    r_max,
+    d_max,
+    *,
+    channels_last=True,
+    training=True,
+    clip=False,
+    dtype=torch.float32,
+):
     generator = torch.Generator().manual_seed(0)
     channels = shape[1]
     x = torch.randn(shape, generator=generator) * 2 + 1
@@ -31,8 +41,12 @@ def results(device, shape, r_max, d_max, *, channels_last=True, training=True, c
         x = x.contiguous(memory_format=torch.channels_last)
     x.requires_grad_()
     y = layer.relu6(x) if clip else layer(x)
-    edge = (y.abs() < 1e-3) | ((y - 6).abs() < 1e-3)  # there rounding decides what the clip lets through
-    grads = torch.autograd.grad(y, [x, layer.weight, layer.bias], dy.to(y.dtype).masked_fill(edge & clip, 0))
+    edge = (y.abs() < 1e-3) | (
+        (y - 6).abs() < 1e-3
+    )  # there rounding decides what the clip lets through
+    grads = torch.autograd.grad(
+        y, [x, layer.weight, layer.bias], dy.to(y.dtype).masked_fill(edge & clip, 0)
+    )
     return [t.detach().cpu().float() for t in (y, *grads, layer.mu, layer.sigma)]
 
 
@@ -60,7 +74,9 @@ def test_bf16_is_the_same_up_to_its_rounding(shape):
 
 
 def test_a_large_mean_does_not_cancel():
-    x = (torch.randn(64, 16, 8, 8, device="cuda") + 1000).contiguous(memory_format=torch.channels_last)
+    x = (torch.randn(64, 16, 8, 8, device="cuda") + 1000).contiguous(
+        memory_format=torch.channels_last
+    )
     layer = BatchRenorm(16).cuda()
     with torch.no_grad():
         layer.mu.fill_(999.0)

@@ -8,8 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista.parts.moments import Moments
-from primavista.parts.ridge import FLOOR, NUMPY, RHO, ROUNDING, choose_rho, regression, ridge_weights, surprise, within
+from primavista.heads.ridge import (
+    FLOOR,
+    NUMPY,
+    RHO,
+    ROUNDING,
+    choose_rho,
+    regression,
+    ridge_weights,
+    surprise,
+    within,
+)
+from primavista.heads.statistics import Moments
 
 
 def stream(seed, counts, dim, spread=1.0):
@@ -38,12 +48,18 @@ def frame_by_frame(z, weights, targets, rho):
     x = (z - mean) / std
     pi = weights @ targets
     a = sum(v * np.outer(row, row) for v, row in zip(weights, x, strict=True))
-    r = sum(v * np.outer(row, target - pi) for v, row, target in zip(weights, x, targets, strict=True))
+    r = sum(
+        v * np.outer(row, target - pi) for v, row, target in zip(weights, x, targets, strict=True)
+    )
     return lambda new: (new - mean) / std @ np.linalg.inv(a + rho * np.eye(z.shape[1])) @ r + pi
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
-@given(counts=st.lists(st.integers(1, 12), min_size=2, max_size=4), dim=st.integers(1, 6), seed=st.integers(0, 999))
+@given(
+    counts=st.lists(st.integers(1, 12), min_size=2, max_size=4),
+    dim=st.integers(1, 6),
+    seed=st.integers(0, 999),
+)
 def test_unbalanced_it_is_ridge_regression_on_the_frames(counts, dim, seed):
     z, y = stream(seed, counts, dim)
     _, (w, b) = solved(z, y, len(counts), 0.0, 0.1)
@@ -61,7 +77,9 @@ def test_balanced_it_is_weighted_regression_where_the_classes_share_a_covariance
     _, (w, b) = solved(z, y, 2, 1.0, 0.05)
     expected = frame_by_frame(z, np.where(y == 0, 1 / 8, 1 / 24), np.eye(2)[y], 0.05)
     assert np.allclose(z @ w.T + b, expected(z), rtol=1e-9)
-    assert not np.allclose(z @ w.T + b, frame_by_frame(z, np.ones(len(z)), np.eye(2)[y], 0.05)(z), rtol=1e-2)
+    assert not np.allclose(
+        z @ w.T + b, frame_by_frame(z, np.ones(len(z)), np.eye(2)[y], 0.05)(z), rtol=1e-2
+    )
 
 
 def test_surprise_is_the_gaussian_evidence():
@@ -77,15 +95,28 @@ def test_surprise_is_the_gaussian_evidence():
         covariance = basis.T @ (np.eye(12) + inputs @ inputs.T / (12 * rho)) @ basis
         seen = sum(c @ basis @ np.linalg.solve(covariance, basis.T @ c) for c in targets.T)
         pure = 2 * (0.25 + 0.25)  # two frames, two columns, each of the variance of its targets
-        log_p = -((11 + 2) * 2 * np.log(noise) + 2 * np.linalg.slogdet(covariance)[1] + (seen + pure) / noise) / 2
+        log_p = (
+            -(
+                (11 + 2) * 2 * np.log(noise)
+                + 2 * np.linalg.slogdet(covariance)[1]
+                + (seen + pure) / noise
+            )
+            / 2
+        )
         return log_p.max()
 
     ours = [surprise(x, rho, NUMPY) for rho in (0.01, 0.1, 1.0)]
-    assert np.allclose(np.diff(ours), -np.diff([best_log_p(rho) for rho in (0.01, 0.1, 1.0)]), rtol=1e-4)
+    assert np.allclose(
+        np.diff(ours), -np.diff([best_log_p(rho) for rho in (0.01, 0.1, 1.0)]), rtol=1e-4
+    )
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
-@given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=4), dim=st.integers(1, 8), seed=st.integers(0, 999))
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    dim=st.integers(1, 8),
+    seed=st.integers(0, 999),
+)
 def test_the_search_finds_the_least_of_the_grid(counts, dim, seed):
     z, y = stream(seed, counts, dim, spread=0.5)
     n, s, gram = statistics(z, y, len(counts))
@@ -124,9 +155,13 @@ def test_numpy_and_torch_agree():
     moments.add(torch.from_numpy(z), torch.from_numpy(y))
     n, s, gram = statistics(z, y, 3)
     ours = regression(n, s, within(n, s, gram), len(z), 1.0, NUMPY)
-    theirs = regression(moments.n, moments.s, moments.scatter(), float(moments.t), 1.0, moments.algebra)
+    theirs = regression(
+        moments.n, moments.s, moments.scatter(), float(moments.t), 1.0, moments.algebra
+    )
     assert choose_rho(ours, NUMPY) == choose_rho(theirs, moments.algebra)
-    for a, b in zip(ridge_weights(ours, 0.1, NUMPY), ridge_weights(theirs, 0.1, moments.algebra), strict=True):
+    for a, b in zip(
+        ridge_weights(ours, 0.1, NUMPY), ridge_weights(theirs, 0.1, moments.algebra), strict=True
+    ):
         assert np.allclose(a, b.numpy(), rtol=1e-10)
 
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista.parts.orders import permutation, pieces, seed_of
-from primavista.parts.sgd import SGD, Weight, generator, minibatches, one_cycle
+from primavista.nn.sgd import SGD, Weight, generator, minibatches, one_cycle
+from primavista.nn.shuffling import permutation, pieces, seed_of
 
 
 def f64(*values):
@@ -32,11 +32,19 @@ def steps(sgd, gradients):
 
 def test_momentum_and_weight_decay_are_torchs():
     random = torch.Generator().manual_seed(0)
-    start = [torch.randn(3, 2, generator=random).double(), torch.randn(3, generator=random).double()]
+    start = [
+        torch.randn(3, 2, generator=random).double(),
+        torch.randn(3, generator=random).double(),
+    ]
     theirs = [t.clone() for t in start]
     sgd = SGD([Weight("w", start[0], 0.1, decays=True), Weight("b", start[1], 0.02, decays=False)])
     torchs = torch.optim.SGD(
-        [{"params": [theirs[0]], "lr": 0.1, "weight_decay": 5e-4}, {"params": [theirs[1]], "lr": 0.02}], lr=1, momentum=0.9
+        [
+            {"params": [theirs[0]], "lr": 0.1, "weight_decay": 5e-4},
+            {"params": [theirs[1]], "lr": 0.02},
+        ],
+        lr=1,
+        momentum=0.9,
     )
     for _ in range(6):
         g = [torch.randn(t.shape, generator=random).double() for t in start]
@@ -66,7 +74,9 @@ def test_modulation_by_hand():
 
 def test_modulation_comes_before_momentum():
     # velocity 4 is there already: v = 2 + 1/2 (1 + 1/2) = 11/4, theta = 1 - 11/8; after momentum it would be 1 - 7/8
-    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, velocity=[f64(4.0)], modulation=[f64(0.5)])
+    sgd = SGD(
+        [weight(1.0)], momentum=0.5, weight_decay=0.5, velocity=[f64(4.0)], modulation=[f64(0.5)]
+    )
     assert steps(sgd, [1]) == [-3 / 8]
 
 
@@ -93,8 +103,18 @@ def test_the_penalty_overshoots_iff_eta_lambda_f_is_above_1(strength):
 
 
 def test_guards_concern_the_guarded_weights_in_their_order():
-    weights = [weight(1.0, guarded=False), weight(2.0), weight(3.0, guarded=False), weight(4.0, lr=0.25)]
-    sgd = SGD(weights, weight_decay=0, modulation=[f64(0.5), f64(0.0)], pull=([f64(1.0), f64(2.0)], [f64(0.0), f64(6.0)]))
+    weights = [
+        weight(1.0, guarded=False),
+        weight(2.0),
+        weight(3.0, guarded=False),
+        weight(4.0, lr=0.25),
+    ]
+    sgd = SGD(
+        weights,
+        weight_decay=0,
+        modulation=[f64(0.5), f64(0.0)],
+        pull=([f64(1.0), f64(2.0)], [f64(0.0), f64(6.0)]),
+    )
     sgd.step([f64(1.0)] * 4)
     # 1 - 1/2;  2 - 1/2 * 1/2 - 1/2 * 1 * 2;  3 - 1/2;  4 - 0 - 1/4 * 2 * (4 - 6)
     assert [w.tensor.item() for w in weights] == [0.5, 0.75, 2.5, 5.0]
@@ -157,4 +177,7 @@ def test_one_cycle_goes_up_once_and_down_once(total):
 @pytest.mark.parametrize("count", [1, 2, 3, 100, 301])
 @pytest.mark.parametrize("key", [(0,), (0, 2, 3), (-7, 1, 0), (2**62, 9, 9)])
 def test_the_order_without_torch_is_torchs(count, key):
-    assert permutation(count, seed_of(*key)).tolist() == torch.randperm(count, generator=generator(*key)).tolist()
+    assert (
+        permutation(count, seed_of(*key)).tolist()
+        == torch.randperm(count, generator=generator(*key)).tolist()
+    )

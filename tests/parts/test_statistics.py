@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista.parts.statistics import add_symmetric, lda_update, lda_weights, oas_covariance
+from primavista.heads.dslda import add_symmetric, lda_update, lda_weights, oas_covariance
 
 KINDS = {"numpy": np.asarray, "torch": torch.as_tensor}
 
@@ -28,7 +28,12 @@ def one_at_a_time(batches, classes, dim):
 
 def in_batches(kind, batches, classes, dim):
     make = KINDS[kind]
-    mu, n, scatter, t = make(np.zeros((classes, dim))), make(np.zeros(classes)), make(np.zeros((dim, dim))), 0
+    mu, n, scatter, t = (
+        make(np.zeros((classes, dim))),
+        make(np.zeros(classes)),
+        make(np.zeros((dim, dim))),
+        0,
+    )
     for z, y in batches:
         t = lda_update(mu, n, scatter, t, make(z), make(y))
     return np.asarray(mu), np.asarray(n), np.asarray(scatter) / max(t, 1), t
@@ -59,7 +64,10 @@ def test_by_hand(kind):
 )
 def test_a_batch_is_its_samples_one_by_one(kind, labels, dim, seed, offset):
     random = np.random.default_rng(seed)
-    batches = [(random.normal(size=(len(y), dim)) + offset + np.array(y)[:, None], np.array(y)) for y in labels]
+    batches = [
+        (random.normal(size=(len(y), dim)) + offset + np.array(y)[:, None], np.array(y))
+        for y in labels
+    ]
     slow, fast = one_at_a_time(batches, 5, dim), in_batches(kind, batches, 5, dim)
     assert off_by(fast[0], slow[0]) < 1e-9
     assert fast[1].tolist() == slow[1].tolist()
@@ -123,13 +131,19 @@ def test_oas_against_its_formula(kind):
     x = np.random.default_rng(2).normal(size=(40, 6)) * np.arange(1, 7)
     c = sum(np.outer(row, row) for row in x) / 40
     trace, trace_of_square = np.trace(c), np.trace(c @ c)
-    s = (trace_of_square + trace**2) / (41 * (trace_of_square - trace**2 / 6))  # Chen et al., without the terms in 2 / D
+    s = (trace_of_square + trace**2) / (
+        41 * (trace_of_square - trace**2 / 6)
+    )  # Chen et al., without the terms in 2 / D
     assert 0 < s < 1
-    assert np.allclose(oas_covariance(KINDS[kind](x)), (1 - s) * c + s * trace / 6 * np.eye(6), rtol=1e-12)
+    assert np.allclose(
+        oas_covariance(KINDS[kind](x)), (1 - s) * c + s * trace / 6 * np.eye(6), rtol=1e-12
+    )
 
 
 def test_oas_of_equal_variances_is_not_divided_by_zero():
-    assert np.allclose(oas_covariance(np.eye(2) * 2), np.eye(2) * 2)  # C = 2 I: the denominator is 0
+    assert np.allclose(
+        oas_covariance(np.eye(2) * 2), np.eye(2) * 2
+    )  # C = 2 I: the denominator is 0
 
 
 @pytest.mark.parametrize("dim", [1, 255, 256, 700])
@@ -138,6 +152,9 @@ def test_add_symmetric_is_a_gram_product(dim):
     x, w = generator.normal(size=(20, dim)), generator.uniform(size=(20, 1))
     start = np.eye(dim)
     expected = start + np.einsum("nd,ne->de", x * w, x)
-    for total, a, b in ((start.copy(), x * w, x), tuple(map(torch.from_numpy, (start.copy(), x * w, x)))):
+    for total, a, b in (
+        (start.copy(), x * w, x),
+        tuple(map(torch.from_numpy, (start.copy(), x * w, x))),
+    ):
         add_symmetric(total, a, b)
         assert np.allclose(np.asarray(total), expected, atol=1e-12)

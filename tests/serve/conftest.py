@@ -32,5 +32,10 @@ def client(engine):
 @pytest.fixture
 def taught(client):
     for name in COLOURS:
-        assert client.post("/api/lessons?wait=30", data={"label": name}, files=frames(name)).json()["state"] == "done"
+        assert (
+            client.post("/api/lessons?wait=30", data={"label": name}, files=frames(name)).json()[
+                "state"
+            ]
+            == "done"
+        )
     return client

@@ -13,7 +13,17 @@ from primavista.serve.engine import Engine
 from primavista.serve.limits import Limits
 
 COLOURS = {"mug": (200, 60, 60), "kettle": (60, 200, 60), "cup": (60, 60, 200)}
-SMALL = Limits(body=300_000, frame=40_000, pixels=40_000, frames=10, queue=2, requests=20, sockets=2, fps=50, idle=5.0)
+SMALL = Limits(
+    body=300_000,
+    frame=40_000,
+    pixels=40_000,
+    frames=10,
+    queue=2,
+    requests=20,
+    sockets=2,
+    fps=50,
+    idle=5.0,
+)
 
 
 def tiny() -> Learner:
@@ -21,7 +31,9 @@ def tiny() -> Learner:
     return Learner("dslda", weights="random", width=0.0625, size=32, device="cpu")
 
 
-def picture(colour: str | tuple[int, int, int], seed: int = 0, side: int = 40, kind: str = "PNG") -> bytes:
+def picture(
+    colour: str | tuple[int, int, int], seed: int = 0, side: int = 40, kind: str = "PNG"
+) -> bytes:
     """A noisy image of one colour."""
     base = np.array(COLOURS[colour] if isinstance(colour, str) else colour)
     noise = np.random.default_rng(seed).integers(-30, 30, (side, side, 3))

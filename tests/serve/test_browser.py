@@ -12,17 +12,24 @@ from live_parts.process import TINY, drawn, jpeg, service
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium: apt-get install chromium"),
+    pytest.mark.skipif(
+        not CHROMIUM.exists(), reason="there is no Chromium: apt-get install chromium"
+    ),
 ]
 TAUGHT = {"cup": 44, "ball": 31, "glasses": 26}
-NEVER = {"scissors": 13, "a plug": 3}  # in the place of the lessons; most things are told from what it knows: docs/unknown.md
+NEVER = {
+    "scissors": 13,
+    "a plug": 3,
+}  # in the place of the lessons; most things are told from what it knows: docs/unknown.md
 
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory):
     """What the camera shows: each object as it is taught, then turned otherwise; one elsewhere; and what is not taught."""
     folder = tmp_path_factory.mktemp("films")
-    shown = {"elsewhere": drawn(TAUGHT["ball"], 5)}  # another place, light, hand and path of the camera
+    shown = {
+        "elsewhere": drawn(TAUGHT["ball"], 5)
+    }  # another place, light, hand and path of the camera
     for name, number in TAUGHT.items():
         shown[name], shown[f"other {name}"] = (drawn(number, frames=40)[k::2] for k in (0, 1))
     shown |= {name: drawn(number) for name, number in NEVER.items()}
@@ -46,7 +53,9 @@ def verdict(opened, wanted: str, seconds: float = 20) -> None:
 def listed(opened) -> dict[str, int]:
     names = opened.locator(".object-name").all_inner_texts()
     counts = opened.locator(".object-count").all_inner_texts()
-    return {name: int(re.match(r"\d+", count)[0]) for name, count in zip(names, counts, strict=True)}
+    return {
+        name: int(re.match(r"\d+", count)[0]) for name, count in zip(names, counts, strict=True)
+    }
 
 
 def test_three_objects_are_taught_recognised_changed_and_found_again(films, tmp_path):

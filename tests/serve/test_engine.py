@@ -21,7 +21,9 @@ def clip(value: int, count: int = 4) -> np.ndarray:
 
 
 def lesson(engine: Engine, label: str, value: int = 0):
-    return engine.submit("lesson", lambda learner, tell: learner.learn(clip(value), label) and None, label)
+    return engine.submit(
+        "lesson", lambda learner, tell: learner.learn(clip(value), label) and None, label
+    )
 
 
 @pytest.fixture
@@ -156,7 +158,10 @@ def test_a_service_that_cannot_start_leaves_no_file_and_says_what_to_do(tmp_path
             ({"host": "192.0.2.1", "token": "t" * 16}, "--host is an address of this machine"),
             ({"host": "no such host", "token": "t" * 16}, "--host is an address of this machine"),
             ({"host": "0.0.0.0"}, "the same command with --token"),
-            ({"tls": (tmp_path / "cert.pem", tmp_path / "key.pem")}, "-addext subjectAltName=DNS:localhost"),
+            (
+                {"tls": (tmp_path / "cert.pem", tmp_path / "key.pem")},
+                "-addext subjectAltName=DNS:localhost",
+            ),
         ):
             with pytest.raises(InputError) as refused:
                 serve(tiny(), tmp_path / "kitchen.pv", **options)

@@ -20,7 +20,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from primavista import Learner
-from primavista.lock import BusyError
+from primavista.storage.lock import BusyError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -35,15 +35,27 @@ def test_the_http_client_teaches_and_asks(tmp_path):
 
         def client(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
             command = [sys.executable, str(EXAMPLES / "http_client.py"), *arguments]
-            return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+            return subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                env={**os.environ, **environment},
+            )
 
         mine = {"PRIMAVISTA_URL": running.url, "PRIMAVISTA_TOKEN": token}
         assert client("teach", "cup", *images, **mine).stdout == "cup: done after 4 frames\n"
         assert client("ask", images[0], **mine).stdout == "cup (100%)\n"
-        with pytest.raises(InvalidStatus), connect(f"ws{running.url.removeprefix('http')}/api/stream"):
+        with (
+            pytest.raises(InvalidStatus),
+            connect(f"ws{running.url.removeprefix('http')}/api/stream"),
+        ):
             pass
         assert "ERROR" not in running.said()  # a refusal is no failure of the service
-        assert client("teach", "cup", *images, **mine).stdout == "cup: taught before, left out after 4 frames\n"
+        assert (
+            client("teach", "cup", *images, **mine).stdout
+            == "cup: taught before, left out after 4 frames\n"
+        )
         (tmp_path / "no.jpg").write_text("no image")
         for arguments, environment, reason in (
             (["ask", images[0]], {"PRIMAVISTA_URL": running.url}, "401: this needs the token"),
@@ -60,7 +72,9 @@ def test_the_http_client_teaches_and_asks(tmp_path):
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_the_documented_certificate_is_one_that_clients_can_check(tmp_path):
     docs = (EXAMPLES.parent / "docs" / "live.md").read_text()
-    command = next(line.strip() for line in docs.splitlines() if line.strip().startswith("openssl req"))
+    command = next(
+        line.strip() for line in docs.splitlines() if line.strip().startswith("openssl req")
+    )
     subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True)
     (tmp_path / "a.jpg").write_bytes(jpeg(drawn(44, frames=1)[0]))
     tls = [str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")]
@@ -70,7 +84,10 @@ def test_the_documented_certificate_is_one_that_clients_can_check(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
         assert done.stdout == "unknown\n", done.stderr
         untrusting = {**environment, "SSL_CERT_FILE": ""}
-        assert "CERTIFICATE_VERIFY_FAILED" in subprocess.run(command, capture_output=True, text=True, env=untrusting).stderr
+        assert (
+            "CERTIFICATE_VERIFY_FAILED"
+            in subprocess.run(command, capture_output=True, text=True, env=untrusting).stderr
+        )
 
 
 class Published(list):
@@ -106,9 +123,13 @@ class Node:
 @pytest.fixture
 def ros(monkeypatch):
     for name, contents in {
-        "rclpy": {}, "rclpy.node": {"Node": Node}, "sensor_msgs": {}, "sensor_msgs.msg": {"Image": SimpleNamespace},
-        "std_msgs": {}, "std_msgs.msg": {"String": SimpleNamespace},
-    }.items():  # fmt: skip
+        "rclpy": {},
+        "rclpy.node": {"Node": Node},
+        "sensor_msgs": {},
+        "sensor_msgs.msg": {"Image": SimpleNamespace},
+        "std_msgs": {},
+        "std_msgs.msg": {"String": SimpleNamespace},
+    }.items():
         module = ModuleType(name)
         module.__dict__.update(contents)
         monkeypatch.setitem(sys.modules, name, module)
@@ -121,7 +142,9 @@ def ros(monkeypatch):
 def message(image: np.ndarray, encoding: str = "rgb8", padding: int = 5) -> SimpleNamespace:
     rows = np.pad(image.reshape(len(image), -1), ((0, 0), (0, padding)))
     height, width = image.shape[:2]
-    return SimpleNamespace(height=height, width=width, step=3 * width + padding, encoding=encoding, data=rows.tobytes())
+    return SimpleNamespace(
+        height=height, width=width, step=3 * width + padding, encoding=encoding, data=rows.tobytes()
+    )
 
 
 def test_the_ros_node_learns_what_it_is_told_and_publishes_what_it_sees(ros, tmp_path, monkeypatch):
@@ -130,7 +153,10 @@ def test_the_ros_node_learns_what_it_is_told_and_publishes_what_it_sees(ros, tmp
     monkeypatch.setattr(Node, "parameters", {"model": str(model), "frames": 5})
     node = ros.Teacher()
     noise = np.random.default_rng(0).integers(-30, 30, (8, 40, 60, 3))
-    cup, ball = ((np.array(colour) + noise).clip(0, 255).astype(np.uint8) for colour in ((200, 60, 60), (60, 60, 200)))
+    cup, ball = (
+        (np.array(colour) + noise).clip(0, 255).astype(np.uint8)
+        for colour in ((200, 60, 60), (60, 60, 200))
+    )
     node.on_image(message(cup[0]))
     assert node.seen[-1] == {"label": None, "confidence": 0.0, "known": False}
     for name, video in (("cup", cup), ("ball", ball)):
@@ -167,7 +193,13 @@ def test_the_ros_node_drops_no_name_and_no_frame_in_silence(ros, tmp_path, monke
     may.set()
     node.destroy_node()
     assert Learner.load(model, device="cpu").counts == {"cup": 2, "ball": 2}
-    assert sum("a frame was dropped: images must be rgb8 or bgr8, not mono8" in said for said in node.said) == 3
+    assert (
+        sum(
+            "a frame was dropped: images must be rgb8 or bgr8, not mono8" in said
+            for said in node.said
+        )
+        == 3
+    )
     assert len(node.seen) == 6
 
 

@@ -38,7 +38,9 @@ def test_the_service_says_what_the_learner_says(taught, engine):
     image = np.array(Image.open(io.BytesIO(picture("cup", 7, side=60))))
     expected = Learner.load(engine.path, device="cpu").predict(image)
     said = taught.post("/api/predict", files={"frame": picture("cup", 7, side=60)}).json()
-    assert {s["label"]: s["share"] for s in said["scores"]} == pytest.approx(expected.scores, abs=1e-5)
+    assert {s["label"]: s["share"] for s in said["scores"]} == pytest.approx(
+        expected.scores, abs=1e-5
+    )
     assert (said["label"], said["known"]) == (expected.label, expected.known)
 
 
@@ -68,7 +70,9 @@ def test_the_same_lesson_twice_is_left_out_unless_it_is_asked_for_again(taught, 
     assert (said["state"], said["known"], said["version"], said["error"]) == ("done", True, 3, None)
     assert teach(taught, "beaker", frames("mug")).json()["known"]  # by another name too
     assert engine.path.read_bytes() == before
-    again = taught.post("/api/lessons?wait=30&again=true", data={"label": "mug"}, files=frames("mug")).json()
+    again = taught.post(
+        "/api/lessons?wait=30&again=true", data={"label": "mug"}, files=frames("mug")
+    ).json()
     assert (again["state"], again["known"], again["version"]) == ("done", False, 4)
     assert known(taught)["mug"] == 12
     taught.post("/api/undo")
@@ -105,7 +109,10 @@ def test_save_and_load(taught, engine):
     before = engine.path.read_bytes()
     assert taught.post("/api/model/file", files={"file": saved.content}).status_code == 200
     assert known(taught) == {"mug": 6, "kettle": 6, "cup": 6}
-    assert engine.path.read_bytes() == Learner.from_bytes(saved.content, device="cpu").settled().to_bytes()
+    assert (
+        engine.path.read_bytes()
+        == Learner.from_bytes(saved.content, device="cpu").settled().to_bytes()
+    )
     assert engine.path.with_name("kitchen.pv.before-load").read_bytes() == before
 
 
@@ -121,11 +128,17 @@ def test_no_load_loses_what_was_known_before(taught, engine):
     for label in ("second", "third"):
         assert taught.post("/api/model/file", files={"file": other(label)}).status_code == 200
     assert engine.path.with_name("kitchen.pv.before-load").read_bytes() == first
-    assert Learner.load(engine.path.with_name("kitchen.pv.before-load-2"), device="cpu").labels == ["first", "second"]
+    assert Learner.load(engine.path.with_name("kitchen.pv.before-load-2"), device="cpu").labels == [
+        "first",
+        "second",
+    ]
     for k in range(3, SMALL.kept + 1):
         engine.path.with_name(f"kitchen.pv.before-load-{k}").touch()
     refused = taught.post("/api/model/file", files={"file": other("fourth")})
-    assert (refused.status_code, "move kitchen.pv.before-load" in refused.json()["detail"]) == (409, True)
+    assert (refused.status_code, "move kitchen.pv.before-load" in refused.json()["detail"]) == (
+        409,
+        True,
+    )
     assert known(taught) == {"first": 2, "third": 2}
 
 
@@ -136,13 +149,22 @@ def test_undo_takes_a_load_back_and_nothing_from_before_it(taught, engine):
     assert engine.path.read_bytes() == before
     taught.post("/api/model/file", files={"file": other("second")})
     taught.post("/api/rename", json={"label": "first", "to": "one"})
-    assert [one["label"] for one in taught.post("/api/undo").json()["objects"]] == ["first", "second"]
+    assert [one["label"] for one in taught.post("/api/undo").json()["objects"]] == [
+        "first",
+        "second",
+    ]
     assert taught.post("/api/undo").status_code == 409
 
 
-@pytest.mark.parametrize("damage", [
-    lambda data: data[:-1], lambda data: data[:1000] + b"\0" + data[1001:], lambda data: b"", lambda data: b"PK\x03\x04" * 99,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:1000] + b"\0" + data[1001:],
+        lambda data: b"",
+        lambda data: b"PK\x03\x04" * 99,
+    ],
+)
 def test_a_damaged_model_is_refused_and_changes_nothing(taught, engine, damage):
     before = engine.path.read_bytes()
     refused = taught.post("/api/model/file", files={"file": damage(before)})
@@ -154,7 +176,10 @@ def test_a_damaged_model_is_refused_and_changes_nothing(taught, engine, damage):
 def test_a_model_with_names_that_cannot_be_shown_is_refused(client, engine):
     strange = tiny()
     strange.learn(np.zeros((2, 32, 32, 3), np.uint8), "ab")
-    strange._history = (replace(strange._state, names={0: "a\x07b"}), None)  # as earlier versions took them
+    strange._history = (
+        replace(strange._state, names={0: "a\x07b"}),
+        None,
+    )  # as earlier versions took them
     refused = client.post("/api/model/file", files={"file": strange.to_bytes()})
     assert refused.status_code == 422
     assert known(client) == {}
@@ -192,10 +217,14 @@ def test_with_nothing_taught_there_is_nothing_to_export(client):
 def test_a_check_counts_right_and_wrong(taught):
     own = taught.post("/api/check", data={"label": "mug"}, files=frames("mug", 4)).json()
     assert (own["right"], own["frames"], own["accuracy"], own["taken_for"]) == (4, 4, 1.0, {})
-    other = taught.post("/api/check", data={"label": "mug"}, files=[*frames("cup", 3), *frames("mug", 1)]).json()
+    other = taught.post(
+        "/api/check", data={"label": "mug"}, files=[*frames("cup", 3), *frames("mug", 1)]
+    ).json()
     assert (other["right"], other["accuracy"]) == (1, 0.25)
     assert sum(other["taken_for"].values()) == 3
-    assert taught.post("/api/check", data={"label": "jug"}, files=frames("cup", 3)).status_code == 409
+    assert (
+        taught.post("/api/check", data={"label": "jug"}, files=frames("cup", 3)).status_code == 409
+    )
 
 
 def test_a_video_is_a_lesson_too(client, tmp_path):
@@ -217,19 +246,34 @@ def test_a_video_is_a_lesson_too(client, tmp_path):
     assert "--skip-bad" not in refused.json()["detail"]
 
 
-@pytest.mark.parametrize(("label", "files", "status", "reason"), [
-    ("mug", [], 422, "either frames or a video"),
-    ("mug", [*frames("mug", 1), ("video", ("a.mp4", b"x"))], 422, "either frames or a video"),
-    ("mug", [("frames", ("a", b"no image"))], 422, "frame 1 is no image"),
-    ("mug", [*frames("mug", 2), ("frames", ("a", picture("mug")[:200]))], 422, "frame 3 is no image"),
-    ("mug", frames("mug", 11), 413, "the limit is 10"),
-    ("mug", [("frames", ("a", picture("mug", side=201)))], 413, "bytes"),
-    ("mug", [("frames", ("a", picture("mug", side=210, kind="JPEG")))], 413, "44100|210 x 210 pixels"),
-    ("x" * 201, frames("mug", 1), 422, "200 characters"),
-    ("  ", frames("mug", 1), 422, "1 to 200"),
-    ("a\x07b", frames("mug", 1), 422, "control"),
-])  # fmt: skip
-def test_a_lesson_that_is_refused_says_why_and_changes_nothing(client, engine, label, files, status, reason):
+@pytest.mark.parametrize(
+    ("label", "files", "status", "reason"),
+    [
+        ("mug", [], 422, "either frames or a video"),
+        ("mug", [*frames("mug", 1), ("video", ("a.mp4", b"x"))], 422, "either frames or a video"),
+        ("mug", [("frames", ("a", b"no image"))], 422, "frame 1 is no image"),
+        (
+            "mug",
+            [*frames("mug", 2), ("frames", ("a", picture("mug")[:200]))],
+            422,
+            "frame 3 is no image",
+        ),
+        ("mug", frames("mug", 11), 413, "the limit is 10"),
+        ("mug", [("frames", ("a", picture("mug", side=201)))], 413, "bytes"),
+        (
+            "mug",
+            [("frames", ("a", picture("mug", side=210, kind="JPEG")))],
+            413,
+            "44100|210 x 210 pixels",
+        ),
+        ("x" * 201, frames("mug", 1), 422, "200 characters"),
+        ("  ", frames("mug", 1), 422, "1 to 200"),
+        ("a\x07b", frames("mug", 1), 422, "control"),
+    ],
+)
+def test_a_lesson_that_is_refused_says_why_and_changes_nothing(
+    client, engine, label, files, status, reason
+):
     before = engine.path.read_bytes()
     refused = teach(client, label, files)
     assert refused.status_code == status
@@ -238,16 +282,35 @@ def test_a_lesson_that_is_refused_says_why_and_changes_nothing(client, engine, l
     assert engine.live.version == 0
 
 
-@pytest.mark.parametrize(("path", "request_", "reason"), [
-    ("predict", {"content": picture("mug"), "headers": {"content-type": "image/png"}}, "multipart/form-data"),
-    ("predict", {"content": picture("mug")}, "curl -F frame=@FILE"),
-    ("model/file", {"content": b"x"}, "curl -F file=@FILE"),
-    ("lessons", {"data": {"label": ""}, "files": frames("mug", 1)}, "label: say what it shows"),
-    ("rename", {"content": b'{"label": "mug", "to": "cup"}'}, "'Content-Type: application/json'"),
-    ("rename", {"content": b'{"label', "headers": {"content-type": "application/json"}}, "send a JSON object"),
-    ("rename", {"json": {"label": "mug"}}, "to: Field required"),
-    ("lessons?wait=99", {"data": {"label": "mug"}, "files": frames("mug", 1)}, "wait: Input should be less"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "request_", "reason"),
+    [
+        (
+            "predict",
+            {"content": picture("mug"), "headers": {"content-type": "image/png"}},
+            "multipart/form-data",
+        ),
+        ("predict", {"content": picture("mug")}, "curl -F frame=@FILE"),
+        ("model/file", {"content": b"x"}, "curl -F file=@FILE"),
+        ("lessons", {"data": {"label": ""}, "files": frames("mug", 1)}, "label: say what it shows"),
+        (
+            "rename",
+            {"content": b'{"label": "mug", "to": "cup"}'},
+            "'Content-Type: application/json'",
+        ),
+        (
+            "rename",
+            {"content": b'{"label', "headers": {"content-type": "application/json"}},
+            "send a JSON object",
+        ),
+        ("rename", {"json": {"label": "mug"}}, "to: Field required"),
+        (
+            "lessons?wait=99",
+            {"data": {"label": "mug"}, "files": frames("mug", 1)},
+            "wait: Input should be less",
+        ),
+    ],
+)
 def test_a_request_of_another_form_is_told_the_right_one(client, path, request_, reason):
     refused = client.post(f"/api/{path}", **request_)
     assert (refused.status_code, reason in refused.json()["detail"]) == (422, True), refused.json()

@@ -10,7 +10,13 @@ from hypothesis.errors import Unsatisfiable
 from live_parts.process import TINY, service
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
-EXAMPLES = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+EXAMPLES = settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    database=None,
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +28,9 @@ def running(tmp_path_factory):
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=str)
 def test_the_service_is_as_its_openapi_document_says(running, mode):
     schema = schemathesis.openapi.from_url(f"{running.url}/api/openapi.json")
-    refusing = schemathesis.checks.CHECKS.get_one("positive_data_acceptance")  # there once a schema is loaded
+    refusing = schemathesis.checks.CHECKS.get_one(
+        "positive_data_acceptance"
+    )  # there once a schema is loaded
     operations = [found.ok() for found in schema.get_all_operations()]
     assert len(operations) == 13
     for operation in operations:
@@ -33,6 +41,8 @@ def test_the_service_is_as_its_openapi_document_says(running, mode):
             # no schema can say that bytes must be an image, or that a name must be known: what fits it may still be refused
             case.call_and_validate(excluded_checks=[refusing])
 
-        with suppress(Unsatisfiable) if mode.is_negative else nullcontext():  # what takes nothing cannot be asked wrongly
+        with (
+            suppress(Unsatisfiable) if mode.is_negative else nullcontext()
+        ):  # what takes nothing cannot be asked wrongly
             one()
     assert "Traceback" not in running.said()

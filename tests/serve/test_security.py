@@ -24,17 +24,29 @@ EVIL = {"Origin": "http://evil.example"}
 @pytest.fixture
 def guarded(tmp_path):
     engine = Engine(tiny(), tmp_path / "kitchen.pv", SMALL)
-    with TestClient(create_app(engine, "0.0.0.0", TOKEN), base_url="http://192.168.1.7:8765") as client:
+    with TestClient(
+        create_app(engine, "0.0.0.0", TOKEN), base_url="http://192.168.1.7:8765"
+    ) as client:
         yield client
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:8765", "127.0.0.1:1", "[::1]:8765", "192.168.0.3"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:8765", "127.0.0.1:1", "[::1]:8765", "192.168.0.3"]
+)
 def test_addresses_and_names_of_this_machine_are_answered(client, host):
     assert client.get("/api/model", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8765", "localhost.evil.example", "127.0.0.1.evil.example", "", "["]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8765",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "",
+        "[",
+    ],
 )
 def test_other_names_are_refused(client, host):
     """A page whose name is made to lead here (DNS rebinding) asks by its own name."""
@@ -42,10 +54,23 @@ def test_other_names_are_refused(client, host):
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://localhost:1", "http://[", "//", "http://localhost.evil"]
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://localhost:1",
+        "http://[",
+        "//",
+        "http://localhost.evil",
+    ],
 )
 def test_another_page_changes_nothing(client, engine, origin):
-    refused = client.post("/api/lessons?wait=9", data={"label": "mug"}, files=frames("mug"), headers={"Origin": origin})
+    refused = client.post(
+        "/api/lessons?wait=9",
+        data={"label": "mug"},
+        files=frames("mug"),
+        headers={"Origin": origin},
+    )
     assert refused.status_code == 403
     assert "own page" in refused.json()["detail"]
     assert engine.live.version == 0
@@ -59,7 +84,12 @@ def test_another_page_changes_nothing(client, engine, origin):
 
 def test_our_own_page_may(client):
     own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
-    assert client.post("/api/lessons?wait=9", data={"label": "mug"}, files=frames("mug"), headers=own).status_code == 202
+    assert (
+        client.post(
+            "/api/lessons?wait=9", data={"label": "mug"}, files=frames("mug"), headers=own
+        ).status_code
+        == 202
+    )
     with client.websocket_connect("ws://localhost/api/stream", headers=own) as socket:
         socket.send_bytes(picture("mug"))
         assert socket.receive_json()["label"] == "mug"
@@ -69,7 +99,14 @@ def test_without_the_token_only_the_page_is_there(guarded):
     assert guarded.get("/").status_code == 200
     assert guarded.get("/page/main.js").status_code == 200
     assert guarded.get("/healthz").status_code == 200
-    for path in ("/api/model", "/api/model/file", "/metrics", "/api/openapi.json", "/page", "/healthz/../api/model"):
+    for path in (
+        "/api/model",
+        "/api/model/file",
+        "/metrics",
+        "/api/openapi.json",
+        "/page",
+        "/healthz/../api/model",
+    ):
         assert guarded.get(path).status_code in (401, 404), path
     refused = guarded.get("/api/model", headers={"Authorization": f"Bearer {TOKEN}x"})
     assert refused.status_code == 401
@@ -77,7 +114,9 @@ def test_without_the_token_only_the_page_is_there(guarded):
 
 
 def test_with_the_token_all_is_there(guarded):
-    assert guarded.get("/api/model", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert (
+        guarded.get("/api/model", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    )
     coded = base64.urlsafe_b64encode(TOKEN.encode()).decode().rstrip("=")
     with guarded.websocket_connect(
         "ws://192.168.1.7:8765/api/stream", subprotocols=["primavista", f"bearer.{coded}"]
@@ -113,7 +152,11 @@ def test_a_body_over_the_limit_is_refused_by_its_length_and_by_its_bytes(client)
         for _ in range(400):
             yield b"y" * 1000
 
-    refused = client.post("/api/predict", content=pieces(), headers={"content-type": "multipart/form-data; boundary=x"})
+    refused = client.post(
+        "/api/predict",
+        content=pieces(),
+        headers={"content-type": "multipart/form-data; boundary=x"},
+    )
     assert refused.status_code == 413
     assert str(SMALL.body) in refused.json()["detail"]
 
@@ -129,7 +172,10 @@ def test_every_answer_is_hardened(client):
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
         assert "camera=(self)" in headers["permissions-policy"]
-    assert client.get("/api/model", headers={"Host": "evil.example"}).headers["x-content-type-options"] == "nosniff"
+    assert (
+        client.get("/api/model", headers={"Host": "evil.example"}).headers["x-content-type-options"]
+        == "nosniff"
+    )
 
 
 def test_no_path_reaches_the_file_system(client):
@@ -152,7 +198,9 @@ def test_the_page_loads_nothing_from_elsewhere_and_has_no_inline_script():
         assert (PAGE / source.removeprefix("/page/")).is_file()
     for script in PAGE.glob("*.js"):
         text = script.read_text()
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), script
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+        ), script
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), script
 
 

@@ -85,19 +85,22 @@ def test_a_lesson_that_breaks_off_changes_nothing(client, engine):
     assert engine.path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("sent", "reason"), [
-    ([b"frame first"], "say the name first"),
-    (["no json"], "JSON object"),
-    (["[" * 100_000], "JSON object"),
-    (["{}"], "1 to 200"),
-    (['{"label": "a\\u0000b"}'], "control"),
-    (['{"label": "\\ud800"}'], "control"),
-    (['{"label": "mug"}', '{"end": true}'], "no frames"),
-    (['{"label": "mug"}', '{"label": "cup"}'], "then"),
-    (['{"label": "mug"}', b"no image"], "frame 1 is no image"),
-    (['{"label": "mug"}', b"x" * (SMALL.frame + 1)], "the limit is"),
-    (['{"label": "mug"}', *[picture("mug")] * 11], "at most 10 frames"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        ([b"frame first"], "say the name first"),
+        (["no json"], "JSON object"),
+        (["[" * 100_000], "JSON object"),
+        (["{}"], "1 to 200"),
+        (['{"label": "a\\u0000b"}'], "control"),
+        (['{"label": "\\ud800"}'], "control"),
+        (['{"label": "mug"}', '{"end": true}'], "no frames"),
+        (['{"label": "mug"}', '{"label": "cup"}'], "then"),
+        (['{"label": "mug"}', b"no image"], "frame 1 is no image"),
+        (['{"label": "mug"}', b"x" * (SMALL.frame + 1)], "the limit is"),
+        (['{"label": "mug"}', *[picture("mug")] * 11], "at most 10 frames"),
+    ],
+)
 def test_a_lesson_that_makes_no_sense_is_refused_with_the_reason(client, engine, sent, reason):
     with client.websocket_connect("ws://localhost/api/teach") as socket:
         for message in sent:

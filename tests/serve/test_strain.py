@@ -32,8 +32,19 @@ def test_the_command_teaches_and_finds_all_as_it_was(tmp_path):
     """A new model in a process of its own: taught, stopped, started again; a second process on it is refused."""
     with service(tmp_path / "kitchen.pv", "--size", "64") as running:
         assert running.teach("mug", drawn(41, frames=4))["state"] == "done"
-        second = [sys.executable, "-m", "primavista", "teach", str(tmp_path / "kitchen.pv"), "--no-browser", "--port", "0"]
-        refused = subprocess.run(second, capture_output=True, text=True, env=environment(), timeout=120)
+        second = [
+            sys.executable,
+            "-m",
+            "primavista",
+            "teach",
+            str(tmp_path / "kitchen.pv"),
+            "--no-browser",
+            "--port",
+            "0",
+        ]
+        refused = subprocess.run(
+            second, capture_output=True, text=True, env=environment(), timeout=120
+        )
         assert refused.returncode == 1
         assert "is at work on" in refused.stderr
         assert httpx.get(running.url).headers["content-type"].startswith("text/html")

@@ -8,14 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista.checks import tiny_backbone
 from primavista.errors import InputError
-from primavista.parts.moments import Moments
-from primavista.parts.packed import add_gram
-from primavista.strategies import PRESETS, create
+from primavista.heads.statistics import Moments
+from primavista.storage.packed import add_gram
+from primavista.strategies.conformance import tiny_backbone
+from primavista.strategies.registry import PRESETS, create
 
 DIM = 16
-ANALYTIC = {name: {} for name, preset in PRESETS.items() if preset.analytic} | {"ridge, expand": {"expand": 24}}
+ANALYTIC = {name: {} for name, preset in PRESETS.items() if preset.analytic} | {
+    "ridge, expand": {"expand": 24}
+}
 del ANALYTIC["prima"]  # its features are not the backbone's own: test_prima.py
 
 
@@ -35,13 +37,20 @@ def features(labels, seed):
     """Correlated, never centred, with a dead feature and one that hardly varies: as a network gives them."""
     random = np.random.default_rng(seed)
     mixing = random.normal(size=(DIM, DIM))
-    z = np.maximum(random.normal(size=(len(labels), DIM)) @ mixing + 2 * random.normal(size=(50, DIM))[labels] + 1, 0)
+    z = np.maximum(
+        random.normal(size=(len(labels), DIM)) @ mixing
+        + 2 * random.normal(size=(50, DIM))[labels]
+        + 1,
+        0,
+    )
     z[:, 3], z[:, 4] = 0, 5 + 1e-3 * z[:, 4]
     return torch.from_numpy(z.astype(np.float32))
 
 
 streams = st.tuples(
-    st.lists(st.integers(0, 6), min_size=2, max_size=60), st.integers(0, 10**6), st.randoms(use_true_random=False)
+    st.lists(st.integers(0, 6), min_size=2, max_size=60),
+    st.integers(0, 10**6),
+    st.randoms(use_true_random=False),
 )
 
 
@@ -100,7 +109,9 @@ def test_what_does_not_match_is_refused_and_changes_nothing():
     with torch.no_grad():
         retrained.backbone.body[0].weight[0, 0, 0, 0] += 1e-6
     other_size = create("ridge", tiny_backbone())
-    other_size.backbone.spec = type(other_size.backbone.spec)(**{**vars(other_size.backbone.spec), "size": 24})
+    other_size.backbone.spec = type(other_size.backbone.spec)(
+        **{**vars(other_size.backbone.spec), "size": 24}
+    )
     rough = made("ridge")
     rough.backbone.precision = "bf16"
     twice = made("ridge")
@@ -133,7 +144,11 @@ def test_ncm_by_hand_forgets_without_a_trace():
         assert int(strategy.scores_embedded(z[k : k + 1]).argmax()) == int(np.argmin(distances))
     strategy.forget(1)
     fresh.learn_embedded(z[[0, 2, 3]], torch.tensor([0, 0, 2]))
-    assert all(torch.equal(t[:2], fresh.state_dict()[n]) for n, t in strategy.state_dict().items() if n in ("moments.s",))
+    assert all(
+        torch.equal(t[:2], fresh.state_dict()[n])
+        for n, t in strategy.state_dict().items()
+        if n in ("moments.s",)
+    )
 
 
 @pytest.mark.parametrize("variant", ["lda", "ridge"])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from primavista import Learner
-from primavista.checks import CHECKS, check_strategy, tiny_backbone, toy_batch
-from primavista.strategies import PRESETS, create, names
+from primavista.strategies.conformance import CHECKS, check_strategy, tiny_backbone, toy_batch
+from primavista.strategies.registry import PRESETS, create, names
 
 TRAINED = [name for name, preset in PRESETS.items() if not preset.analytic]
 VARIANTS = {
@@ -33,7 +33,10 @@ VARIANTS = {
     "dslda, tune": {"tune": True},
     "dslda, base_init": {"base_init": True},
     "cumulative, every 2": {"every": 2},
-    **{f"naive, freeze {freeze}": {"freeze": freeze, "freeze_from": 1} for freeze in ("none", "depthwise", "pointwise", "all")},
+    **{
+        f"naive, freeze {freeze}": {"freeze": freeze, "freeze_from": 1}
+        for freeze in ("none", "depthwise", "pointwise", "all")
+    },
     **{f"ar1*, freeze {freeze}": {"freeze": freeze} for freeze in ("none", "pointwise", "all")},
     **{f"{name}, protocol 79": {"protocol": "nicv2-79"} for name in ("naive", "ar1*")},
 }
@@ -59,7 +62,9 @@ def test_a_broken_strategy_is_caught():
     class KeepsFrames(Naive):
         def learn_batch(self, batch):
             kept = getattr(self, "kept", torch.zeros(0, 16, 16, 3, dtype=torch.uint8))
-            self.register_buffer("kept", torch.cat([kept, batch.images[torch.arange(len(batch.images))]]))
+            self.register_buffer(
+                "kept", torch.cat([kept, batch.images[torch.arange(len(batch.images))]])
+            )
             return super().learn_batch(batch)
 
     class GlobalRandom(Naive):
@@ -74,7 +79,9 @@ def test_a_broken_strategy_is_caught():
 
     class HidesFrames(Naive):
         def learn_batch(self, batch):
-            self.__dict__.setdefault("kept", []).append(batch.images[torch.arange(len(batch.images))])
+            self.__dict__.setdefault("kept", []).append(
+                batch.images[torch.arange(len(batch.images))]
+            )
             return super().learn_batch(batch)
 
     class WrongWayRound(Naive):
@@ -83,7 +90,11 @@ def test_a_broken_strategy_is_caught():
 
     class LearnsOnce(Naive):
         def learn_batch(self, batch):
-            return super().learn_batch(batch) if batch.i == 1 else LearnReport(batch.i, batch.count, batch.new)
+            return (
+                super().learn_batch(batch)
+                if batch.i == 1
+                else LearnReport(batch.i, batch.count, batch.new)
+            )
 
     class ForgetsTheWrongOne(Naive):
         def _forgot(self, label):
@@ -137,7 +148,9 @@ def test_resume_six_and_six_equals_twelve(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_resume_past_the_capacity(name, tmp_path):
     """The same through a file, when the head has grown since it was made."""
-    options = {"weights": "random", "width": 0.0625, "size": 32} | ({"capacity": 4} if name in TRAINED else {})
+    options = {"weights": "random", "width": 0.0625, "size": 32} | (
+        {"capacity": 4} if name in TRAINED else {}
+    )
     through, first = Learner(name, **options), Learner(name, **options)
 
     def frames(k):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primavista.checks import tiny_backbone
-from primavista.parts import replay
-from primavista.strategies import PRESETS, create
-from primavista.strategies.together import learn_together, solve_together
+from primavista.bench.stacked import learn_together, solve_together
+from primavista.engine import cuda_graph as replay
+from primavista.strategies.conformance import tiny_backbone
+from primavista.strategies.registry import PRESETS, create
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GRADIENT = ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*"]
@@ -39,7 +39,12 @@ def _plain_arithmetic():
 @pytest.mark.parametrize("name", GRADIENT)
 def test_a_recorded_step_gives_the_same_bits(name, options, monkeypatch):
     recorded, strategy = learned(name, "cuda", minibatch=10, **options)
-    kept = [r for t in strategy._trainers.values() for r in t.step._recordings.values() if r.graph is not None]
+    kept = [
+        r
+        for t in strategy._trainers.values()
+        for r in t.step._recordings.values()
+        if r.graph is not None
+    ]
     assert kept, "nothing was recorded, so nothing was compared"
     monkeypatch.setattr(replay, "EAGER", 10**9)
     launched, _ = learned(name, "cuda", minibatch=10, **options)
@@ -67,7 +72,9 @@ def test_a_recorded_step_is_one_launch(name):
     )
     inputs = [tensor.clone() for tensor in recording.inputs]
     torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as seen:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    ) as seen:
         step(*inputs)
         torch.cuda.synchronize()
     calls = {event.key: event.count for event in seen.key_averages()}
@@ -78,7 +85,9 @@ def test_a_recorded_step_is_one_launch(name):
 @pytest.mark.parametrize("name", ["dslda", "lda", "ncm", "ridge", "prima"])
 def test_runs_that_learn_as_a_stack_agree_with_one_by_one(name):
     one_by_one, stacked = ([learned(name, "cuda")[1] for _ in range(3)] for _ in range(2))
-    z = torch.randn(50, one_by_one[0].backbone.dim, generator=torch.Generator().manual_seed(0)).cuda()
+    z = torch.randn(
+        50, one_by_one[0].backbone.dim, generator=torch.Generator().manual_seed(0)
+    ).cuda()
     for label in (7, 1):
         labels = torch.full((50,), label)
         wanted = [strategy.learn_embedded(z, labels) for strategy in one_by_one]
@@ -86,7 +95,9 @@ def test_runs_that_learn_as_a_stack_agree_with_one_by_one(name):
     for one, other in zip(one_by_one, stacked, strict=True):
         for key, tensor in one.state_dict().items():
             torch.testing.assert_close(other.state_dict()[key], tensor, rtol=1e-10, atol=1e-10)
-        torch.testing.assert_close(other.scores_embedded(z), one.scores_embedded(z), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            other.scores_embedded(z), one.scores_embedded(z), rtol=1e-5, atol=1e-5
+        )
 
 
 def test_runs_solved_as_a_stack_agree_with_one_by_one():

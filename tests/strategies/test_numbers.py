@@ -10,27 +10,42 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from primavista.backbones import Backbone, Spec
-from primavista.checks import SIDE, tiny_backbone, toy_batch
+from primavista.backbones.registry import Backbone, Spec
 from primavista.errors import InputError
-from primavista.parts.renorm import norm_layers
-from primavista.parts.sgd import generator, minibatches
-from primavista.strategies import create
+from primavista.nn.renorm import norm_layers
+from primavista.nn.sgd import generator, minibatches
+from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
+from primavista.strategies.registry import create
 
 SEED, SIZE, ROWS = 3, 4, 4
 LR_1, LR = 0.5, 0.25
-CONVS = ((2, 1, 1), (1, 1, 8), (1, 0, 1))  # stride, padding, groups of the tiny backbone's convolutions 0, 3, 6
+CONVS = (
+    (2, 1, 1),
+    (1, 1, 8),
+    (1, 0, 1),
+)  # stride, padding, groups of the tiny backbone's convolutions 0, 3, 6
 SPATIAL = {"backbone.body.0.weight", "backbone.body.3.weight"}
 # 8 frames in minibatches of 4, two epochs: 4 iterations a batch. In batch 1 half of them start up, then the ramp
 LIMITS_1 = [(1, 0, 0.99), (1, 0, 0.99), (2, 2.5, 0.99), (3, 5, 0.99)]
 LIMITS = [(1.5, 2.5, 0.875)] * 4
-B1, B2, B3 = toy_batch([0, 0, 0, 0, 0, 1, 1, 1], 1), toy_batch([0, 2] * 4, 2), toy_batch([1, 1, 1, 2, 2, 0, 0, 0], 3)
+B1, B2, B3 = (
+    toy_batch([0, 0, 0, 0, 0, 1, 1, 1], 1),
+    toy_batch([0, 2] * 4, 2),
+    toy_batch([1, 1, 1, 2, 2, 0, 0, 0], 3),
+)
 
 
 def make(name, backbone=None, **options):
     settings = {
-        "epochs_1": 2, "epochs": 2, "minibatch": SIZE, "capacity": ROWS, "lr_1": LR_1, "lr": LR, "past": 0.875, **options
-    }  # fmt: skip
+        "epochs_1": 2,
+        "epochs": 2,
+        "minibatch": SIZE,
+        "capacity": ROWS,
+        "lr_1": LR_1,
+        "lr": LR,
+        "past": 0.875,
+        **options,
+    }
     strategy = create(name, backbone or tiny_backbone(), seed=SEED, **settings).double()
     strategy.backbone.scale.fill_(1 / 127.5)  # not the float32 nearest to it
     return strategy
@@ -45,7 +60,10 @@ class Slow:
         self.mu = {k: state[f"body.{k}.running_mean"] for k in (1, 4, 7)}
         self.sigma = {k: (state[f"body.{k}.running_var"] + 1e-5).sqrt() for k in (1, 4, 7)}
         if head == "linear":
-            self.w |= {"head.weight": torch.zeros(ROWS, 16).double(), "head.bias": torch.zeros(ROWS).double()}
+            self.w |= {
+                "head.weight": torch.zeros(ROWS, 16).double(),
+                "head.bias": torch.zeros(ROWS).double(),
+            }
         else:
             self.w["head.tw"] = torch.zeros(ROWS, 16).double()
             self.cw, self.past = torch.zeros(ROWS, 16).double(), [0] * ROWS
@@ -56,7 +74,10 @@ class Slow:
         x = images.permute(0, 3, 1, 2).double() / 127.5 - 1
         for k, (stride, padding, groups) in zip((0, 3, 6), CONVS, strict=True):
             x = F.conv2d(x, self.w[f"backbone.body.{k}.weight"], None, stride, padding, 1, groups)
-            x = self.renorm(x, k + 1, limits) * self.w[f"backbone.body.{k + 1}.weight"][:, None, None]
+            x = (
+                self.renorm(x, k + 1, limits)
+                * self.w[f"backbone.body.{k + 1}.weight"][:, None, None]
+            )
             x = F.relu6(x + self.w[f"backbone.body.{k + 1}.bias"][:, None, None])
         return x.mean((2, 3))
 
@@ -71,10 +92,16 @@ class Slow:
         d = ((mu_mb - mu) / sigma).clamp(-d_max, d_max).detach()
         self.mu[k] = past * mu + (1 - past) * mu_mb.detach()
         self.sigma[k] = past * sigma + (1 - past) * sigma_mb.detach()
-        return (x - mu_mb[:, None, None]) / sigma_mb[:, None, None] * r[:, None, None] + d[:, None, None]
+        return (x - mu_mb[:, None, None]) / sigma_mb[:, None, None] * r[:, None, None] + d[
+            :, None, None
+        ]
 
     def logits(self, z):
-        return z @ self.w["head.tw"].T if "head.tw" in self.w else z @ self.w["head.weight"].T + self.w["head.bias"]
+        return (
+            z @ self.w["head.tw"].T
+            if "head.tw" in self.w
+            else z @ self.w["head.weight"].T + self.w["head.bias"]
+        )
 
     def gradients(self, images, goal, names, limits=None):
         """Of the mean cross-entropy with (soft) targets `goal`."""
@@ -85,7 +112,19 @@ class Slow:
         self.w = kept
         return dict(zip(names, found, strict=True))
 
-    def train(self, batch, i, lr, lr_head=None, *, goal=None, modulation=None, pull=None, v=None, order=None):
+    def train(
+        self,
+        batch,
+        i,
+        lr,
+        lr_head=None,
+        *,
+        goal=None,
+        modulation=None,
+        pull=None,
+        v=None,
+        order=None,
+    ):
         """v <- 0.9 v + (1 - F / max_F) (g + wd theta); theta <- theta - eta v - eta lambda F (theta - theta*).
 
         Returns sum(-g dtheta) and sum(dtheta^2) of each weight.
@@ -99,7 +138,9 @@ class Slow:
         for epoch in range(2):
             key = (SEED, i, epoch) if order is None else order
             for index in minibatches(len(labels), SIZE, generator(*key)):
-                g = self.gradients(images[index], goal[index], names, (LIMITS_1 if i == 1 else LIMITS)[t])
+                g = self.gradients(
+                    images[index], goal[index], names, (LIMITS_1 if i == 1 else LIMITS)[t]
+                )
                 for name in names:
                     eta = lr_head if name.startswith("head") and lr_head is not None else lr
                     direction = g[name] + (5e-4 * self.w[name] if self.w[name].ndim > 1 else 0)
@@ -143,13 +184,19 @@ def close(one, other, rtol=1e-6):
 START = Slow()
 
 
-def differences(strategy, slow, rtol=1e-5):  # the initial sigma and the limits are rounded to float32
+def differences(
+    strategy, slow, rtol=1e-5
+):  # the initial sigma and the limits are rounded to float32
     """The names of weights and moments whose way from the initial values differs."""
     own = strategy.state_dict()
     pairs = {name: (slow.w[name], START.w[name]) for name in slow.theta}
     pairs |= {f"backbone.body.{k}.mu": (slow.mu[k], START.mu[k]) for k in slow.mu}
     pairs |= {f"backbone.body.{k}.sigma": (slow.sigma[k], START.sigma[k]) for k in slow.sigma}
-    return [name for name, (value, start) in pairs.items() if not close(own[name] - start, value - start, rtol)]
+    return [
+        name
+        for name, (value, start) in pairs.items()
+        if not close(own[name] - start, value - start, rtol)
+    ]
 
 
 def test_naive():
@@ -163,13 +210,17 @@ def test_naive():
         assert close(strategy.head.bias, slow.w["head.bias"])
     images = toy_batch([0, 1, 2], 9)[0]
     assert close(strategy.scores(images), slow.logits(slow.features(images))[:, :3])
-    assert not close(strategy.backbone.body[1].mu, tiny_backbone().body[1].running_mean)  # something moved
+    assert not close(
+        strategy.backbone.body[1].mu, tiny_backbone().body[1].running_mean
+    )  # something moved
 
 
 def test_the_losses_reported_are_the_means_over_the_patterns():
     strategy = make("naive", lr_1=0.0)
     report = strategy.learn(*B1)
-    assert report.losses == pytest.approx([torch.tensor(4.0).log().item()] * 2)  # logits are 0, four outputs
+    assert report.losses == pytest.approx(
+        [torch.tensor(4.0).log().item()] * 2
+    )  # logits are 0, four outputs
 
 
 def torch_training(net, batch, i, *, lr, epochs=2, momentum=0.01, rate=lambda t: 1.0):
@@ -177,7 +228,9 @@ def torch_training(net, batch, i, *, lr, epochs=2, momentum=0.01, rate=lambda t:
     images, labels = batch
     decays = [p for p in net.parameters() if p.ndim > 1 and p.requires_grad]
     others = [p for p in net.parameters() if p.ndim == 1]
-    optimizer = torch.optim.SGD([{"params": decays, "weight_decay": 5e-4}, {"params": others}], lr=lr, momentum=0.9)
+    optimizer = torch.optim.SGD(
+        [{"params": decays, "weight_decay": 5e-4}, {"params": others}], lr=lr, momentum=0.9
+    )
     net.train()
     for norm in norm_layers(net):
         norm.momentum = momentum
@@ -187,13 +240,17 @@ def torch_training(net, batch, i, *, lr, epochs=2, momentum=0.01, rate=lambda t:
             for group in optimizer.param_groups:
                 group["lr"] = lr * rate(t)
             optimizer.zero_grad()
-            F.cross_entropy(net(images[index].permute(0, 3, 1, 2).double() / 127.5 - 1), labels[index]).backward()
+            F.cross_entropy(
+                net(images[index].permute(0, 3, 1, 2).double() / 127.5 - 1), labels[index]
+            ).backward()
             optimizer.step()
             t += 1
 
 
 def torch_network():
-    net = nn.Sequential(*tiny_backbone().body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, ROWS)).double()
+    net = nn.Sequential(
+        *tiny_backbone().body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, ROWS)
+    ).double()
     nn.init.zeros_(net[-1].weight)
     nn.init.zeros_(net[-1].bias)
     return net
@@ -201,7 +258,11 @@ def torch_network():
 
 def differs_from_torch(strategy, net):
     own, theirs, start = strategy.state_dict(), net.state_dict(), torch_network().state_dict()
-    names = {k: f"head.{k[3:]}" if k.startswith("11.") else f"backbone.body.{k}" for k in theirs if "num_batches" not in k}
+    names = {
+        k: f"head.{k[3:]}" if k.startswith("11.") else f"backbone.body.{k}"
+        for k in theirs
+        if "num_batches" not in k
+    }
     return [k for k, name in names.items() if not close(own[name] - start[k], theirs[k] - start[k])]
 
 
@@ -266,7 +327,9 @@ def test_lwf():
         strategy.learn(*batch)
         goal = None
         if i > 1:
-            goal = 0.75 * F.one_hot(batch[1], ROWS) + 0.25 * slow.logits(slow.features(batch[0])).softmax(1)
+            goal = 0.75 * F.one_hot(batch[1], ROWS) + 0.25 * slow.logits(
+                slow.features(batch[0])
+            ).softmax(1)
         slow.train(batch, i, LR_1 if i == 1 else LR, goal=goal)
         slow.clear(2 if i == 1 else 3)
         assert differences(strategy, slow) == []
@@ -304,7 +367,10 @@ def test_ewc():
 def test_ar1_star(path):
     """Omega of two batches, the modulation in the next, two learning rates, spatial convolutions fixed from batch 2."""
     name, max_f = "backbone.body.6.weight", 1.0  # the only convolution that is free from batch 2 on
-    strategy, slow = make("ar1*", max_f=max_f, path=path, w_1=0.5, w_i=0.25, lr=LR, lr_head=1.0), Slow("cwr")
+    strategy, slow = (
+        make("ar1*", max_f=max_f, path=path, w_1=0.5, w_i=0.25, lr=LR, lr_head=1.0),
+        Slow("cwr"),
+    )
     assert strategy.importance.names == [name]
     omega, modulation, shares = torch.zeros(16, 8, 1, 1).double(), None, []
     for i, batch in enumerate((B1, B2, B3), 1):
@@ -384,7 +450,11 @@ def test_cumulative_is_joint_training_from_the_initial_weights():
     strategy.learn(*B2)
     union = torch.cat([B1[0], B2[0]]), torch.cat([B1[1], B2[1]])
     # 2 epochs of 4 minibatches: 8 steps, the peak at round(7/4) = 2, then 5 steps of a half cosine
-    rates = [0.04, 0.52, *(0.5 + 0.5 * torch.cos(torch.tensor(k * torch.pi / 5)).item() for k in range(6))]
+    rates = [
+        0.04,
+        0.52,
+        *(0.5 + 0.5 * torch.cos(torch.tensor(k * torch.pi / 5)).item() for k in range(6)),
+    ]
     torch_training(net, union, 1, lr=LR_1, rate=lambda t: rates[t])
     with torch.no_grad():
         net[-1].weight[3:], net[-1].bias[3:] = 0, 0
@@ -427,7 +497,9 @@ def test_counts_go_with_their_classes_whatever_the_order_of_the_labels():
 
 @pytest.mark.parametrize("name", ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*"])
 def test_labels_are_only_names(name):
-    own, named = (make(name, lr=0.02, lam=10.0) if name in ("ewc", "ar1") else make(name) for _ in range(2))
+    own, named = (
+        make(name, lr=0.02, lam=10.0) if name in ("ewc", "ar1") else make(name) for _ in range(2)
+    )
     other = torch.tensor([9, 4, 0])  # the columns come in another order: 4, 9, 0
     for images, labels in (B1, B2, B3):
         own.learn(images, labels)
@@ -440,7 +512,11 @@ def changed(strategy, batch):
     """The entries of the backbone's state that a batch changes."""
     before = {name: t.clone() for name, t in strategy.backbone.state_dict().items()}
     strategy.learn(*batch)
-    return {name.removeprefix("body.") for name, t in strategy.backbone.state_dict().items() if not t.equal(before[name])}
+    return {
+        name.removeprefix("body.")
+        for name, t in strategy.backbone.state_dict().items()
+        if not t.equal(before[name])
+    }
 
 
 CONV = {"0.weight", "3.weight", "6.weight"}
@@ -451,11 +527,19 @@ LIMIT = {f"{k}.limits" for k in (1, 4, 7)}
 
 @pytest.mark.parametrize(
     ("freeze", "fixed"),
-    [("none", set()), ("depthwise", {"0.weight", "3.weight"}), ("pointwise", {"6.weight"}), ("all", CONV)],
+    [
+        ("none", set()),
+        ("depthwise", {"0.weight", "3.weight"}),
+        ("pointwise", {"6.weight"}),
+        ("all", CONV),
+    ],
 )
 @pytest.mark.parametrize("name", ["naive", "lwf", "ewc", "ar1*"])
 def test_what_freezing_leaves_bit_identical(name, freeze, fixed):
-    mild = {"ewc": {"lam": 1.0}, "ar1*": {"max_f": 1e9}}  # so that no guard holds a weight where it is
+    mild = {
+        "ewc": {"lam": 1.0},
+        "ar1*": {"max_f": 1e9},
+    }  # so that no guard holds a weight where it is
     strategy = make(name, freeze=freeze, **mild.get(name, {}))
     assert changed(strategy, B1) == CONV | SCALES | MOMENTS | LIMIT
     assert changed(strategy, B2) == (CONV - fixed) | SCALES | MOMENTS | LIMIT
@@ -492,9 +576,17 @@ def test_a_norm_without_scale_and_shift_does_not_get_them():
 @pytest.mark.parametrize(
     ("options", "limits_1", "limits_2"),
     [
-        ({}, [3, 5, 0.99], [1.5, 2.5, 0.9999]),  # half of the 4 iterations start up, then the ramp to its end
+        (
+            {},
+            [3, 5, 0.99],
+            [1.5, 2.5, 0.9999],
+        ),  # half of the 4 iterations start up, then the ramp to its end
         ({"protocol": "nicv2-79"}, [1, 0, 0.99], [1.25, 0.5, 0.9999]),  # 48 iterations of start-up
-        ({"startup": 3}, [1 + 2 / 3, 5 / 3, 0.99], [1.5, 2.5, 0.9999]),  # iteration 3 is the first of a ramp of 3
+        (
+            {"startup": 3},
+            [1 + 2 / 3, 5 / 3, 0.99],
+            [1.5, 2.5, 0.9999],
+        ),  # iteration 3 is the first of a ramp of 3
     ],
 )
 def test_the_limits_of_renormalisation_at_the_end_of_batches_1_and_2(options, limits_1, limits_2):
@@ -572,7 +664,11 @@ def test_caffe_pads_the_batch_and_counts_the_padded_one():
     strategy = make("cwr*", compat="pad_batch")
     report = strategy.learn(*toy_batch([1, 1, 0, 0, 0, 2]))
     assert report.patterns == 8
-    assert dict(zip(strategy.classes.tolist(), strategy.head.past.tolist(), strict=False)) == {0: 3, 1: 4, 2: 1}
+    assert dict(zip(strategy.classes.tolist(), strategy.head.past.tolist(), strict=False)) == {
+        0: 3,
+        1: 4,
+        2: 1,
+    }
 
 
 def test_caffe_pads_with_the_first_frames():
@@ -612,17 +708,26 @@ def test_caffe_moments_start_from_nothing():
     """After the first batch the debiased mean is that of its minibatches alone, whatever the pretrained moments are."""
     backbone = tiny_backbone()
     backbone.body[1].running_mean.fill_(1000)
-    strategy = make("naive", backbone, compat="moments_from_zero", lr_1=0.0, epochs_1=1, minibatch=8)
+    strategy = make(
+        "naive", backbone, compat="moments_from_zero", lr_1=0.0, epochs_1=1, minibatch=8
+    )
     strategy.learn(*B1)
     x = B1[0].permute(0, 3, 1, 2).double() / 127.5 - 1
-    x = F.conv2d(x, strategy.backbone.body[0].weight.double(), None, 2, 1).transpose(0, 1).flatten(1)
+    x = (
+        F.conv2d(x, strategy.backbone.body[0].weight.double(), None, 2, 1)
+        .transpose(0, 1)
+        .flatten(1)
+    )
     mu, sigma = strategy.backbone.body[1].moments()
     assert close(mu, x.mean(1))
     assert close(sigma, (x.var(1) + 1e-5).sqrt())
 
 
 def test_caffe_sums_displacements():
-    states = [make("ar1*", **options) for options in ({"compat": "displacement"}, {"path": "displacement"}, {})]
+    states = [
+        make("ar1*", **options)
+        for options in ({"compat": "displacement"}, {"path": "displacement"}, {})
+    ]
     for strategy in states:
         strategy.learn(*B1)
     first, second, gradient = (strategy.importance.tensors[0] for strategy in states)

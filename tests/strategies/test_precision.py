@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primavista.checks import tiny_backbone, toy_batch
-from primavista.strategies import PRESETS, create
+from primavista.strategies.conformance import tiny_backbone, toy_batch
+from primavista.strategies.registry import PRESETS, create
 
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")

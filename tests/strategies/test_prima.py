@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import Learner
-from primavista.backbones import build
-from primavista.checks import tiny_backbone, toy_batch
+from primavista.backbones.registry import build
 from primavista.errors import InputError
 from primavista.frames import fit
-from primavista.parts.committee import LEVELS, POWER, shares
-from primavista.strategies import create
+from primavista.heads.prima import LEVELS, POWER, shares
+from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.prima import OWN
+from primavista.strategies.registry import create
 
 
 def made(**options):
@@ -31,7 +31,11 @@ def features(strategy, labels, seed):
     parts = []
     for size in strategy.moments.blocks:
         mixing = random.normal(size=(size, size)) / size**0.5
-        z = random.normal(size=(len(labels), size)) @ mixing + random.normal(size=(50, size))[labels] + 1
+        z = (
+            random.normal(size=(len(labels), size)) @ mixing
+            + random.normal(size=(50, size))[labels]
+            + 1
+        )
         z[:, 3], z[:, 4] = 0, 5 + 1e-3 * z[:, 4]
         parts.append(z)
     return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))
@@ -51,7 +55,9 @@ def off(a, b):
 
 
 streams = st.tuples(
-    st.lists(st.integers(0, 6), min_size=2, max_size=60), st.integers(0, 10**6), st.randoms(use_true_random=False)
+    st.lists(st.integers(0, 6), min_size=2, max_size=60),
+    st.integers(0, 10**6),
+    st.randoms(use_true_random=False),
 )
 
 
@@ -104,7 +110,12 @@ def slow_scores(z, labels, test, sizes):
             w = np.linalg.solve(x.T @ x / len(x) + level * scale * np.eye(size), x.T @ y / len(x))
             values = np.linalg.eigvalsh(x.T @ x / len(x))
             trace = (values / (values + level * scale)).sum() + 1
-            tried.append(((((y - x @ w) ** 2).sum() / (y**2).sum()) / (1 - trace / len(x)) ** 2, new @ w + 1 / classes))
+            tried.append(
+                (
+                    (((y - x @ w) ** 2).sum() / (y**2).sum()) / (1 - trace / len(x)) ** 2,
+                    new @ w + 1 / classes,
+                )
+            )
         best = min(tried, key=lambda pair: pair[0])
         errors.append(best[0])
         predictions.append(best[1])
@@ -120,7 +131,9 @@ def test_scores_are_those_of_the_slow_version():
     z = features(strategy, labels.tolist(), 1)
     test = features(strategy, [0, 1, 2], 1)
     strategy.learn_embedded(z, torch.from_numpy(labels))
-    expected = slow_scores(z.double().numpy(), labels, test.double().numpy(), strategy.moments.blocks)
+    expected = slow_scores(
+        z.double().numpy(), labels, test.double().numpy(), strategy.moments.blocks
+    )
     assert np.allclose(by_label(strategy, test).numpy(), expected, atol=1e-6)
 
 
@@ -152,7 +165,9 @@ def test_familiarity_is_that_of_the_slow_version(forgotten):
         c = row.argmax()
         way = (row[c] - at_m[c]) / (at_means[c, c] - at_m[c])
         cos = z_i[own] @ mu[c][own] / np.linalg.norm(z_i[own]) / np.linalg.norm(mu[c][own])
-        assert found == pytest.approx(max(way, 0) * max(cos, 0) ** 4 * between / (between + spread), rel=1e-6)
+        assert found == pytest.approx(
+            max(way, 0) * max(cos, 0) ** 4 * between / (between + spread), rel=1e-6
+        )
     assert familiar(strategy, test).max() > 0.01
 
 
@@ -174,13 +189,19 @@ def test_the_depth_that_tells_the_classes_apart_decides(telling):
 
 def test_the_state_of_mobilenet_v1_stays_within_its_bound():
     strategy = create("prima", build("mobilenet_v1", "random"))
-    before = {name for name in create("ncm", build("mobilenet_v1", "random")).state_dict() if name.startswith("backbone.")}
+    before = {
+        name
+        for name in create("ncm", build("mobilenet_v1", "random")).state_dict()
+        if name.startswith("backbone.")
+    }
     labels = torch.arange(100)
     strategy.learn_embedded(torch.zeros(100, strategy.backbone.dim), labels)
     size = {name: t.numel() * t.element_size() for name, t in strategy.state_dict().items()}
     assert {name for name in size if name.startswith("backbone.")} == before
     beyond = sum(bytes_ for name, bytes_ in size.items() if name not in before)
-    assert beyond == pytest.approx(8 * (4 * 1536 * 1537 / 2 + 1024 * 1025 / 2 + 100 * 7168), rel=1e-3)
+    assert beyond == pytest.approx(
+        8 * (4 * 1536 * 1537 / 2 + 1024 * 1025 / 2 + 100 * 7168), rel=1e-3
+    )
     assert beyond < 64e6
 
 
@@ -192,7 +213,12 @@ def test_a_learner_with_it_saves_loads_and_tells_the_unknown(tmp_path):
         learner.learn(images[labels == label].numpy(), name)
     learner.save(tmp_path / "toys.pv")
     loaded = Learner.load(tmp_path / "toys.pv")
-    for mine, its, label in zip(learner.predict(images.numpy()), loaded.predict(images.numpy()), labels.tolist(), strict=True):
+    for mine, its, label in zip(
+        learner.predict(images.numpy()),
+        loaded.predict(images.numpy()),
+        labels.tolist(),
+        strict=True,
+    ):
         assert mine == its
         assert mine.label == ("one", "two")[label]
         assert mine.familiarity is not None

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from primavista import InputError, Learner
-from primavista.backbones import build
-from primavista.checks import tiny_backbone, toy_batch
+from primavista.backbones.registry import build
 from primavista.frames import Selection, fit
-from primavista.parts.renorm import replace_batch_norm
-from primavista.strategies import create
+from primavista.nn.renorm import replace_batch_norm
+from primavista.strategies.conformance import tiny_backbone, toy_batch
+from primavista.strategies.registry import create
 
 
 def state(module) -> dict[str, torch.Tensor]:
@@ -26,21 +26,47 @@ def same(a, b) -> bool:
     return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
 
 
-@pytest.mark.parametrize("option", [
-    {"every": 0}, {"max_f": 0}, {"max_f": -1.0}, {"lam": float("nan")}, {"r_max": 0.5}, {"past": 1.5}, {"momentum": 1.5},
-    {"first_batch": "no"}, {"shrinkage": -1}, {"lr": "x"}, {"lr": True}, {"startup": "a"}, {"compat": 5}, {"compat": "cafe"},
-    {"epochs": 10**9}, {"capacity": 10**9}, {"capacity": 0}, {"minibatch": 2.5},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"every": 0},
+        {"max_f": 0},
+        {"max_f": -1.0},
+        {"lam": float("nan")},
+        {"r_max": 0.5},
+        {"past": 1.5},
+        {"momentum": 1.5},
+        {"first_batch": "no"},
+        {"shrinkage": -1},
+        {"lr": "x"},
+        {"lr": True},
+        {"startup": "a"},
+        {"compat": 5},
+        {"compat": "cafe"},
+        {"epochs": 10**9},
+        {"capacity": 10**9},
+        {"capacity": 0},
+        {"minibatch": 2.5},
+    ],
+)
 def test_options_that_make_no_sense_are_refused(option):
-    name = {"every": "cumulative", "max_f": "ewc", "lam": "ewc", "shrinkage": "dslda"}.get(next(iter(option)), "ar1*")
+    name = {"every": "cumulative", "max_f": "ewc", "lam": "ewc", "shrinkage": "dslda"}.get(
+        next(iter(option)), "ar1*"
+    )
     with pytest.raises(InputError, match=next(iter(option))):
         create(name, tiny_backbone(), **option)
 
 
-@pytest.mark.parametrize(("strategy", "choice"), [
-    ("prima", "choose from balance"), ("ridge", "choose from balance, expand, rho"), ("lda", "choose from shrinkage"),
-    ("ncm", "ncm has none"), ("ar1*", "choose from capacity, "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("strategy", "choice"),
+    [
+        ("prima", "choose from balance"),
+        ("ridge", "choose from balance, expand, rho"),
+        ("lda", "choose from shrinkage"),
+        ("ncm", "ncm has none"),
+        ("ar1*", "choose from capacity, "),
+    ],
+)
 def test_an_option_that_a_strategy_does_not_have_is_named_with_those_that_it_has(strategy, choice):
     for option in ("nrm", "name", "dim" if strategy == "ncm" else "backbones"):
         with pytest.raises(InputError, match=f"there is no option {option}: {choice}"):
@@ -74,7 +100,9 @@ def test_a_store_that_gives_floats_and_frames_too_small_are_refused_before_anyth
         before = state(strategy)
         with pytest.raises(InputError, match="uint8"):
             strategy.learn(FloatStore(), torch.tensor([7, 7, 7]))
-        with pytest.raises(InputError, match=r"cannot take frames of 1 x 1 pixels.*resize them to 16 x 16"):
+        with pytest.raises(
+            InputError, match=r"cannot take frames of 1 x 1 pixels.*resize them to 16 x 16"
+        ):
             strategy.learn(torch.zeros(1, 1, 1, 3, dtype=torch.uint8), torch.tensor([5]))
         assert same(before, strategy.state_dict())
 
@@ -87,8 +115,10 @@ def test_cumulative_refuses_to_mix_its_sources():
     loose.learn(images, labels)
     stream.learn(Selection(images, indices), labels)
     for strategy, wrong in (
-        (loose, Selection(images, indices)), (stream, images), (stream, Selection(images.clone(), indices)),
-    ):  # fmt: skip
+        (loose, Selection(images, indices)),
+        (stream, images),
+        (stream, Selection(images.clone(), indices)),
+    ):
         before = state(strategy)
         with pytest.raises(InputError, match="Cumulative"):
             strategy.learn(wrong, labels + 5)
@@ -189,7 +219,9 @@ def test_known_is_a_matter_of_the_threshold():
 
 def test_lessons_at_once_are_all_learned_and_files_saved_meanwhile_are_whole(tmp_path):
     learner = tiny_learner()
-    threads = [threading.Thread(target=learner.learn, args=(clip(k), f"object {k}")) for k in range(6)]
+    threads = [
+        threading.Thread(target=learner.learn, args=(clip(k), f"object {k}")) for k in range(6)
+    ]
     for thread in threads:
         thread.start()
     k = 0
@@ -209,7 +241,9 @@ def test_a_backbone_object_of_ones_own_loads_again(tmp_path):
 
 
 def test_the_first_slip_of_a_newcomer():
-    with pytest.raises(InputError, match=r"right: learner\.learn\(primavista\.open_frames\('mug\.mp4'\)"):
+    with pytest.raises(
+        InputError, match=r"right: learner\.learn\(primavista\.open_frames\('mug\.mp4'\)"
+    ):
         tiny_learner().learn("mug.mp4", "mug")
     learner = tiny_learner()
     learner.learn(clip(0), np.array(["a", "a", "b", "b"]))
@@ -233,7 +267,9 @@ def test_features_that_are_no_numbers_are_refused_before_anything_changes(name):
     body = build(Normed(), size=8, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     options = {"first_batch": False} if name == "cwr*" else {}
     strategy = create(name, body, **options)
-    frames = torch.randint(1, 256, (4, 8, 8, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    frames = torch.randint(
+        1, 256, (4, 8, 8, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     strategy.learn(frames, torch.tensor([0, 0, 1, 1]))
     before = state(strategy)
     frames[2] = 0

@@ -6,20 +6,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from primavista.backbones import build
-from primavista.backbones.onnx import OnnxFeatures, installed
-from primavista.checks import CountOperations, tiny_backbone, toy_batch
+from primavista.backbones.registry import build
+from primavista.engine.onnx_runtime import OnnxFeatures, installed
 from primavista.frames import Frames
-from primavista.learner import Learner
-from primavista.parts.statistics import lda_update
-from primavista.strategies import PRESETS, create
+from primavista.heads.dslda import lda_update
+from primavista.learner.learner import Learner
 from primavista.strategies.base import Batch, Strategy
+from primavista.strategies.conformance import CountOperations, tiny_backbone, toy_batch
+from primavista.strategies.registry import PRESETS, create
 
 FRAMES, SIDE = 30, 32
 
 
 def frames() -> Tensor:
-    return torch.randint(0, 256, (FRAMES, SIDE, SIDE, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return torch.randint(
+        0,
+        256,
+        (FRAMES, SIDE, SIDE, 3),
+        dtype=torch.uint8,
+        generator=torch.Generator().manual_seed(0),
+    )
 
 
 class Passes:
@@ -42,11 +48,21 @@ class Passes:
 
 # the third batch of 24 frames: frames through the backbone, operations (launches on a GPU), tensors newly allocated, kB of them
 WORK = {
-    "naive": (48, 318, 276, 2673), "lwf": (72, 381, 321, 3687), "ewc": (72, 452, 397, 4421), "cwr+": (24, 176, 102, 1084),
-    "cwr*": (24, 188, 111, 1085), "ar1": (96, 640, 539, 5346), "ar1*": (96, 639, 543, 5344),
-    "latent-replay": (29, 521, 387, 9321), "dslda": (24, 147, 72, 987), "ncm": (24, 48, 31, 766), "lda": (24, 92, 39, 765),
-    "ridge": (24, 92, 39, 765), "prima": (24, 321, 112, 2102), "cumulative": (288, 357, 320, 16583),
-}  # fmt: skip
+    "naive": (48, 318, 276, 2673),
+    "lwf": (72, 381, 321, 3687),
+    "ewc": (72, 452, 397, 4421),
+    "cwr+": (24, 176, 102, 1084),
+    "cwr*": (24, 188, 111, 1085),
+    "ar1": (96, 640, 539, 5346),
+    "ar1*": (96, 639, 543, 5344),
+    "latent-replay": (29, 521, 387, 9321),
+    "dslda": (24, 147, 72, 987),
+    "ncm": (24, 48, 31, 766),
+    "lda": (24, 92, 39, 765),
+    "ridge": (24, 92, 39, 765),
+    "prima": (24, 321, 112, 2102),
+    "cumulative": (288, 357, 320, 16583),
+}
 BATCH_BYTES = 24 * 16 * 16 * 3
 
 
@@ -69,7 +85,11 @@ def too_much(found, name):
     frames, operations, allocations, kilobytes = WORK[name]
     bounds = frames, 1.02 * operations, 1.02 * allocations, 1000 * kilobytes + BATCH_BYTES / 2
     return [
-        what for what, own, most in zip(("pass", "operations", "tensors", "bytes"), found, bounds, strict=True) if own > most
+        what
+        for what, own, most in zip(
+            ("pass", "operations", "tensors", "bytes"), found, bounds, strict=True
+        )
+        if own > most
     ]
 
 
@@ -83,7 +103,9 @@ def test_no_batch_takes_more_work_than_it_did(name, monkeypatch):
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_copy_of_the_frames_or_another_pass_would_show(name, monkeypatch):
-    assert "bytes" in too_much(third_batch(name, monkeypatch, lambda strategy, images: images.clone()), name)
+    assert "bytes" in too_much(
+        third_batch(name, monkeypatch, lambda strategy, images: images.clone()), name
+    )
     again = third_batch(name, monkeypatch, lambda strategy, images: strategy.backbone(images))
     assert {"pass", "operations", "bytes"} <= set(too_much(again, name))
 
@@ -98,10 +120,15 @@ def test_what_is_counted_as_allocated():
     assert (counter.allocations, counter.allocated) == (3, 3 * 64)
 
 
-@pytest.mark.parametrize("engine", ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not installed(), reason="extra"))])
+@pytest.mark.parametrize(
+    "engine",
+    ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not installed(), reason="extra"))],
+)
 @pytest.mark.parametrize("name", ["cwr*", "cwr+", "dslda"])
 def test_each_frame_of_a_frozen_representation_is_computed_once(name, engine, monkeypatch):
-    strategy = create(name, build("mobilenet_v1", "random", width=0.25, size=SIDE), first_batch=False)
+    strategy = create(
+        name, build("mobilenet_v1", "random", width=0.25, size=SIDE), first_batch=False
+    )
     assert strategy.use_engine(engine) == engine
     passes = Passes(monkeypatch, strategy)
     strategy.learn(frames(), torch.arange(FRAMES) % 3)
@@ -112,7 +139,9 @@ def test_each_frame_of_a_frozen_representation_is_computed_once(name, engine, mo
 
 @pytest.mark.parametrize(("name", "epochs"), [("naive", 2), ("ar1*", 4), ("lwf", 2)])
 def test_a_representation_that_learns_sees_a_frame_once_an_epoch(name, epochs, monkeypatch):
-    strategy = create(name, build("mobilenet_v1", "random", width=0.25, size=SIDE), first_batch=False)
+    strategy = create(
+        name, build("mobilenet_v1", "random", width=0.25, size=SIDE), first_batch=False
+    )
     strategy.learn(frames()[:6], torch.arange(6) % 3)
     passes = Passes(monkeypatch, strategy)
     strategy.learn(frames(), torch.arange(FRAMES) % 3)
@@ -138,7 +167,9 @@ def test_learning_on_features_is_little_beside_computing_them():
 def test_ar1_star_adds_a_few_passes_over_the_weights_to_naive():
     cost = {}
     for name in ("naive", "ar1*"):
-        strategy = create(name, build("mobilenet_v1", "random", size=SIDE), first_batch=False, epochs=2)
+        strategy = create(
+            name, build("mobilenet_v1", "random", size=SIDE), first_batch=False, epochs=2
+        )
         strategy.learn(frames()[:4], torch.arange(4) % 2)
         weights = sum(p.numel() for p in strategy.backbone.parameters())
         with CountOperations() as counter:
@@ -151,7 +182,11 @@ def test_streaming_lda_is_one_product_a_batch():
     z = torch.randn(200, 16, dtype=torch.float64)
     counts = []
     for count in (20, 200):
-        mu, n, scatter = torch.zeros(2, 16).double(), torch.zeros(2).double(), torch.zeros(16, 16).double()
+        mu, n, scatter = (
+            torch.zeros(2, 16).double(),
+            torch.zeros(2).double(),
+            torch.zeros(16, 16).double(),
+        )
         with CountOperations() as counter:
             lda_update(mu, n, scatter, 0, z[:count], torch.arange(count) % 2)
         counts.append(counter.operations)
@@ -163,7 +198,11 @@ def test_predicting_does_not_copy_the_frame_it_is_given(monkeypatch):
     learner = Learner("cwr*", weights="random", width=0.25, size=SIDE, engine="torch")
     learner.learn(frames().numpy(), "mug")
     seen: list[Frames] = []
-    monkeypatch.setattr(learner.strategy, "_evaluated", {"float32": lambda images: seen.append(images) or torch.zeros(1, 256)})
+    monkeypatch.setattr(
+        learner.strategy,
+        "_evaluated",
+        {"float32": lambda images: seen.append(images) or torch.zeros(1, 256)},
+    )
     one = frames()[:1]
     learner.strategy.scores(one)
     assert seen[0] is one

@@ -15,15 +15,17 @@ import torch
 from PIL import Image
 
 from primavista.errors import FileError, InputError
-from primavista.streams.base import DataSet
-from primavista.streams.core50 import CATEGORIES, CORe50, CORe50Data, core50_stream
+from primavista.streams.core50.dataset import CATEGORIES, CORe50, CORe50Data, core50_stream
 from primavista.streams.core50.sources import open_source
+from primavista.streams.dataset import DataSet
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 PROTOCOLS = (79, 196, 391)
 Key = tuple[int, int]
 
-pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the folder `shared` with the official orders is not there")
+pytestmark = pytest.mark.skipif(
+    not SHARED.is_dir(), reason="the folder `shared` with the official orders is not there"
+)
 
 
 def official_numbers() -> dict[Key, range]:
@@ -31,11 +33,18 @@ def official_numbers() -> dict[Key, range]:
     counts = json.loads((SHARED / "nicv2_official_orders.json").read_text())["frames"]
     firsts: dict[Key, int] = {}
     for line in reversed(reduced_list()):
-        session, thing, number = (int(part) for part in line.split(" ")[0].split("/")[2][2:-4].split("_"))
+        session, thing, number = (
+            int(part) for part in line.split(" ")[0].split("/")[2][2:-4].split("_")
+        )
         firsts[session, thing] = number
     numbers, place = {}, 0
-    keys = sorted((tuple(map(int, key.split("/"))) for key in counts), key=lambda key: (key[0], str(key[1])))
-    for key in [*(k for k in keys if k[0] in (3, 7, 10)), *(k for k in keys if k[0] not in (3, 7, 10))]:
+    keys = sorted(
+        (tuple(map(int, key.split("/"))) for key in counts), key=lambda key: (key[0], str(key[1]))
+    )
+    for key in [
+        *(k for k in keys if k[0] in (3, 7, 10)),
+        *(k for k in keys if k[0] not in (3, 7, 10)),
+    ]:
         count = counts[f"{key[0]}/{key[1]}"]
         start = firsts[key] - (-place % 20) if key in firsts else 0
         numbers[key[0], key[1]] = range(start, start + count)
@@ -78,13 +87,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory, numbers: dict[Key, range]) 
 def lists(folder: Path, numbers: dict[Key, range]) -> Path:
     """All 30 official orders as official file lists."""
     orders = json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"]
-    text = {key: "".join(f"{name(key, n)} {key[1] - 1}\n" for n in frames) for key, frames in numbers.items()}
+    text = {
+        key: "".join(f"{name(key, n)} {key[1] - 1}\n" for n in frames)
+        for key, frames in numbers.items()
+    }
     for batches in PROTOCOLS:
         for run, order in enumerate(orders[str(batches)]):
             home = folder / "batches_filelists" / f"NIC_v2_{batches}" / f"run{run}"
             home.mkdir(parents=True)
             for i, batch in enumerate(order):
-                (home / f"train_batch_{i:02d}_filelist.txt").write_text("".join(text[s, o] for s, o in batch))
+                (home / f"train_batch_{i:02d}_filelist.txt").write_text(
+                    "".join(text[s, o] for s, o in batch)
+                )
     return folder
 
 
@@ -117,11 +131,17 @@ def lines_of(data: CORe50Data, folder: Path) -> list[str]:
         for key, clip in open_source(folder, None).clips.items()
         for number, row in zip(clip.numbers, clip.rows, strict=True)  # type: ignore[arg-type]
     }
-    places = [(place, session.label) for session in data.test for place in range(session.start, session.stop)]
+    places = [
+        (place, session.label)
+        for session in data.test
+        for place in range(session.start, session.stop)
+    ]
     return [f"{rows[int(data.frames.indices[place])]} {label}" for place, label in places]  # type: ignore[attr-defined]
 
 
-def test_the_reduced_test_set_is_the_official_list_line_by_line(data: CORe50Data, folder: Path) -> None:
+def test_the_reduced_test_set_is_the_official_list_line_by_line(
+    data: CORe50Data, folder: Path
+) -> None:
     assert lines_of(data, folder) == reduced_list()
 
 
@@ -136,7 +156,10 @@ def test_a_file_list_as_test_set(folder: Path, data: CORe50Data, tmp_path: Path)
     listed = CORe50(folder, test=SHARED / "core50_test_filelist_reduced.txt")
     assert lines_of(listed, folder) == reduced_list()
     assert listed.test == data.test
-    for line, word in (("s1/o1/C_01_01_000.png 0", "training session"), ("s3/o1/C_03_01_999.png 0", "frame 999")):
+    for line, word in (
+        ("s1/o1/C_01_01_000.png 0", "training session"),
+        ("s3/o1/C_03_01_999.png 0", "frame 999"),
+    ):
         (tmp_path / "list.txt").write_text(line)
         with pytest.raises(FileError, match=word):
             CORe50(folder, test=tmp_path / "list.txt")
@@ -145,13 +168,17 @@ def test_a_file_list_as_test_set(folder: Path, data: CORe50Data, tmp_path: Path)
 
 
 @pytest.mark.parametrize("batches", PROTOCOLS)
-def test_all_official_orders_come_back_from_file_lists(lists: Path, data: CORe50Data, batches: int) -> None:
+def test_all_official_orders_come_back_from_file_lists(
+    lists: Path, data: CORe50Data, batches: int
+) -> None:
     orders = json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"][str(batches)]
     for run in range(10):
         stream = core50_stream(data, f"nicv2-{batches}", run)
         assert keys(stream) == orders[run]
         assert stream.source.endswith(f"run{run}")
-    plain = DataSet("a packed copy", data.frames, data.train, data.test, data.classes, data.categories)
+    plain = DataSet(
+        "a packed copy", data.frames, data.train, data.test, data.classes, data.categories
+    )
     assert keys(core50_stream(plain, f"nicv2-{batches}", 9, orders=lists)) == orders[9]
 
 
@@ -192,7 +219,10 @@ def test_official_orders_from_the_look_up_table(
     for key, frames in numbers.items():
         rows[key] = list(range(len(names), len(names) + len(frames)))
         names += [name(key, n) for n in frames]
-    table = [[[i for s, o in batch for i in rows[s, o]] for batch in order] + [rows[3, 1]] for order in orders[:2]]
+    table = [
+        [[i for s, o in batch for i in rows[s, o]] for batch in order] + [rows[3, 1]]
+        for order in orders[:2]
+    ]
     (home / "paths.pkl").write_bytes(pickle.dumps(names, 2))
     (home / "LUP.pkl").write_bytes(pickle.dumps({f"nicv2_{batches}": table}, 2))
     moved = CORe50Data(**{**vars(data), "folder": home})
@@ -201,12 +231,17 @@ def test_official_orders_from_the_look_up_table(
     assert core50_stream(moved, f"nicv2-{batches}", 1).source.endswith("LUP.pkl")
 
 
-def test_orders_from_the_json_and_from_the_generator(folder: Path, data: CORe50Data, tmp_path: Path) -> None:
+def test_orders_from_the_json_and_from_the_generator(
+    folder: Path, data: CORe50Data, tmp_path: Path
+) -> None:
     moved = CORe50Data(**{**vars(data), "folder": tmp_path})
     assert core50_stream(moved, "nicv2-391", 0).source == "generated"
     shutil.copy(SHARED / "nicv2_official_orders.json", tmp_path)
     stream = core50_stream(moved, "nicv2-391", 9)
-    assert keys(stream) == json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"]["391"][9]
+    assert (
+        keys(stream)
+        == json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"]["391"][9]
+    )
     assert core50_stream(moved, "nicv2-391", 10).source == "generated"  # there are runs 0 to 9
     plain = DataSet("any", data.frames, data.train, data.test, data.classes, data.categories)
     assert core50_stream(plain, "ni", 1).source == "generated"

@@ -49,7 +49,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(404)
             return
         etag = f'"{hash(data)}"'
-        start = int(asked[6:-1]) if asked and server.ranges and self.headers.get("If-Range") == etag else 0
+        start = (
+            int(asked[6:-1])
+            if asked and server.ranges and self.headers.get("If-Range") == etag
+            else 0
+        )
         if start >= len(data) and start:
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{len(data)}")
@@ -79,18 +83,32 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         thread.start()
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as target:
-            target.writestr("NIC_v2_79/run0/train_batch_00_filelist.txt", b"s1/o1/C_01_01_000.png 0\n")
+            target.writestr(
+                "NIC_v2_79/run0/train_batch_00_filelist.txt", b"s1/o1/C_01_01_000.png 0\n"
+            )
             target.writestr("filler.bin", os.urandom(300_000))
-        host.files = {"lists.zip": buffer.getvalue(), "paths.pkl": pickle.dumps(["s1/o1/C_01_01_000.png"] * 9, 2)}
+        host.files = {
+            "lists.zip": buffer.getvalue(),
+            "paths.pkl": pickle.dumps(["s1/o1/C_01_01_000.png"] * 9, 2),
+        }
         yield host
         host.shutdown()
         thread.join()
 
 
-def get(server: Server, folder: Path, *names: str, **options: Any) -> list[tuple[str, int, int | None]]:
+def get(
+    server: Server, folder: Path, *names: str, **options: Any
+) -> list[tuple[str, int, int | None]]:
     heard: list[tuple[str, int, int | None]] = []
     urls = {name: server.url(name) for name in (*server.files, "missing.zip")}
-    download(folder, lambda *news: heard.append(news), files=names or tuple(server.files), urls=urls, pause=0, **options)
+    download(
+        folder,
+        lambda *news: heard.append(news),
+        files=names or tuple(server.files),
+        urls=urls,
+        pause=0,
+        **options,
+    )
     return heard
 
 
@@ -99,7 +117,9 @@ def test_a_download_is_whole_unpacked_and_recorded(server: Server, tmp_path: Pat
     size = len(server.files["lists.zip"])
     assert ("lists.zip", size, size) in heard
     assert ("unpacking lists.zip", 2, 2) in heard
-    assert (tmp_path / "new" / "NIC_v2_79" / "run0" / "train_batch_00_filelist.txt").read_text() == "s1/o1/C_01_01_000.png 0\n"
+    assert (
+        tmp_path / "new" / "NIC_v2_79" / "run0" / "train_batch_00_filelist.txt"
+    ).read_text() == "s1/o1/C_01_01_000.png 0\n"
     record = json.loads((tmp_path / "new" / "core50.sha256.json").read_text())
     assert record["lists.zip"]["bytes"] == size
     assert record["lists.zip"]["sha256"] == fetch.sha256(tmp_path / "new" / "lists.zip")
@@ -119,7 +139,9 @@ def test_a_cut_connection_goes_on_where_it_was(server: Server, tmp_path: Path) -
     assert server.requests == ["", *(f"bytes={70_000 * i}-" for i in range(1, 5))]
 
 
-def test_a_later_call_goes_on_too_and_a_changed_file_begins_anew(server: Server, tmp_path: Path) -> None:
+def test_a_later_call_goes_on_too_and_a_changed_file_begins_anew(
+    server: Server, tmp_path: Path
+) -> None:
     server.cut_after = 50_000
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetch, "ATTEMPTS", 0)
@@ -153,7 +175,9 @@ def test_a_server_without_ranges(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("validator", [True, False])
-def test_a_server_without_lengths_or_validators(server: Server, tmp_path: Path, validator: bool) -> None:
+def test_a_server_without_lengths_or_validators(
+    server: Server, tmp_path: Path, validator: bool
+) -> None:
     server.length, server.validator = False, validator
     heard = get(server, tmp_path, "lists.zip")
     assert heard[0][2] is None
@@ -173,12 +197,16 @@ def test_a_part_that_was_whole_already(server: Server, tmp_path: Path) -> None:
     assert (tmp_path / "lists.zip").read_bytes() == whole
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "lists.zip.part").write_bytes(whole + b"more")
-    (tmp_path / "x" / "lists.zip.part.json").write_text(json.dumps({"validator": f'"{hash(whole)}"'}))
+    (tmp_path / "x" / "lists.zip.part.json").write_text(
+        json.dumps({"validator": f'"{hash(whole)}"'})
+    )
     get(server, tmp_path / "x", "lists.zip")
     assert (tmp_path / "x" / "lists.zip").read_bytes() == whole
 
 
-def test_passing_failures_are_tried_again_and_lasting_ones_named(server: Server, tmp_path: Path) -> None:
+def test_passing_failures_are_tried_again_and_lasting_ones_named(
+    server: Server, tmp_path: Path
+) -> None:
     server.failures = 3
     get(server, tmp_path, "paths.pkl")
     with pytest.raises(FileError, match="answered 404"):
@@ -187,7 +215,9 @@ def test_passing_failures_are_tried_again_and_lasting_ones_named(server: Server,
     with pytest.raises(FileError, match="503"):
         get(server, tmp_path / "b", "paths.pkl")
     with pytest.raises(FileError, match="could not download"):
-        download(tmp_path / "c", files=["x.zip"], urls={"x.zip": "http://127.0.0.1:9/x.zip"}, pause=0)
+        download(
+            tmp_path / "c", files=["x.zip"], urls={"x.zip": "http://127.0.0.1:9/x.zip"}, pause=0
+        )
     with pytest.raises(InputError, match="no such files"):
         download(tmp_path, files=["other.zip"])
 

@@ -22,7 +22,11 @@ from primavista.streams.core50.pickles import loads, read_pickle
 
 plain = st.recursive(
     st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20),
-    lambda item: st.lists(item, max_size=6) | st.tuples(item, item) | st.dictionaries(st.text(max_size=5), item, max_size=4),
+    lambda item: (
+        st.lists(item, max_size=6)
+        | st.tuples(item, item)
+        | st.dictionaries(st.text(max_size=5), item, max_size=4)
+    ),
     max_leaves=30,
 )
 
@@ -35,7 +39,14 @@ def test_plain_data_comes_back(value: Any, protocol: int) -> None:
 
 @pytest.mark.parametrize("protocol", range(5))
 def test_runs_of_integers_and_arrays_come_back(protocol: int) -> None:
-    numbers = [*range(-300, 300), *range(65_000, 66_000), *range(2**18 - 5, 2**18 + 5), 2**31 - 1, -(2**31), 2**40]
+    numbers = [
+        *range(-300, 300),
+        *range(65_000, 66_000),
+        *range(2**18 - 5, 2**18 + 5),
+        2**31 - 1,
+        -(2**31),
+        2**40,
+    ]
     assert loads(pickle.dumps([numbers, numbers[::-1]], protocol)) == [numbers, numbers[::-1]]
     for array in (
         np.arange(6).reshape(2, 3),
@@ -49,13 +60,19 @@ def test_runs_of_integers_and_arrays_come_back(protocol: int) -> None:
 
 
 def test_a_python_2_pickle_comes_back() -> None:
-    assert loads(b"\x80\x02]q\x00(U\x15s1/o1/C_01_01_000.pngq\x01K\x00M,\x01J\xff\xff\xff\xffe.") == [
+    assert loads(
+        b"\x80\x02]q\x00(U\x15s1/o1/C_01_01_000.pngq\x01K\x00M,\x01J\xff\xff\xff\xffe."
+    ) == [
         "s1/o1/C_01_01_000.png",
         0,
         300,
         -1,
     ]
-    assert loads(b"(lp0\nS's1/o1'\np1\naI7\na(dp2\nS'ni'\np3\n(I1\nL2L\ntp4\nsa.") == ["s1/o1", 7, {"ni": (1, 2)}]
+    assert loads(b"(lp0\nS's1/o1'\np1\naI7\na(dp2\nS'ni'\np3\n(I1\nL2L\ntp4\nsa.") == [
+        "s1/o1",
+        7,
+        {"ni": (1, 2)},
+    ]
 
 
 class Payload:
@@ -97,21 +114,50 @@ def test_hostile_pickles_are_refused_by_name(
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b".", b"hello", b"<html>sorry</html>", b"\x80\x04]", b"(((((", b"e.", b"]e.", b"K", b"K\x01e.", b"}(K\x01u.",
-        b"\x80\x02]q\x00h\x00s.", b"}]K\x01s.", b"h\x05.", b"cos\nsystem\n(S'true'\ntR.", b"\x8c\x02os\x8c\x06system\x93.",
-        b"cnumpy\nndarray\n)R.", b"cnumpy\ndtype\n(S'O8'\ntR.", b"cnumpy\ndtype\n(S'f8'\ntR.", b"\x96" + b"\xff" * 8 + b".",
-        b"I" + b"9" * 10**5 + b"\n.", b"\x8b\xff\xff\xff\x7f.", b"S" + b"(" * 60_000 + b"\n.", b"B\xff\xff\xff\xff.",
-        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I-1\ntNI00\nS''\ntb.", b"ios\nsystem\n.",
+        b"",
+        b".",
+        b"hello",
+        b"<html>sorry</html>",
+        b"\x80\x04]",
+        b"(((((",
+        b"e.",
+        b"]e.",
+        b"K",
+        b"K\x01e.",
+        b"}(K\x01u.",
+        b"\x80\x02]q\x00h\x00s.",
+        b"}]K\x01s.",
+        b"h\x05.",
+        b"cos\nsystem\n(S'true'\ntR.",
+        b"\x8c\x02os\x8c\x06system\x93.",
+        b"cnumpy\nndarray\n)R.",
+        b"cnumpy\ndtype\n(S'O8'\ntR.",
+        b"cnumpy\ndtype\n(S'f8'\ntR.",
+        b"\x96" + b"\xff" * 8 + b".",
+        b"I" + b"9" * 10**5 + b"\n.",
+        b"\x8b\xff\xff\xff\x7f.",
+        b"S" + b"(" * 60_000 + b"\n.",
+        b"B\xff\xff\xff\xff.",
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I-1\ntNI00\nS''\ntb.",
+        b"ios\nsystem\n.",
     ],
-)  # fmt: skip
+)
 def test_damaged_and_crafted_pickles_are_refused(data: bytes) -> None:
     with pytest.raises(FileError):
         loads(data)
 
 
 def test_a_few_bytes_do_not_take_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert loads(b"]r\xff\xff\xff\xff.") == []  # a memo place that costs the standard unpickler gigabytes
-    doubled = b"]" + b"".join(b"q" + bytes([i]) + b"]h" + bytes([i]) + b"ah" + bytes([i]) + b"a" for i in range(60)) + b"."
+    assert (
+        loads(b"]r\xff\xff\xff\xff.") == []
+    )  # a memo place that costs the standard unpickler gigabytes
+    doubled = (
+        b"]"
+        + b"".join(
+            b"q" + bytes([i]) + b"]h" + bytes([i]) + b"ah" + bytes([i]) + b"a" for i in range(60)
+        )
+        + b"."
+    )
     loads(doubled)  # 2^60 leaves, 120 references
     deep = loads(b"(" * 1 + b"]" * 100_000 + b"a" * 99_999 + b".")
     assert len(deep) == 1
@@ -167,7 +213,16 @@ def entry(path: Path, name: str, data: bytes = b"x", mode: int = 0, flags: int =
 
 
 @pytest.mark.parametrize(
-    "name", ["../out.txt", "a/../../out.txt", "/tmp/out.txt", "..\\out.txt", "C:/out.txt", "a/./../..//../out.txt", "a\nb"]
+    "name",
+    [
+        "../out.txt",
+        "a/../../out.txt",
+        "/tmp/out.txt",
+        "..\\out.txt",
+        "C:/out.txt",
+        "a/./../..//../out.txt",
+        "a\nb",
+    ],
 )
 def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
     inside = tmp_path / "a" / "b"

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from primavista.errors import FileError, InputError
-from primavista.streams.core50 import CORe50, core50_stream, is_core50
+from primavista.streams.core50.dataset import CORe50, core50_stream, is_core50
 from primavista.streams.core50.sources import map_npz
 
 Key = tuple[int, int]
@@ -29,7 +29,9 @@ def picture(key: Key, size: int = 4) -> Image.Image:
     return Image.new("RGB", (size, size), (key[0], key[1], 7))
 
 
-def small(root: Path, ending: str = "png", objects: int = 10, frames: int = 3, sessions: int = 11) -> Path:
+def small(
+    root: Path, ending: str = "png", objects: int = 10, frames: int = 3, sessions: int = 11
+) -> Path:
     for session in range(1, sessions + 1):
         for thing in range(1, objects + 1):
             (root / f"s{session}" / f"o{thing}").mkdir(parents=True)
@@ -45,7 +47,9 @@ def test_other_layouts_of_ours(tmp_path: Path) -> None:
     assert len(data.train) == 96
     assert sum(map(len, data.test)) == 4  # 72 test frames, every 20th
     assert core50_stream(data, "nicv2-94", 0).source == "generated"
-    (tmp_path / "nicv2_official_orders.json").write_text(json.dumps({"orders": {"79": [[[[1, 13]]] * 79]}}))
+    (tmp_path / "nicv2_official_orders.json").write_text(
+        json.dumps({"orders": {"79": [[[[1, 13]]] * 79]}})
+    )
     with pytest.raises(FileError, match="not among the training sessions"):
         core50_stream(data, "nicv2-79", 0)
 
@@ -68,7 +72,9 @@ def test_lists_that_do_not_fit_are_named(tmp_path: Path) -> None:
         "../../etc/passwd 0\n": "is no name",
         "": "names no frame",
         whole[1].replace("s1/o1/C_01_01", "s1/o44/C_01_44"): "s1/o44",
-        "".join(f"{name((3, 1), n)} 0\n" for n in range(3)): "s3/o1, which is not among the training",
+        "".join(
+            f"{name((3, 1), n)} 0\n" for n in range(3)
+        ): "s3/o1, which is not among the training",
     }
     for text, word in cases.items():
         (home / "train_batch_00_filelist.txt").write_text(text)
@@ -103,7 +109,12 @@ def test_the_array_is_mapped_in_place(tmp_path: Path, compressed: bool) -> None:
     assert torch.equal(data.frames[torch.tensor([0, 1])], torch.from_numpy(images[[5, 4]]))
     assert torch.equal(data.frames[torch.tensor([6, 7])], torch.from_numpy(images[[3, 2]]))
     assert torch.equal(data.frames[torch.tensor([10, 11])], torch.from_numpy(images[[11, 10]]))
-    assert CORe50(tmp_path / "core50_imgs.npz", size=3).frames[torch.tensor([0])].shape == (1, 3, 3, 3)
+    assert CORe50(tmp_path / "core50_imgs.npz", size=3).frames[torch.tensor([0])].shape == (
+        1,
+        3,
+        3,
+        3,
+    )
 
 
 def test_the_raw_array_of_the_authors_loader(tmp_path: Path) -> None:
@@ -137,7 +148,9 @@ def test_damaged_arrays_are_named(tmp_path: Path) -> None:
 def test_an_npz_whose_header_lies_about_its_size(tmp_path: Path) -> None:
     packed(tmp_path, False)
     sink = io.BytesIO()
-    np.lib.format.write_array_header_1_0(sink, {"descr": "|u1", "fortran_order": False, "shape": (12, 10**5, 10**5, 3)})
+    np.lib.format.write_array_header_1_0(
+        sink, {"descr": "|u1", "fortran_order": False, "shape": (12, 10**5, 10**5, 3)}
+    )
     with zipfile.ZipFile(tmp_path / "core50_imgs.npz", "w") as archive:
         archive.writestr("x.npy", sink.getvalue())
     with pytest.raises(FileError, match="should have"):

@@ -20,7 +20,9 @@ from . import media
 def root(tmp_path: Path) -> Path:
     """Two classes: kettle with pictures in s1, s2, s10 and a video s3; mug with two sessions of pictures."""
     for number, name in enumerate(["s1", "s2", "s10"]):
-        media.make_pictures(tmp_path / "own" / "kettle" / name, [100 * number + i for i in range(12)])
+        media.make_pictures(
+            tmp_path / "own" / "kettle" / name, [100 * number + i for i in range(12)]
+        )
     media.make_video(tmp_path / "own" / "kettle" / "s3.mp4", 6)
     media.make_pictures(tmp_path / "own" / "mug" / "a", [7, 8], "bmp")
     media.make_pictures(tmp_path / "own" / "mug" / "b", [9], "webp")
@@ -33,7 +35,14 @@ def test_sessions_in_natural_order_with_the_frames_of_each(root: Path, tmp_path:
     data = folder(root, size=8, cache=tmp_path / "cache")
     assert (data.name, data.classes, data.categories) == ("own", ("kettle", "mug"), (0, 1))
     rows = sorted((s.label, s.number, s.start, s.stop) for s in (*data.train, *data.test))
-    assert rows == [(0, 1, 0, 12), (0, 2, 12, 24), (0, 3, 24, 30), (0, 4, 30, 42), (1, 1, 42, 44), (1, 2, 44, 45)]
+    assert rows == [
+        (0, 1, 0, 12),
+        (0, 2, 12, 24),
+        (0, 3, 24, 30),
+        (0, 4, 30, 42),
+        (1, 1, 42, 44),
+        (1, 2, 44, 45),
+    ]
     greys = data.frames[torch.arange(45)].float().mean((1, 2, 3)).round().int().tolist()
     assert greys[:24] == [*range(12), *range(100, 112)]
     assert max(abs(g - media.shade(i)) for i, g in enumerate(greys[24:30])) <= 4
@@ -42,7 +51,9 @@ def test_sessions_in_natural_order_with_the_frames_of_each(root: Path, tmp_path:
     assert torch.equal(data.frames[some], data.frames[torch.arange(45)][some])
 
 
-def test_a_quarter_is_for_testing_and_that_is_said(root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_quarter_is_for_testing_and_that_is_said(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, "primavista"):
         data = folder(root, size=8, cache=tmp_path / "cache")
     assert [(s.label, s.number) for s in data.test] == [(0, 3), (1, 2)]
@@ -51,7 +62,8 @@ def test_a_quarter_is_for_testing_and_that_is_said(root: Path, tmp_path: Path, c
 
 
 @pytest.mark.parametrize(
-    ("count", "held"), [(1, []), (2, [2]), (3, [3]), (4, [3]), (8, [3, 7]), (11, [3, 7, 10]), (12, [3, 7, 11])]
+    ("count", "held"),
+    [(1, []), (2, [2]), (3, [3]), (4, [3]), (8, [3, 7]), (11, [3, 7, 10]), (12, [3, 7, 11])],
 )
 def test_how_many_a_quarter_is(tmp_path: Path, count: int, held: list[int]) -> None:
     for i in range(count):
@@ -71,10 +83,16 @@ def test_chosen_test_sessions(root: Path, tmp_path: Path) -> None:
         folder(root, size=8, test="s1", cache=tmp_path / "cache")  # type: ignore[arg-type]
 
 
-def test_a_video_is_decoded_once_until_it_changes(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_video_is_decoded_once_until_it_changes(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[Path] = []
     real = module.open_frames
-    monkeypatch.setattr(module, "open_frames", lambda place, **options: (calls.append(place), real(place, **options))[1])
+    monkeypatch.setattr(
+        module,
+        "open_frames",
+        lambda place, **options: (calls.append(place), real(place, **options))[1],
+    )
     for _ in range(2):
         folder(root, size=8, cache=tmp_path / "cache")
     assert len(calls) == 1
@@ -97,7 +115,9 @@ def test_the_default_cache(root: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_packing_it_in_processes(root: Path, tmp_path: Path) -> None:
     data = folder(root, size=8, cache=tmp_path / "cache")
-    assert torch.equal(pickle.loads(pickle.dumps(data.frames))[torch.arange(45)], data.frames[torch.arange(45)])
+    assert torch.equal(
+        pickle.loads(pickle.dumps(data.frames))[torch.arange(45)], data.frames[torch.arange(45)]
+    )
     packed = pack(data, tmp_path / "store", 1)
     assert torch.equal(packed.frames[torch.arange(45)], data.frames[torch.arange(45)])
     assert (packed.train, packed.test) == (data.train, data.test)
@@ -121,7 +141,13 @@ def test_bad_files_are_named_or_skipped_and_counted(root: Path, tmp_path: Path) 
     assert data.skipped == 3
     assert "skipped 3" in data.note
     rows = sorted((s.label, s.number, s.start, s.stop) for s in (*data.train, *data.test))
-    assert rows == [(0, 2, 0, 11), (0, 3, 11, 23), (0, 5, 23, 35), (1, 1, 35, 37), (1, 2, 37, 38)]  # numbered as found
+    assert rows == [
+        (0, 2, 0, 11),
+        (0, 3, 11, 23),
+        (0, 5, 23, 35),
+        (1, 1, 35, 37),
+        (1, 2, 37, 38),
+    ]  # numbered as found
     assert [(s.label, s.number) for s in data.test] == [(0, 3), (1, 2)]
     assert len(data.frames[torch.arange(38)]) == 38
 
@@ -169,7 +195,9 @@ def test_loops_of_links_end(tmp_path: Path) -> None:
         folder(tmp_path / "d", size=8)
 
 
-def test_a_video_that_is_skipped_is_logged_once(root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_video_that_is_skipped_is_logged_once(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (root / "kettle" / "s3.mp4").write_bytes(b"no video")
     with caplog.at_level(logging.WARNING, "primavista"):
         data = folder(root, size=8, skip_bad=True, cache=tmp_path / "cache")

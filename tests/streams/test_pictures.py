@@ -11,7 +11,7 @@ import torch
 from matplotlib.colors import to_hex, to_rgb
 
 from primavista.errors import FileError, InputError
-from primavista.streams.base import DataSet, Session, Stream
+from primavista.streams.dataset import DataSet, Session, Stream
 from primavista.streams.pictures import (
     BAND,
     PALETTE,
@@ -29,18 +29,38 @@ from primavista.streams.protocols import nc, ni, nic, nicv2
 
 def core50_shape(frames: int = 300) -> DataSet:
     numbers = (1, 2, 4, 5, 6, 8, 9, 11)
-    train = [Session(o, n, frames * (8 * o + k), frames * (8 * o + k + 1)) for o in range(50) for k, n in enumerate(numbers)]
+    train = [
+        Session(o, n, frames * (8 * o + k), frames * (8 * o + k + 1))
+        for o in range(50)
+        for k, n in enumerate(numbers)
+    ]
     images = torch.zeros(1, 1, 1, 3, dtype=torch.uint8).expand(400 * frames, 1, 1, 3)
     return DataSet(
-        "c", images, tuple(train), (), tuple(f"thing {o % 5 + 1}" for o in range(50)), tuple(o // 5 for o in range(50))
+        "c",
+        images,
+        tuple(train),
+        (),
+        tuple(f"thing {o % 5 + 1}" for o in range(50)),
+        tuple(o // 5 for o in range(50)),
     )
 
 
 def tiny() -> DataSet:
     """Three classes of two sessions of four frames; frame k is all 10 k; session 2 of class 2 is missing; one test session."""
     frames = torch.arange(24, dtype=torch.uint8).reshape(24, 1, 1, 1).expand(24, 6, 6, 3) * 10
-    train = [Session(label, 1 + k, 8 * label + 4 * k, 8 * label + 4 * k + 4) for label in range(3) for k in range(2)][:5]
-    return DataSet("tiny", frames, tuple(train), (Session(0, 3, 20, 24),), ("cup 1", "cup 2", "a long name"), (0, 0, 1))
+    train = [
+        Session(label, 1 + k, 8 * label + 4 * k, 8 * label + 4 * k + 4)
+        for label in range(3)
+        for k in range(2)
+    ][:5]
+    return DataSet(
+        "tiny",
+        frames,
+        tuple(train),
+        (Session(0, 3, 20, 24),),
+        ("cup 1", "cup 2", "a long name"),
+        (0, 0, 1),
+    )
 
 
 def test_the_rows_of_the_paper_s_table() -> None:
@@ -67,7 +87,9 @@ def test_the_matrix_counts_sessions_and_finds_the_first() -> None:
     assert first_batches(np.array([[0, 1, 2], [0, 0, 0], [0, 0, 1]])) == {0: 1, 2: 2}
 
 
-@pytest.mark.parametrize("make", [lambda d: nicv2(d, 79), lambda d: nicv2(d, 391), ni, nc, lambda d: nc(d)[:1]])
+@pytest.mark.parametrize(
+    "make", [lambda d: nicv2(d, 79), lambda d: nicv2(d, 391), ni, nc, lambda d: nc(d)[:1]]
+)
 def test_the_order_picture_has_a_cell_a_frame_and_a_band_for_each(make: object) -> None:
     stream = make(core50_shape())  # type: ignore[operator]
     axes = draw_order(stream).axes[0]
@@ -78,7 +100,9 @@ def test_the_order_picture_has_a_cell_a_frame_and_a_band_for_each(make: object) 
     assert len(frames.get_paths()) == len(firsts)
     assert to_hex(frames.get_edgecolor()[0]).upper() == RED
     bands = [patch for patch in axes.patches if to_hex(patch.get_facecolor()).upper() == BAND]
-    assert sorted(round(band.get_x() + 0.5) for band in bands) == sorted({column + 1 for column in firsts.values()})
+    assert sorted(round(band.get_x() + 0.5) for band in bands) == sorted(
+        {column + 1 for column in firsts.values()}
+    )
     for path, colour in list(zip(cells.get_paths(), cells.get_facecolor(), strict=True))[:50]:
         column, row = path.vertices[0] - 0.5
         assert matrix[int(row), int(column)] > 0
@@ -98,11 +122,29 @@ def test_pictures_are_written_and_bad_paths_named(tmp_path: Path) -> None:
 # Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without red, green or blue cones.
 BLIND = {
     "nothing": np.eye(3),
-    "red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "red": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "green": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "blue": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
-XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]])
+XYZ = np.array(
+    [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ]
+)
 
 
 def lab(colour: str, missing: str) -> np.ndarray:
@@ -124,7 +166,9 @@ def test_colours_can_be_told_apart_by_everybody(missing: str) -> None:
 def pixel(sheet: object, row: int, column: int, columns: int, tile: int = 20) -> tuple[int, ...]:
     left = sheet.width - columns * (tile + 2)  # type: ignore[attr-defined]
     head = max(14, tile // 3)
-    return sheet.getpixel((left + column * (tile + 2) + tile // 2, head + row * (tile + 2) + tile // 2))  # type: ignore[attr-defined,no-any-return]
+    return sheet.getpixel(
+        (left + column * (tile + 2) + tile // 2, head + row * (tile + 2) + tile // 2)
+    )  # type: ignore[attr-defined,no-any-return]
 
 
 def test_a_contact_sheet_of_sessions() -> None:

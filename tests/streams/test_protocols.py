@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista.errors import InputError
-from primavista.streams.base import DataSet, Session, Stream
+from primavista.streams.dataset import DataSet, Session, Stream
 from primavista.streams.protocols import nc, ni, nic, nicv2, protocol
 
 TRAINING = (1, 2, 4, 5, 6, 8, 9, 11)
 MAX_START = {79: 68, 196: 165, 391: 340}
 
 
-def shaped(counts: list[int], categories: list[int] | None = None, numbers: tuple[int, ...] | None = None) -> DataSet:
+def shaped(
+    counts: list[int], categories: list[int] | None = None, numbers: tuple[int, ...] | None = None
+) -> DataSet:
     """A data set whose class i has counts[i] training sessions of two frames, and one test session."""
     train, test, place = [], [], 0
     for label, count in enumerate(counts):
@@ -33,7 +35,9 @@ def shaped(counts: list[int], categories: list[int] | None = None, numbers: tupl
     random.Random(0).shuffle(train)
     frames = torch.zeros(1, 1, 1, 3, dtype=torch.uint8).expand(max(place, 1), 1, 1, 3)
     names = tuple(f"class {i}" for i in range(len(counts)))
-    return DataSet("shaped", frames, tuple(train), tuple(test), names, tuple(categories or range(len(counts))))
+    return DataSet(
+        "shaped", frames, tuple(train), tuple(test), names, tuple(categories or range(len(counts)))
+    )
 
 
 CORE50 = shaped([8] * 50, [i // 5 for i in range(50)], TRAINING)
@@ -52,7 +56,11 @@ def ks(a: list[int], b: list[int]) -> float:
     """The Kolmogorov-Smirnov distance of two samples."""
     x, y = np.sort(a), np.sort(b)
     both = np.concatenate([x, y])
-    return float(np.abs(np.searchsorted(x, both, "right") / len(x) - np.searchsorted(y, both, "right") / len(y)).max())
+    return float(
+        np.abs(
+            np.searchsorted(x, both, "right") / len(x) - np.searchsorted(y, both, "right") / len(y)
+        ).max()
+    )
 
 
 def check_each_once(stream: Stream) -> None:
@@ -69,10 +77,17 @@ def check_nicv2(stream: Stream, opening: list[int], last: int | None) -> None:
     assert set(sizes[1:]) <= {rest // (len(sizes) - 1), -(-rest // (len(sizes) - 1))}
     assert [session.label for session in stream.batches[0]] == opening
     for label in {session.label for session in stream.data.train}:
-        own = [session.number for batch in stream.batches for session in batch if session.label == label]
+        own = [
+            session.number
+            for batch in stream.batches
+            for session in batch
+            if session.label == label
+        ]
         assert own == sorted(own)
     if last is not None:
-        starts = [where[0] for label, where in places(stream.batches).items() if label not in opening]
+        starts = [
+            where[0] for label, where in places(stream.batches).items() if label not in opening
+        ]
         assert max(starts, default=0) <= last
 
 
@@ -88,28 +103,46 @@ def test_nicv2_on_core50_s_shape(batches: int) -> None:
 
 
 def official(shared: Path, batches: int) -> list[list[list[Session]]]:
-    orders = json.loads((shared / "data" / "nicv2_official_orders.json").read_text())["orders"][str(batches)]
-    return [[[Session(thing - 1, number, 0, 1) for number, thing in batch] for batch in order] for order in orders]
+    orders = json.loads((shared / "data" / "nicv2_official_orders.json").read_text())["orders"][
+        str(batches)
+    ]
+    return [
+        [[Session(thing - 1, number, 0, 1) for number, thing in batch] for batch in order]
+        for order in orders
+    ]
 
 
 @pytest.mark.parametrize(("batches", "gap_limit"), [(79, 0.06), (196, 0.03), (391, 0.03)])
-def test_nicv2_has_the_statistics_of_the_official_orders(shared: Path, batches: int, gap_limit: float) -> None:
+def test_nicv2_has_the_statistics_of_the_official_orders(
+    shared: Path, batches: int, gap_limit: float
+) -> None:
     def collect(orders: list[list[list[Session]]]) -> tuple[list[int], list[int], list[int]]:
         found = [where for order in orders for where in places(order).values()]
         starts = [where[0] for where in found if where[0]]
-        return starts, [int(gap) for where in found for gap in np.diff(where)], [where[-1] for where in found]
+        return (
+            starts,
+            [int(gap) for where in found for gap in np.diff(where)],
+            [where[-1] for where in found],
+        )
 
     theirs = collect(official(shared, batches))
-    ours = collect([[list(batch) for batch in nicv2(CORE50, batches, run).batches] for run in range(200)])
+    ours = collect(
+        [[list(batch) for batch in nicv2(CORE50, batches, run).batches] for run in range(200)]
+    )
     uniform = list(range(2, MAX_START[batches] + 1))
     distances = [ks(a, b) for a, b in zip(theirs, ours, strict=True)]
     assert ks(ours[0], uniform) < 0.04
-    assert ks(theirs[0], uniform) < 0.07  # 400 official introductions; 1% of uniform samples are beyond 0.081
+    assert (
+        ks(theirs[0], uniform) < 0.07
+    )  # 400 official introductions; 1% of uniform samples are beyond 0.081
     assert distances[0] < 0.08
     assert distances[1] < gap_limit  # between a class' sessions
     assert distances[2] < 0.12  # of a class' last session
     assert max(ours[0]) == max(theirs[0]) == MAX_START[batches]
-    print(f"nicv2-{batches}: KS of introductions, gaps, last sessions", [round(d, 3) for d in distances])
+    print(
+        f"nicv2-{batches}: KS of introductions, gaps, last sessions",
+        [round(d, 3) for d in distances],
+    )
 
 
 @settings(max_examples=300, deadline=None)
@@ -133,7 +166,11 @@ def test_nicv2_over_any_shape(data: st.DataObject) -> None:
         low = int(str(error).removeprefix("max_start must lie from ").split()[0])
         assert last is not None
         assert not low <= last < batches
-        check_nicv2(nicv2(shaped(counts, categories), batches, run, first=opening, max_start=low), opening, low)
+        check_nicv2(
+            nicv2(shaped(counts, categories), batches, run, first=opening, max_start=low),
+            opening,
+            low,
+        )
         return
     assert len(stream) == batches
     check_nicv2(stream, opening, last if len(opening) < len(counts) else None)
@@ -146,7 +183,9 @@ def test_a_late_max_start_is_mended_not_refused() -> None:
 
 
 def test_the_least_max_start_by_hand() -> None:
-    data = shaped([3, 3, 3, 3])  # 11 sessions after batch 1, one a batch; 3 new classes from batch 2 on
+    data = shaped(
+        [3, 3, 3, 3]
+    )  # 11 sessions after batch 1, one a batch; 3 new classes from batch 2 on
     with pytest.raises(InputError, match=r"from 4 .* to 11"):
         nicv2(data, first=[0], max_start=3)
     order = nicv2(data, first=[0], max_start=4).batches
@@ -176,7 +215,12 @@ def test_nc_on_core50_s_shape() -> None:
 
 
 def test_nc_takes_what_remains_last() -> None:
-    assert [len({s.label for s in b}) for b in nc(shaped([2] * 11), first=3, each=3).batches] == [3, 3, 3, 2]
+    assert [len({s.label for s in b}) for b in nc(shaped([2] * 11), first=3, each=3).batches] == [
+        3,
+        3,
+        3,
+        2,
+    ]
     with pytest.raises(InputError, match="from 1 to 11"):
         nc(shaped([2] * 11), first=12)
 
@@ -228,17 +272,24 @@ def test_the_published_pseudocode_to_the_letter() -> None:
     used = Counter(session for batch in stream.batches for session in batch)
     assert max(used.values()) == 1
     assert {s for s in CORE50.train if s.label % 5} == {s for s in used if s.label % 5}
-    assert {s for s in used if s.label % 5 == 0} == set(stream.batches[0])  # the other 70 are never placed
+    assert {s for s in used if s.label % 5 == 0} == set(
+        stream.batches[0]
+    )  # the other 70 are never placed
     assert len(stream.batches[0]) == 10
     assert all(1 <= len(batch) <= 5 for batch in stream.batches[1:])
 
 
-@pytest.mark.parametrize("name", ["ni", "nc", "nic", "nicv2-79", "nicv2-196", "nicv2-391", "nicv2-14", "NICv2_79", "nicv2"])
+@pytest.mark.parametrize(
+    "name",
+    ["ni", "nc", "nic", "nicv2-79", "nicv2-196", "nicv2-391", "nicv2-14", "NICv2_79", "nicv2"],
+)
 def test_protocols_by_name_are_functions_of_the_run(name: str) -> None:
     one, two, other = (protocol(name, CORE50, run).batches for run in (3, 3, 4))
     assert one == two
     assert one != other
-    reordered = DataSet("x", CORE50.frames, CORE50.train[::-1], (), CORE50.classes, CORE50.categories)
+    reordered = DataSet(
+        "x", CORE50.frames, CORE50.train[::-1], (), CORE50.classes, CORE50.categories
+    )
     assert protocol(name, reordered, 3).batches == one
 
 
@@ -280,7 +331,9 @@ def test_cumulative_view_and_slices() -> None:
     assert len(union) == 79
     assert union.cumulative() is union
     for i in (0, 1, 40, 78, -1):
-        assert union.batches[i] == tuple(s for batch in stream.batches[: i + 1 or None] for s in batch)
+        assert union.batches[i] == tuple(
+            s for batch in stream.batches[: i + 1 or None] for s in batch
+        )
     assert union[5:7].batches == (union.batches[5], union.batches[6])
     assert len(union[78].labels) == 800
     assert union[2].labels.tolist() == torch.cat([stream[i].labels for i in range(3)]).tolist()

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from primavista.streams import rendered
-from primavista.streams.rendered import CATEGORIES, Scene, render
 from primavista.streams.rendered.hands import distance, hand_of, meet, moves_of
 from primavista.streams.rendered.looks import look_of
 from primavista.streams.rendered.rays import CAMERA, bodies_of, meet_object, outside
+from primavista.streams.rendered.renderer import CATEGORIES, Scene, render
 from primavista.streams.rendered.shapes import Points, box, capsule, corner, hold_of, tube
 
 SMALL = Scene(frames=6, size=32)
@@ -107,7 +107,9 @@ def test_any_number_of_categories_objects_and_sessions() -> None:
 
 
 @pytest.mark.parametrize("object", range(1, 51, 2))
-def test_the_object_fills_a_sensible_share_of_the_image_and_stays_near_its_middle(object: int) -> None:
+def test_the_object_fills_a_sensible_share_of_the_image_and_stays_near_its_middle(
+    object: int,
+) -> None:
     scene = Scene(frames=4, size=32)
     stage = rendered._stage(scene, object, object % 11 + 1, torch.device("cpu"))
     free = rendered.FREEDOM.get(CATEGORIES[stage.look.family], "round")
@@ -172,7 +174,9 @@ def test_a_ray_meets_the_hand_where_small_steps_meet_it() -> None:
         (1, 1, [-1], r"0\.\.5"),
     ],
 )
-def test_what_is_outside_the_scene_is_refused(object: int, session: int, frames: list[int] | None, bound: str) -> None:
+def test_what_is_outside_the_scene_is_refused(
+    object: int, session: int, frames: list[int] | None, bound: str
+) -> None:
     with pytest.raises(ValueError, match=bound):
         render(SMALL, object, session, frames)
 

@@ -11,9 +11,9 @@ from PIL import Image
 
 import primavista as pv
 from primavista.streams.folder import folder
-from primavista.streams.rendered import Scene, render
 from primavista.streams.rendered import dataset as module
 from primavista.streams.rendered.dataset import RenderedFrames, materialise, rendered, write
+from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.split import held_out
 
 SMALL = Scene(categories=2, objects=2, sessions=3, frames=5, size=16)
@@ -21,7 +21,11 @@ SMALL = Scene(categories=2, objects=2, sessions=3, frames=5, size=16)
 
 def test_the_structure_is_that_of_core50() -> None:
     data = rendered(Scene(frames=1, size=8))
-    assert data.classes[:2] + data.classes[-1:] == ("plug adapter 1", "plug adapter 2", "remote control 5")
+    assert data.classes[:2] + data.classes[-1:] == (
+        "plug adapter 1",
+        "plug adapter 2",
+        "remote control 5",
+    )
     assert data.categories == tuple(i // 5 for i in range(50))
     assert (len(data.train), len(data.test), len(data.frames)) == (400, 150, 550)
     assert {s.number for s in data.test} == {3, 7, 10}
@@ -29,7 +33,8 @@ def test_the_structure_is_that_of_core50() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "held"), [(1, ()), (2, (2,)), (3, (3,)), (6, (3,)), (10, (3, 7)), (11, (3, 7, 10)), (12, (3, 7, 11))]
+    ("count", "held"),
+    [(1, ()), (2, (2,)), (3, (3,)), (6, (3,)), (10, (3, 7)), (11, (3, 7, 10)), (12, (3, 7, 11))],
 )
 def test_which_sessions_are_the_test_set(count: int, held: tuple[int, ...]) -> None:
     assert held_out(count) == held
@@ -54,11 +59,17 @@ def test_frames_on_demand_are_those_of_the_renderer_wherever_they_are_asked_for(
         data.frames[torch.tensor([60])]
 
 
-def test_few_sessions_are_kept_and_few_frames_do_not_render_a_whole_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_sessions_are_kept_and_few_frames_do_not_render_a_whole_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: list[tuple[int, int, int]] = []
 
     def counting(
-        scene: Scene, object: int, session: int, frames: list[int] | None = None, device: object = "cpu"
+        scene: Scene,
+        object: int,
+        session: int,
+        frames: list[int] | None = None,
+        device: object = "cpu",
     ) -> torch.Tensor:
         calls.append((object, session, scene.frames if frames is None else len(frames)))
         return render(scene, object, session, frames, "cpu")
@@ -68,7 +79,12 @@ def test_few_sessions_are_kept_and_few_frames_do_not_render_a_whole_session(monk
     frames = RenderedFrames(scene, cache=2 * 16 * 8 * 8 * 3)
     for start in (0, 0, 16, 0, 32, 0, 16):
         frames[torch.arange(start, start + 16)]
-    assert calls == [(1, 1, 16), (1, 2, 16), (2, 1, 16), (1, 2, 16)]  # 16 was dropped when 32 came: 0 was used later
+    assert calls == [
+        (1, 1, 16),
+        (1, 2, 16),
+        (2, 1, 16),
+        (1, 2, 16),
+    ]  # 16 was dropped when 32 came: 0 was used later
     calls.clear()
     frames[torch.tensor([50])]
     frames[torch.tensor([50, 51])]
@@ -101,11 +117,16 @@ def test_written_jpegs_and_videos_are_close(tmp_path: Path) -> None:
     assert (video.frames.float() - truth).abs().mean() < 8
     assert sorted(p.name for p in (tmp_path / "mp4" / "s1").iterdir()) == ["o1.mp4"]
     data = folder(tmp_path / "mp4", size=64, cache=tmp_path / "cache")
-    assert (data.classes, data.note) == (("plug adapter 1",), "1 of 2 sessions are the test set: plug adapter 1/s2")
+    assert (data.classes, data.note) == (
+        ("plug adapter 1",),
+        "1 of 2 sessions are the test set: plug adapter 1/s2",
+    )
     assert torch.equal(data.frames[torch.arange(8, 16)], video.frames)
 
 
-def test_writing_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(done: int, total: int) -> None:
         if done == 20:
             raise KeyboardInterrupt
@@ -119,8 +140,16 @@ def test_writing_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     write(SMALL, tmp_path / "d")
     assert len(calls) == 12 - 4
     write(SMALL, tmp_path / "whole")
-    files = {p.relative_to(tmp_path / "d"): p.read_bytes() for p in (tmp_path / "d").rglob("*") if p.is_file()}
-    assert files == {p.relative_to(tmp_path / "whole"): p.read_bytes() for p in (tmp_path / "whole").rglob("*") if p.is_file()}
+    files = {
+        p.relative_to(tmp_path / "d"): p.read_bytes()
+        for p in (tmp_path / "d").rglob("*")
+        if p.is_file()
+    }
+    assert files == {
+        p.relative_to(tmp_path / "whole"): p.read_bytes()
+        for p in (tmp_path / "whole").rglob("*")
+        if p.is_file()
+    }
     with pytest.raises(pv.InputError, match="another scene"):
         write(Scene(seed=1), tmp_path / "d")
     with pytest.raises(pv.InputError, match="another scene or format"):

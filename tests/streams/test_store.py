@@ -22,21 +22,37 @@ import torch
 import primavista as pv
 from primavista.frames import Lazy
 from primavista.streams import packed, packing
-from primavista.streams.base import DataSet, Session
+from primavista.streams.dataset import DataSet, Session
 from primavista.streams.packed import CHUNK, DONE, FRAMES, INDEX, LOCK, PART, Lock, dump, plan_of
 from primavista.streams.store import open_store, pack, verify, with_store
 
 
 def made(count: int = 3 * CHUNK + 17, seed: int = 0, side: int = 4) -> DataSet:
-    frames = torch.randint(0, 256, (count, side, side, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    frames = torch.randint(
+        0,
+        256,
+        (count, side, side, 3),
+        dtype=torch.uint8,
+        generator=torch.Generator().manual_seed(seed),
+    )
     third = count // 3
-    sessions = Session(0, 1, 0, third), Session(1, 1, third, 2 * third), Session(1, 2, 2 * third, count)
+    sessions = (
+        Session(0, 1, 0, third),
+        Session(1, 1, third, 2 * third),
+        Session(1, 2, 2 * third, count),
+    )
     return DataSet("some", frames, sessions[:2], sessions[2:], ("a", "b"), (0, 1))
 
 
 def same(a: DataSet, b: DataSet) -> bool:
     every = torch.arange(len(a.frames))
-    meta = (a.name, a.train, a.test, a.classes, a.categories) == (b.name, b.train, b.test, b.classes, b.categories)
+    meta = (a.name, a.train, a.test, a.classes, a.categories) == (
+        b.name,
+        b.train,
+        b.test,
+        b.classes,
+        b.categories,
+    )
     return meta and torch.equal(a.frames[every], b.frames[every])
 
 
@@ -57,7 +73,11 @@ def test_a_packed_data_set_is_the_same_data_set(tmp_path: Path) -> None:
 def test_any_indices(tmp_path: Path) -> None:
     data = made(40)
     frames = pack(data, tmp_path / "s").frames
-    for indices in (torch.tensor([39, 0, 0, -1]), torch.arange(40) % 3 == 0, torch.tensor([], dtype=torch.long)):
+    for indices in (
+        torch.tensor([39, 0, 0, -1]),
+        torch.arange(40) % 3 == 0,
+        torch.tensor([], dtype=torch.long),
+    ):
         assert torch.equal(frames[indices], data.frames[indices])
     first = frames[torch.tensor([0])]
     first.zero_()  # a copy: nothing happens to the store
@@ -67,8 +87,8 @@ def test_any_indices(tmp_path: Path) -> None:
 
 
 def test_in_processes_the_bytes_are_the_same(tmp_path: Path) -> None:
-    from primavista.streams.rendered import Scene
     from primavista.streams.rendered.dataset import materialise, rendered
+    from primavista.streams.rendered.renderer import Scene
 
     scene = Scene(categories=2, objects=1, sessions=3, frames=90, size=8)
     pack(rendered(scene), tmp_path / "a", 1)
@@ -80,20 +100,38 @@ def test_in_processes_the_bytes_are_the_same(tmp_path: Path) -> None:
 def test_frames_that_cannot_travel_are_packed_here(tmp_path: Path) -> None:
     data = made(300)
     lazy = Lazy(lambda i: data.frames[torch.tensor([i])][0].numpy(), 300)
-    assert same(data, pack(DataSet("some", lazy, data.train, data.test, data.classes, data.categories), tmp_path / "s", 2))
+    assert same(
+        data,
+        pack(
+            DataSet("some", lazy, data.train, data.test, data.classes, data.categories),
+            tmp_path / "s",
+            2,
+        ),
+    )
 
 
-def test_processes_are_started_where_they_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_started_where_they_pay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[list[int]] = []
 
-    def spy(frames: object, plan: object, folder: Path, todo: list[int], workers: int) -> Iterator[tuple[int, str]]:
+    def spy(
+        frames: object, plan: object, folder: Path, todo: list[int], workers: int
+    ) -> Iterator[tuple[int, str]]:
         started.append(todo)
         return iter([(chunk, packing._write_chunk(frames, plan, folder, chunk)) for chunk in todo])  # type: ignore[arg-type]
 
     monkeypatch.setattr(packing, "_in_processes", spy)
     monkeypatch.setattr(packing, "cores", lambda: 2)
     data = made()
-    lazy = DataSet("some", Travels(data.frames[torch.arange(len(data.frames))]), data.train, data.test, data.classes, (0, 1))
+    lazy = DataSet(
+        "some",
+        Travels(data.frames[torch.arange(len(data.frames))]),
+        data.train,
+        data.test,
+        data.classes,
+        (0, 1),
+    )
     assert same(data, pack(lazy, tmp_path / "quick"))
     assert started == []
     monkeypatch.setattr(packing, "PAYS", 0)
@@ -101,7 +139,9 @@ def test_processes_are_started_where_they_pay(tmp_path: Path, monkeypatch: pytes
     assert started == [[1, 2, 3]]
     assert same(data, pack(lazy, tmp_path / "asked", 2))
     assert started == [[1, 2, 3], [0, 1, 2, 3]]
-    assert contents(tmp_path / "quick") == contents(tmp_path / "slow") == contents(tmp_path / "asked")
+    assert (
+        contents(tmp_path / "quick") == contents(tmp_path / "slow") == contents(tmp_path / "asked")
+    )
 
 
 class Travels:
@@ -135,7 +175,11 @@ def test_all_frames_on_the_gpu(tmp_path: Path) -> None:
     assert isinstance(resident.frames, torch.Tensor)
     assert resident.frames.is_cuda
     assert torch.equal(resident.frames.cpu(), data.frames[torch.arange(600)])
-    assert (resident.train, resident.test, resident.classes) == (data.train, data.test, data.classes)
+    assert (resident.train, resident.test, resident.classes) == (
+        data.train,
+        data.test,
+        data.classes,
+    )
 
 
 @dataclass(frozen=True)
@@ -191,7 +235,10 @@ def test_a_damaged_chunk_is_found_and_named(tmp_path: Path) -> None:
     report = verify(tmp_path / "s")
     assert not report.ok
     assert report.bad == (1,)
-    assert report.sessions == ("a, session 1", "b, session 1")  # frames 256 to 511 of 0-260, 261-521, ...
+    assert report.sessions == (
+        "a, session 1",
+        "b, session 1",
+    )  # frames 256 to 511 of 0-260, 261-521, ...
 
 
 def test_cut_foreign_and_damaged_stores_are_refused(tmp_path: Path) -> None:
@@ -205,7 +252,14 @@ def test_cut_foreign_and_damaged_stores_are_refused(tmp_path: Path) -> None:
     with pytest.raises(pv.FileError, match=r"frames\.npy"):
         open_store(tmp_path / "s")
     record = json.loads(index)
-    for wrong in (index[:50], b"[]", b"{}", b"null", index.replace(b'"some"', b'"else"'), b"[" * 100_000):
+    for wrong in (
+        index[:50],
+        b"[]",
+        b"{}",
+        b"null",
+        index.replace(b'"some"', b'"else"'),
+        b"[" * 100_000,
+    ):
         (tmp_path / "s" / INDEX).write_bytes(wrong)
         with pytest.raises(pv.FileError, match="damaged or not the index"):
             open_store(tmp_path / "s")
@@ -230,7 +284,10 @@ def test_an_unfinished_store_says_how_to_finish_it_and_is_finished(tmp_path: Pat
     pack(data, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         pack(data, tmp_path / "s", 1, stop_after(2 * CHUNK))  # type: ignore[arg-type]
-    with pytest.raises(pv.FileError, match=r"unfinished store: 2 of 4 chunks of some are done.*primavista data pack"):
+    with pytest.raises(
+        pv.FileError,
+        match=r"unfinished store: 2 of 4 chunks of some are done.*primavista data pack",
+    ):
         open_store(tmp_path / "s")
     with pytest.raises(pv.InputError, match="another data set"):
         pack(made(seed=1), tmp_path / "s")
@@ -273,7 +330,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
 PACKER = """
 import sys, time, torch
 torch.set_num_threads(1)
-from primavista.streams.base import DataSet, Session
+from primavista.streams.dataset import DataSet, Session
 from primavista.streams.store import pack
 
 class Slow:
@@ -302,7 +359,11 @@ def packer(script: Path, target: Path, workers: int) -> subprocess.Popen[str]:
 
 
 def children(pid: int) -> list[int]:
-    return [int(line) for task in Path(f"/proc/{pid}/task").iterdir() for line in (task / "children").read_text().split()]
+    return [
+        int(line)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for line in (task / "children").read_text().split()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +392,10 @@ def killed(tmp_path: Path, workers: int, kills: int, seed: int) -> int:
         assert (tmp_path / "s" / PART).exists()
         for pid in helpers:
             for _ in range(100):
-                if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+                if (
+                    not Path(f"/proc/{pid}").exists()
+                    or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+                ):
                     break
                 time.sleep(0.1)
             else:
@@ -340,7 +404,9 @@ def killed(tmp_path: Path, workers: int, kills: int, seed: int) -> int:
     return resumed
 
 
-def test_killed_at_random_moments_it_resumes_to_the_same_bytes(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
+def test_killed_at_random_moments_it_resumes_to_the_same_bytes(
+    tmp_path: Path, undisturbed: dict[str, bytes]
+) -> None:
     assert killed(tmp_path, 1, 4, 0) > 0
     with pytest.raises(pv.FileError, match="unfinished"):
         open_store(tmp_path / "s")
@@ -363,7 +429,9 @@ def test_one_writer_at_a_time_and_no_stale_lock(tmp_path: Path) -> None:
     data, target = made(), tmp_path / "s"
 
     def second(done: int, total: int) -> None:
-        with pytest.raises(pv.FileError, match=f"another process .process {os.getpid()} on .*is packing"):
+        with pytest.raises(
+            pv.FileError, match=f"another process .process {os.getpid()} on .*is packing"
+        ):
             pack(data, target)
 
     pack(data, target, 1, second)
@@ -407,7 +475,9 @@ def test_a_full_disk_is_found_out_before_anything_is_decoded(tmp_path: Path) -> 
     assert same(data, pack(data, tmp_path / "s"))
 
 
-def test_a_disk_that_fills_on_the_way_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_on_the_way_keeps_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, real = made(), packing._write_chunk
 
     def full(frames: object, plan: object, folder: object, chunk: int) -> str:
@@ -447,7 +517,9 @@ def test_a_bad_picture_stops_it_by_name_and_the_rest_is_kept(tmp_path: Path) -> 
             raise pv.FileError("x/y.png is damaged")
         return data.frames[torch.tensor([i])][0].numpy()
 
-    lazy = DataSet("some", Lazy(read, len(data.frames)), data.train, data.test, data.classes, data.categories)
+    lazy = DataSet(
+        "some", Lazy(read, len(data.frames)), data.train, data.test, data.classes, data.categories
+    )
     with pytest.raises(pv.FileError, match=r"x/y\.png is damaged"):
         pack(lazy, tmp_path / "s", 1)
     assert same(data, pack(data, tmp_path / "s"))

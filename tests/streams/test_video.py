@@ -23,11 +23,20 @@ from primavista.streams.video import Bad, Clip, Keep, natural, open_frames
 from . import media
 
 av = pytest.importorskip("av")
-needs_no_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+needs_no_root = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything"
+)
 
 
 def greys(clip: Frames) -> list[int]:
-    return torch.as_tensor(clip[torch.arange(len(clip))]).float().mean((1, 2, 3)).round().int().tolist()
+    return (
+        torch.as_tensor(clip[torch.arange(len(clip))])
+        .float()
+        .mean((1, 2, 3))
+        .round()
+        .int()
+        .tolist()
+    )
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "webm", "mov"])
@@ -43,18 +52,34 @@ def test_every_frame_of_a_video_in_order_at_model_size(tmp_path: Path, suffix: s
 def test_the_crop_is_the_one_of_fit(tmp_path: Path) -> None:
     path = media.make_video(tmp_path / "v.mp4", 3, frame=lambda i: media.corners())
     with av.open(str(path)) as container:
-        expected = [fit(frame.to_ndarray(format="rgb24"), 24) for frame in container.decode(video=0)]
+        expected = [
+            fit(frame.to_ndarray(format="rgb24"), 24) for frame in container.decode(video=0)
+        ]
     assert np.array_equal(open_frames(path, size=24).frames.numpy(), np.stack(expected))
     Image.fromarray(media.corners()).save(tmp_path / "p.png")
-    assert np.array_equal(open_frames(tmp_path / "p.png", size=24).frames[0].numpy(), fit(media.corners(), 24))
+    assert np.array_equal(
+        open_frames(tmp_path / "p.png", size=24).frames[0].numpy(), fit(media.corners(), 24)
+    )
 
 
 @pytest.mark.parametrize(("rotation", "turns"), [(90, 1), (180, 2), (-90, 3)])
 def test_rotation_metadata_is_honoured(tmp_path: Path, rotation: int, turns: int) -> None:
-    path = media.make_video(tmp_path / "v.mp4", 3, frame=lambda i: media.corners(), rotation=rotation)
-    expected = fit(np.rot90(media.corners(), turns), 16).astype(int)  # counter-clockwise, as the display matrix counts
-    assert np.abs(open_frames(path, size=16).frames[0].numpy().astype(int) - expected)[2:6, 2:6].max() < 30
-    assert np.abs(open_frames(path, size=16).frames[0].numpy().astype(int) - expected)[10:14, 10:14].max() < 30
+    path = media.make_video(
+        tmp_path / "v.mp4", 3, frame=lambda i: media.corners(), rotation=rotation
+    )
+    expected = fit(np.rot90(media.corners(), turns), 16).astype(
+        int
+    )  # counter-clockwise, as the display matrix counts
+    assert (
+        np.abs(open_frames(path, size=16).frames[0].numpy().astype(int) - expected)[2:6, 2:6].max()
+        < 30
+    )
+    assert (
+        np.abs(open_frames(path, size=16).frames[0].numpy().astype(int) - expected)[
+            10:14, 10:14
+        ].max()
+        < 30
+    )
 
 
 def test_a_picture_is_turned_as_its_exif_says(tmp_path: Path) -> None:
@@ -83,7 +108,9 @@ def test_thinning_keeps_every_kth_with_k_a_power_of_two(limit: int) -> None:
         assert expected.step == step == keep.step
 
 
-def test_a_long_video_is_thinned_and_that_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_video_is_thinned_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = media.make_video(tmp_path / "v.avi", 20)
     with caplog.at_level(logging.INFO, "primavista"):
         clip = open_frames(path, size=16, max_frames=6)
@@ -94,8 +121,12 @@ def test_a_long_video_is_thinned_and_that_is_said(tmp_path: Path, caplog: pytest
 
 def test_fps_thins_by_time(tmp_path: Path) -> None:
     path = media.make_video(tmp_path / "v.mp4", 20, rate=10)
-    assert [round((g - 20) / 10) for g in greys(open_frames(path, size=16, fps=5))] == list(range(0, 20, 2))
-    assert [round((g - 20) / 10) for g in greys(open_frames(path, size=16, fps=2.5))] == list(range(0, 20, 4))
+    assert [round((g - 20) / 10) for g in greys(open_frames(path, size=16, fps=5))] == list(
+        range(0, 20, 2)
+    )
+    assert [round((g - 20) / 10) for g in greys(open_frames(path, size=16, fps=2.5))] == list(
+        range(0, 20, 4)
+    )
     assert len(open_frames(path, size=16, fps=100)) == 20
 
 
@@ -149,7 +180,9 @@ def test_bad_pictures_are_skipped_and_counted_when_asked(tmp_path: Path) -> None
     assert (greys(clip), clip.skipped) == ([0, 100], 1)
     assert "1.png" in clip.note
     assert "--skip-bad" not in clip.note  # they are skipped already
-    assert open_frames([tmp_path / "0.png", tmp_path / "gone.png"], size=8, skip_bad=True).skipped == 1
+    assert (
+        open_frames([tmp_path / "0.png", tmp_path / "gone.png"], size=8, skip_bad=True).skipped == 1
+    )
     with pytest.raises(pv.FileError, match="no frame") as none:
         open_frames([tmp_path / "1.png"], size=8, skip_bad=True)
     assert "--skip-bad" not in str(none.value)
@@ -185,7 +218,9 @@ def test_videos_cut_at_random_bytes(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "webm"])
-def test_videos_with_random_bytes_changed_give_frames_or_file_errors(tmp_path: Path, suffix: str) -> None:
+def test_videos_with_random_bytes_changed_give_frames_or_file_errors(
+    tmp_path: Path, suffix: str
+) -> None:
     whole = media.make_video(tmp_path / f"v.{suffix}").read_bytes()
     draw, path = random.Random(suffix), tmp_path / f"hurt.{suffix}"
     for _ in range(25):
@@ -200,13 +235,22 @@ def test_videos_with_random_bytes_changed_give_frames_or_file_errors(tmp_path: P
 
 def png(width: int, height: int, data: bytes) -> bytes:
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(data))
+        + chunk(b"IEND", b"")
+    )
 
 
-@pytest.mark.parametrize("side", [9_000, 11_000, 60_000])  # over our limit, Pillow's warning and Pillow's error
+@pytest.mark.parametrize(
+    "side", [9_000, 11_000, 60_000]
+)  # over our limit, Pillow's warning and Pillow's error
 def test_bombs_are_refused_before_they_are_decoded(tmp_path: Path, side: int) -> None:
     (tmp_path / "bomb.png").write_bytes(png(side, side, b"\0" * 1000))
     with pytest.raises(pv.FileError, match=r"bomb\.png is too large"):
@@ -215,12 +259,19 @@ def test_bombs_are_refused_before_they_are_decoded(tmp_path: Path, side: int) ->
 
 def encoded(size: tuple[int, int], count: int) -> list[bytes]:
     codec = av.CodecContext.create("libvpx", "w")
-    codec.width, codec.height, codec.pix_fmt, codec.time_base, codec.framerate = *size, "yuv420p", Fraction(1, 10), 10
+    codec.width, codec.height, codec.pix_fmt, codec.time_base, codec.framerate = (
+        *size,
+        "yuv420p",
+        Fraction(1, 10),
+        10,
+    )
     frames = [av.VideoFrame(*size, "yuv420p") for _ in range(count)]
     return [bytes(packet) for frame in [*frames, None] for packet in codec.encode(frame)]
 
 
-def test_video_frames_of_absurd_size_are_refused_even_in_mid_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_video_frames_of_absurd_size_are_refused_even_in_mid_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with av.open(str(tmp_path / "v.mkv"), "w") as container:
         stream = container.add_stream("libvpx", rate=10)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
@@ -276,7 +327,9 @@ def test_unreadable_files(tmp_path: Path) -> None:
         open_frames(tmp_path / "0.png")
 
 
-def test_unreadable_files_as_the_system_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files_as_the_system_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     media.make_pictures(tmp_path, [1])
 
     def refuse(*_: object, **__: object) -> None:
@@ -304,7 +357,9 @@ def test_wrong_calls(source: object, options: dict[str, float], says: str) -> No
         open_frames(source, **options)  # type: ignore[arg-type]
 
 
-def test_files_of_unknown_kinds_and_names_that_look_like_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_unknown_kinds_and_names_that_look_like_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(pv.InputError, match="no known kind"):
         open_frames(tmp_path / "a.txt")
@@ -360,9 +415,13 @@ print(len(clip), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, *l
 def test_a_long_1080p_video_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
     """It is learned from: 200 frames are 1.2 GB decoded; 40 of them at most are kept, 0.1 MB at model size."""
     black = np.zeros((1080, 1920, 3), np.uint8)
-    short = media.make_video(tmp_path / "short.avi", 10, (1920, 1080), rate=5, frame=lambda i: black)
+    short = media.make_video(
+        tmp_path / "short.avi", 10, (1920, 1080), rate=5, frame=lambda i: black
+    )
     long = media.make_video(tmp_path / "long.avi", 200, (1920, 1080), rate=5, frame=lambda i: black)
-    result = subprocess.run([sys.executable, "-c", MEMORY, short, long], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", MEMORY, short, long], capture_output=True, text=True, check=True
+    )
     count, grown, *labels = result.stdout.split()
     assert int(count) == 25
     assert int(grown) < 12_000  # KiB: two frames of 1080p

@@ -8,9 +8,14 @@ from primavista.backbones.layers import ConvNorm, pooled
 
 # (repeats, kernel, stride of the first, expansion, output channels) of the seven stages
 STAGES = (
-    (1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112),
-    (4, 5, 2, 6, 192), (1, 3, 1, 6, 320),
-)  # fmt: skip
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
 
 
 class InvertedResidual(nn.Module):
@@ -45,7 +50,9 @@ class EfficientNetLite0(nn.Module):
         inputs = 32
         for repeats, kernel, stride, expansion, outputs in STAGES:
             for repeat in range(repeats):
-                self.blocks.append(InvertedResidual(inputs, outputs, kernel, 1 if repeat else stride, expansion))
+                self.blocks.append(
+                    InvertedResidual(inputs, outputs, kernel, 1 if repeat else stride, expansion)
+                )
                 inputs = outputs
         self.head = ConvNorm(inputs, 1280, 1)
 

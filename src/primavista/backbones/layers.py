@@ -23,7 +23,9 @@ class Conv(nn.Conv2d):
     an even side only there. Weights trained so lose 8 to 18 points of accuracy under symmetric padding.
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, groups: int, padding: Padding) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int, groups: int, padding: Padding
+    ) -> None:
         symmetric = kernel // 2 if padding == "symmetric" or stride == 1 else 0
         super().__init__(inputs, outputs, kernel, stride, symmetric, groups=groups, bias=False)
         self.pads_like_tensorflow = padding == "same" and stride > 1

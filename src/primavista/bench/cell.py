@@ -16,20 +16,21 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field
 
-from primavista import __version__, files
-from primavista.backbones import Precision, build
-from primavista.backbones.onnx import Engine
+from primavista import __version__
+from primavista.backbones.registry import Precision, build
 from primavista.bench.data import Data, Positive, Record, kept_data
 from primavista.bench.evaluate import Step, pausing_steps
 from primavista.bench.features import Features
 from primavista.bench.metrics import Tally
 from primavista.bench.results import TIMINGS, CellFolder, read_lines
 from primavista.bench.together import Pause
+from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
 from primavista.frames import take
-from primavista.strategies import Strategy, create
-from primavista.streams.base import DataSet, Stream
-from primavista.streams.core50 import core50_stream
+from primavista.storage import learner_file as files
+from primavista.strategies.registry import Strategy, create
+from primavista.streams.core50.dataset import core50_stream
+from primavista.streams.dataset import DataSet, Stream
 
 FORMAT = 1
 Option = bool | int | float | str | None
@@ -74,14 +75,18 @@ class Settings:
     cache: Path  # where rendered data is kept
     checkpoint_seconds: float = 30.0
     checkpoint_batches: int = 20
-    checkpoint_share: float = 0.02  # of the time at most: where 20 batches take less than a checkpoint, it waits
+    checkpoint_share: float = (
+        0.02  # of the time at most: where 20 batches take less than a checkpoint, it waits
+    )
 
 
 class Stopped(BaseException):
     """The run was asked to stop, and has written its checkpoint."""
 
 
-Tell = Callable[[dict[str, Any], int], None]  # a line of metrics.jsonl, and how many batches there are
+Tell = Callable[
+    [dict[str, Any], int], None
+]  # a line of metrics.jsonl, and how many batches there are
 
 
 def run_cell(
@@ -119,14 +124,23 @@ def pausing_cell(
         tally, start = Tally(), 0
         if state is not None:
             arrays, manifest = state
-            strategy.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+            strategy.load_state_dict(
+                {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+            )
             tally, start = Tally.from_json(manifest["tally"]), manifest["position"]
         seconds = _spent(folder, start)
         steps = pausing_steps(
-            strategy, stream, test_every=cell.test_every, test_thin=cell.test_thin,
-            retrain=cell.retrain, start=start, tally=tally,
-            features=_features(cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine),
-        )  # fmt: skip
+            strategy,
+            stream,
+            test_every=cell.test_every,
+            test_thin=cell.test_thin,
+            retrain=cell.retrain,
+            start=start,
+            tally=tally,
+            features=_features(
+                cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine
+            ),
+        )
         last, kept, at, writing = None, start, time.monotonic(), 0.0
         for step in steps:
             if isinstance(step, Pause):
@@ -134,15 +148,27 @@ def pausing_cell(
                 continue
             last = step
             line = metrics_line(last)
-            folder.append(line, {"batch": last.batch, "learn_seconds": last.learn_seconds, "test_seconds": last.test_seconds})
+            folder.append(
+                line,
+                {
+                    "batch": last.batch,
+                    "learn_seconds": last.learn_seconds,
+                    "test_seconds": last.test_seconds,
+                },
+            )
             seconds = seconds[0] + last.learn_seconds, seconds[1] + last.test_seconds
             tell(line, last.batches)
             stop = stopping()
             passed = (now := time.monotonic()) - at
             worth = writing <= settings.checkpoint_share * passed
-            due = (last.batch - kept >= settings.checkpoint_batches and worth) or passed >= settings.checkpoint_seconds
+            due = (
+                last.batch - kept >= settings.checkpoint_batches and worth
+            ) or passed >= settings.checkpoint_seconds
             if last.batch < last.batches and (due or stop):
-                folder.checkpoint(_arrays(strategy), {"format": FORMAT, "position": last.batch, "tally": tally.to_json()})
+                folder.checkpoint(
+                    _arrays(strategy),
+                    {"format": FORMAT, "position": last.batch, "tally": tally.to_json()},
+                )
                 kept, at = last.batch, time.monotonic()
                 writing = at - now
                 saved()
@@ -182,13 +208,21 @@ def metrics_line(step: Step) -> dict[str, Any]:
     report = step.report
     tested = step.accuracy is not None
     return {
-        "batch": step.batch, "patterns": report.patterns, "new_classes": list(report.new_classes),
-        "losses": [loss if isfinite(loss) else None for loss in report.losses], "saturated": step.saturated,
-        "state_bytes": step.state_bytes, "stored_bytes": step.stored_bytes,
-        "accuracy": step.accuracy, "average": step.average, "forgetting": step.forgetting,
+        "batch": step.batch,
+        "patterns": report.patterns,
+        "new_classes": list(report.new_classes),
+        "losses": [loss if isfinite(loss) else None for loss in report.losses],
+        "saturated": step.saturated,
+        "state_bytes": step.state_bytes,
+        "stored_bytes": step.stored_bytes,
+        "accuracy": step.accuracy,
+        "average": step.average,
+        "forgetting": step.forgetting,
         "forward_transfer": step.forward_transfer,
-        "class_accuracy": {str(label): value for label, value in step.class_accuracy.items()} if tested else None,
-    }  # fmt: skip
+        "class_accuracy": {str(label): value for label, value in step.class_accuracy.items()}
+        if tested
+        else None,
+    }
 
 
 @contextmanager
@@ -206,7 +240,12 @@ def engine(cell: Cell) -> Iterator[None]:
 def switches(cell: Cell) -> Iterator[None]:
     """The same of whatever cell, whether or not it can run here."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = torch.get_num_threads(), cudnn.allow_tf32, matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
+    before = (
+        torch.get_num_threads(),
+        cudnn.allow_tf32,
+        matmul.allow_tf32,
+        torch.are_deterministic_algorithms_enabled(),
+    )
     if cell.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(cell.threads)
@@ -224,36 +263,57 @@ def machine(device: str) -> dict[str, Any]:
     """Where a cell was run."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        cpu = next(
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         cpu = platform.processor() or platform.machine()
     return {
-        "cpu": cpu, "cores": os.cpu_count(), "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
-        "system": platform.platform(), "python": platform.python_version(), "torch": torch.__version__,
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
         "primavista": __version__,
-    }  # fmt: skip
+    }
 
 
-def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, seconds: tuple[float, float]) -> dict[str, Any]:
+def _result(
+    cell: Cell, strategy: Strategy, stream: Stream, last: Step, seconds: tuple[float, float]
+) -> dict[str, Any]:
     assert last.confusion is not None
     arrays = _arrays(strategy)
     data = stream.data
     return {
         "format": FORMAT,
         "final": {
-            "accuracy": last.accuracy, "average": last.average, "forgetting": last.forgetting,
+            "accuracy": last.accuracy,
+            "average": last.average,
+            "forgetting": last.forgetting,
             "forward_transfer": last.forward_transfer,
         },
-        "confusion": last.confusion.tolist(), "classes": list(data.classes), "categories": list(data.categories),
-        "batches": last.batches, "learn_seconds": seconds[0], "test_seconds": seconds[1],
-        "state_bytes": last.state_bytes, "stored_bytes": last.stored_bytes,
-        "parameters": sum(p.numel() for p in strategy.backbone.parameters()) + strategy.backbone.dim * len(strategy.classes),
-        "order": stream.source, "weights_sha256": files.digest(arrays, {}), "machine": machine(cell.device),
-    }  # fmt: skip
+        "confusion": last.confusion.tolist(),
+        "classes": list(data.classes),
+        "categories": list(data.categories),
+        "batches": last.batches,
+        "learn_seconds": seconds[0],
+        "test_seconds": seconds[1],
+        "state_bytes": last.state_bytes,
+        "stored_bytes": last.stored_bytes,
+        "parameters": sum(p.numel() for p in strategy.backbone.parameters())
+        + strategy.backbone.dim * len(strategy.classes),
+        "order": stream.source,
+        "weights_sha256": files.digest(arrays, {}),
+        "machine": machine(cell.device),
+    }
 
 
 def _arrays(strategy: Strategy) -> dict[str, Any]:
-    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in strategy.state_dict().items()}
+    return {
+        name: tensor.detach().cpu().contiguous().numpy()
+        for name, tensor in strategy.state_dict().items()
+    }
 
 
 def _spent(folder: CellFolder, batches: int) -> tuple[float, float]:

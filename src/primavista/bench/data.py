@@ -15,14 +15,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from primavista.errors import FileError, InputError
-from primavista.lock import FolderLock
-from primavista.streams.base import DataSet
-from primavista.streams.core50 import CORe50
-from primavista.streams.core50 import is_core50 as holds_core50
+from primavista.storage.lock import FolderLock
+from primavista.streams.core50.dataset import CORe50
+from primavista.streams.core50.dataset import is_core50 as holds_core50
+from primavista.streams.dataset import DataSet
 from primavista.streams.folder import folder
 from primavista.streams.packed import INDEX, PART
-from primavista.streams.rendered import VERSION, Scene
 from primavista.streams.rendered.dataset import rendered
+from primavista.streams.rendered.renderer import VERSION, Scene
 from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
@@ -52,7 +52,9 @@ class RenderedData(Record):
     @property
     def scene(self) -> Scene:
         """What to draw."""
-        return Scene(self.categories, self.objects, self.sessions, self.frames, self.size, self.seed)
+        return Scene(
+            self.categories, self.objects, self.sessions, self.frames, self.size, self.seed
+        )
 
 
 class CORe50Data(Record):
@@ -97,19 +99,25 @@ def parse_source(source: str, **settings: Any) -> dict[str, Any]:
             known = [field.name for field in fields(Scene)]
             if key not in known or not value.removeprefix("-").isdecimal():
                 keys = ", ".join(known)
-                raise InputError(f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {keys}")
+                raise InputError(
+                    f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {keys}"
+                )
             values[key] = int(value)
         return values
     path = Path(source).expanduser().resolve()
     if not path.is_dir():
-        raise InputError(f"there is no folder {path}: give a data set, a packed store, or rendered:objects=2,frames=12")
+        raise InputError(
+            f"there is no folder {path}: give a data set, a packed store, or rendered:objects=2,frames=12"
+        )
     if (path / INDEX).exists() or (path / PART).exists():
         return {"kind": "store", "path": str(path), "name": path.name}
     core50 = holds_core50(path)
     size = {"size": settings["size"]} if "size" in settings else {}
-    return {"kind": "core50", "path": str(path), **size} if core50 else {
-        "kind": "folder", "path": str(path), "name": path.name, **size
-    }  # fmt: skip
+    return (
+        {"kind": "core50", "path": str(path), **size}
+        if core50
+        else {"kind": "folder", "path": str(path), "name": path.name, **size}
+    )
 
 
 def open_data(
@@ -125,7 +133,12 @@ def open_data(
     Rendered ones are drawn once, by the device that learns from them, into a store under `cache`.
     """
     opened = _opened(data, cache, device, workers, progress)
-    if resident and device == "cuda" and isinstance(opened, Store) and _bytes(opened) < SHARE * torch.cuda.mem_get_info()[0]:
+    if (
+        resident
+        and device == "cuda"
+        and isinstance(opened, Store)
+        and _bytes(opened) < SHARE * torch.cuda.mem_get_info()[0]
+    ):
         return opened.to(device)
     return opened
 
@@ -138,10 +151,14 @@ def kept_data(data: Data, cache: Path, device: str) -> DataSet:
 
 def is_core50(data: Data) -> bool:
     """Whether the paper's values for CORe50 hold."""
-    return data.kind == "core50" or (data.kind == "store" and open_store(data.path).name.startswith("core50"))
+    return data.kind == "core50" or (
+        data.kind == "store" and open_store(data.path).name.startswith("core50")
+    )
 
 
-def _opened(data: Data, cache: Path, device: str, workers: int | None, progress: Progress | None) -> DataSet:
+def _opened(
+    data: Data, cache: Path, device: str, workers: int | None, progress: Progress | None
+) -> DataSet:
     if data.kind == "rendered":
         if data.renderer != VERSION:
             raise InputError(
@@ -151,7 +168,9 @@ def _opened(data: Data, cache: Path, device: str, workers: int | None, progress:
         try:
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FileError(f"cannot make {cache}: {error.strerror or error}. Choose a folder that you may write") from error
+            raise FileError(
+                f"cannot make {cache}: {error.strerror or error}. Choose a folder that you may write"
+            ) from error
         key = hashlib.sha256(data.model_dump_json().encode()).hexdigest()[:8]
         if device != "cpu":  # it rounds otherwise: here and there a pixel is one level off
             key, workers = f"{key}-{device}", 1

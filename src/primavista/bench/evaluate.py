@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone, build
+from primavista.backbones.registry import Backbone, build
 from primavista.bench import metrics
 from primavista.bench.features import Features, now
 from primavista.bench.metrics import Tally
@@ -19,11 +19,15 @@ from primavista.bench.resolve import preset_options
 from primavista.bench.together import Exam, Lesson, Pause
 from primavista.errors import InputError
 from primavista.frames import Selection
-from primavista.strategies import Strategy, create
 from primavista.strategies.base import LearnReport
-from primavista.streams.base import Patterns, Stream
+from primavista.strategies.registry import Strategy, create
+from primavista.streams.dataset import Patterns, Stream
 
-SCORING = ("head.weight", "head.bias", "head.cw")  # with the backbone, the model that anybody would keep
+SCORING = (
+    "head.weight",
+    "head.bias",
+    "head.cw",
+)  # with the backbone, the model that anybody would keep
 
 
 @dataclass(frozen=True)
@@ -70,14 +74,26 @@ def evaluate(
     """
     if isinstance(strategy, str):
         size = int(stream[0].images[torch.tensor([0])].shape[1])
-        given = preset_options(strategy, stream.name, stream.data.name.startswith("core50"), options)
-        strategy = create(strategy, build(size=size) if backbone is None else backbone, seed=seed, **given)
+        given = preset_options(
+            strategy, stream.name, stream.data.name.startswith("core50"), options
+        )
+        strategy = create(
+            strategy, build(size=size) if backbone is None else backbone, seed=seed, **given
+        )
     elif backbone is not None or options:
-        raise InputError('backbone and options are for a strategy by name: evaluate("cwr*", stream, backbone=...)')
+        raise InputError(
+            'backbone and options are for a strategy by name: evaluate("cwr*", stream, backbone=...)'
+        )
     steps = pausing_steps(
-        strategy, stream, test_every=test_every, test_thin=test_thin,
-        retrain=retrain, start=start, tally=tally, features=features,
-    )  # fmt: skip
+        strategy,
+        stream,
+        test_every=test_every,
+        test_thin=test_thin,
+        retrain=retrain,
+        start=start,
+        tally=tally,
+        features=features,
+    )
     return (step for step in steps if isinstance(step, Step))
 
 
@@ -96,7 +112,9 @@ def pausing_steps(
     if test_every < 1:
         raise InputError(f"test_every must be 1 or more; got {test_every}")
     if retrain is not None and (not hasattr(strategy, "retrain") or retrain < 1):
-        raise InputError(f"retrain is a number of retrainings, for Cumulative; got {retrain} for {type(strategy).__name__}")
+        raise InputError(
+            f"retrain is a number of retrainings, for Cumulative; got {retrain} for {type(strategy).__name__}"
+        )
     plan = _Plan(len(stream), test_every, test_thin, retrain)
     return _steps(strategy, stream, plan, start, tally or Tally(), features or Features())
 
@@ -138,7 +156,12 @@ def _steps(
     for i in range(start, len(stream)):
         patterns, due = stream[i], plan.tests(i + 1)
         z, learn_seconds = features.of_batch(strategy, patterns) if strategy.embeds else (None, 0.0)
-        lesson = Lesson(strategy, patterns, z, _known_before(strategy, patterns, z, tally) if due and i else None)
+        lesson = Lesson(
+            strategy,
+            patterns,
+            z,
+            _known_before(strategy, patterns, z, tally) if due and i else None,
+        )
         yield from _waited(lesson)
         assert lesson.report is not None
         report, learn_seconds, test_seconds = lesson.report, learn_seconds + lesson.seconds, 0.0
@@ -160,12 +183,21 @@ def _steps(
             forgetting = tally.test(overall, by_class)
             test_seconds += exam.seconds + time.perf_counter() - began
         yield Step(
-            batch=i + 1, batches=len(stream), accuracy=overall, class_accuracy=by_class, confusion=matrix,
-            average=tally.average if due else None, forgetting=forgetting,
+            batch=i + 1,
+            batches=len(stream),
+            accuracy=overall,
+            class_accuracy=by_class,
+            confusion=matrix,
+            average=tally.average if due else None,
+            forgetting=forgetting,
             forward_transfer=tally.forward_transfer if due else None,
-            learn_seconds=learn_seconds, test_seconds=test_seconds,
-            state_bytes=state_bytes(strategy), stored_bytes=report.stored_bytes, saturated=report.saturated, report=report,
-        )  # fmt: skip
+            learn_seconds=learn_seconds,
+            test_seconds=test_seconds,
+            state_bytes=state_bytes(strategy),
+            stored_bytes=report.stored_bytes,
+            saturated=report.saturated,
+            report=report,
+        )
 
 
 def _waited(pause: Pause) -> Iterator[Pause]:
@@ -200,7 +232,10 @@ class Examiner:
     def _embedded(self, strategy: Strategy) -> tuple[Tensor, float]:
         version, seconds = int(strategy.embedding_version), 0.0
         if self._features is None or version != self._version:
-            (self._features, seconds), self._version = self._shared.of(strategy, self.test.images), version
+            (self._features, seconds), self._version = (
+                self._shared.of(strategy, self.test.images),
+                version,
+            )
         return self._features, seconds
 
 
@@ -208,19 +243,27 @@ def state_bytes(strategy: Strategy) -> int:
     """Bytes beyond the backbone and the head that scores: what the strategy needs besides the model, tw of CWR* included."""
     own = chain(strategy.named_parameters(recurse=False), strategy.named_buffers(recurse=False))
     for part, module in strategy.named_children():
-        if part != "backbone":  # not looked through: it has hundreds of tensors, and this is asked after every batch
+        if (
+            part != "backbone"
+        ):  # not looked through: it has hundreds of tensors, and this is asked after every batch
             own = chain(own, module.named_parameters(part), module.named_buffers(part))
     return sum(t.numel() * t.element_size() for name, t in own if name not in SCORING)
 
 
-def _known_before(strategy: Strategy, patterns: Patterns, z: Tensor | None, tally: Tally) -> Exam | None:
+def _known_before(
+    strategy: Strategy, patterns: Patterns, z: Tensor | None, tally: Tally
+) -> Exam | None:
     """An exam on the patterns of classes taught before; None where there are none."""
     there = set(patterns.labels.tolist())
     if there <= tally.taught.keys():
         return Exam(strategy, patterns, z)
     if not there & tally.taught.keys():
         return None
-    known = torch.tensor([label in tally.taught for label in patterns.labels.tolist()]).nonzero().flatten()
+    known = (
+        torch.tensor([label in tally.taught for label in patterns.labels.tolist()])
+        .nonzero()
+        .flatten()
+    )
     images = Selection(patterns.images.source, patterns.images.indices[known])
     some = Patterns(images, patterns.labels[known], patterns.sessions[known])
     return Exam(strategy, some, None if z is None else z[known.to(z.device)])
@@ -228,4 +271,11 @@ def _known_before(strategy: Strategy, patterns: Patterns, z: Tensor | None, tall
 
 def _retrained(strategy: Any, report: LearnReport) -> LearnReport:
     losses = strategy.retrain()
-    return LearnReport(report.batch, report.patterns, report.new_classes, losses, report.saturated, report.stored_bytes)
+    return LearnReport(
+        report.batch,
+        report.patterns,
+        report.new_classes,
+        losses,
+        report.saturated,
+        report.stored_bytes,
+    )

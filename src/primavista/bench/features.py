@@ -11,8 +11,8 @@ from torch import Tensor
 
 from primavista.errors import InputError
 from primavista.frames import Selection
-from primavista.strategies import Strategy
-from primavista.streams.base import Patterns
+from primavista.strategies.registry import Strategy
+from primavista.streams.dataset import Patterns
 
 LIMIT = {"cpu": 2**30, "cuda": 2**33}  # bytes kept
 
@@ -63,5 +63,7 @@ def _timed(strategy: Strategy, images: Selection) -> tuple[Tensor, float]:
     began = now(strategy)
     z = strategy.embed(images)
     if not bool(z.isfinite().all()):
-        raise InputError("the features of the backbone hold NaN or infinity: its weights, or its precision, are no good")
+        raise InputError(
+            "the features of the backbone hold NaN or infinity: its weights, or its precision, are no good"
+        )
     return z, now(strategy) - began

@@ -47,13 +47,20 @@ class Executor(Protocol):
         """Run every job; one that fails does not stop the others."""
 
 
-def attempt(jobs: Sequence[Job], settings: Settings, listen: Listener, stopping: Callable[[], bool] = lambda: False) -> None:
+def attempt(
+    jobs: Sequence[Job],
+    settings: Settings,
+    listen: Listener,
+    stopping: Callable[[], bool] = lambda: False,
+) -> None:
     """Run one job in this process, or several `alike` side by side; asked to stop, each writes its checkpoint.
 
     Whatever error one meets becomes an event and, in its own folder, `failed.json`.
     """
     stopped: list[Job] = []
-    with switches(jobs[0].cell):  # around them all: the first that ends must not put back what the others need
+    with switches(
+        jobs[0].cell
+    ):  # around them all: the first that ends must not put back what the others need
         for _ in together([_pausing(job, settings, listen, stopping, stopped) for job in jobs]):
             pass
     if stopped:
@@ -68,7 +75,11 @@ def alike(jobs: Sequence[Job], most: int = TOGETHER) -> list[Job]:
     first = jobs[0].cell
     if first.device != "cuda" or first.deterministic or first.strategy not in ABREAST:
         return list(jobs[:1])
-    return [job for job in jobs if job.cell.model_copy(update={"run": first.run, "seed": first.seed}) == first][:most]
+    return [
+        job
+        for job in jobs
+        if job.cell.model_copy(update={"run": first.run, "seed": first.seed}) == first
+    ][:most]
 
 
 def _pausing(

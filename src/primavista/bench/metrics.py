@@ -28,7 +28,9 @@ def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
     >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2).tolist()
     [[1, 1], [0, 1]]
     """
-    return torch.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+    return torch.bincount(labels * classes + predicted, minlength=classes * classes).reshape(
+        classes, classes
+    )
 
 
 def accuracy(matrix: Tensor) -> float:
@@ -58,7 +60,9 @@ class Tally:
     summed: float = 0.0  # of A_j
     transfers: int = 0
     transferred: float = 0.0  # of p_j - 100 / K_j
-    taught: dict[int, float | None] = field(default_factory=dict)  # a_f(c)(c); None: not tested since it was taught
+    taught: dict[int, float | None] = field(
+        default_factory=dict
+    )  # a_f(c)(c); None: not tested since it was taught
 
     def teach(self, labels: Iterable[int]) -> None:
         """These classes have been taught."""
@@ -97,9 +101,12 @@ class Tally:
     def to_json(self) -> dict[str, Any]:
         """All of it, exactly."""
         return {
-            "tests": self.tests, "summed": self.summed, "transfers": self.transfers, "transferred": self.transferred,
+            "tests": self.tests,
+            "summed": self.summed,
+            "transfers": self.transfers,
+            "transferred": self.transferred,
             "taught": [[label, first] for label, first in self.taught.items()],
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Tally:

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from primavista.backbones import Precision
-from primavista.backbones.onnx import Engine
+from primavista.backbones.registry import Precision
 from primavista.bench.cell import BackboneSpec, Cell, Option
 from primavista.bench.data import Data, Positive, Record, RenderedData, is_core50
 from primavista.bench.resolve import all_options, freezes
+from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
-from primavista.learner import choose_device
+from primavista.learner.learner import choose_device
 
 Runs = Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Test = Literal["reduced", "full"]
@@ -39,7 +39,9 @@ class Group(Record):
     runs: Runs | None = None
     tests: Annotated[list[Test], Field(min_length=1)] | None = None
     test_every: Positive | None = None
-    retrain: Positive | None = None  # Cumulative: so many retrainings, evenly spaced; the others are not concerned
+    retrain: Positive | None = (
+        None  # Cumulative: so many retrainings, evenly spaced; the others are not concerned
+    )
 
 
 class Plan(Record):
@@ -74,14 +76,29 @@ class Plan(Record):
 
     def base(self) -> dict[str, Any]:
         """What all cells have in common: a folder of results is of one such."""
-        keys = {"data", "backbone", "device", "threads", "precision", "deterministic", "limit", "seed"}
+        keys = {
+            "data",
+            "backbone",
+            "device",
+            "threads",
+            "precision",
+            "deterministic",
+            "limit",
+            "seed",
+        }
         engine = {} if self.engine == "torch" else {"engine": self.engine}
-        return {**self.model_dump(include=keys), **engine, "device": choose_device(self.device, here=False).type}
+        return {
+            **self.model_dump(include=keys),
+            **engine,
+            "device": choose_device(self.device, here=False).type,
+        }
 
     def _cells(self, group: Group) -> Iterable[Cell]:
         for protocol in group.protocols:
             if not PROTOCOLS.fullmatch(protocol):
-                raise InputError(f"group {group.name!r}: no protocol {protocol!r}: there are ni, nc, nic and nicv2-<batches>")
+                raise InputError(
+                    f"group {group.name!r}: no protocol {protocol!r}: there are ni, nc, nic and nicv2-<batches>"
+                )
         if self.precision != "float32" and choose_device(self.device, here=False).type == "cpu":
             raise InputError(f"precision {self.precision} is the GPU's: on the CPU it is float32")
         device: Any = choose_device(self.device, here=False).type
@@ -90,20 +107,40 @@ class Plan(Record):
                 retrain = group.retrain if strategy == "cumulative" else None
                 for variant in group.variants:
                     options = self._options(group, strategy, protocol, variant, retrain)
-                    engine: Engine = self.engine if self.engine == "torch" or freezes(strategy, options) else "torch"
+                    engine: Engine = (
+                        self.engine
+                        if self.engine == "torch" or freezes(strategy, options)
+                        else "torch"
+                    )
                     for test in group.tests or [self.test]:
                         data, thin = self._tested(test)
                         for run in _runs(self.runs if group.runs is None else group.runs):
                             yield Cell(
-                                strategy=strategy, options=options, protocol=protocol, run=run, data=data,
-                                seed=self.seed + run, test_every=group.test_every or self.test_every, test_thin=thin,
-                                retrain=retrain, device=device, backbone=self.backbone, threads=self.threads,
-                                precision=self.precision, deterministic=self.deterministic, limit=self.limit,
+                                strategy=strategy,
+                                options=options,
+                                protocol=protocol,
+                                run=run,
+                                data=data,
+                                seed=self.seed + run,
+                                test_every=group.test_every or self.test_every,
+                                test_thin=thin,
+                                retrain=retrain,
+                                device=device,
+                                backbone=self.backbone,
+                                threads=self.threads,
+                                precision=self.precision,
+                                deterministic=self.deterministic,
+                                limit=self.limit,
                                 engine=engine,
-                            )  # fmt: skip
+                            )
 
     def _options(
-        self, group: Group, strategy: str, protocol: str, variant: dict[str, Option], retrain: int | None
+        self,
+        group: Group,
+        strategy: str,
+        protocol: str,
+        variant: dict[str, Option],
+        retrain: int | None,
     ) -> dict[str, Any]:
         given = {**group.options, **variant, **({"every": None} if retrain else {})}
         try:
@@ -114,7 +151,9 @@ class Plan(Record):
     def _tested(self, test: Test) -> tuple[Data, int]:
         """CORe50 has an official reduced test set; of other data, one frame in so many is taken."""
         if self.data.kind == "core50":
-            return self.data if test == "reduced" else self.data.model_copy(update={"test": "full"}), 1
+            return self.data if test == "reduced" else self.data.model_copy(
+                update={"test": "full"}
+            ), 1
         return self.data, 1 if test == "full" else self.test_thin
 
 
@@ -130,7 +169,11 @@ class Planned:
 
 def shipped() -> list[str]:
     """The plans that come with the package."""
-    return sorted(item.name.removesuffix(".toml") for item in _plans().iterdir() if item.name.endswith(".toml"))
+    return sorted(
+        item.name.removesuffix(".toml")
+        for item in _plans().iterdir()
+        if item.name.endswith(".toml")
+    )
 
 
 def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan:
@@ -155,7 +198,9 @@ def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan
     return make_plan(table, overrides, where, **settings)
 
 
-def make_plan(table: dict[str, Any], overrides: Sequence[str] = (), where: str = "the plan", **settings: Any) -> Plan:
+def make_plan(
+    table: dict[str, Any], overrides: Sequence[str] = (), where: str = "the plan", **settings: Any
+) -> Plan:
     """A plan from what a TOML file says; `settings` replace whole keys, `overrides` single ones."""
     table = {**table, **{key: value for key, value in settings.items() if value is not None}}
     pairs = [parse_setting(text) for text in overrides]
@@ -168,7 +213,9 @@ def make_plan(table: dict[str, Any], overrides: Sequence[str] = (), where: str =
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{where}: {place}: {first['msg']} (got {first['input']!r:.80})") from error
+        raise InputError(
+            f"{where}: {place}: {first['msg']} (got {first['input']!r:.80})"
+        ) from error
 
 
 def parse_setting(text: str, example: str = "data.frames=4") -> tuple[list[str], Any]:

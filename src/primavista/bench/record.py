@@ -41,7 +41,9 @@ def claim_folder(out: Path, plan: Plan, planned: list[Planned]) -> None:
     found, base = read_record(out), plan.base()
     if found is not None and found.base != base:
         wrong = [key for key in base | found.base if found.base.get(key) != base.get(key)]
-        raise InputError(f"{out} holds results with another {', '.join(wrong)}: choose another folder with --out, or delete it")
+        raise InputError(
+            f"{out} holds results with another {', '.join(wrong)}: choose another folder with --out, or delete it"
+        )
     groups: dict[tuple[str, str], GroupRecord] = {}
     for group in found.groups if found else ():
         begun = [cell for cell in group.cells if (out / cell / RUN).exists()]
@@ -52,7 +54,9 @@ def claim_folder(out: Path, plan: Plan, planned: list[Planned]) -> None:
         cells += [cell for cell in kept if cell not in cells]
         groups[key] = GroupRecord(name=own.name, title=own.title, plan=plan.name, cells=cells)
     plans = {**(found.plans if found else {}), plan.name: plan.model_dump(mode="json")}
-    record = FolderRecord(base=base, groups=[group for group in groups.values() if group.cells], plans=plans)
+    record = FolderRecord(
+        base=base, groups=[group for group in groups.values() if group.cells], plans=plans
+    )
     if record != found:
         write_json(out / PLAN, record.model_dump(mode="json"))
 
@@ -79,4 +83,6 @@ def read_record(out: Path) -> FolderRecord | None:
 
 
 def _damaged(out: Path, error: Exception) -> FileError:
-    return FileError(f"{out / PLAN} makes no sense ({error}): restore it, or choose another folder with --out")
+    return FileError(
+        f"{out / PLAN} makes no sense ({error}): restore it, or choose another folder with --out"
+    )

@@ -7,12 +7,14 @@ from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import Any
 
-from primavista.backbones import Backbone, build
+from primavista.backbones.registry import Backbone, build
 from primavista.errors import InputError
-from primavista.strategies import PRESETS, RENORM, create
+from primavista.strategies.registry import PRESETS, RENORM, create
 
 
-def preset_options(strategy: str, protocol: str, core50: bool, options: dict[str, Any]) -> dict[str, Any]:
+def preset_options(
+    strategy: str, protocol: str, core50: bool, options: dict[str, Any]
+) -> dict[str, Any]:
     """What to give `create`: `table:renormpar` for the protocol, under `options`.
 
     The 48 iterations of start-up are CORe50's; on other data they are the first half of batch 1's.
@@ -22,13 +24,19 @@ def preset_options(strategy: str, protocol: str, core50: bool, options: dict[str
     >>> preset_options("ridge", "nicv2-79", False, {})
     {}
     """
-    renorm = dict(RENORM.get(protocol, {})) if strategy in PRESETS and not PRESETS[strategy].analytic else {}
+    renorm = (
+        dict(RENORM.get(protocol, {}))
+        if strategy in PRESETS and not PRESETS[strategy].analytic
+        else {}
+    )
     if not core50:
         renorm.pop("startup", None)
     return {**renorm, **options}
 
 
-def all_options(strategy: str, protocol: str, core50: bool, options: dict[str, Any]) -> dict[str, Any]:
+def all_options(
+    strategy: str, protocol: str, core50: bool, options: dict[str, Any]
+) -> dict[str, Any]:
     """Every option of the strategy by name, or an error that says which one is wrong."""
     given = preset_options(strategy, protocol, core50, options)
     return dict(_all_options(strategy, json.dumps(given, sort_keys=True)))

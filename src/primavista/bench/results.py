@@ -14,9 +14,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from primavista import files
 from primavista.errors import FileError, InputError
-from primavista.lock import FolderLock, held
+from primavista.storage import learner_file as files
+from primavista.storage.lock import FolderLock, held
 
 RUN, METRICS, TIMINGS = "run.json", "metrics.jsonl", "timings.jsonl"
 CHECKPOINT, RESULT, FAILED, LOCK = "checkpoint.safetensors", "result.json", "failed.json", ".lock"
@@ -67,7 +67,9 @@ class CellFolder:
             try:
                 state = files.read(self.path / CHECKPOINT)
             except FileError as error:
-                raise FileError(f"{error}, or delete {self.path} to begin this cell anew") from error
+                raise FileError(
+                    f"{error}, or delete {self.path} to begin this cell anew"
+                ) from error
         position = 0 if state is None else state[1]["position"]
         with self._writing():
             for name in (METRICS, TIMINGS):
@@ -116,10 +118,14 @@ class CellFolder:
         found = read_json(self.path / RUN)
         if found is None:
             if self.done or (self.path / CHECKPOINT).exists():
-                raise FileError(f"{self.path} has results but no {RUN} that says of what: choose another folder")
+                raise FileError(
+                    f"{self.path} has results but no {RUN} that says of what: choose another folder"
+                )
             write_json(self.path / RUN, self.run)
         elif found != self.run:
-            raise InputError(f"{self.path} holds {_difference(found, self.run)}: choose another folder, or delete it")
+            raise InputError(
+                f"{self.path} holds {_difference(found, self.run)}: choose another folder, or delete it"
+            )
         with self._writing():
             (self.path / FAILED).unlink(missing_ok=True)
             for left in self.path.glob(".*.part"):  # of a process killed while it wrote
@@ -137,7 +143,9 @@ class CellFolder:
         except FileError:
             raise
         except OSError as error:
-            raise FileError(f"cannot write in {self.path}: {error.strerror or error}. {AGAIN}") from error
+            raise FileError(
+                f"cannot write in {self.path}: {error.strerror or error}. {AGAIN}"
+            ) from error
 
 
 def state_of(path: Path) -> str:
@@ -158,7 +166,9 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {path}: {error}. Restore it from a copy, or delete its folder") from error
+        raise FileError(
+            f"cannot read {path}: {error}. Restore it from a copy, or delete its folder"
+        ) from error
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -172,7 +182,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """The whole file or nothing; a line a key."""
-    lines = [f" {json.dumps(key)}: {json.dumps(item, allow_nan=False)}" for key, item in value.items()]
+    lines = [
+        f" {json.dumps(key)}: {json.dumps(item, allow_nan=False)}" for key, item in value.items()
+    ]
     write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
@@ -190,10 +202,14 @@ def _cut(file: FileIO, lines: int, folder: Path) -> None:
     for _ in range(lines):
         end = data.find(b"\n", end) + 1
         if not end:
-            raise FileError(f"{folder} lacks lines that its checkpoint has seen: delete it to begin this cell anew")
+            raise FileError(
+                f"{folder} lacks lines that its checkpoint has seen: delete it to begin this cell anew"
+            )
     file.truncate(end)
 
 
 def _difference(found: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     wrong = [key for key in {**found, **asked} if found.get(key) != asked.get(key)]
-    return "; ".join(f"a run with {key} {found.get(key)}, not {asked.get(key)}" for key in wrong[:3])
+    return "; ".join(
+        f"a run with {key} {found.get(key)}, not {asked.get(key)}" for key in wrong[:3]
+    )

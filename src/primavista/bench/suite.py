@@ -11,25 +11,42 @@ from typing import Any
 
 import torch
 
-from primavista.backbones import build
+from primavista.backbones.registry import build
 from primavista.bench.cell import Settings, make_stream
 from primavista.bench.data import open_data
 from primavista.bench.jobs import Event, Executor, Job
-from primavista.bench.loggers import Logger
 from primavista.bench.plan import Plan, Planned
 from primavista.bench.record import claim_folder
-from primavista.bench.results import FAILED, LOCK, RESULT, RUN, TIMINGS, read_json, read_lines, state_of
+from primavista.bench.results import (
+    FAILED,
+    LOCK,
+    RESULT,
+    RUN,
+    TIMINGS,
+    read_json,
+    read_lines,
+    state_of,
+)
+from primavista.bench.trackers import Logger
 from primavista.errors import FileError, InputError
 from primavista.frames import take
-from primavista.lock import FolderLock
+from primavista.storage.lock import FolderLock
 from primavista.streams.rendered.dataset import rendered
 
 CACHE = "data"
 # what a batch costs beside AR1*'s, for strategies that have not run yet
 COSTS = {
-    "ewc": 0.75, "lwf": 0.6, "naive": 0.5, "prima": 0.15, "cwr*": 0.1, "cwr+": 0.1, "ridge": 0.06, "dslda": 0.05, "lda": 0.05,
+    "ewc": 0.75,
+    "lwf": 0.6,
+    "naive": 0.5,
+    "prima": 0.15,
+    "cwr*": 0.1,
+    "cwr+": 0.1,
+    "ridge": 0.06,
+    "dslda": 0.05,
+    "lda": 0.05,
     "ncm": 0.04,
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -49,7 +66,13 @@ class State:
     @property
     def left(self) -> int | None:
         """How many batches are left."""
-        return 0 if self.status == "done" else None if self.batches is None else self.batches - self.batch
+        return (
+            0
+            if self.status == "done"
+            else None
+            if self.batches is None
+            else self.batches - self.batch
+        )
 
 
 @dataclass
@@ -65,7 +88,9 @@ class Suite:
     def __post_init__(self) -> None:
         if strange := sorted(set(self.groups) - {group.name for group in self.plan.groups}):
             there = ", ".join(group.name for group in self.plan.groups)
-            raise InputError(f"the plan {self.plan.name!r} has no group {', '.join(strange)}: it has {there}")
+            raise InputError(
+                f"the plan {self.plan.name!r} has no group {', '.join(strange)}: it has {there}"
+            )
         self.out = self.out.expanduser().absolute()  # other nodes have other working folders
         wanted = set(self.groups) or {group.name for group in self.plan.groups}
         self.settings = self.settings or Settings(self.out / CACHE)
@@ -83,7 +108,9 @@ class Suite:
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FileError(f"cannot make {self.out}: {error.strerror or error}. Choose a folder that you may write") from error
+            raise FileError(
+                f"cannot make {self.out}: {error.strerror or error}. Choose a folder that you may write"
+            ) from error
         with FolderLock(self.out / LOCK):
             claim_folder(self.out, self.plan, self.plan.planned())
             todo = [number for number, state in enumerate(self.states) if state.status != "done"]
@@ -112,10 +139,18 @@ class Suite:
         assert self.settings is not None
         cells = [state.planned.cell for state in self.states]
         for data in {cell.data: None for cell in cells}:
-            if data.kind == "rendered" and cells[0].device == "cuda" and not torch.cuda.is_available():
-                opened = rendered(data.scene)  # a driver without a GPU: the nodes of its cluster draw
+            if (
+                data.kind == "rendered"
+                and cells[0].device == "cuda"
+                and not torch.cuda.is_available()
+            ):
+                opened = rendered(
+                    data.scene
+                )  # a driver without a GPU: the nodes of its cluster draw
             else:
-                opened = open_data(data, self.settings.cache, cells[0].device, None, drawing, resident=False)
+                opened = open_data(
+                    data, self.settings.cache, cells[0].device, None, drawing, resident=False
+                )
             for cell in {(c.protocol, c.run, c.limit): c for c in cells if c.data == data}.values():
                 stream = make_stream(cell, opened)
                 for state in self.states:
@@ -147,7 +182,8 @@ def seconds_left(states: Sequence[State], at_once: int) -> float | None:
     mean = {name: sum(values) / len(values) for name, values in rates.items()}
     usual = sum(rate / COSTS.get(name, 1.0) for name, rate in mean.items()) / len(mean)
     lefts = [
-        (state.left or 0) * mean.get(name := state.planned.cell.strategy, usual * COSTS.get(name, 1.0))
+        (state.left or 0)
+        * mean.get(name := state.planned.cell.strategy, usual * COSTS.get(name, 1.0))
         for state in states
         if state.status not in ("done", "failed")
     ]
@@ -159,10 +195,15 @@ def _look(planned: Planned, out: Path) -> State:
     state = State(planned, path, state_of(path))
     result = read_json(path / RESULT)
     lines = read_lines(path / TIMINGS)
-    state.batch, state.seconds = len(lines), sum(line["learn_seconds"] + line["test_seconds"] for line in lines)
+    state.batch, state.seconds = (
+        len(lines),
+        sum(line["learn_seconds"] + line["test_seconds"] for line in lines),
+    )
     if result is not None:
         if read_json(path / RUN) != planned.cell.model_dump(mode="json"):
-            raise InputError(f"{path} holds the results of another cell: choose another folder, or delete it")
+            raise InputError(
+                f"{path} holds the results of another cell: choose another folder, or delete it"
+            )
         state.batches, state.accuracy = result["batches"], result["final"]["accuracy"]
     elif match := re.search(r"-(\d+)$", planned.cell.protocol):
         state.batches = min(int(match[1]), planned.cell.limit or int(match[1]))
@@ -184,7 +225,12 @@ def _update(state: State, event: Event) -> None:
             state.accuracy = event.line["accuracy"]
     elif event.kind == "done":
         done = _look(state.planned, _out(state))
-        state.status, state.batch, state.accuracy, state.batches = "done", done.batch, done.accuracy, done.batches
+        state.status, state.batch, state.accuracy, state.batches = (
+            "done",
+            done.batch,
+            done.accuracy,
+            done.batches,
+        )
     else:
         state.status, state.reason = "failed", event.reason
 

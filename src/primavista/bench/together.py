@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from primavista.bench.features import now
-from primavista.strategies import Strategy
+from primavista.bench.stacked import learn_together, solve_together
 from primavista.strategies.base import LearnReport
-from primavista.strategies.together import learn_together, solve_together
-from primavista.streams.base import Patterns
+from primavista.strategies.registry import Strategy
+from primavista.streams.dataset import Patterns
 
 Item = TypeVar("Item")
 
@@ -77,7 +77,9 @@ class Exam(Pause):
             solve_together([exam.strategy for exam in pauses])
         asked = [(exam, best) for exam in pauses if (best := exam._try()) is not None]
         if asked:
-            found = torch.cat([best for _, best in asked]).cpu().split([len(best) for _, best in asked])
+            found = (
+                torch.cat([best for _, best in asked]).cpu().split([len(best) for _, best in asked])
+            )
             seconds = (now(pauses[0].strategy) - began) / len(asked)
             for (exam, _), labels in zip(asked, found, strict=True):
                 exam.found = labels
@@ -85,7 +87,11 @@ class Exam(Pause):
 
     def _best(self) -> Tensor:
         known = self.strategy.classes
-        scores = self.strategy.scores(self.patterns.images) if self.z is None else self.strategy.score_features(self.z)
+        scores = (
+            self.strategy.scores(self.patterns.images)
+            if self.z is None
+            else self.strategy.score_features(self.z)
+        )
         return known[scores[:, : len(known)].argmax(1)]
 
     def _try(self) -> Tensor | None:
@@ -128,8 +134,12 @@ class Lesson(Pause):
             Exam.share(exams)
         given = [(lesson, lesson.z) for lesson in pauses if lesson.z is not None]
         began = now(pauses[0].strategy)
-        reports = learn_together([(lesson.strategy, z, lesson.patterns.labels) for lesson, z in given])
-        seconds = (now(pauses[0].strategy) - began) / max(1, sum(report is not None for report in reports))
+        reports = learn_together(
+            [(lesson.strategy, z, lesson.patterns.labels) for lesson, z in given]
+        )
+        seconds = (now(pauses[0].strategy) - began) / max(
+            1, sum(report is not None for report in reports)
+        )
         for (lesson, _), report in zip(given, reports, strict=True):
             lesson.report, lesson.seconds = report, seconds
 

@@ -17,7 +17,7 @@ from primavista.cli.sources import shown
 from primavista.errors import FileError, require_extra
 
 if TYPE_CHECKING:
-    from primavista.learner import Learner, Prediction
+    from primavista.learner.learner import Learner, Prediction
     from primavista.streams.video import Bad
 
 SUFFIXES = (".mp4", ".mkv", ".mov")
@@ -26,7 +26,12 @@ KNOWN, NOT, PAPER, INK = "#3DDC97", "#B0B0B0", (0, 0, 0, 150), "#FFFFFF"
 
 
 def annotate_video(
-    learner: Learner, source: Path, target: Path, fps: float, bad: Bad, progress: Callable[[int, int], None]
+    learner: Learner,
+    source: Path,
+    target: Path,
+    fps: float,
+    bad: Bad,
+    progress: Callable[[int, int], None],
 ) -> Iterator[tuple[Look, Prediction]]:
     """Write `target`, whole or not at all, looking `fps` times a second; gives each look with its prediction."""
     from primavista.frames import fit
@@ -72,13 +77,21 @@ def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
     colour = KNOWN if known else NOT
     left, top = (width - side) // 2, (height - side) // 2
     if width != height:
-        pen.rectangle((left, top, left + side - 1, top + side - 1), outline=(*_rgb(colour), 160), width=max(1, side // 200))
+        pen.rectangle(
+            (left, top, left + side - 1, top + side - 1),
+            outline=(*_rgb(colour), 160),
+            width=max(1, side // 200),
+        )
     pen.rectangle((0, height - band, width, height), fill=PAPER)
     bar = max(2, band // 8)
-    share = f"{100 * prediction.confidence:.0f} %" if known else ""  # beside "unknown" it would read as that of it
+    share = (
+        f"{100 * prediction.confidence:.0f} %" if known else ""
+    )  # beside "unknown" it would read as that of it
     if known:
         pen.rectangle((0, height - bar, round(width * prediction.confidence), height), fill=colour)
-    font, name = font_for(shown(prediction.label) if known and prediction.label else "unknown", text)
+    font, name = font_for(
+        shown(prediction.label) if known and prediction.label else "unknown", text
+    )
     room = width - 3 * bar - font.getlength(share) - 2 * bar
     while len(name) > 1 and font.getlength(name) > room:
         name = name[:-2] + "…" if len(name) > 2 else "…"
@@ -91,7 +104,9 @@ def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
 def _stream(av: Any, container: Any, size: tuple[int, int], rate: Fraction) -> Any:
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
     stream = container.add_stream(codec, rate=rate)
-    stream.width, stream.height = (side - side % 2 for side in size)  # the colours of two by two pixels are kept as one
+    stream.width, stream.height = (
+        side - side % 2 for side in size
+    )  # the colours of two by two pixels are kept as one
     stream.pix_fmt = "yuv420p"
     stream.codec_context.time_base = Fraction(1, TICKS)
     if codec == "libx264":
@@ -113,7 +128,9 @@ def _writing(av: Any, part: Path, target: Path) -> Iterator[Any]:
     except (av.FFmpegError, OSError) as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"cannot write {target}: {error.strerror or error}. Choose a folder that you may write") from error
+        raise FileError(
+            f"cannot write {target}: {error.strerror or error}. Choose a folder that you may write"
+        ) from error
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:

@@ -33,12 +33,26 @@ app = typer.Typer(
 RUNS = Path("primavista-runs")
 ROWS = 12  # of the live table
 QUIET = 30.0  # seconds between lines where there is no terminal
-PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="quick, paper, claims, or a TOML file.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the results (default: primavista-runs/PLAN).")]
-Override = Annotated[list[str] | None, typer.Option("--set", help="key=value, e.g. data.frames=30 or runs=3; repeat it.")]
-Source = Annotated[str | None, typer.Option("--data", help="A data set: rendered:objects=2,frames=12, or a folder.")]
+PlanName = Annotated[
+    str, typer.Argument(metavar="PLAN", help="quick, paper, claims, or a TOML file.")
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder of the results (default: primavista-runs/PLAN).")
+]
+Override = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="key=value, e.g. data.frames=30 or runs=3; repeat it."),
+]
+Source = Annotated[
+    str | None,
+    typer.Option("--data", help="A data set: rendered:objects=2,frames=12, or a folder."),
+]
 Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="On a GPU: the same bits each time, more slowly. (On the CPU it is always so.)")
+    bool,
+    typer.Option(
+        "--deterministic",
+        help="On a GPU: the same bits each time, more slowly. (On the CPU it is always so.)",
+    ),
 ]
 
 
@@ -47,23 +61,35 @@ def run(
     plan: PlanName,
     out: Out = None,
     overrides: Override = None,
-    groups: Annotated[list[str] | None, typer.Option("--group", help="Only this group; repeat it.")] = None,
+    groups: Annotated[
+        list[str] | None, typer.Option("--group", help="Only this group; repeat it.")
+    ] = None,
     data: Source = None,
-    on: Annotated[str, typer.Option(help="local, inline (this process), ray, or ray://HOST:PORT.")] = "local",
-    threads: Annotated[int, typer.Option(help="CPU threads shared by the cells; 0: one a processor.", min=0)] = 0,
+    on: Annotated[
+        str, typer.Option(help="local, inline (this process), ray, or ray://HOST:PORT.")
+    ] = "local",
+    threads: Annotated[
+        int, typer.Option(help="CPU threads shared by the cells; 0: one a processor.", min=0)
+    ] = 0,
     per_gpu: Annotated[int, typer.Option(help="Cells at a time on each GPU.", min=1)] = 2,
-    storage: Annotated[Path | None, typer.Option(help="Ray: a folder that every node sees; results go there.")] = None,
+    storage: Annotated[
+        Path | None, typer.Option(help="Ray: a folder that every node sees; results go there.")
+    ] = None,
     deterministic: Deterministic = False,
-    tracker: Annotated[list[str] | None, typer.Option(help="tensorboard or wandb; repeat it.")] = None,
+    tracker: Annotated[
+        list[str] | None, typer.Option(help="tensorboard or wandb; repeat it.")
+    ] = None,
 ) -> None:
     """Run a plan, or what is left of it. Exit code 1 where a cell failed; the others go on.
 
     Example: `primavista bench run quick --set runs=1`
     """
-    from primavista.bench.loggers import make_logger
     from primavista.bench.suite import Suite
+    from primavista.bench.trackers import make_logger
 
-    chosen = find_plan(plan, [*(overrides or ()), *(["deterministic=true"] if deterministic else ())], data)
+    chosen = find_plan(
+        plan, [*(overrides or ()), *(["deterministic=true"] if deterministic else ())], data
+    )
     folder = out or (storage or RUNS) / chosen.name
     suite = Suite(chosen, folder, groups or (), settings_for(out or storage))
     loggers = [make_logger(kind, folder, chosen.name) for kind in tracker or ()]
@@ -75,7 +101,9 @@ def run(
 
 
 @app.command()
-def status(plan: PlanName, out: Out = None, overrides: Override = None, data: Source = None) -> None:
+def status(
+    plan: PlanName, out: Out = None, overrides: Override = None, data: Source = None
+) -> None:
     """Show what is done, running and failed, and how long the rest will take.
 
     Example: `primavista bench status quick`
@@ -98,15 +126,22 @@ def status(plan: PlanName, out: Out = None, overrides: Override = None, data: So
     console.print(table)
     show_failed(console, [state for state in states if state.status == "failed"])
     left = seconds_left(states, max(1, found["running"]))
-    known = f", about {clock(left)} left" if left is not None and found["done"] < len(states) else ""
-    console.print(f"{found['done']} of {len(states)} cells done, {found['running']} running, {found['failed']} failed{known}")
+    known = (
+        f", about {clock(left)} left" if left is not None and found["done"] < len(states) else ""
+    )
+    console.print(
+        f"{found['done']} of {len(states)} cells done, {found['running']} running, {found['failed']} failed{known}"
+    )
 
 
 @app.command()
 def report(
     plan: PlanName,
     out: Out = None,
-    against: Annotated[Path | None, typer.Option(help="Folder with the authors' published curves, to draw over ours.")] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the authors' published curves, to draw over ours."),
+    ] = None,
 ) -> None:
     """Make the report of what there is so far: figures, tables, one HTML file.
 
@@ -128,7 +163,7 @@ def find_plan(name: str, overrides: Sequence[str] | None, source: str | None) ->
 def make_report(folder: Path, against: Path | None = None) -> Path | None:
     """The report of a folder of results; None where the reports' part is not there."""
     try:
-        from primavista.bench.report import write_report
+        from primavista.report.build import write_report
     except ImportError:
         return None
     settings: dict[str, Any] = {} if against is None else {"against": against}
@@ -151,8 +186,8 @@ def executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
     """Where cells are run."""
     import torch
 
-    from primavista.bench.executors import Inline, Processes
-    from primavista.bench.ray_executor import RayCluster
+    from primavista.bench.executors.local import Inline, Processes
+    from primavista.bench.executors.ray import RayCluster
 
     if on == "inline":
         return Inline()
@@ -165,21 +200,25 @@ def executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
 
 def at_once(suite: Suite, where: Executor) -> int:
     """How many cells run side by side, for the estimate of what is left."""
-    from primavista.bench.executors import Processes
+    from primavista.bench.executors.local import Processes
 
     if not isinstance(where, Processes) or not suite.states:
         return 1
     return where.places(suite.states[0].planned.cell)
 
 
-def watched(console: Console, suite: Suite, where: Executor, side: int, loggers: Sequence[Any] = ()) -> list[State]:
+def watched(
+    console: Console, suite: Suite, where: Executor, side: int, loggers: Sequence[Any] = ()
+) -> list[State]:
     """Run a suite with live progress, or a line now and then where there is no terminal; says what failed."""
     board = Board(console, suite, side)
     try:
         with board:
             failed = suite.run(where, board.hear, loggers, board.drawing)
     except KeyboardInterrupt:
-        console.print("[yellow]stopped.[/yellow] What is learned is kept: the same command goes on from there.")
+        console.print(
+            "[yellow]stopped.[/yellow] What is learned is kept: the same command goes on from there."
+        )
         raise typer.Exit(130) from None
     show_failed(console, failed)
     return failed
@@ -188,7 +227,10 @@ def watched(console: Console, suite: Suite, where: Executor, side: int, loggers:
 def show_failed(console: Console, failed: Sequence[State]) -> None:
     """The failed cells, each with its reason."""
     for state in failed:
-        console.print(f"[red]failed:[/red] {escape(state.planned.title)}: {escape(state.reason)}", soft_wrap=True)
+        console.print(
+            f"[red]failed:[/red] {escape(state.planned.title)}: {escape(state.reason)}",
+            soft_wrap=True,
+        )
 
 
 def clock(seconds: float | None) -> str:
@@ -202,7 +244,11 @@ def clock(seconds: float | None) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    return (
+        f"{whole // 60} min {whole % 60} s"
+        if whole < 3600
+        else f"{whole // 3600} h {whole % 3600 // 60} min"
+    )
 
 
 class Board:
@@ -212,7 +258,11 @@ class Board:
         self.console, self.suite, self.side = console, suite, side
         self.drawn: tuple[int, int] | None = None
         self._said = time.monotonic()
-        self._live = Live(console=console, refresh_per_second=4, get_renderable=self.table) if console.is_terminal else None
+        self._live = (
+            Live(console=console, refresh_per_second=4, get_renderable=self.table)
+            if console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> Board:
         if self._live:
@@ -236,11 +286,21 @@ class Board:
         if event.kind == "done":
             self.console.print(f"{state.planned.title}: {state.accuracy:.1f} %", highlight=False)
         elif event.kind in ("failed", "again"):
-            self.console.print(f"{state.planned.title}: {event.reason}", highlight=False, markup=False, soft_wrap=True)
+            self.console.print(
+                f"{state.planned.title}: {event.reason}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
         elif self._due():
             running = [s for s in self.suite.states if s.status == "running"]
-            parts = [f"{s.planned.cell.strategy} {s.batch}/{s.batches}{_percent(s, ' at ')}" for s in running]
-            self.console.print(f"{', '.join(parts)}; {self._rest()}", highlight=False, soft_wrap=True)
+            parts = [
+                f"{s.planned.cell.strategy} {s.batch}/{s.batches}{_percent(s, ' at ')}"
+                for s in running
+            ]
+            self.console.print(
+                f"{', '.join(parts)}; {self._rest()}", highlight=False, soft_wrap=True
+            )
 
     def table(self) -> Group:
         """What the terminal shows."""
@@ -250,12 +310,22 @@ class Board:
         if self.drawn:
             table.add_row("drawing frames", _bar(*self.drawn), f"{self.drawn[0]}/{self.drawn[1]}")
         states = self.suite.states
-        active = states if len(states) <= ROWS else [s for s in states if s.status == "running"][:ROWS]
+        active = (
+            states if len(states) <= ROWS else [s for s in states if s.status == "running"][:ROWS]
+        )
         for state in active:
             name = state.planned.title if len(states) > ROWS else state.planned.cell.strategy
             place = f"{state.batch}/{state.batches}" if state.batches else ""
-            mark = {"failed": "[red]failed", "done": "[green]done", "running": ""}.get(state.status, f"[dim]{state.status}")
-            table.add_row(escape(name), _bar(state.batch, state.batches or 0), place, f"[bold]{_percent(state)}", mark)
+            mark = {"failed": "[red]failed", "done": "[green]done", "running": ""}.get(
+                state.status, f"[dim]{state.status}"
+            )
+            table.add_row(
+                escape(name),
+                _bar(state.batch, state.batches or 0),
+                place,
+                f"[bold]{_percent(state)}",
+                mark,
+            )
         return Group(table, f"[dim]{self._rest()}[/dim]")
 
     def _rest(self) -> str:

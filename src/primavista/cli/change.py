@@ -10,7 +10,7 @@ import typer
 from primavista.cli.learn import Model, summary
 
 if TYPE_CHECKING:
-    from primavista.learner import Learner
+    from primavista.learner.learner import Learner
 
 Known = Annotated[str, typer.Argument(metavar="NAME", help="An object that it knows.")]
 
@@ -24,7 +24,9 @@ def undo(model: Model) -> None:
 
 
 def rename(
-    model: Model, name: Known, new: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.")]
+    model: Model,
+    name: Known,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="What it is called from now on.")],
 ) -> None:
     """Give a known object another name.
 
@@ -43,8 +45,8 @@ def forget(model: Model, name: Known) -> None:
 
 def _change(model: Model, change: Callable[[Learner], None]) -> None:
     """Load, change, save, while no other process may; a change that is refused leaves the file as it was."""
-    from primavista.learner import Learner
-    from primavista.lock import file_lock
+    from primavista.learner.learner import Learner
+    from primavista.storage.lock import file_lock
 
     target = model.expanduser().resolve()
     with file_lock(target):

@@ -22,8 +22,8 @@ from rich.progress import (
 from primavista.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from primavista.streams.base import DataSet
-    from primavista.streams.rendered import Scene
+    from primavista.streams.dataset import DataSet
+    from primavista.streams.rendered.renderer import Scene
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,20 +35,43 @@ app = typer.Typer(
     `<class>/<session>.mp4` videos), a packed store, or `rendered`: videos drawn on the spot, as large as you say
     (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
 )
-Source = Annotated[str, typer.Argument(help="A CORe50 folder, a class/session folder, a packed store, or `rendered`.")]
-Size = Annotated[int | None, typer.Option(help="Side of the frames in pixels (default: 128).", min=8, max=4096)]
-MaxFrames = Annotated[int | None, typer.Option(help="Frames kept of each video, evenly spread (default: 600).", min=1)]
-Fps = Annotated[float | None, typer.Option(help="Frames a second to take of each video (default: all).", min=0.001)]
-Labels = Annotated[Literal["object", "category"] | None, typer.Option(help="CORe50: 50 objects (default) or 10 categories.")]
-Cache = Annotated[Path | None, typer.Option(help="Where videos are decoded to (default: ~/.cache/primavista/videos).")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out and count what cannot be decoded, instead of stopping.")]
+Source = Annotated[
+    str,
+    typer.Argument(help="A CORe50 folder, a class/session folder, a packed store, or `rendered`."),
+]
+Size = Annotated[
+    int | None, typer.Option(help="Side of the frames in pixels (default: 128).", min=8, max=4096)
+]
+MaxFrames = Annotated[
+    int | None, typer.Option(help="Frames kept of each video, evenly spread (default: 600).", min=1)
+]
+Fps = Annotated[
+    float | None,
+    typer.Option(help="Frames a second to take of each video (default: all).", min=0.001),
+]
+Labels = Annotated[
+    Literal["object", "category"] | None,
+    typer.Option(help="CORe50: 50 objects (default) or 10 categories."),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(help="Where videos are decoded to (default: ~/.cache/primavista/videos)."),
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad", help="Leave out and count what cannot be decoded, instead of stopping."
+    ),
+]
 console = Console(stderr=True, highlight=False)
 
 
 @app.command()
 def render(
     folder: Annotated[Path, typer.Argument(help="Folder to write; made if it is not there.")],
-    format: Annotated[Literal["png", "jpg", "mp4"], typer.Option(help="png is exact; mp4 writes s1/o1.mp4.")] = "png",
+    format: Annotated[
+        Literal["png", "jpg", "mp4"], typer.Option(help="png is exact; mp4 writes s1/o1.mp4.")
+    ] = "png",
     categories: Annotated[int, typer.Option(help="Kinds of things.", min=1)] = 10,
     objects: Annotated[int, typer.Option(help="Objects in each category.", min=1)] = 5,
     sessions: Annotated[int, typer.Option(help="Videos of each object.", min=1)] = 11,
@@ -63,9 +86,9 @@ def render(
 
     Example: `primavista data render my-objects --objects 2 --frames 30`
     """
-    from primavista.learner import choose_device
-    from primavista.streams.rendered import Scene
+    from primavista.learner.learner import choose_device
     from primavista.streams.rendered.dataset import write
+    from primavista.streams.rendered.renderer import Scene
 
     scene = Scene(categories, objects, sessions, frames, size, seed)
     with going_on(), bar("drawing frames") as progress:
@@ -74,14 +97,21 @@ def render(
 
 
 @app.command()
-def core50(folder: Annotated[Path, typer.Argument(help="Folder to download to; made if it is not there.")]) -> None:
+def core50(
+    folder: Annotated[Path, typer.Argument(help="Folder to download to; made if it is not there.")],
+) -> None:
     """Download CORe50 (128 x 128) from its official site; stopped, the same command goes on where it was.
 
     Example: `primavista data core50 ~/data/core50`
     """
-    from primavista.streams.core50 import download
+    from primavista.streams.core50.dataset import download
 
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as bars:
         tasks = {}
 
@@ -100,10 +130,15 @@ def pack(
     store: Annotated[Path, typer.Argument(help="Folder of the store to make.")],
     size: Size = None,
     test: Annotated[
-        list[str] | None, typer.Option(help="Session names for testing (class/session folders); repeat it.")
+        list[str] | None,
+        typer.Option(help="Session names for testing (class/session folders); repeat it."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes (default: one a core, where that pays).", min=1)] = None,
-    full_test: Annotated[bool, typer.Option("--full-test", help="CORe50: all test frames, not the official 1 in 20.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes (default: one a core, where that pays).", min=1)
+    ] = None,
+    full_test: Annotated[
+        bool, typer.Option("--full-test", help="CORe50: all test frames, not the official 1 in 20.")
+    ] = False,
     labels: Labels = None,
     skip_bad: SkipBad = False,
     max_frames: MaxFrames = None,
@@ -160,7 +195,9 @@ def sheet(
     picture: Annotated[Path, typer.Argument(help="PNG file to write.")],
     classes: Annotated[int, typer.Option(help="Rows at most.", min=1)] = 20,
     sessions: Annotated[int, typer.Option(help="Columns at most.", min=1)] = 11,
-    thumb: Annotated[int, typer.Option(help="Side of a thumbnail in pixels.", min=8, max=1024)] = 64,
+    thumb: Annotated[
+        int, typer.Option(help="Side of a thumbnail in pixels.", min=8, max=1024)
+    ] = 64,
     size: Size = None,
     labels: Labels = None,
     skip_bad: SkipBad = False,
@@ -174,23 +211,35 @@ def sheet(
     """
     from primavista.streams.pictures import contact_sheet
 
-    data = open_data(source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache)
+    data = open_data(
+        source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache
+    )
     step = max(1, -(-len(data.classes) // classes))
-    image = contact_sheet(data, classes=range(0, len(data.classes), step), columns=sessions, tile=thumb)
+    image = contact_sheet(
+        data, classes=range(0, len(data.classes), step), columns=sessions, tile=thumb
+    )
     try:
         image.save(picture, "PNG")
     except OSError as error:
-        raise FileError(f"cannot write {picture}: {error.strerror or error}. Choose a folder that you may write") from error
+        raise FileError(
+            f"cannot write {picture}: {error.strerror or error}. Choose a folder that you may write"
+        ) from error
     typer.echo(f"wrote {picture}")
 
 
 @app.command()
 def matrix(
     source: Source,
-    picture: Annotated[Path | None, typer.Argument(help="SVG, PNG or PDF file to write; none: the table alone.")] = None,
-    protocol: Annotated[str, typer.Option(help="ni, nc, nic, nicv2-79, nicv2-196, nicv2-391 or nicv2-N.")] = "nicv2",
+    picture: Annotated[
+        Path | None, typer.Argument(help="SVG, PNG or PDF file to write; none: the table alone.")
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option(help="ni, nc, nic, nicv2-79, nicv2-196, nicv2-391 or nicv2-N.")
+    ] = "nicv2",
     order: Annotated[int, typer.Option("--run", help="Which of the random orders.", min=0)] = 0,
-    orders: Annotated[Path | None, typer.Option(help="Folder with official orders (default: where CORe50 is).")] = None,
+    orders: Annotated[
+        Path | None, typer.Option(help="Folder with official orders (default: where CORe50 is).")
+    ] = None,
     size: Size = None,
     labels: Labels = None,
     skip_bad: SkipBad = False,
@@ -207,20 +256,26 @@ def matrix(
     from rich.console import Console
     from rich.table import Table
 
-    from primavista.streams.core50 import core50_stream
+    from primavista.streams.core50.dataset import core50_stream
     from primavista.streams.pictures import protocol_row, save_order
 
-    data = open_data(source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache)
+    data = open_data(
+        source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache
+    )
     stream = core50_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
-    table = Table("protocol", "batches", "initial: classes", "images", "incremental: classes", "images (mean)")
+    table = Table(
+        "protocol", "batches", "initial: classes", "images", "incremental: classes", "images (mean)"
+    )
     low, high = row.incremental_classes
     later = f"{low}" if low == high else f"{low} to {high}"
     counts = [str(n) for n in (row.batches, row.initial_classes, row.initial_images)]
     table.add_row(row.protocol, *counts, later, f"{row.incremental_images:.0f}")
     Console().print(table)
     if picture is not None:
-        typer.echo(f"wrote {save_order(stream, picture)}: {stream.name}, run {order}, {len(stream)} batches ({stream.source})")
+        typer.echo(
+            f"wrote {save_order(stream, picture)}: {stream.name}, run {order}, {len(stream)} batches ({stream.source})"
+        )
 
 
 def open_data(
@@ -239,7 +294,7 @@ def open_data(
 
     An option that the source does not take is an error. `size` is 128 where it is not given; of a drawn folder, its own.
     """
-    from primavista.streams.core50 import CORe50, is_core50
+    from primavista.streams.core50.dataset import CORe50, is_core50
     from primavista.streams.folder import folder
     from primavista.streams.packed import INDEX, PART
     from primavista.streams.rendered.dataset import rendered
@@ -247,9 +302,15 @@ def open_data(
     from primavista.streams.store import open_store
 
     given: dict[str, object] = {
-        "--size": size, "--test": test, "--full-test": official, "--labels": labels, "--skip-bad": skip_bad,
-        "--max-frames": max_frames, "--fps": fps, "--cache": cache,
-    }  # fmt: skip
+        "--size": size,
+        "--test": test,
+        "--full-test": official,
+        "--labels": labels,
+        "--skip-bad": skip_bad,
+        "--max-frames": max_frames,
+        "--fps": fps,
+        "--cache": cache,
+    }
     chosen = [option for option, value in given.items() if value not in (None, False, [])]
     if source == "rendered" or source.startswith("rendered:"):
         refuse(chosen, source, "rendered")
@@ -263,7 +324,9 @@ def open_data(
     if is_core50(path):
         refuse(chosen, source, "core50")
         with bar("checking pictures") if skip_bad else nullcontext() as progress:
-            found = CORe50(path, labels or "object", official, size=side, skip_bad=skip_bad, progress=progress)
+            found = CORe50(
+                path, labels or "object", official, size=side, skip_bad=skip_bad, progress=progress
+            )
         if found.note:
             typer.echo(found.note, err=True)
         return found
@@ -288,8 +351,14 @@ KINDS = {
     "rendered": ("rendered videos", {"--size"}),
     "store": ("a packed store", set[str]()),
     "core50": ("a CORe50 folder", {"--size", "--full-test", "--labels", "--skip-bad"}),
-    "written": ("a folder of drawn videos", {"--size", "--skip-bad", "--max-frames", "--fps", "--cache"}),
-    "folder": ("a class/session folder", {"--size", "--test", "--skip-bad", "--max-frames", "--fps", "--cache"}),
+    "written": (
+        "a folder of drawn videos",
+        {"--size", "--skip-bad", "--max-frames", "--fps", "--cache"},
+    ),
+    "folder": (
+        "a class/session folder",
+        {"--size", "--test", "--skip-bad", "--max-frames", "--fps", "--cache"},
+    ),
 }
 
 
@@ -308,7 +377,9 @@ def going_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        console.print("[yellow]stopped.[/yellow] What is done is kept: the same command goes on from there.")
+        console.print(
+            "[yellow]stopped.[/yellow] What is done is kept: the same command goes on from there."
+        )
         raise typer.Exit(130) from None
 
 
@@ -316,14 +387,16 @@ def parse_scene(source: str, size: int = 128) -> Scene:
     """The scene of "rendered" or "rendered:objects=2,frames=12"."""
     from dataclasses import fields
 
-    from primavista.streams.rendered import Scene
+    from primavista.streams.rendered.renderer import Scene
 
     values = {"size": size}
     known = [field.name for field in fields(Scene)]
     for part in filter(None, source.removeprefix("rendered").removeprefix(":").split(",")):
         key, _, value = part.partition("=")
         if key not in known or not value.removeprefix("-").isdecimal() or len(value) > 20:
-            raise InputError(f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {', '.join(known)}")
+            raise InputError(
+                f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {', '.join(known)}"
+            )
         values[key] = int(value)
     return Scene(**values)
 
@@ -337,7 +410,13 @@ def describe(data: DataSet) -> str:
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar with the time left; gives `progress(done, total)`."""
-    columns = (TextColumn("{task.description:<18}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
+    columns = (
+        TextColumn("{task.description:<18}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+    )
     with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
         task = bars.add_task(what, total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)

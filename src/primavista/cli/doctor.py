@@ -42,7 +42,9 @@ def doctor() -> None:
     for extra, (module, purpose) in EXTRAS.items():
         present = importlib.util.find_spec(module) is not None
         missing = f'[yellow]not installed[/yellow] ({purpose}): pip install "primavista\\[{extra}]"'
-        table.add_row(f"extra {extra}", f"{module} {_version(module)} ({purpose})" if present else missing)
+        table.add_row(
+            f"extra {extra}", f"{module} {_version(module)} ({purpose})" if present else missing
+        )
     console.print(table)
     if broken:
         raise typer.Exit(1)
@@ -57,10 +59,23 @@ def _machine() -> list[Row]:
     free = shutil.disk_usage(".").free / 2**30
     return [
         ("primavista", primavista.__version__, True),
-        ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", sys.version_info >= (3, 11)),
-        ("processors", f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}", True),
+        (
+            "Python",
+            f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+            sys.version_info >= (3, 11),
+        ),
+        (
+            "processors",
+            f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
+            True,
+        ),
         ("data", "rendered objects are built in; CORe50: primavista data core50 --help", True),
-        ("disk", f"{free:.1f} GiB free here" + ("" if free > 1 else ": too little for a packed data set"), True),
+        (
+            "disk",
+            f"{free:.1f} GiB free here"
+            + ("" if free > 1 else ": too little for a packed data set"),
+            True,
+        ),
     ]
 
 
@@ -90,9 +105,17 @@ def _weights() -> list[Row]:
             continue
         try:
             tensors = len(load_state(source, name))
-            rows.append((f"weights {name}", f"{tensors} tensors, checksum right, {source.licence}", True))
+            rows.append(
+                (f"weights {name}", f"{tensors} tensors, checksum right, {source.licence}", True)
+            )
         except ImportError:
-            rows.append((f"weights {name}", '[yellow]not installed[/yellow]: pip install "primavista\\[lite]"', True))
+            rows.append(
+                (
+                    f"weights {name}",
+                    '[yellow]not installed[/yellow]: pip install "primavista\\[lite]"',
+                    True,
+                )
+            )
         except PrimavistaError as error:
             rows.append((f"weights {name}", str(error), False))
     return rows

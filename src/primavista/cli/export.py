@@ -15,10 +15,17 @@ from primavista.errors import InputError
 def export(
     model: Annotated[Path, typer.Argument(help="A saved learner, e.g. kitchen.pv.")],
     kind: Annotated[
-        str, typer.Option("--format", help="onnx: to predict anywhere; edge: to predict and learn, without torch.")
+        str,
+        typer.Option(
+            "--format", help="onnx: to predict anywhere; edge: to predict and learn, without torch."
+        ),
     ] = "onnx",
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="The file (default: beside the model).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists (never over the model).")] = False,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The file (default: beside the model).")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that exists (never over the model).")
+    ] = False,
 ) -> None:
     """Write a learner for machines without torch; what is written was compared with torch first.
 
@@ -28,9 +35,9 @@ def export(
 
     Example: primavista export kitchen.pv --format onnx -o kitchen.onnx
     """
-    from primavista.export import SUFFIXES
-    from primavista.export import export as write
-    from primavista.learner import Learner
+    from primavista.learner.export import SUFFIXES
+    from primavista.learner.export import export as write
+    from primavista.learner.learner import Learner
 
     if kind not in SUFFIXES:
         raise InputError(f"--format is {' or '.join(SUFFIXES)}; got {kind!r}")
@@ -40,8 +47,14 @@ def export(
     learner = Learner.load(model, device="cpu")
     write(learner, target, chosen)
     console = Console(highlight=False)
-    console.print(f"{shown(str(target))}: {', '.join(map(shown, learner.labels))}", soft_wrap=True, markup=False)
-    console.print(f"{target.stat().st_size / 1e6:.1f} MB, equal to torch on trial frames", markup=False)
+    console.print(
+        f"{shown(str(target))}: {', '.join(map(shown, learner.labels))}",
+        soft_wrap=True,
+        markup=False,
+    )
+    console.print(
+        f"{target.stat().st_size / 1e6:.1f} MB, equal to torch on trial frames", markup=False
+    )
     if kind == "edge" and not learner.strategy.freezes:
         why = f"{learner.strategy_name} trains the network itself, which needs torch: on the edge this file predicts only"
         console.print(why, style="yellow", soft_wrap=True, markup=False)

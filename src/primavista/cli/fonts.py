@@ -11,9 +11,15 @@ from PIL import ImageFont
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 FOLDERS = (
-    "~/.fonts", "~/.local/share/fonts", "/usr/local/share/fonts", "/usr/share/fonts",
-    "~/Library/Fonts", "/Library/Fonts", "/System/Library/Fonts", "C:/Windows/Fonts",
-)  # fmt: skip
+    "~/.fonts",
+    "~/.local/share/fonts",
+    "/usr/local/share/fonts",
+    "/usr/share/fonts",
+    "~/Library/Fonts",
+    "/Library/Fonts",
+    "/System/Library/Fonts",
+    "C:/Windows/Fonts",
+)
 FIRST = ("DejaVuSans.", "NotoSans-", "NotoSansCJK-", "NotoSans")  # made to hold many letters
 FANCY = re.compile("bold|italic|oblique|mono|thin|light|black|condensed|serif", re.IGNORECASE)
 TRIED = 400  # fonts looked into for one name
@@ -31,14 +37,21 @@ def font_for(name: str, size: int) -> tuple[Font, str]:
         return plain, name
     if path := _found(name):
         return ImageFont.truetype(path, size), name
-    escaped = (letter.encode("ascii", "backslashreplace").decode() if letter in lacking else letter for letter in name)
+    escaped = (
+        letter.encode("ascii", "backslashreplace").decode() if letter in lacking else letter
+        for letter in name
+    )
     return plain, "".join(escaped)
 
 
 def missing(font: Font, name: str) -> set[str]:
     """The letters that a font shows as its empty box, or as nothing."""
     box = _drawn(font, NOTHING)
-    return {letter for letter in set(name) if not letter.isspace() and _drawn(font, letter) in (box, b"")}
+    return {
+        letter
+        for letter in set(name)
+        if not letter.isspace() and _drawn(font, letter) in (box, b"")
+    }
 
 
 @cache

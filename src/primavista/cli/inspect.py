@@ -16,7 +16,11 @@ from primavista.cli.learn import Model
 from primavista.cli.sources import shown
 
 UNDO = "undo/"
-PARTS = {"backbone.": "network", "head.": "head", "onnx/": "graph"}  # of the tensors' names; all else is the strategy's own
+PARTS = {
+    "backbone.": "network",
+    "head.": "head",
+    "onnx/": "graph",
+}  # of the tensors' names; all else is the strategy's own
 
 
 def inspect(
@@ -39,26 +43,44 @@ def inspect(
 
 def describe(path: Path) -> dict[str, Any]:
     """Everything that the file says, and how large it is."""
-    from primavista import files
-    from primavista.manifest import parse_manifest
+    from primavista.storage import learner_file as files
+    from primavista.storage.manifest import parse_manifest
 
     arrays, raw = files.read(path)
     manifest = parse_manifest(raw, str(path))
     parts: dict[str, int] = {}
     for name, array in arrays.items():
-        part = "undo" if name.startswith(UNDO) else next((p for head, p in PARTS.items() if name.startswith(head)), "strategy")
+        part = (
+            "undo"
+            if name.startswith(UNDO)
+            else next((p for head, p in PARTS.items() if name.startswith(head)), "strategy")
+        )
         parts[part] = parts.get(part, 0) + array.nbytes
     return {
-        "file": str(path), "format": manifest.format, "bytes": path.stat().st_size, "sha256": files.digest(arrays, raw),
-        "strategy": manifest.strategy.model_dump(), "backbone": manifest.backbone.model_dump(mode="json"),
-        "engine": manifest.engine, "threshold": manifest.threshold, "classes": [one.model_dump() for one in manifest.classes],
-        "lessons": manifest.lessons, "undo": manifest.undo is not None, "tensor_bytes": parts,
-    }  # fmt: skip
+        "file": str(path),
+        "format": manifest.format,
+        "bytes": path.stat().st_size,
+        "sha256": files.digest(arrays, raw),
+        "strategy": manifest.strategy.model_dump(),
+        "backbone": manifest.backbone.model_dump(mode="json"),
+        "engine": manifest.engine,
+        "threshold": manifest.threshold,
+        "classes": [one.model_dump() for one in manifest.classes],
+        "lessons": manifest.lessons,
+        "undo": manifest.undo is not None,
+        "tensor_bytes": parts,
+    }
 
 
 def _facts(facts: Mapping[str, Any]) -> Table:
     strategy, backbone = facts["strategy"], facts["backbone"]
-    table = Table(title=Text(shown(facts["file"])), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(
+        title=Text(shown(facts["file"])),
+        title_justify="left",
+        show_header=False,
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     sizes = ", ".join(f"{name} {_size(count)}" for name, count in facts["tensor_bytes"].items())
@@ -102,4 +124,10 @@ def _size(count: int) -> str:
     >>> _size(900), _size(3 * 2**20)
     ('900 bytes', '3.0 MiB')
     """
-    return f"{count} bytes" if count < 1024 else f"{count / 1024:.1f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"
+    return (
+        f"{count} bytes"
+        if count < 1024
+        else f"{count / 1024:.1f} KiB"
+        if count < 2**20
+        else f"{count / 2**20:.1f} MiB"
+    )

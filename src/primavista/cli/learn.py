@@ -32,10 +32,12 @@ from primavista.errors import InputError, PrimavistaError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from primavista.learner import Learner
+    from primavista.learner.learner import Learner
     from primavista.streams.video import Clip
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 NEW = "New files only: "
 SMALLEST, LARGEST = 32, 512  # sides of the images, in pixels
@@ -56,25 +58,57 @@ class Settings:
 
 def learn(
     model: Model,
-    sources: Annotated[list[str], typer.Argument(help="Videos, images, folders, camera:0; one lesson each, in this order.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Videos, images, folders, camera:0; one lesson each, in this order."),
+    ],
     label: Annotated[
-        str | None, typer.Option(help="What they show. Without it, a folder holds a folder for each object, named after it.")
+        str | None,
+        typer.Option(
+            help="What they show. Without it, a folder holds a folder for each object, named after it."
+        ),
     ] = None,
-    strategy: Annotated[str | None, typer.Option(help=NEW + "prima (default), cwr*, ar1*, ...")] = None,
-    backbone: Annotated[str | None, typer.Option(help=NEW + "mobilenet_v1 (default) or efficientnet_lite0.")] = None,
-    weights: Annotated[str | None, typer.Option(help=NEW + "imagenet (default), timm, random, or a file.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help=NEW + "prima (default), cwr*, ar1*, ...")
+    ] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help=NEW + "mobilenet_v1 (default) or efficientnet_lite0.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help=NEW + "imagenet (default), timm, random, or a file.")
+    ] = None,
     size: Annotated[
-        int | None, typer.Option(help=NEW + "side of the images in pixels (default: 128).", min=SMALLEST, max=LARGEST)
+        int | None,
+        typer.Option(
+            help=NEW + "side of the images in pixels (default: 128).", min=SMALLEST, max=LARGEST
+        ),
     ] = None,
-    option: Annotated[list[str] | None, typer.Option(help=NEW + "of the strategy, e.g. balance=0.5; repeat it.")] = None,
-    max_frames: Annotated[int, typer.Option(help="Frames kept of each source, evenly spread.", min=1)] = 600,
-    fps: Annotated[float | None, typer.Option(help="Frames a second to take of videos (default: all).", min=0.001)] = None,
-    seconds: Annotated[float, typer.Option(help="How long to look through a camera.", min=0.1, max=3600)] = 5.0,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Teach what was taught before once more.")] = False,
-    on: Annotated[str, typer.Option(help="here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.")] = HERE,
+    option: Annotated[
+        list[str] | None, typer.Option(help=NEW + "of the strategy, e.g. balance=0.5; repeat it.")
+    ] = None,
+    max_frames: Annotated[
+        int, typer.Option(help="Frames kept of each source, evenly spread.", min=1)
+    ] = 600,
+    fps: Annotated[
+        float | None,
+        typer.Option(help="Frames a second to take of videos (default: all).", min=0.001),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="How long to look through a camera.", min=0.1, max=3600)
+    ] = 5.0,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Teach what was taught before once more.")
+    ] = False,
+    on: Annotated[
+        str, typer.Option(help="here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.")
+    ] = HERE,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each lesson and one at the end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A line of JSON for each lesson and one at the end.")
+    ] = False,
 ) -> None:
     """Teach a learner, which is made if there is no such file: each source is a lesson, on disk before the next begins.
 
@@ -88,19 +122,31 @@ def learn(
     strategies that can be (prima, ridge, lda, ncm). The file is written once, at the end.
     """
     from primavista.bench.plan import parse_setting
-    from primavista.lock import file_lock
+    from primavista.storage.lock import file_lock
 
     if on != HERE and on != RAY and not on.startswith(f"{RAY}://"):
         raise InputError(f"--on is {HERE}, {RAY} or {RAY}://HOST:PORT; got {on!r}")
     lessons = find_lessons(sources, label)
     target = model.expanduser().resolve()
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
-    options = {".".join(keys): value for keys, value in (parse_setting(text, "balance=0.5") for text in option or ())}
+    options = {
+        ".".join(keys): value
+        for keys, value in (parse_setting(text, "balance=0.5") for text in option or ())
+    }
     if taken := [name for name in (*given, "device") if name in options]:
-        raise InputError(f"{taken[0]} is no option of a strategy: say --{taken[0]} {options[taken[0]]}")
+        raise InputError(
+            f"{taken[0]} is no option of a strategy: say --{taken[0]} {options[taken[0]]}"
+        )
     with file_lock(target):
-        learner = _opened(target, {name: value for name, value in given.items() if value is not None}, options, device)
-        school = School(learner, target, Settings(max_frames, fps, seconds, skip_bad, again), as_json)
+        learner = _opened(
+            target,
+            {name: value for name, value in given.items() if value is not None},
+            options,
+            device,
+        )
+        school = School(
+            learner, target, Settings(max_frames, fps, seconds, skip_bad, again), as_json
+        )
         if on == HERE:
             school.teach_all(lessons)
         else:
@@ -144,41 +190,75 @@ class School:
         with _progress(len(lessons)) as (progress, now):
             try:
                 for number, lesson in enumerate(lessons, 1):
-                    record = {"lesson": number, "of": len(lessons), "label": lesson.label, "source": lesson.name}
+                    record = {
+                        "lesson": number,
+                        "of": len(lessons),
+                        "label": lesson.label,
+                        "source": lesson.name,
+                    }
                     self._tell({**record, **self._one(lesson, now)}, progress)
                     progress.advance(progress.task_ids[0])
             except KeyboardInterrupt:
                 progress.stop()
                 kept = f"{self.learned} of {len(lessons)} lessons"
-                typer.echo(f"stopped. What was learned is kept ({kept}); the same command goes on with the rest.", err=True)
+                typer.echo(
+                    f"stopped. What was learned is kept ({kept}); the same command goes on with the rest.",
+                    err=True,
+                )
                 raise typer.Exit(130) from None
         self._close()
 
     def teach_on_ray(self, lessons: list[Lesson], on: str) -> None:
         """All at once, on the machines of a cluster; the file is written once, at the end."""
-        from primavista import fleet
+        from primavista.learner import fleet
 
         s = self.settings
         if s.again or any(isinstance(lesson.source, str) for lesson in lessons):
-            raise InputError("on a cluster, cameras cannot be seen and no lesson can be taught again: leave out --on")
+            raise InputError(
+                "on a cluster, cameras cannot be seen and no lesson can be taught again: leave out --on"
+            )
         opener = partial(fleet.open_source, max_frames=s.max_frames, fps=s.fps, skip_bad=s.skip_bad)
-        given = [fleet.Lesson(one.label, tuple(Path(p).resolve() for p in one.source)) for one in lessons]
-        with _progress(len(lessons)) as (progress, now), fleet.ray_cluster("" if on == RAY else on) as machines:
+        given = [
+            fleet.Lesson(one.label, tuple(Path(p).resolve() for p in one.source)) for one in lessons
+        ]
+        with (
+            _progress(len(lessons)) as (progress, now),
+            fleet.ray_cluster("" if on == RAY else on) as machines,
+        ):
             now("learning on the cluster")
             outcomes = fleet.teach(
-                self.learner, given, machines, opener=opener,
+                self.learner,
+                given,
+                machines,
+                opener=opener,
                 listen=lambda told: progress.advance(progress.task_ids[0], len(told)),
-            )  # fmt: skip
+            )
             counts = Counter(outcome.status for outcome in outcomes)
-            self.learned, self.known, self.failed = (counts[status] for status in ("learned", "known", "failed"))
+            self.learned, self.known, self.failed = (
+                counts[status] for status in ("learned", "known", "failed")
+            )
             if self.learned:
                 self.learner.save(self.target)
             for number, (lesson, outcome) in enumerate(zip(lessons, outcomes, strict=True), 1):
-                record = {"lesson": number, "of": len(lessons), "label": lesson.label, "source": lesson.name}
-                facts = {"learned": ("id", "frames", "seconds", "note"), "known": ("id",), "failed": ("reason",)}[
-                    outcome.status
-                ]
-                self._tell({**record, "status": outcome.status, **{key: getattr(outcome, key) for key in facts}}, progress)
+                record = {
+                    "lesson": number,
+                    "of": len(lessons),
+                    "label": lesson.label,
+                    "source": lesson.name,
+                }
+                facts = {
+                    "learned": ("id", "frames", "seconds", "note"),
+                    "known": ("id",),
+                    "failed": ("reason",),
+                }[outcome.status]
+                self._tell(
+                    {
+                        **record,
+                        "status": outcome.status,
+                        **{key: getattr(outcome, key) for key in facts},
+                    },
+                    progress,
+                )
         self._close()
 
     def _one(self, lesson: Lesson, now: Now) -> dict[str, Any]:
@@ -211,14 +291,20 @@ class School:
                 text += f"\n  though no {name} is known: it was forgotten, renamed, or taught under another name. {FORGOTTEN}"
         else:
             note = f" [dim]{escape(shown(record['note']))}[/dim]" if record["note"] else ""
-            text = f"{name}: {record['frames']} frames of {source} in {record['seconds']:.1f} s{note}"
-        above = sys.stdout.isatty() and not progress.disable  # a line above the progress, on the same terminal
+            text = (
+                f"{name}: {record['frames']} frames of {source} in {record['seconds']:.1f} s{note}"
+            )
+        above = (
+            sys.stdout.isatty() and not progress.disable
+        )  # a line above the progress, on the same terminal
         (progress.console if above else Console(highlight=False)).print(text, soft_wrap=True)
 
     def _close(self) -> None:
         if self.as_json:
             counts = {"learned": self.learned, "known": self.known, "failed": self.failed}
-            typer.echo(json.dumps({"file": str(self.target), **counts, "objects": self.learner.counts}))
+            typer.echo(
+                json.dumps({"file": str(self.target), **counts, "objects": self.learner.counts})
+            )
             return
         if not self.learned and self.known and not self.failed:
             typer.echo("there was nothing new to learn")
@@ -233,35 +319,53 @@ def summary(learner: Learner, path: Path) -> str:
     return f"{shown(path.name)} knows {f'{objects} (frames): {known}' if known else 'nothing yet'}"
 
 
-def teach(learner: Learner, lesson: Lesson, settings: Settings, now: Now = lambda *stage: None) -> dict[str, Any]:
+def teach(
+    learner: Learner, lesson: Lesson, settings: Settings, now: Now = lambda *stage: None
+) -> dict[str, Any]:
     """One lesson: its frames, then what the learner makes of them; nothing is changed where it fails or was had before."""
-    from primavista.knowledge import lesson_id
+    from primavista.learner.state import lesson_id
     from primavista.streams.video import open_frames
 
     camera = isinstance(lesson.source, str) and lesson.source.startswith(CAMERA)
-    reading = f"show {lesson.label} to {lesson.name} for {settings.seconds:g} s" if camera else f"reading {lesson.name}"
+    reading = (
+        f"show {lesson.label} to {lesson.name} for {settings.seconds:g} s"
+        if camera
+        else f"reading {lesson.name}"
+    )
     now(reading)
     clip = open_frames(
-        lesson.source, size=learner.size, max_frames=settings.max_frames, fps=settings.fps, skip_bad=settings.skip_bad,
-        seconds=settings.seconds, watch=lambda done, of: now(reading, done, of),
-    )  # fmt: skip
+        lesson.source,
+        size=learner.size,
+        max_frames=settings.max_frames,
+        fps=settings.fps,
+        skip_bad=settings.skip_bad,
+        seconds=settings.seconds,
+        watch=lambda done, of: now(reading, done, of),
+    )
     identity = lesson_id(clip)
     if identity in learner.lessons and not settings.again:
         return {"status": "known", "id": identity}
     passes = learner.options.get("epochs") or 1
-    learner.learn(Watched(clip, lambda done: now(f"learning {lesson.label}", done, passes * len(clip))), lesson.label)
+    learner.learn(
+        Watched(clip, lambda done: now(f"learning {lesson.label}", done, passes * len(clip))),
+        lesson.label,
+    )
     return {"status": "learned", "id": identity, "frames": len(clip), "note": clip.note}
 
 
 def _opened(target: Path, given: dict[str, Any], options: dict[str, Any], device: str) -> Learner:
     """The learner of the file, which must be what was asked for, or a new one."""
-    from primavista.learner import Learner
+    from primavista.learner.learner import Learner
 
     if not target.exists():
         return Learner(**given, device=device, **options)
     learner = Learner.load(target, device=device)
     spec = learner.strategy.backbone.spec
-    own = {"seed": int(learner.strategy.seed), "threshold": learner.threshold, "engine": learner.engine}
+    own = {
+        "seed": int(learner.strategy.seed),
+        "threshold": learner.threshold,
+        "engine": learner.engine,
+    }
     facts = {
         **spec.options,
         **learner.options,
@@ -271,7 +375,10 @@ def _opened(target: Path, given: dict[str, Any], options: dict[str, Any], device
         "size": learner.size,
     }
     if given.pop("weights", None) is not None:
-        typer.echo(f"--weights is for new files: {target.name} goes on with the network that is in it", err=True)
+        typer.echo(
+            f"--weights is for new files: {target.name} goes on with the network that is in it",
+            err=True,
+        )
     for name, value in {**options, **given}.items():
         if facts.get(name) != value:
             raise InputError(
@@ -291,11 +398,21 @@ def _progress(total: int) -> Iterator[tuple[Progress, Now]]:
     """Lessons done, and of the one that is being read or learned its frames, with the time left; nothing without a terminal."""
     console = Console(stderr=True, highlight=False)
     columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
         TextColumn("left"),
-    )  # fmt: skip
-    how: dict[str, Any] = {"console": console, "transient": True, "disable": not console.is_terminal}
-    with Progress(*columns, TimeRemainingColumn(), redirect_stdout=sys.stdout.isatty(), **how) as bars:
+    )
+    how: dict[str, Any] = {
+        "console": console,
+        "transient": True,
+        "disable": not console.is_terminal,
+    }
+    with Progress(
+        *columns, TimeRemainingColumn(), redirect_stdout=sys.stdout.isatty(), **how
+    ) as bars:
         bars.add_task("lessons", total=total, visible=total > 1)
         task, doing = bars.add_task("", total=None), ""
 

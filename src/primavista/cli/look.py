@@ -14,7 +14,7 @@ from primavista.cli.sources import CAMERA
 if TYPE_CHECKING:
     import numpy as np
 
-    from primavista.learner import Learner, Prediction
+    from primavista.learner.learner import Learner, Prediction
     from primavista.streams.video import Bad
 
 BATCH = 16  # frames recognised at once, where there is no hurry
@@ -54,12 +54,16 @@ def looks(source: str, size: int, fps: float, seconds: float | None, bad: Bad) -
                 yield Look(str(path), at, upright(frame, size))
 
 
-def recognised(learner: Learner, frames: Iterator[Look], at_once: int = BATCH) -> Iterator[tuple[Look, Prediction]]:
+def recognised(
+    learner: Learner, frames: Iterator[Look], at_once: int = BATCH
+) -> Iterator[tuple[Look, Prediction]]:
     """Each with what the learner takes it for."""
     import numpy as np
 
     while chunk := list(islice(frames, at_once)):
-        yield from zip(chunk, learner.predict(np.stack([look.image for look in chunk])), strict=True)
+        yield from zip(
+            chunk, learner.predict(np.stack([look.image for look in chunk])), strict=True
+        )
 
 
 def is_live(source: str) -> bool:

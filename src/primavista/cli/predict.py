@@ -21,7 +21,7 @@ from primavista.errors import FileError, InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primavista.learner import Learner, Prediction
+    from primavista.learner.learner import Learner, Prediction
 
 UNKNOWN = "unknown"
 FPS, SMOOTH = 2.0, 10.0  # looks a second: for reading, and for a video that is watched
@@ -32,16 +32,27 @@ def predict(
     model: Model,
     source: Annotated[str, typer.Argument(help="An image, a folder, a video, or camera:0.")],
     annotate: Annotated[
-        Path | None, typer.Option(help="Write the video with what is recognised drawn in, e.g. out.mp4.")
+        Path | None,
+        typer.Option(help="Write the video with what is recognised drawn in, e.g. out.mp4."),
     ] = None,
     fps: Annotated[
-        float | None, typer.Option(help="Looks a second at videos and cameras (default: 2; 10 with --annotate).", min=0.001)
+        float | None,
+        typer.Option(
+            help="Looks a second at videos and cameras (default: 2; 10 with --annotate).", min=0.001
+        ),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="How long to look through a camera (default: until Ctrl-C).")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="How long to look through a camera (default: until Ctrl-C)."),
+    ] = None,
     top: Annotated[int, typer.Option(help="How many of the likeliest names to show.", min=1)] = 3,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")
+    ] = False,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each frame and one at the end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A line of JSON for each frame and one at the end.")
+    ] = False,
 ) -> None:
     """Say what a learner sees: a line for each image, or each look at a video or a camera, and the vote of all of them.
 
@@ -49,18 +60,24 @@ def predict(
 
     Examples: `primavista predict kitchen.pv photo.jpg`, `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
     """
-    from primavista.learner import Learner
+    from primavista.learner.learner import Learner
     from primavista.streams.video import Bad
 
     if annotate is not None:
         _check_target(source, annotate)
     learner, bad = Learner.load(model.expanduser(), device=device), Bad(skip_bad)
-    teller = Teller(top, as_json, max((len(name) for name in [*learner.labels, UNKNOWN]), default=0))
+    teller = Teller(
+        top, as_json, max((len(name) for name in [*learner.labels, UNKNOWN]), default=0)
+    )
     if annotate is not None:
         frames = _annotated(learner, source, annotate, fps or SMOOTH, bad)
         teller.quiet = not as_json
     else:
-        frames = recognised(learner, looks(source, learner.size, fps or FPS, seconds, bad), 1 if is_live(source) else BATCH)
+        frames = recognised(
+            learner,
+            looks(source, learner.size, fps or FPS, seconds, bad),
+            1 if is_live(source) else BATCH,
+        )
     try:
         for look, prediction in frames:
             teller.tell(look, prediction)
@@ -85,10 +102,16 @@ def _check_target(source: str, target: Path) -> None:
         raise FileError(f"cannot write in {folder}: {why}. Choose a folder that you may write")
     if target.exists():
         same = target.samefile(Path(source).expanduser())
-        raise InputError(f"{target} is the video itself: give another name" if same else f"{target} exists: give another name")
+        raise InputError(
+            f"{target} is the video itself: give another name"
+            if same
+            else f"{target} exists: give another name"
+        )
 
 
-def _annotated(learner: Learner, source: str, target: Path, fps: float, bad: Any) -> Iterator[tuple[Look, Prediction]]:
+def _annotated(
+    learner: Learner, source: str, target: Path, fps: float, bad: Any
+) -> Iterator[tuple[Look, Prediction]]:
     from primavista.cli.annotate import annotate_video
     from primavista.cli.data import bar
 
@@ -125,15 +148,26 @@ class Teller:
         if self.as_json:
             label = self.winner()
             count = self.unknown if label is None else self.votes[label]
-            vote = {"label": label, "share": count / total if total else 0.0, "frames": total, "votes": dict(self.votes)}
-            typer.echo(json.dumps({"summary": {**vote, "unknown": self.unknown, "skipped": skipped}}))
+            vote = {
+                "label": label,
+                "share": count / total if total else 0.0,
+                "frames": total,
+                "votes": dict(self.votes),
+            }
+            typer.echo(
+                json.dumps({"summary": {**vote, "unknown": self.unknown, "skipped": skipped}})
+            )
             return
         if total > 1 or self.quiet:
             winner = self.winner() or UNKNOWN
             counts = {**dict(self.votes.most_common()), UNKNOWN: self.unknown}
-            others = ", ".join(f"{name} {count}" for name, count in counts.items() if count and name != winner)
+            others = ", ".join(
+                f"{name} {count}" for name, count in counts.items() if count and name != winner
+            )
             text = f"{counts[winner]} of {total} frames" + (f" ({others})" if others else "")
-            self.console.print(f"[bold]{escape(shown(winner))}[/bold]: {escape(shown(text))}", soft_wrap=True)
+            self.console.print(
+                f"[bold]{escape(shown(winner))}[/bold]: {escape(shown(text))}", soft_wrap=True
+            )
         if skipped:
             self.console.print(f"skipped {skipped} that could not be decoded")
 
@@ -146,7 +180,9 @@ class Teller:
         where = escape(clock(look.at) if look.at is not None else shown(Path(look.source).name))
         ranked = sorted(prediction.scores.items(), key=lambda item: -item[1])[: self.top]
         names = [f"{escape(shown(label))} {100 * share:.0f} %" for label, share in ranked]
-        if not prediction.known or prediction.label is None:  # no share and no bar: they would read as those of "unknown"
+        if (
+            not prediction.known or prediction.label is None
+        ):  # no share and no bar: they would read as those of "unknown"
             likeliest = f"({', '.join(names)})" if names else ""
             return f"{where:<8} [dim]{UNKNOWN:<{self.width}} {' ' * (BAR + 6)}  {likeliest}[/dim]".rstrip()
         filled = round(BAR * prediction.confidence)

@@ -30,29 +30,60 @@ if TYPE_CHECKING:
     from primavista.bench.plan import Plan
     from primavista.bench.suite import State, Suite
 
-DEFAULT = ["ar1*", "ewc", "lwf", "naive", "prima", "cwr*", "dslda"]  # the longest first: two at a time end together
+DEFAULT = [
+    "ar1*",
+    "ewc",
+    "lwf",
+    "naive",
+    "prima",
+    "cwr*",
+    "dslda",
+]  # the longest first: two at a time end together
 TESTS = 8  # along the stream
 TEST_FRAMES = 2  # of each test session, or a few more: the frames of a video are alike
 
 
 def run(
     strategies: Annotated[
-        list[str] | None, typer.Argument(help="Strategies, e.g. 'ar1*' 'cwr*'; all of the paper's if none.")
+        list[str] | None,
+        typer.Argument(help="Strategies, e.g. 'ar1*' 'cwr*'; all of the paper's if none."),
     ] = None,
     objects: Annotated[int, typer.Option(help="Objects in each of the 10 categories.", min=1)] = 2,
     frames: Annotated[int, typer.Option(help="Frames a session (CORe50 has 300).", min=1)] = 8,
-    size: Annotated[int, typer.Option(help="Side of the images in pixels (the paper: 128).", min=32)] = 88,
-    order: Annotated[int, typer.Option("--run", help="Which of the random orders (0 to 9 in the paper).", min=0)] = 0,
-    protocol: Annotated[str, typer.Option(help="ni, nc, nic, nicv2-79, ...; nicv2: one session a batch.")] = "nicv2",
-    data: Annotated[str, typer.Option(help="rendered, or the folder of a data set or packed store.")] = "rendered",
-    backbone: Annotated[str, typer.Option(help="mobilenet_v1 or efficientnet_lite0.")] = "mobilenet_v1",
-    weights: Annotated[str, typer.Option(help="imagenet, timm, random, or the path of a file.")] = "imagenet",
-    option: Annotated[list[str] | None, typer.Option(help="Of every strategy named, e.g. norm=bn of ar1*; repeat it.")] = None,
+    size: Annotated[
+        int, typer.Option(help="Side of the images in pixels (the paper: 128).", min=32)
+    ] = 88,
+    order: Annotated[
+        int, typer.Option("--run", help="Which of the random orders (0 to 9 in the paper).", min=0)
+    ] = 0,
+    protocol: Annotated[
+        str, typer.Option(help="ni, nc, nic, nicv2-79, ...; nicv2: one session a batch.")
+    ] = "nicv2",
+    data: Annotated[
+        str, typer.Option(help="rendered, or the folder of a data set or packed store.")
+    ] = "rendered",
+    backbone: Annotated[
+        str, typer.Option(help="mobilenet_v1 or efficientnet_lite0.")
+    ] = "mobilenet_v1",
+    weights: Annotated[
+        str, typer.Option(help="imagenet, timm, random, or the path of a file.")
+    ] = "imagenet",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="Of every strategy named, e.g. norm=bn of ar1*; repeat it."),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[str, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = "float32",
     deterministic: Deterministic = False,
-    threads: Annotated[int, typer.Option(help="CPU threads: one a strategy; 0: as many as there are processors.", min=0)] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in primavista-runs).")] = None,
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="CPU threads: one a strategy; 0: as many as there are processors.", min=0
+        ),
+    ] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: in primavista-runs).")
+    ] = None,
 ) -> None:
     """The main job: the paper's strategies over a NICv2 stream of single-session batches, live, with a closing table.
 
@@ -66,20 +97,37 @@ def run(
 
     console = Console(highlight=False)
     table: dict[str, Any] = {
-        "name": "run", "title": "Strategies of the paper side by side", "runs": [order], "device": device,
-        "precision": precision, "deterministic": deterministic, "test_thin": max(1, frames // TEST_FRAMES),
+        "name": "run",
+        "title": "Strategies of the paper side by side",
+        "runs": [order],
+        "device": device,
+        "precision": precision,
+        "deterministic": deterministic,
+        "test_thin": max(1, frames // TEST_FRAMES),
         "backbone": {"name": backbone, "weights": weights},
-        "groups": [{"name": "fig:results", "strategies": strategies or DEFAULT, "protocols": [protocol]}],
-    }  # fmt: skip
-    plan = _plan(table, data, {"objects": objects, "frames": frames, "size": size}, [f"options.{o}" for o in option or ()])
+        "groups": [
+            {"name": "fig:results", "strategies": strategies or DEFAULT, "protocols": [protocol]}
+        ],
+    }
+    plan = _plan(
+        table,
+        data,
+        {"objects": objects, "frames": frames, "size": size},
+        [f"options.{o}" for o in option or ()],
+    )
     folder = out or RUNS / _name(plan)
     suite = Suite(plan, folder, settings=settings_for(out))
     began = time.monotonic()
-    where = executor("local" if len(suite.states) > 1 else "inline", threads or processors(), 2, False)
+    where = executor(
+        "local" if len(suite.states) > 1 else "inline", threads or processors(), 2, False
+    )
     failed = watched(console, suite, where, at_once(suite, where))
     _close(console, suite)
     spent = clock(time.monotonic() - began)
-    console.print(f"[dim]{spent} in all; run {order}, {_frames(plan)}. Results in {folder}[/dim]", soft_wrap=True)
+    console.print(
+        f"[dim]{spent} in all; run {order}, {_frames(plan)}. Results in {folder}[/dim]",
+        soft_wrap=True,
+    )
     try:
         written = make_report(folder)
     except MissingExtraError as error:
@@ -100,7 +148,11 @@ def _plan(table: dict[str, Any], source: str, scene: dict[str, int], options: li
 
     plan = make_plan(table, options, data=parse_source(source, **scene))
     cell = plan.planned()[0].cell
-    opened = rendered(plan.data.scene) if isinstance(plan.data, RenderedData) else open_data(plan.data, RUNS)
+    opened = (
+        rendered(plan.data.scene)
+        if isinstance(plan.data, RenderedData)
+        else open_data(plan.data, RUNS)
+    )
     return plan.model_copy(update={"test_every": max(1, len(make_stream(cell, opened)) // TESTS)})
 
 
@@ -121,7 +173,9 @@ def _close(console: Console, suite: Suite) -> None:
     """The closing table, the best first."""
     from primavista.bench.results import METRICS, RESULT, read_json, read_lines
 
-    done = [(state, read_json(state.path / RESULT)) for state in suite.states if state.status == "done"]
+    done = [
+        (state, read_json(state.path / RESULT)) for state in suite.states if state.status == "done"
+    ]
     if not done:
         return
     first = done[0][1]
@@ -129,16 +183,34 @@ def _close(console: Console, suite: Suite) -> None:
     what = "one video each after the first" if kind == "nicv2" else kind
     title = f"{len(first['classes'])} objects in {first['batches']} batches, {what} ({done[0][0].planned.cell.device})"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("strategy", "accuracy", "change", "learning", "a batch", "extra state", "over time"):
-        table.add_column(column, justify="left" if column in ("strategy", "over time") else "right", no_wrap=True)
+    for column in (
+        "strategy",
+        "accuracy",
+        "change",
+        "learning",
+        "a batch",
+        "extra state",
+        "over time",
+    ):
+        table.add_column(
+            column, justify="left" if column in ("strategy", "over time") else "right", no_wrap=True
+        )
     for state, result in sorted(done, key=lambda item: -item[1]["final"]["accuracy"]):
         final, spent = result["final"], result["learn_seconds"]
-        curve = [line["accuracy"] for line in read_lines(state.path / METRICS) if line["accuracy"] is not None]
+        curve = [
+            line["accuracy"]
+            for line in read_lines(state.path / METRICS)
+            if line["accuracy"] is not None
+        ]
         table.add_row(
-            _label(state), f"{final['accuracy']:.1f} %", _points(final["forgetting"]), f"{spent:.1f} s",
-            f"{1000 * spent / result['batches']:.0f} ms", f"{result['state_bytes'] / 2**20:.2f} MiB",
+            _label(state),
+            f"{final['accuracy']:.1f} %",
+            _points(final["forgetting"]),
+            f"{spent:.1f} s",
+            f"{1000 * spent / result['batches']:.0f} ms",
+            f"{result['state_bytes'] / 2**20:.2f} MiB",
             f"[cyan]{_spark(curve)}[/cyan]",
-        )  # fmt: skip
+        )
     console.print(table)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from primavista.errors import FileError, InputError
-from primavista.naming import checked_name
+from primavista.storage.names import checked_name
 
 CAMERA = "camera:"
 
@@ -57,7 +57,9 @@ def _single(source: str) -> str | tuple[Path, ...]:
 
 def _said(label: str | None, source: str) -> str:
     if label is None:
-        raise InputError(f"what does {source} show? Say it with --label mug (only a folder of folders has names in it)")
+        raise InputError(
+            f"what does {source} show? Say it with --label mug (only a folder of folders has names in it)"
+        )
     return label
 
 
@@ -68,10 +70,14 @@ def _sessions(place: Path, label: str) -> list[Lesson]:
 
     pictures = media_in(place, IMAGES)
     found = [Lesson(label, str(place), tuple(pictures))] if pictures else []
-    for inner in sorted([*subfolders(place), *media_in(place, VIDEOS)], key=lambda path: natural(path.name)):
+    for inner in sorted(
+        [*subfolders(place), *media_in(place, VIDEOS)], key=lambda path: natural(path.name)
+    ):
         files = media_in(inner, IMAGES) if inner.is_dir() else [inner]
         if not files:
-            raise FileError(f"the folder {inner} holds no pictures: remove it, or name the folders in it one by one")
+            raise FileError(
+                f"the folder {inner} holds no pictures: remove it, or name the folders in it one by one"
+            )
         found.append(Lesson(label, str(inner), tuple(files)))
     if not found:
         raise FileError(f"the folder {place} holds no images and no videos")
@@ -85,14 +91,25 @@ def _objects(root: Path) -> list[Lesson]:
 
     places = subfolders(root)
     if not places:
-        raise InputError(f"{root} holds no folders named after objects: say what it shows with --label mug")
+        raise InputError(
+            f"{root} holds no folders named after objects: say what it shows with --label mug"
+        )
     written = read_scene(root)
-    named = {place.name: [(Path(one.name).stem, one) for one in _sessions(place, place.name)] for place in places}
-    turned = objects_outside({name: [(stem, Path(one.name)) for stem, one in own] for name, own in named.items()})
+    named = {
+        place.name: [(Path(one.name).stem, one) for one in _sessions(place, place.name)]
+        for place in places
+    }
+    turned = objects_outside(
+        {name: [(stem, Path(one.name)) for stem, one in own] for name, own in named.items()}
+    )
     lessons = {Path(one.name): one for own in named.values() for _, one in own}
     names = dict(enumerate(scene_classes(written.scene)[0], 1)) if written else {}
     return [
-        Lesson(names.get(int(label[1:]), label) if written else label, lessons[place].name, lessons[place].source)
+        Lesson(
+            names.get(int(label[1:]), label) if written else label,
+            lessons[place].name,
+            lessons[place].source,
+        )
         for label, own in turned.items()
         for _, place in own
     ]

@@ -12,15 +12,20 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
-from primavista.naming import MAX_LABEL
 from primavista.serve import changes, sockets, teaching
 from primavista.serve.engine import Engine
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import Health
 from primavista.serve.security import App, Guard
 from primavista.serve.uploads import Hands
+from primavista.storage.names import MAX_LABEL
 
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
 ABOUT = """Teach a machine to recognise objects from a few seconds of video, and ask it what a frame shows.
 
 Lessons are learned one after the other, each on disk before it is done; predictions go on meanwhile. The WebSockets
@@ -39,9 +44,14 @@ def create_app(engine: Engine, host: str = "127.0.0.1", token: str | None = None
         hands.close()
 
     app = FastAPI(
-        title="primavista", version="1", description=ABOUT, lifespan=lifespan,
-        docs_url=None, redoc_url=None, openapi_url="/api/openapi.json",  # the usual pages of documentation load from a CDN
-    )  # fmt: skip
+        title="primavista",
+        version="1",
+        description=ABOUT,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",  # the usual pages of documentation load from a CDN
+    )
     app.state.engine, app.state.hands = engine, hands
     app.include_router(teaching.router)
     app.include_router(changes.router)
@@ -64,7 +74,9 @@ def _add_page(app: FastAPI) -> None:
         suffix = name[name.rfind(".") :]
         if name not in contents or suffix not in TYPES:
             raise RefusedError(404, "there is no such page")
-        return Response(contents[name], media_type=TYPES[suffix], headers={"cache-control": "no-cache"})
+        return Response(
+            contents[name], media_type=TYPES[suffix], headers={"cache-control": "no-cache"}
+        )
 
     async def icon() -> Response:
         return await page("icon.svg")
@@ -90,7 +102,9 @@ def _add_watch(app: FastAPI, engine: Engine) -> None:
             "version": ("lessons and changes since the start", float(live.version)),
             "queued": ("lessons and changes that wait or run", float(engine.queued)),
         }
-        return PlainTextResponse(engine.metrics.text(gauges), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(
+            engine.metrics.text(gauges), media_type="text/plain; version=0.0.4"
+        )
 
     app.add_api_route("/healthz", health, tags=["watch"])
     app.add_api_route("/metrics", metrics, tags=["watch"], response_class=PlainTextResponse)

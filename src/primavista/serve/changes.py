@@ -14,9 +14,9 @@ from fastapi import APIRouter, File, Request, Response, UploadFile
 from fastapi.responses import StreamingResponse
 
 from primavista.errors import InputError, MissingExtraError, PrimavistaError
-from primavista.export import SUFFIXES, Format
-from primavista.export import export as write_export
-from primavista.learner import Learner
+from primavista.learner.export import SUFFIXES, Format
+from primavista.learner.export import export as write_export
+from primavista.learner.learner import Learner
 from primavista.serve.common import TheEngine, TheHands, outcome, refusals
 from primavista.serve.engine import Engine, Tell, check_keeps_nothing
 from primavista.serve.limits import RefusedError, check_label
@@ -63,7 +63,10 @@ async def undo(engine: TheEngine, request: Request) -> Model:
 @router.get(
     "/model/file",
     response_class=Response,
-    responses={**refusals(), 200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}},
+    responses={
+        **refusals(),
+        200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}},
+    },
 )
 async def save(engine: TheEngine, hands: TheHands) -> Response:
     """The model as a file: what `Learner.load` reads."""
@@ -73,14 +76,19 @@ async def save(engine: TheEngine, hands: TheHands) -> Response:
 @router.get(
     "/export",
     response_class=Response,
-    responses={**refusals(409, 422), 200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}},
+    responses={
+        **refusals(409, 422),
+        200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}},
+    },
 )
 async def export(engine: TheEngine, hands: TheHands, format: Format = "onnx") -> Response:
     """What is known as an ONNX model for any runtime, or as the file with which `primavista-edge` goes on learning."""
     try:
         data = await hands.long(_exported, engine.live.learner, format)
     except MissingExtraError as error:
-        raise RefusedError(422, "this machine cannot export: pip install 'primavista[onnx]' there") from error
+        raise RefusedError(
+            422, "this machine cannot export: pip install 'primavista[onnx]' there"
+        ) from error
     except InputError as error:
         raise RefusedError(409, str(error)) from error
     return _attachment([data], f"{engine.path.stem}{SUFFIXES[format]}")
@@ -88,7 +96,9 @@ async def export(engine: TheEngine, hands: TheHands, format: Format = "onnx") ->
 
 @router.post("/model/file", responses=refusals(400, 408, 409, 413, 422))
 async def load(
-    engine: TheEngine, hands: TheHands, file: Annotated[UploadFile, File(description="a file that was saved before")]
+    engine: TheEngine,
+    hands: TheHands,
+    file: Annotated[UploadFile, File(description="a file that was saved before")],
 ) -> Model:
     """Go on with a saved model instead. What was known before is kept beside it as NAME.before-load, or -2, -3, ..."""
     device = engine.live.learner.strategy.device
@@ -98,7 +108,9 @@ async def load(
 
     def become(learner: Learner, tell: Tell) -> Learner:
         learner.save(_unused(engine.path, engine.limits.kept))
-        return loaded.settled()  # undo takes the load back, and never what was done before it, elsewhere
+        return (
+            loaded.settled()
+        )  # undo takes the load back, and never what was done before it, elsewhere
 
     job = engine.submit("load", become)
     await outcome(engine, job)
@@ -140,7 +152,9 @@ def _loaded(file: BinaryIO, device: torch.device, size: int) -> Learner | Refuse
     try:
         loaded = Learner.from_bytes(file.read(), "the uploaded file", device=device)
         if loaded.size > size:
-            return RefusedError(413, f"its images have a side of {loaded.size}, and the limit is {size}")
+            return RefusedError(
+                413, f"its images have a side of {loaded.size}, and the limit is {size}"
+            )
         check_keeps_nothing(loaded)
         for label in loaded.labels:
             check_label(label)
@@ -149,7 +163,9 @@ def _loaded(file: BinaryIO, device: torch.device, size: int) -> Learner | Refuse
     return loaded
 
 
-async def _change(engine: Engine, kind: str, label: str | None, change: Callable[[Learner], None]) -> Model:
+async def _change(
+    engine: Engine, kind: str, label: str | None, change: Callable[[Learner], None]
+) -> Model:
     def work(learner: Learner, tell: Tell) -> None:
         change(learner)
 

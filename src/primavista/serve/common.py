@@ -29,7 +29,9 @@ REASONS = {
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For OpenAPI: how a route may refuse, beside what the guard around all of them does."""
-    return {s: {"model": Problem, "description": REASONS[s]} for s in sorted({401, 403, 429, *statuses})}
+    return {
+        s: {"model": Problem, "description": REASONS[s]} for s in sorted({401, 403, 429, *statuses})
+    }
 
 
 def _engine(connection: HTTPConnection) -> Engine:
@@ -55,13 +57,18 @@ async def ended(job: Job, seconds: float) -> bool:
 def _view(job: Job) -> Future[None]:
     """A future of its own for each who waits: cancelling one leaves the job's alone."""
     view: Future[None] = Future()
-    job.ended.add_done_callback(lambda _: view.set_result(None) if view.set_running_or_notify_cancel() else None)
+    job.ended.add_done_callback(
+        lambda _: view.set_result(None) if view.set_running_or_notify_cancel() else None
+    )
     return view
 
 
 async def outcome(engine: Engine, job: Job) -> None:
     """Wait until a small change is done, behind the lessons before it; refuse as it was refused."""
     if not await ended(job, engine.limits.wait):
-        raise RefusedError(429, "lessons before this one take long; it is done after them: GET /api/model shows when")
+        raise RefusedError(
+            429,
+            "lessons before this one take long; it is done after them: GET /api/model shows when",
+        )
     if job.state == "failed":
         raise RefusedError(409, job.error or "it failed")

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from primavista.errors import InputError, PrimavistaError
-from primavista.learner import Learner, Prediction
+from primavista.learner.learner import Learner, Prediction
 from primavista.serve.limits import Limits, RefusedError
 from primavista.serve.metrics import Metrics
 
@@ -39,7 +39,9 @@ class Live:
 
     version: int
     learner: Learner
-    replaced: Learner | None = None  # what was known before, where the last change was to load another model
+    replaced: Learner | None = (
+        None  # what was known before, where the last change was to load another model
+    )
 
     @property
     def can_undo(self) -> bool:
@@ -76,7 +78,9 @@ class Engine:
         self._lock = Lock()
         self._pending: queue.Queue[Job | None] = queue.Queue()
         self._asked: queue.Queue[tuple[Any, Future[tuple[Prediction, int]]] | None] = queue.Queue()
-        self._threads = [Thread(target=run, name=run.__name__, daemon=True) for run in (self._write, self._read)]
+        self._threads = [
+            Thread(target=run, name=run.__name__, daemon=True) for run in (self._write, self._read)
+        ]
         self._stopping = False
 
     @property
@@ -94,7 +98,9 @@ class Engine:
         """Begin to learn and to predict. A lesson that is thrown away warms everything that the first one will need."""
         trial = self.live.learner.copy()
         blank = _blank(trial)
-        with contextlib.suppress(PrimavistaError):  # a strategy that takes no more names still predicts
+        with contextlib.suppress(
+            PrimavistaError
+        ):  # a strategy that takes no more names still predicts
             trial.learn(blank, "warm")
         trial.predict(blank)
         for thread in self._threads:
@@ -116,9 +122,14 @@ class Engine:
             waiting = sum(other.state == "queued" for other in self._jobs.values())
             if self._stopping or waiting >= self.limits.queue:
                 self.metrics.count("refused")
-                raise RefusedError(429, f"{waiting} lessons and changes are waiting already: try again when some are done")
+                raise RefusedError(
+                    429,
+                    f"{waiting} lessons and changes are waiting already: try again when some are done",
+                )
             self._jobs[job.id] = job
-            for old in [o for o in self._jobs.values() if o.ended.done()][: -self.limits.jobs or None]:
+            for old in [o for o in self._jobs.values() if o.ended.done()][
+                : -self.limits.jobs or None
+            ]:
                 del self._jobs[old.id]
         self._pending.put(job)
         return job
@@ -147,12 +158,20 @@ class Engine:
                     raise RefusedError(429, "the service was stopped before this began")
                 self._do(job)
             except KnownLessonError:
-                job.known, job.state, job.progress, job.version = True, "done", 1.0, self.live.version
+                job.known, job.state, job.progress, job.version = (
+                    True,
+                    "done",
+                    1.0,
+                    self.live.version,
+                )
             except PrimavistaError as error:
                 job.error, job.state = str(error), "failed"
             except Exception as error:
                 log.exception("a %s failed", job.kind)
-                job.error, job.state = f"it failed ({type(error).__name__}); nothing was changed", "failed"
+                job.error, job.state = (
+                    f"it failed ({type(error).__name__}); nothing was changed",
+                    "failed",
+                )
             else:
                 job.state = "done"
             job.seconds = time.monotonic() - began
@@ -170,9 +189,13 @@ class Engine:
         draft = live.learner.copy()
         began = time.monotonic()
         draft = job.work(draft, tell) or draft
-        draft.predict(_blank(draft))  # what a strategy solves when it is first asked is solved now, not in a client's time
+        draft.predict(
+            _blank(draft)
+        )  # what a strategy solves when it is first asked is solved now, not in a client's time
         worked = time.monotonic()
-        draft.save(self.path)  # on disk first: what has been acknowledged or recognised is never lost
+        draft.save(
+            self.path
+        )  # on disk first: what has been acknowledged or recognised is never lost
         job.parts = {"working": worked - began, "saving": time.monotonic() - worked}
         job.version = live.version + 1
         job.progress = 1.0
@@ -192,7 +215,11 @@ class Engine:
                     break
                 together.append(more)
             live, began = self.live, time.monotonic()
-            fitting = [(image, answer) for image, answer in together if answer.set_running_or_notify_cancel()]
+            fitting = [
+                (image, answer)
+                for image, answer in together
+                if answer.set_running_or_notify_cancel()
+            ]
             try:
                 found = live.learner.predict([image for image, _ in fitting]) if fitting else []
             except Exception as error:
@@ -211,7 +238,9 @@ def _blank(learner: Learner) -> np.ndarray[Any, Any]:
 def check_keeps_nothing(learner: Learner) -> None:
     """The page promises that no frame is kept."""
     if not learner.strategy.rehearsal_free:
-        raise InputError(f"{learner.strategy_name} keeps its frames, and here none are kept: choose another strategy")
+        raise InputError(
+            f"{learner.strategy_name} keeps its frames, and here none are kept: choose another strategy"
+        )
 
 
 def _nothing(learner: Learner, tell: Tell) -> Learner | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from primavista.errors import InputError, PrimavistaError
-from primavista.naming import checked_name
+from primavista.storage.names import checked_name
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class Places:
 
     def __enter__(self) -> Places:
         if self.taken >= self.limit:
-            raise RefusedError(429, f"{self.reason} (the limit is {self.limit}): try again in a moment")
+            raise RefusedError(
+                429, f"{self.reason} (the limit is {self.limit}): try again in a moment"
+            )
         self.taken += 1
         return self
 

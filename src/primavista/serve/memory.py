@@ -18,4 +18,8 @@ def give_back_large_blocks() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none, and needs none
-    return mallopt is not None and bool(mallopt(M_MMAP_THRESHOLD, LARGE)) and bool(mallopt(M_TRIM_THRESHOLD, 4 * LARGE))
+    return (
+        mallopt is not None
+        and bool(mallopt(M_MMAP_THRESHOLD, LARGE))
+        and bool(mallopt(M_TRIM_THRESHOLD, 4 * LARGE))
+    )

@@ -28,7 +28,10 @@ class Histogram:
         """
         below = [sum(self.buckets[: k + 1]) for k in range(len(SECONDS))]
         return [
-            *(f'{name}_bucket{{le="{edge}"}} {count}' for edge, count in zip(SECONDS, below, strict=True)),
+            *(
+                f'{name}_bucket{{le="{edge}"}} {count}'
+                for edge, count in zip(SECONDS, below, strict=True)
+            ),
             f'{name}_bucket{{le="+Inf"}} {self.total}',
             f"{name}_sum {self.sum:.6f}",
             f"{name}_count {self.total}",
@@ -77,9 +80,16 @@ class Metrics:
             for name, meaning in self.COUNTERS.items():
                 lines += [*_head(name, meaning, "counter"), f"{PREFIX}{name} {self._counts[name]}"]
             lines += _head("jobs_total", "lessons and changes that ended", "counter")
-            lines += [f'{PREFIX}jobs_total{{kind="{k}",state="{s}"}} {n}' for (k, s), n in sorted(self._jobs.items())]
+            lines += [
+                f'{PREFIX}jobs_total{{kind="{k}",state="{s}"}} {n}'
+                for (k, s), n in sorted(self._jobs.items())
+            ]
             for name, meaning, histogram in (
-                ("predict_seconds", "one pass of waiting frames through the network", self._predict),
+                (
+                    "predict_seconds",
+                    "one pass of waiting frames through the network",
+                    self._predict,
+                ),
                 ("lesson_seconds", "one lesson, learned and on disk", self._lesson),
             ):
                 lines += [*_head(name, meaning, "histogram"), *histogram.lines(PREFIX + name)]

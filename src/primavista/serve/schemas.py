@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.learner import Prediction
-from primavista.naming import MAX_LABEL
+from primavista.learner.learner import Prediction
 from primavista.serve.engine import Engine, Job
+from primavista.storage.names import MAX_LABEL
 
 NOTHING = "nothing"  # a lesson of this name shows the background: what looks like it is not known
 Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
@@ -40,9 +40,14 @@ class Recognised(Said):
     label: str | None
     confidence: Share
     known: bool
-    familiarity: Annotated[float | None, Field(description="how much it looks like anything taught: from 0 to about 1")]
+    familiarity: Annotated[
+        float | None, Field(description="how much it looks like anything taught: from 0 to about 1")
+    ]
     scores: list[Score]
-    version: Annotated[int, Field(description="the number of lessons and changes, since the start, that it comes from")]
+    version: Annotated[
+        int,
+        Field(description="the number of lessons and changes, since the start, that it comes from"),
+    ]
 
     @classmethod
     def of(cls, prediction: Prediction, version: int) -> Recognised:
@@ -52,7 +57,10 @@ class Recognised(Said):
             confidence=min(max(prediction.confidence, 0.0), 1.0),
             known=prediction.known and prediction.label != NOTHING,
             familiarity=prediction.familiarity,
-            scores=[Score(label=name, share=min(max(p, 0.0), 1.0)) for name, p in prediction.scores.items()],
+            scores=[
+                Score(label=name, share=min(max(p, 0.0), 1.0))
+                for name, p in prediction.scores.items()
+            ],
             version=version,
         )
 
@@ -81,10 +89,17 @@ class Model(Said):
         """As it stands."""
         live = engine.live
         return cls(
-            name=engine.path.name, strategy=live.learner.strategy_name, size=live.learner.size,
-            objects=[Known(label=label, frames=frames) for label, frames in live.learner.counts.items()],
-            can_undo=live.can_undo, queued=engine.queued, version=live.version, max_frames=engine.limits.frames,
-        )  # fmt: skip
+            name=engine.path.name,
+            strategy=live.learner.strategy_name,
+            size=live.learner.size,
+            objects=[
+                Known(label=label, frames=frames) for label, frames in live.learner.counts.items()
+            ],
+            can_undo=live.can_undo,
+            queued=engine.queued,
+            version=live.version,
+            max_frames=engine.limits.frames,
+        )
 
 
 class Lesson(Said):
@@ -101,7 +116,9 @@ class Lesson(Said):
     progress: Share | None
     error: str | None
     seconds: float | None
-    parts: Annotated[dict[str, float], Field(description="of the seconds: working, and saving to the disk")]
+    parts: Annotated[
+        dict[str, float], Field(description="of the seconds: working, and saving to the disk")
+    ]
     version: int | None
     known: bool
 

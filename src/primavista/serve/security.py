@@ -23,7 +23,11 @@ from primavista.serve.metrics import Metrics
 MIN_TOKEN = 16
 PROTOCOL = "primavista"  # of WebSockets; a browser cannot send a header with one, so the token comes beside it
 BEARER = "bearer."
-OPEN = ("/", "/healthz", "/favicon.ico")  # paths without a token, and everything under /page/: nothing of the learner
+OPEN = (
+    "/",
+    "/healthz",
+    "/favicon.ico",
+)  # paths without a token, and everything under /page/: nothing of the learner
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -62,14 +66,20 @@ def check_token(host: str, token: str | None) -> None:
             f"  right: the same command with --token {secrets.token_hex(24)}\n"
             f"  or, for this machine alone: the same command without --host {host}"
         )
-    if token is not None and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
-        raise InputError(f"a token has at least {MIN_TOKEN} letters, digits or signs, without blanks")
+    if token is not None and (
+        len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token
+    ):
+        raise InputError(
+            f"a token has at least {MIN_TOKEN} letters, digits or signs, without blanks"
+        )
 
 
 class Guard:
     """ASGI middleware around the whole service."""
 
-    def __init__(self, app: App, host: str, token: str | None, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self, app: App, host: str, token: str | None, limits: Limits, metrics: Metrics
+    ) -> None:
         self.app, self.token, self.limits, self.metrics = app, token, limits, metrics
         own = socket.gethostname().lower()
         self.hosts = {"localhost", host.lower(), own, f"{own}.local"}
@@ -81,7 +91,10 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
         is_http = scope["type"] == "http"
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
         exchange = _Exchange(receive, send, self.limits, hardened=is_http)
         try:
             self._check(scope, headers)
@@ -101,7 +114,10 @@ class Guard:
     def _check(self, scope: Message, headers: dict[str, str]) -> None:
         host = headers.get("host", "")
         if not self._is_ours(host):
-            raise RefusedError(403, f"this service is not called {host[:80]!r}: open it by its address or by localhost")
+            raise RefusedError(
+                403,
+                f"this service is not called {host[:80]!r}: open it by its address or by localhost",
+            )
         changing = scope["type"] == "websocket" or scope["method"] in CHANGING
         origin = headers.get("origin")
         if changing and origin is not None and _place(origin) != host.lower():
@@ -112,7 +128,9 @@ class Guard:
         if self.token is not None and path not in OPEN and not path.startswith("/page/"):
             given = _given_token(headers)
             if given is None or not hmac.compare_digest(given.encode(), self.token.encode()):
-                raise RefusedError(401, "this needs the token: send the header 'Authorization: Bearer TOKEN'")
+                raise RefusedError(
+                    401, "this needs the token: send the header 'Authorization: Bearer TOKEN'"
+                )
 
     def _is_ours(self, host: str) -> bool:
         """An address, or a name of this machine: a page that makes its own name lead here (DNS rebinding) has another."""
@@ -161,7 +179,9 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self._began = True
             present = {name.lower() for name, _ in message["headers"]}
-            added = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present]
+            added = [
+                (n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present
+            ]
             message = {**message, "headers": [*message["headers"], *added]}
         await self._send(message)
 
@@ -181,15 +201,21 @@ class _Exchange:
         if refused.status in (408, 413):
             headers["connection"] = "close"  # the rest of the body is not read
         coded = [(name.encode(), value.encode()) for name, value in headers.items()]
-        if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
-            await self._send({"type": "websocket.close", "code": 1008, "reason": refused.reason[:120]})
+        if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
+            "extensions", {}
+        ):
+            await self._send(
+                {"type": "websocket.close", "code": 1008, "reason": refused.reason[:120]}
+            )
             return
         kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
         await self._send({"type": f"{kind}.start", "status": refused.status, "headers": coded})
         await self._send({"type": f"{kind}.body", "body": body})
 
     def _too_large(self) -> RefusedError:
-        return RefusedError(413, f"a request has at most {self._limits.body} bytes: send fewer or smaller frames")
+        return RefusedError(
+            413, f"a request has at most {self._limits.body} bytes: send fewer or smaller frames"
+        )
 
 
 def _place(origin: str) -> str | None:

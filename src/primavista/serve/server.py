@@ -14,13 +14,13 @@ from typing import Any
 import uvicorn
 
 from primavista.errors import FileError, InputError
-from primavista.learner import Learner
-from primavista.lock import file_lock
+from primavista.learner.learner import Learner
 from primavista.serve.app import create_app
 from primavista.serve.engine import Engine, check_keeps_nothing
 from primavista.serve.limits import Limits
 from primavista.serve.memory import give_back_large_blocks
 from primavista.serve.security import check_token, is_loopback
+from primavista.storage.lock import file_lock
 
 Tls = tuple[Path, Path]
 
@@ -41,7 +41,9 @@ def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner
                 ("size", options.get("size"), learner.size),
             ):
                 if wanted not in (None, found):
-                    raise InputError(f"{path.name} has {name} {found}, not {wanted}: leave out --{name}, or name another file")
+                    raise InputError(
+                        f"{path.name} has {name} {found}, not {wanted}: leave out --{name}, or name another file"
+                    )
             if options.get("threshold") is not None:
                 learner.threshold = options["threshold"]
         else:
@@ -63,14 +65,22 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError as error:
             if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
                 advice = "--host is an address of this machine: 127.0.0.1 for itself alone, 0.0.0.0 for others too"
-            raise InputError(f"cannot listen on {host} port {port}: {error.strerror or error}. {advice}") from error
+            raise InputError(
+                f"cannot listen on {host} port {port}: {error.strerror or error}. {advice}"
+            ) from error
         undone.pop_all()
     return listening
 
 
 def address_of(listening: socket.socket, host: str, tls: bool) -> str:
     """What to type into a browser on this machine."""
-    shown = "localhost" if is_loopback(host) else socket.gethostname() if host in ("0.0.0.0", "::") else host
+    shown = (
+        "localhost"
+        if is_loopback(host)
+        else socket.gethostname()
+        if host in ("0.0.0.0", "::")
+        else host
+    )
     shown = f"[{shown}]" if ":" in shown else shown
     return f"{'https' if tls else 'http'}://{shown}:{listening.getsockname()[1]}"
 
@@ -98,12 +108,21 @@ def serve(
         address = address_of(listening, host, tls is not None)
         config = uvicorn.Config(
             create_app(Engine(learner, path, limits), host, token),
-            log_level="warning", access_log=False, server_header=False, proxy_headers=False,
-            ws_max_size=limits.frame, ws_max_queue=4, timeout_graceful_shutdown=3, timeout_keep_alive=30,
-            ssl_certfile=tls[0] if tls else None, ssl_keyfile=tls[1] if tls else None,
-        )  # fmt: skip
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws_max_size=limits.frame,
+            ws_max_queue=4,
+            timeout_graceful_shutdown=3,
+            timeout_keep_alive=30,
+            ssl_certfile=tls[0] if tls else None,
+            ssl_keyfile=tls[1] if tls else None,
+        )
         # uvicorn takes a WebSocket that was refused with a reason for one that was not answered
-        logging.getLogger("uvicorn.error").addFilter(lambda record: "without completing handshake" not in str(record.msg))
+        logging.getLogger("uvicorn.error").addFilter(
+            lambda record: "without completing handshake" not in str(record.msg)
+        )
         with suppress(KeyboardInterrupt):  # the usual way to end it
             _Server(config, lambda: ready(address)).run(sockets=[listening])
 

@@ -55,7 +55,9 @@ async def teach(socket: WebSocket, engine: TheEngine, hands: TheHands) -> None:
     A socket that closes before the end leaves everything as it was.
     """
     await _accept(socket)
-    with contextlib.suppress(WebSocketDisconnect):  # who goes away after the end is taught all the same
+    with contextlib.suppress(
+        WebSocketDisconnect
+    ):  # who goes away after the end is taught all the same
         try:
             job = await _lesson(socket, engine, hands)
         except RefusedError as refused:
@@ -77,7 +79,10 @@ async def _lesson(socket: WebSocket, engine: Engine, hands: Hands) -> Job | None
         if isinstance(message, str):
             said = _object(message)
             if label is None:
-                label, again = check_label(said.get("label"), engine.live.learner.labels), said.get("again") is True
+                label, again = (
+                    check_label(said.get("label"), engine.live.learner.labels),
+                    said.get("again") is True,
+                )
                 await socket.send_json({"frames": 0})
             elif said.get("end") is True:
                 return submit_lesson(engine, lesson, label, again)
@@ -87,8 +92,12 @@ async def _lesson(socket: WebSocket, engine: Engine, hands: Hands) -> Job | None
         if label is None:
             raise RefusedError(422, 'say the name first: {"label": "mug"}')
         if len(lesson) >= limits.frames:
-            raise RefusedError(413, f"a lesson has at most {limits.frames} frames: end it, and begin another")
-        image = await hands.quick(uploads.image, message, lesson.size, limits, f"frame {len(lesson) + 1}")
+            raise RefusedError(
+                413, f"a lesson has at most {limits.frames} frames: end it, and begin another"
+            )
+        image = await hands.quick(
+            uploads.image, message, lesson.size, limits, f"frame {len(lesson) + 1}"
+        )
         lesson.add(image)
         await socket.send_json({"frames": len(lesson)})
         await hands.long(lesson.prepare)
@@ -97,7 +106,9 @@ async def _lesson(socket: WebSocket, engine: Engine, hands: Hands) -> Job | None
 
 async def _accept(socket: WebSocket) -> None:
     asked = socket.headers.get("sec-websocket-protocol", "")
-    await socket.accept(PROTOCOL if PROTOCOL in [name.strip() for name in asked.split(",")] else None)
+    await socket.accept(
+        PROTOCOL if PROTOCOL in [name.strip() for name in asked.split(",")] else None
+    )
 
 
 async def _messages(socket: WebSocket, engine: Engine) -> AsyncIterator[bytes | str]:
@@ -136,5 +147,7 @@ def _object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise RefusedError(422, 'a text message is a JSON object: {"label": "mug"} or {"end": true}')
+        raise RefusedError(
+            422, 'a text message is a JSON object: {"label": "mug"} or {"end": true}'
+        )
     return said

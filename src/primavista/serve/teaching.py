@@ -8,9 +8,9 @@ from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
-from primavista.knowledge import lesson_id
-from primavista.learner import Learner
-from primavista.lesson import Lesson
+from primavista.learner.learner import Learner
+from primavista.learner.lesson import Lesson
+from primavista.learner.state import lesson_id
 from primavista.serve import uploads
 from primavista.serve.common import TheEngine, TheHands, ended, refusals
 from primavista.serve.engine import Engine, Job, KnownLessonError, Tell
@@ -19,18 +19,31 @@ from primavista.serve.schemas import NOTHING, Checked, Recognised
 from primavista.serve.schemas import Lesson as Said
 
 router = APIRouter(prefix="/api")
-Name = Annotated[str, Form(min_length=1, max_length=200, description="the object's name", examples=["mug"])]
-Pictures = Annotated[list[UploadFile], File(description="images: JPEG, PNG, WebP or BMP of any size; the centre square counts")]
+Name = Annotated[
+    str, Form(min_length=1, max_length=200, description="the object's name", examples=["mug"])
+]
+Pictures = Annotated[
+    list[UploadFile],
+    File(description="images: JPEG, PNG, WebP or BMP of any size; the centre square counts"),
+]
 Video = Annotated[UploadFile | None, File(description="or one video: MP4, WebM, MKV, MOV or AVI")]
 CHUNK = 16
 
 
 @router.post("/lessons", status_code=202, tags=["teach"], responses=refusals(400, 408, 413, 422))
 async def teach(
-    engine: TheEngine, hands: TheHands, label: Name, frames: Pictures = [], video: Video = None,  # noqa: B006
-    wait: Annotated[float, Query(ge=0, le=60, description="answer when it is done, or after so many seconds")] = 0,
-    again: Annotated[bool, Query(description="learn it even if the same was taught before")] = False,
-) -> Said:  # fmt: skip
+    engine: TheEngine,
+    hands: TheHands,
+    label: Name,
+    frames: Pictures = [],
+    video: Video = None,
+    wait: Annotated[
+        float, Query(ge=0, le=60, description="answer when it is done, or after so many seconds")
+    ] = 0,
+    again: Annotated[
+        bool, Query(description="learn it even if the same was taught before")
+    ] = False,
+) -> Said:
     """One lesson: frames or a video of one object, and its name. It is learned after those before it.
 
     The same frames a second time are left out (`known` is true then), or they would count twice.
@@ -48,9 +61,12 @@ async def teach(
 
 @router.get("/lessons/{id}", tags=["teach"], responses=refusals(404, 422))
 async def progress(
-    engine: TheEngine, id: Annotated[str, Path(pattern="^[0-9a-f]{16}$")],
-    wait: Annotated[float, Query(ge=0, le=60, description="answer when it is done, or after so many seconds")] = 0,
-) -> Said:  # fmt: skip
+    engine: TheEngine,
+    id: Annotated[str, Path(pattern="^[0-9a-f]{16}$")],
+    wait: Annotated[
+        float, Query(ge=0, le=60, description="answer when it is done, or after so many seconds")
+    ] = 0,
+) -> Said:
     """How far a lesson is."""
     job = engine.job(id)
     if wait:
@@ -60,7 +76,9 @@ async def progress(
 
 @router.post("/predict", tags=["recognise"], responses=refusals(400, 408, 413, 422))
 async def predict(
-    engine: TheEngine, hands: TheHands, frame: Annotated[UploadFile, File(description="one image; its centre square counts")]
+    engine: TheEngine,
+    hands: TheHands,
+    frame: Annotated[UploadFile, File(description="one image; its centre square counts")],
 ) -> Recognised:
     """What one frame shows."""
     image = await hands.quick(uploads.image, frame.file, engine.live.learner.size, engine.limits)
@@ -69,8 +87,12 @@ async def predict(
 
 @router.post("/check", tags=["recognise"], responses=refusals(400, 408, 409, 413, 422))
 async def check(
-    engine: TheEngine, hands: TheHands, label: Name, frames: Pictures = [], video: Video = None  # noqa: B006
-) -> Checked:  # fmt: skip
+    engine: TheEngine,
+    hands: TheHands,
+    label: Name,
+    frames: Pictures = [],
+    video: Video = None,
+) -> Checked:
     """A quick accuracy check: frames of a known object that were not taught, and how many of them are recognised."""
     live = engine.live
     name = check_label(label, live.learner.labels)
@@ -78,13 +100,20 @@ async def check(
         raise RefusedError(409, f"{name!r} was not taught, so it cannot be checked")
     images = await _pictures(engine, hands, frames, video)
     seen: Counter[str] = Counter()
-    for start in range(0, len(images), CHUNK):  # in pieces, so that other clients' frames come in between
+    for start in range(
+        0, len(images), CHUNK
+    ):  # in pieces, so that other clients' frames come in between
         for p in await hands.long(live.learner.predict, images[start : start + CHUNK]):
             recognised = Recognised.of(p, live.version)
             seen[str(p.label) if recognised.known or p.label == name == NOTHING else "unknown"] += 1
     right = seen.pop(name, 0)
     return Checked(
-        label=name, frames=len(images), right=right, accuracy=right / len(images), taken_for=dict(seen), version=live.version
+        label=name,
+        frames=len(images),
+        right=right,
+        accuracy=right / len(images),
+        taken_for=dict(seen),
+        version=live.version,
     )
 
 
@@ -118,7 +147,9 @@ def submit_lesson(engine: Engine, lesson: Lesson, label: str, again: bool = Fals
     return engine.submit("lesson", learn, label, len(lesson))
 
 
-async def _pictures(engine: Engine, hands: TheHands, frames: list[UploadFile], video: UploadFile | None) -> list[Any]:
+async def _pictures(
+    engine: Engine, hands: TheHands, frames: list[UploadFile], video: UploadFile | None
+) -> list[Any]:
     size, limits = engine.live.learner.size, engine.limits
     if bool(frames) == (video is not None):
         raise RefusedError(422, "send either frames or a video")

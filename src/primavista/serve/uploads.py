@@ -50,19 +50,26 @@ def image(data: bytes | BinaryIO, size: int, limits: Limits, name: str = "the fr
     length = len(data) if isinstance(data, bytes) else file.seek(0, 2)
     file.seek(0)
     if length > limits.frame:
-        raise RefusedError(413, f"{name} has {length} bytes, and the limit is {limits.frame}: make it smaller")
+        raise RefusedError(
+            413, f"{name} has {length} bytes, and the limit is {limits.frame}: make it smaller"
+        )
     try:
         return decode_image(file, name, size, limits.pixels)
     except TooLargeError as error:
         raise RefusedError(413, str(error)) from error
     except FileError as error:
-        raise RefusedError(422, f"{name} is no image that can be decoded: send JPEG, PNG, WebP or BMP") from error
+        raise RefusedError(
+            422, f"{name} is no image that can be decoded: send JPEG, PNG, WebP or BMP"
+        ) from error
 
 
 def images(files: list[BinaryIO], size: int, limits: Limits) -> list[Array]:
     """Several, all or none."""
     if len(files) > limits.frames:
-        raise RefusedError(413, f"{len(files)} frames were sent, and the limit is {limits.frames}: send every second one")
+        raise RefusedError(
+            413,
+            f"{len(files)} frames were sent, and the limit is {limits.frames}: send every second one",
+        )
     return [image(file, size, limits, f"frame {k}") for k, file in enumerate(files, 1)]
 
 
@@ -88,5 +95,8 @@ def _in_time(frames: Iterable[Item], seconds: float) -> Iterator[Item]:
     end = time.monotonic() + seconds
     for frame in frames:
         if time.monotonic() > end:
-            raise RefusedError(413, f"the video takes more than {seconds:g} seconds to decode: send a shorter or smaller one")
+            raise RefusedError(
+                413,
+                f"the video takes more than {seconds:g} seconds to decode: send a shorter or smaller one",
+            )
         yield frame

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
+from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
-from primavista.parts.familiar import Familiarity, familiarity
-from primavista.parts.moments import Moments
+from primavista.heads.open_set import Familiarity, familiarity
+from primavista.heads.statistics import Moments
 from primavista.strategies.base import Batch, LearnReport, Strategy
 
 
@@ -28,7 +28,12 @@ class AnalyticStrategy(Strategy):
     GRAM: ClassVar[bool] = True  # whether G is needed
 
     def __init__(
-        self, backbone: Backbone, *, seed: int = 0, dim: int | None = None, blocks: Sequence[int] | None = None
+        self,
+        backbone: Backbone,
+        *,
+        seed: int = 0,
+        dim: int | None = None,
+        blocks: Sequence[int] | None = None,
     ) -> None:
         super().__init__(backbone, seed=seed)
         self.moments = Moments(dim or self.backbone.dim, gram=self.GRAM, blocks=blocks)
@@ -67,7 +72,9 @@ class AnalyticStrategy(Strategy):
 
     @torch.no_grad()
     def learn_batch(self, batch: Batch) -> LearnReport:
-        self.moments.add(self.phi(self.features(batch)), batch.columns.to(self.device, non_blocking=True))
+        self.moments.add(
+            self.phi(self.features(batch)), batch.columns.to(self.device, non_blocking=True)
+        )
         self._solved = None
         return LearnReport(batch.i, batch.count, batch.new)
 
@@ -96,7 +103,9 @@ class AnalyticStrategy(Strategy):
         """By how far a frame strays, unless a strategy knows better."""
         m = self.moments
         within = m.scatter() / m.t if self.GRAM else m.spread(len(self.classes))
-        return familiarity(w, self.means, self.precision(), within, float(m.t if self.GRAM else m.n.sum()))
+        return familiarity(
+            w, self.means, self.precision(), within, float(m.t if self.GRAM else m.n.sum())
+        )
 
     def _solution(self) -> tuple[Tensor, Tensor]:
         found = self._solved  # read once: another thread may `rest`
@@ -105,7 +114,9 @@ class AnalyticStrategy(Strategy):
                 found = self.solve()
                 self._solved, self._familiar = found, None
             except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
-                raise InputError(f"the statistics are no sums over frames: {error}. Was the file altered?") from error
+                raise InputError(
+                    f"the statistics are no sums over frames: {error}. Was the file altered?"
+                ) from error
         return found
 
     def _merge(self, other: Self, columns: Tensor) -> None:

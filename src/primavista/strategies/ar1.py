@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primavista.backbones import Backbone
-from primavista.parts.head import HeadKind
-from primavista.parts.importance import Guard, Path, SynapticIntelligence
+from primavista.backbones.registry import Backbone
+from primavista.heads.linear import HeadKind
+from primavista.nn.guards import Guard, Path, SynapticIntelligence
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -41,7 +41,14 @@ class AR1(GradientStrategy):
     options: AR1Options
     importance: SynapticIntelligence
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        seed: int = 0,
+        options: Options | None = None,
+        **overrides: object,
+    ) -> None:
         super().__init__(backbone, seed=seed, options=options, **overrides)
         path: Path = "displacement" if self.release.displacement else self.options.path
         self.importance = SynapticIntelligence(self._to_guard(), self.options.max_f, path)

@@ -12,15 +12,19 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone, check_seed
-from primavista.backbones.onnx import Engine, EngineChoice, OnnxFeatures, installed
+from primavista.backbones.registry import Backbone, check_seed
+from primavista.engine.cuda_graph import Kept, Replay
+from primavista.engine.onnx_runtime import Engine, EngineChoice, OnnxFeatures, installed
 from primavista.errors import InputError, require_extra
 from primavista.frames import Frames, check_frames, check_labels, chunks, take
-from primavista.parts.familiar import KNOWN, Familiarity
-from primavista.parts.replay import Kept, Replay
-from primavista.parts.rows import AnySize, drop_all, grow_all
+from primavista.heads.open_set import KNOWN, Familiarity
+from primavista.nn.class_rows import AnySize, drop_all, grow_all
 
-COUNTERS = ("batches", "seed", "embedding_version")  # stay on the CPU: to read one on a GPU is to wait until it is idle
+COUNTERS = (
+    "batches",
+    "seed",
+    "embedding_version",
+)  # stay on the CPU: to read one on a GPU is to wait until it is idle
 CHUNK = 128  # frames a forward pass without gradients
 CHUNK_CUDA = 1024
 CHUNK_PIXELS = 2**17  # of them on a CPU: 8 frames of 128 x 128, whose maps stay in the caches
@@ -75,8 +79,12 @@ class Strategy(AnySize, ABC):
     """
 
     rehearsal_free: ClassVar[bool] = True
-    known_from: ClassVar[float] = KNOWN  # the familiarity from which on a frame counts as known, unless said otherwise
-    order_invariant: ClassVar[bool] = False  # any order and split of the frames gives the same: such strategies can be merged
+    known_from: ClassVar[float] = (
+        KNOWN  # the familiarity from which on a frame counts as known, unless said otherwise
+    )
+    order_invariant: ClassVar[bool] = (
+        False  # any order and split of the frames gives the same: such strategies can be merged
+    )
     classes: Tensor
     batches: Tensor
     seed: Tensor
@@ -87,7 +95,9 @@ class Strategy(AnySize, ABC):
         check_seed(seed)
         self.backbone = copy.deepcopy(backbone)
         self.first_batch = first_batch
-        self._shapes_seen = {torch.Size((1, backbone.spec.size, backbone.spec.size, 3))}  # the backbone has tried that one
+        self._shapes_seen = {
+            torch.Size((1, backbone.spec.size, backbone.spec.size, 3))
+        }  # the backbone has tried that one
         self.engine: Engine = "torch"
         self._onnx: OnnxFeatures | None = None
         self._evaluated = Kept()
@@ -122,19 +132,30 @@ class Strategy(AnySize, ABC):
         if engine not in ("auto", "torch", "onnx"):
             raise InputError(f"engine is auto, torch or onnx; got {engine!r}")
         if engine == "onnx" and self.device.type != "cpu":
-            raise InputError("the engine onnx is for the CPU: choose device='cpu', or engine='torch'")
+            raise InputError(
+                "the engine onnx is for the CPU: choose device='cpu', or engine='torch'"
+            )
         if engine == "onnx" and self.freezes and not installed():
             require_extra("onnxruntime", "onnx")
             require_extra("onnx", "onnx")
-        able = self.freezes and self.device.type == "cpu" and (engine == "onnx" or (engine == "auto" and installed()))
+        able = (
+            self.freezes
+            and self.device.type == "cpu"
+            and (engine == "onnx" or (engine == "auto" and installed()))
+        )
         self.engine, self._onnx = "torch", None
         if able:
             features = OnnxFeatures(int(self.embedding_version))
             side = self.backbone.spec.size
-            if features.session(self.backbone, torch.zeros(2, side, side, 3, dtype=torch.uint8)) is not None:
+            if (
+                features.session(self.backbone, torch.zeros(2, side, side, 3, dtype=torch.uint8))
+                is not None
+            ):
                 self.engine, self._onnx = "onnx", features
             elif engine == "onnx":
-                raise InputError("this backbone cannot be computed by ONNX Runtime: choose engine='torch' or 'auto'")
+                raise InputError(
+                    "this backbone cannot be computed by ONNX Runtime: choose engine='torch' or 'auto'"
+                )
         return self.engine
 
     @final
@@ -157,7 +178,10 @@ class Strategy(AnySize, ABC):
         """N x len(classes), a column a known class in the order of `classes`: the higher, the likelier."""
         frames = check_frames(images)
         return torch.cat(
-            [self.score_features(self._forward(frames, i))[:, : len(self.classes)] for i in chunks(len(frames), self._chunk)]
+            [
+                self.score_features(self._forward(frames, i))[:, : len(self.classes)]
+                for i in chunks(len(frames), self._chunk)
+            ]
         )
 
     @final
@@ -196,7 +220,9 @@ class Strategy(AnySize, ABC):
         """Take a class out; it may be learned again later as if it were new."""
         column = (self.classes == label).nonzero()
         if not len(column):
-            raise InputError(f"class {label} is not known; the known ones are {self.classes.tolist()}")
+            raise InputError(
+                f"class {label} is not known; the known ones are {self.classes.tolist()}"
+            )
         self._check_forget(label)
         j = int(column[0, 0])
         drop_all(self, j)
@@ -209,7 +235,9 @@ class Strategy(AnySize, ABC):
         theirs = other.classes.tolist()
         ours = [label if labels is None else labels[label] for label in theirs]
         if len(set(ours)) < len(ours):
-            raise InputError(f"two classes of the other would become one: {dict(zip(theirs, ours, strict=True))}")
+            raise InputError(
+                f"two classes of the other would become one: {dict(zip(theirs, ours, strict=True))}"
+            )
         self._check_merge(other)
         self._merge(other, torch.tensor(self._columns(ours), device=self.device, dtype=torch.int64))
         self.batches += other.batches
@@ -231,10 +259,14 @@ class Strategy(AnySize, ABC):
         return _joined([self._forward(frames, i) for i in chunks(len(frames), self._chunk)])
 
     @final
-    def learn_embedded(self, z: Tensor, labels: Tensor, sessions: Tensor | None = None) -> LearnReport:
+    def learn_embedded(
+        self, z: Tensor, labels: Tensor, sessions: Tensor | None = None
+    ) -> LearnReport:
         """`learn` from the features that `embed` gives, where `embeds`."""
         if not self.embeds:
-            raise InputError("this batch trains the representation, so it needs the frames: call learn(images, labels)")
+            raise InputError(
+                "this batch trains the representation, so it needs the frames: call learn(images, labels)"
+            )
         return self._learn_checked(None, self._checked_features(z), len(z), labels, sessions)
 
     @final
@@ -262,10 +294,16 @@ class Strategy(AnySize, ABC):
         """The features of a whole batch in evaluation mode, computed once."""
         if batch.features is not None:
             given = len(batch.features)
-            return batch.features if given == batch.count else batch.features[torch.arange(batch.count) % given]
+            return (
+                batch.features
+                if given == batch.count
+                else batch.features[torch.arange(batch.count) % given]
+            )
         assert batch.images is not None
         frames = batch.images
-        return torch.cat([self._forward(frames, i % len(frames)) for i in chunks(batch.count, self._chunk)])
+        return torch.cat(
+            [self._forward(frames, i % len(frames)) for i in chunks(batch.count, self._chunk)]
+        )
 
     def _forgot(self, label: int) -> None:
         """A class has been taken out of everything that has a row a class."""
@@ -291,31 +329,53 @@ class Strategy(AnySize, ABC):
     def _check_merge(self, other: Strategy) -> None:
         """Refuse what cannot be merged, before anything changes."""
         if not (self.order_invariant and other.order_invariant):
-            from primavista.strategies import PRESETS
+            from primavista.strategies.registry import PRESETS
 
             able = ", ".join(name for name, preset in PRESETS.items() if preset.analytic)
             which = type(other if self.order_invariant else self).__name__
-            raise InputError(f"{which} depends on the order of its batches, so it cannot be merged; those that can are {able}")
+            raise InputError(
+                f"{which} depends on the order of its batches, so it cannot be merged; those that can are {able}"
+            )
         if type(self) is not type(other):
-            raise InputError(f"a {type(self).__name__} cannot be merged with a {type(other).__name__}")
-        mine, its = ({**_facts(getattr(s, "options", None)), "seed": int(s.seed)} for s in (self, other))
+            raise InputError(
+                f"a {type(self).__name__} cannot be merged with a {type(other).__name__}"
+            )
+        mine, its = (
+            {**_facts(getattr(s, "options", None)), "seed": int(s.seed)} for s in (self, other)
+        )
         if mine != its:
-            raise InputError(f"their options differ: {_apart(mine, its)}. Merge learners that were made with the same ones")
+            raise InputError(
+                f"their options differ: {_apart(mine, its)}. Merge learners that were made with the same ones"
+            )
         if self.backbone.spec != other.backbone.spec:
             apart = _apart(_facts(self.backbone.spec), _facts(other.backbone.spec))
-            raise InputError(f"their backbones are fed differently: {apart}. Merge learners that were made alike")
-        numbers: list[dict[str, Any]] = [{"precision": s.backbone.precision, "engine": s.engine} for s in (self, other)]
+            raise InputError(
+                f"their backbones are fed differently: {apart}. Merge learners that were made alike"
+            )
+        numbers: list[dict[str, Any]] = [
+            {"precision": s.backbone.precision, "engine": s.engine} for s in (self, other)
+        ]
         if numbers[0] != numbers[1]:
-            advice = f'\n  right: merge(Learner.load(file, engine="{self.engine}"))' if self.engine != other.engine else ""
-            raise InputError(f"their features are not the same numbers: {_apart(*numbers)}.{advice}")
+            advice = (
+                f'\n  right: merge(Learner.load(file, engine="{self.engine}"))'
+                if self.engine != other.engine
+                else ""
+            )
+            raise InputError(
+                f"their features are not the same numbers: {_apart(*numbers)}.{advice}"
+            )
         theirs = other.backbone.state_dict()
         for name, tensor in self.backbone.state_dict().items():
             if name not in theirs or not tensor.cpu().equal(theirs[name].cpu()):
-                raise InputError(f"their backbones have different weights ({name}), so their features cannot be added")
+                raise InputError(
+                    f"their backbones have different weights ({name}), so their features cannot be added"
+                )
 
     def _merge(self, other: Self, columns: Tensor) -> None:
         """Learn all that `other`, checked, has learned; `columns` are ours for its classes."""
-        raise NotImplementedError(f"{type(self).__name__} says that it is order-invariant, but has no _merge")
+        raise NotImplementedError(
+            f"{type(self).__name__} says that it is order-invariant, but has no _merge"
+        )
 
     def _rows_for(self, classes: int) -> int:
         """How many rows the tensors with a row a class should have."""
@@ -348,10 +408,20 @@ class Strategy(AnySize, ABC):
 
     def _checked_features(self, z: Tensor) -> Tensor:
         dim = self.backbone.dim
-        if not isinstance(z, Tensor) or z.ndim != 2 or z.shape[1] != dim or len(z) < 1 or not z.is_floating_point():
+        if (
+            not isinstance(z, Tensor)
+            or z.ndim != 2
+            or z.shape[1] != dim
+            or len(z) < 1
+            or not z.is_floating_point()
+        ):
             shape = tuple(getattr(z, "shape", ()))
-            raise InputError(f"features are float, N x {dim}, N at least 1, as embed() gives; got {shape}")
-        if not math.isfinite(float(z.sum())) and not bool(z.isfinite().all()):  # a sum of finite ones may overflow
+            raise InputError(
+                f"features are float, N x {dim}, N at least 1, as embed() gives; got {shape}"
+            )
+        if not math.isfinite(float(z.sum())) and not bool(
+            z.isfinite().all()
+        ):  # a sum of finite ones may overflow
             raise InputError("the features hold NaN or infinity")
         return z.to(self.device, torch.float32)
 
@@ -360,7 +430,9 @@ class Strategy(AnySize, ABC):
         z = self.embed(frames)
         if not math.isfinite(float(z.sum())) and len(bad := (~z.isfinite().all(1)).nonzero()):
             frame = int(bad[0, 0])
-            raise InputError(f"the backbone gives NaN or infinity for frame {frame}: leave it out, or mend the backbone")
+            raise InputError(
+                f"the backbone gives NaN or infinity for frame {frame}: leave it out, or mend the backbone"
+            )
         return z
 
     def _learn_checked(
@@ -378,16 +450,30 @@ class Strategy(AnySize, ABC):
             self.backbone.eval()
         return report
 
-    def _enter(self, frames: Frames | None, features: Tensor | None, labels: Tensor, sessions: Tensor | None) -> Batch:
+    def _enter(
+        self,
+        frames: Frames | None,
+        features: Tensor | None,
+        labels: Tensor,
+        sessions: Tensor | None,
+    ) -> Batch:
         """Algorithm 1, line 6: expand the output layer with neurons for the classes never seen before."""
         present, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
         known, there = len(self.classes), present.tolist()
         columns = torch.tensor(self._columns(there))
-        new = tuple(label for label, column in zip(there, columns.tolist(), strict=True) if column >= known)
+        new = tuple(
+            label for label, column in zip(there, columns.tolist(), strict=True) if column >= known
+        )
         return Batch(
-            i=self.i, images=frames, features=features, columns=columns[inverse], present=columns, cur=cur.float(),
-            new=new, sessions=sessions,
-        )  # fmt: skip
+            i=self.i,
+            images=frames,
+            features=features,
+            columns=columns[inverse],
+            present=columns,
+            cur=cur.float(),
+            new=new,
+            sessions=sessions,
+        )
 
     def _columns(self, labels: list[int]) -> list[int]:
         """The columns of these labels; those never seen before get new ones."""
@@ -412,5 +498,7 @@ def _facts(made: Any) -> dict[str, Any]:
 
 def _apart(mine: dict[str, Any], its: dict[str, Any]) -> str:
     return ", ".join(
-        f"{name} {mine.get(name)} here and {its.get(name)} there" for name in {**mine, **its} if mine.get(name) != its.get(name)
+        f"{name} {mine.get(name)} here and {its.get(name)} there"
+        for name in {**mine, **its}
+        if mine.get(name) != its.get(name)
     )

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
+from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, Selection, chunks, take
-from primavista.parts.freezing import Freeze
-from primavista.parts.renorm import Norm
-from primavista.parts.rows import AnySize
-from primavista.parts.sgd import one_cycle
+from primavista.nn.class_rows import AnySize
+from primavista.nn.freezing import Freeze
+from primavista.nn.renorm import Norm
+from primavista.nn.sgd import one_cycle
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -56,11 +56,17 @@ class Memory(AnySize):
         """Refuse frames that cannot stand beside those remembered."""
         if isinstance(images, Selection):
             if len(self.frames):
-                raise InputError("Cumulative has stored loose frames: go on with loose frames, or begin anew with a stream")
+                raise InputError(
+                    "Cumulative has stored loose frames: go on with loose frames, or begin anew with a stream"
+                )
             if self.source is not None and images.source is not self.source:
-                raise InputError("Cumulative remembers indices into one stream: these frames come from another")
+                raise InputError(
+                    "Cumulative remembers indices into one stream: these frames come from another"
+                )
         elif len(self.indices):
-            raise InputError("Cumulative remembers indices into a stream: go on with that stream, or begin anew")
+            raise InputError(
+                "Cumulative remembers indices into a stream: go on with that stream, or begin anew"
+            )
 
     def add(self, images: Frames, labels: Tensor) -> None:
         """Remember a batch."""
@@ -69,7 +75,10 @@ class Memory(AnySize):
             self.indices = torch.cat([self.indices, images.indices.to(self.indices.device)])
         else:
             if not len(self.frames):
-                warnings.warn("Cumulative stores every frame that it is given (that is what it is for)", stacklevel=6)
+                warnings.warn(
+                    "Cumulative stores every frame that it is given (that is what it is for)",
+                    stacklevel=6,
+                )
             device = self.frames.device
             loose = torch.cat([take(images, i, device) for i in chunks(len(images), 128)])
             self.frames = torch.cat([self.frames, loose]) if len(self.frames) else loose
@@ -88,7 +97,9 @@ class Memory(AnySize):
         if len(self.frames):
             return self.frames
         if self.source is None:
-            raise InputError("this Cumulative was loaded without its stream: learn the next batch of that stream first")
+            raise InputError(
+                "this Cumulative was loaded without its stream: learn the next batch of that stream first"
+            )
         return Selection(self.source, self.indices.cpu())
 
     @property
@@ -105,7 +116,9 @@ class Memory(AnySize):
         new.__dict__ = copy.deepcopy(self.__dict__, memo)
         return new
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, *args: object
+    ) -> None:
         saved = state_dict.get(prefix + "frames")
         if isinstance(saved, Tensor) and saved.ndim == 4:
             self.frames = self.frames.new_zeros(saved.shape)
@@ -120,7 +133,14 @@ class Cumulative(GradientStrategy):
     OPTIONS = CumulativeOptions
     options: CumulativeOptions
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        seed: int = 0,
+        options: Options | None = None,
+        **overrides: object,
+    ) -> None:
         super().__init__(backbone, seed=seed, options=options, **overrides)
         self.scratch = copy.deepcopy(self.backbone).requires_grad_(False)
         self.memory = Memory()
@@ -132,7 +152,9 @@ class Cumulative(GradientStrategy):
         losses: tuple[float, ...] = ()
         if every is not None and (int(self.batches) + 1) % every == 0:
             losses = self.retrain()
-        return LearnReport(batch.i, batch.count, batch.new, losses, stored_bytes=self.memory.stored_bytes)
+        return LearnReport(
+            batch.i, batch.count, batch.new, losses, stored_bytes=self.memory.stored_bytes
+        )
 
     def retrain(self) -> tuple[float, ...]:
         """From scratch, on everything seen so far. Returns the mean loss of each epoch."""
@@ -145,7 +167,16 @@ class Cumulative(GradientStrategy):
         column = {label: j for j, label in enumerate(self.classes.tolist())}
         columns = torch.tensor([column[label] for label in self.memory.labels.tolist()])
         present, cur = columns.unique(return_counts=True)
-        union = Batch(1, self.memory.images(), None, columns, present.to(self.device), cur.to(self.device), (), None)
+        union = Batch(
+            1,
+            self.memory.images(),
+            None,
+            columns,
+            present.to(self.device),
+            cur.to(self.device),
+            (),
+            None,
+        )
         self.head.load(union.present, True)
         losses = self._sgd(union, self._weights(union.i), rate=one_cycle)
         self.head.consolidate(union.present, union.cur, len(self.classes))

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from primavista.backbones import Backbone
-from primavista.parts.familiar import Familiarity, familiarity
-from primavista.parts.head import CWRHead, HeadKind
-from primavista.parts.moments import Moments
+from primavista.backbones.registry import Backbone
+from primavista.heads.linear import CWRHead, HeadKind
+from primavista.heads.open_set import Familiarity, familiarity
+from primavista.heads.statistics import Moments
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -44,7 +44,9 @@ class CWR(GradientStrategy):
 
     @property
     def open_set(self) -> bool:
-        return self.options.open_set and not self.release.all_outputs  # there, classes are known that were never seen
+        return (
+            self.options.open_set and not self.release.all_outputs
+        )  # there, classes are known that were never seen
 
     @property
     def embeds(self) -> bool:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
-from primavista.parts.familiar import Familiarity, lda_familiarity
-from primavista.parts.head import LinearHead
-from primavista.parts.rows import Rows
-from primavista.parts.statistics import lda_update, oas_covariance, offsets, shrunk
+from primavista.backbones.registry import Backbone
+from primavista.heads.dslda import lda_update, oas_covariance, offsets, shrunk
+from primavista.heads.linear import LinearHead
+from primavista.heads.open_set import Familiarity, lda_familiarity
+from primavista.nn.class_rows import Rows
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -61,7 +61,14 @@ class DSLDA(GradientStrategy):
     OPTIONS = DSLDAOptions
     options: DSLDAOptions
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        seed: int = 0,
+        options: Options | None = None,
+        **overrides: object,
+    ) -> None:
         super().__init__(backbone, seed=seed, options=options, **overrides)
         del self.head  # tuning makes one for its batch
         self.statistics = Statistics(self.backbone.dim)
@@ -105,9 +112,14 @@ class DSLDA(GradientStrategy):
         self._solution()
         found = self._familiar  # read once: another thread may solve
         if found is None:
-            s, one = self.statistics, torch.eye(self.backbone.dim, dtype=torch.float64, device=self.device)
+            s, one = (
+                self.statistics,
+                torch.eye(self.backbone.dim, dtype=torch.float64, device=self.device),
+            )
             mu, t = s.mu[: len(self.classes)], max(int(s.t), 1)
-            found = self._familiar = lda_familiarity(mu, s.scatter, t, self.options.shrinkage, one, _cholesky_solve)
+            found = self._familiar = lda_familiarity(
+                mu, s.scatter, t, self.options.shrinkage, one, _cholesky_solve
+            )
         return found
 
     def _solution(self) -> tuple[Tensor, Tensor]:

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.backbones import Backbone
-from primavista.parts.importance import Fisher, Guard
-from primavista.parts.replay import Kept, Replay
-from primavista.parts.sgd import Weight
+from primavista.backbones.registry import Backbone
+from primavista.engine.cuda_graph import Kept, Replay
+from primavista.nn.guards import Fisher, Guard
+from primavista.nn.sgd import Weight
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -40,7 +40,14 @@ class EWC(GradientStrategy):
     options: EWCOptions
     importance: Fisher
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        seed: int = 0,
+        options: Options | None = None,
+        **overrides: object,
+    ) -> None:
         super().__init__(backbone, seed=seed, options=options, **overrides)
         self._adders = Kept()
         self.importance = Fisher(self._to_guard(), self.options.max_f, self._head_names())
@@ -50,8 +57,14 @@ class EWC(GradientStrategy):
         weights = self._weights(batch.i)
         guarded = [weight.tensor for weight in weights if weight.guarded]
         has_past = bool(self.importance.batches > 0)
-        modulation = self.importance.modulation() if has_past and self.options.guard == "modulate" else None
-        pull = self.importance.pull(self.options.lam, guarded) if has_past and self.options.guard == "penalty" else None
+        modulation = (
+            self.importance.modulation() if has_past and self.options.guard == "modulate" else None
+        )
+        pull = (
+            self.importance.pull(self.options.lam, guarded)
+            if has_past and self.options.guard == "penalty"
+            else None
+        )
         self.head.load(batch.present, batch.i == 1)
         losses = self._sgd(batch, weights, modulation=modulation, pull=pull)
         self._update_fisher(batch, [weight for weight in weights if weight.guarded])
@@ -80,8 +93,16 @@ class EWC(GradientStrategy):
             g = torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)
             self.importance.add(g, parts)
 
-        touched = (*self.head.parameters(), *self.head.buffers())  # see `_trainer`; the importance grows with the head
-        key = parts, len(theta), self.backbone.precision, tuple(tensor.data_ptr() for tensor in touched)
+        touched = (
+            *self.head.parameters(),
+            *self.head.buffers(),
+        )  # see `_trainer`; the importance grows with the head
+        key = (
+            parts,
+            len(theta),
+            self.backbone.precision,
+            tuple(tensor.data_ptr() for tensor in touched),
+        )
         if key not in self._adders:
             self._adders.clear()
             self._adders[key] = Replay(add)

@@ -8,18 +8,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
+from primavista.backbones.registry import Backbone
+from primavista.engine.cuda_graph import Kept
 from primavista.errors import InputError
 from primavista.frames import Frames, chunks, take
-from primavista.parts.freezing import set_freezing
-from primavista.parts.head import CWRHead, LinearHead
-from primavista.parts.importance import Importance, SynapticIntelligence
-from primavista.parts.orders import pieces
-from primavista.parts.renorm import norm_layers, replace_batch_norm, set_limits
-from primavista.parts.replay import Kept
-from primavista.parts.rows import PerWeight
-from primavista.parts.sgd import SGD, Weight, generator, minibatches
-from primavista.parts.training import Trainer
+from primavista.heads.linear import CWRHead, LinearHead
+from primavista.nn.class_rows import PerWeight
+from primavista.nn.freezing import set_freezing
+from primavista.nn.guards import Importance, SynapticIntelligence
+from primavista.nn.renorm import norm_layers, replace_batch_norm, set_limits
+from primavista.nn.sgd import SGD, Weight, generator, minibatches
+from primavista.nn.shuffling import pieces
+from primavista.nn.training import Trainer
 from primavista.strategies.base import CHUNK_CUDA, Batch, LearnReport, Strategy
 from primavista.strategies.options import PAPER, Options
 
@@ -30,11 +30,17 @@ class GradientStrategy(Strategy):
     """A backbone (Theta), a head, and stochastic gradient descent on the batches; `options` compose the parts."""
 
     OPTIONS: ClassVar[type[Options]] = Options
-    GUARDED: ClassVar[str] = "nothing"  # "convolutions" or "everything" that is free from batch 2 on
+    GUARDED: ClassVar[str] = (
+        "nothing"  # "convolutions" or "everything" that is free from batch 2 on
+    )
     THETA_LEARNS: ClassVar[bool] = True  # from batch 2 on
-    IN_RELEASE: ClassVar[bool] = True  # whether the authors' release has this strategy, so that `compat` concerns it
+    IN_RELEASE: ClassVar[bool] = (
+        True  # whether the authors' release has this strategy, so that `compat` concerns it
+    )
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: Any) -> None:
+    def __init__(
+        self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: Any
+    ) -> None:
         options = make_options(self.OPTIONS, options, overrides)
         super().__init__(backbone, seed=seed, first_batch=options.first_batch)
         self.options = options
@@ -43,9 +49,13 @@ class GradientStrategy(Strategy):
         self._trainers = Kept()
         fixed = {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
         if options.norm == "brn":
-            self.backbone.body = replace_batch_norm(self.backbone.body, debiased=self.release.moments_from_zero)
+            self.backbone.body = replace_batch_norm(
+                self.backbone.body, debiased=self.release.moments_from_zero
+            )
         # those of the replaced norms too: one without scale and shift has them fixed at 1 and 0
-        self._fixed_by_user = fixed | {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
+        self._fixed_by_user = fixed | {
+            n for n, p in self.backbone.named_parameters() if not p.requires_grad
+        }
         self.head = self._make_head()
         if self.release.all_outputs:
             self.classes = torch.arange(options.capacity)
@@ -56,8 +66,12 @@ class GradientStrategy(Strategy):
     def _make_head(self) -> LinearHead | CWRHead:
         dim, capacity, release = self.backbone.dim, self.options.capacity, self.release
         if self.options.head == "linear":
-            return LinearHead(dim, capacity, generator(int(self.seed)) if release.all_outputs else None)
-        return CWRHead(dim, capacity, self.options.head, self.options.wpast, release_bias=release.all_outputs)
+            return LinearHead(
+                dim, capacity, generator(int(self.seed)) if release.all_outputs else None
+            )
+        return CWRHead(
+            dim, capacity, self.options.head, self.options.wpast, release_bias=release.all_outputs
+        )
 
     def score_features(self, z: Tensor) -> Tensor:
         return self.head.scores(z)
@@ -65,15 +79,25 @@ class GradientStrategy(Strategy):
     def _rows_for(self, classes: int) -> int:
         """The capacity, doubled when full."""
         if self.release.all_outputs and classes > self.options.capacity:
-            raise InputError(f"compat='caffe' has all outputs from the start: labels 0 to {self.options.capacity - 1}")
+            raise InputError(
+                f"compat='caffe' has all outputs from the start: labels 0 to {self.options.capacity - 1}"
+            )
         rows = self.head.rows
         while rows < classes:
             rows *= 2
         return rows
 
-    def _enter(self, frames: Frames | None, features: Tensor | None, labels: Tensor, sessions: Tensor | None) -> Batch:
+    def _enter(
+        self,
+        frames: Frames | None,
+        features: Tensor | None,
+        labels: Tensor,
+        sessions: Tensor | None,
+    ) -> Batch:
         if self.release.all_outputs and int(labels.max()) >= self.options.capacity:
-            raise InputError(f"compat='caffe' has all outputs from the start: labels 0 to {self.options.capacity - 1}")
+            raise InputError(
+                f"compat='caffe' has all outputs from the start: labels 0 to {self.options.capacity - 1}"
+            )
         if self.release.pad_batch:
             size = self.options.minibatch
             index = torch.arange(pieces(len(labels), size) * size) % len(labels)
@@ -91,10 +115,14 @@ class GradientStrategy(Strategy):
         if theta:
             set_freezing(self.backbone, options.freeze if i >= options.freeze_from else "none")
             for name, parameter in self.backbone.named_parameters():
-                parameter.requires_grad_(parameter.requires_grad and name not in self._fixed_by_user)
+                parameter.requires_grad_(
+                    parameter.requires_grad and name not in self._fixed_by_user
+                )
                 free += [(name, parameter)] if parameter.requires_grad else []
         lr = options.lr_1 if i == 1 else options.lr
-        lr_head = options.lr_1 if i == 1 else options.lr if options.lr_head is None else options.lr_head
+        lr_head = (
+            options.lr_1 if i == 1 else options.lr if options.lr_head is None else options.lr_head
+        )
 
         def weight(name: str, tensor: Tensor, rate: float) -> Weight:
             # norm scales and biases are vectors: they do not decay
@@ -102,7 +130,10 @@ class GradientStrategy(Strategy):
 
         return [
             *(weight(f"backbone.{name}", p, lr) for name, p in free),
-            *(weight(f"head.{name}", tensor, lr_head) for name, tensor in self.head.weights().items()),
+            *(
+                weight(f"head.{name}", tensor, lr_head)
+                for name, tensor in self.head.weights().items()
+            ),
         ]
 
     def _to_guard(self) -> dict[str, Tensor]:
@@ -111,7 +142,9 @@ class GradientStrategy(Strategy):
         if self.GUARDED == "convolutions":
             free = [w for w in free if w.name.startswith("backbone.") and w.tensor.ndim > 1]
         elif isinstance(self.head, CWRHead):
-            free = [w for w in free if w.name != "head.tw"]  # tw is begun anew in each batch: nothing to guard
+            free = [
+                w for w in free if w.name != "head.tw"
+            ]  # tw is begun anew in each batch: nothing to guard
         self._guarded = frozenset(w.name for w in free)
         return {w.name: w.tensor for w in free}
 
@@ -134,7 +167,9 @@ class GradientStrategy(Strategy):
         options = self.options
         epochs = options.epochs_1 if batch.i == 1 else options.epochs
         total = epochs * pieces(batch.count, options.minibatch)
-        trainer = self._trainer(batch, weights, self._logits if features is None else self.head, modulation, pull, si)
+        trainer = self._trainer(
+            batch, weights, self._logits if features is None else self.head, modulation, pull, si
+        )
         goal = (batch.columns if targets is None else targets).to(self.device)
         images = features if features is not None else self._at_hand(batch)
         limits, losses, t = None, [], 0
@@ -145,7 +180,11 @@ class GradientStrategy(Strategy):
                 if features is None and limits != (now := options.renorm.at(batch.i, t, total)):
                     set_limits(self.backbone, limits := now)
                 x = features[index] if features is not None else self._frames_at(images, index)
-                trainer.step(x, goal[index], *(() if rate is None else (torch.tensor(rate(t, total)).to(self.device),)))
+                trainer.step(
+                    x,
+                    goal[index],
+                    *(() if rate is None else (torch.tensor(rate(t, total)).to(self.device),)),
+                )
                 t += 1
             losses.append(trainer.epoch_loss(batch.count))
         if features is None:
@@ -167,17 +206,31 @@ class GradientStrategy(Strategy):
         if self.release.keep_momentum and batch.i > 1:
             kept = dict(zip(self.velocity.names, self.velocity.tensors, strict=True))
             velocity = [kept[weight.name] for weight in weights]
-        touched = (*self.head.parameters(), *self.head.buffers())  # the head grows; the backbone moves only by `_apply`
+        touched = (
+            *self.head.parameters(),
+            *self.head.buffers(),
+        )  # the head grows; the backbone moves only by `_apply`
         key = (
-            logits, batch.i == 1, self.backbone.precision, modulation is None, pull is None,
-            tuple((weight.name, weight.lr) for weight in weights), tuple(tensor.data_ptr() for tensor in touched),
-        )  # fmt: skip
+            logits,
+            batch.i == 1,
+            self.backbone.precision,
+            modulation is None,
+            pull is None,
+            tuple((weight.name, weight.lr) for weight in weights),
+            tuple(tensor.data_ptr() for tensor in touched),
+        )
         found: Trainer | None = self._trainers.get(key)
         if found is not None:
             found.sgd.restart(velocity, modulation, pull)
             return found
-        sgd = SGD(weights, momentum=options.momentum, weight_decay=options.weight_decay,
-                  velocity=velocity, modulation=modulation, pull=pull)  # fmt: skip
+        sgd = SGD(
+            weights,
+            momentum=options.momentum,
+            weight_decay=options.weight_decay,
+            velocity=velocity,
+            modulation=modulation,
+            pull=pull,
+        )
         trainer = Trainer(logits, sgd, si)
         if self.device.type == "cuda":
             while len(self._trainers) > 1:  # one for batch 1 and one for those after it
@@ -185,15 +238,21 @@ class GradientStrategy(Strategy):
             self._trainers[key] = trainer
         return trainer
 
-    def _report(self, batch: Batch, losses: Tensor, importance: Importance | None = None) -> LearnReport:
+    def _report(
+        self, batch: Batch, losses: Tensor, importance: Importance | None = None
+    ) -> LearnReport:
         """Numbers go to the host at the very end: what is asked of a GPU meanwhile does not wait for it."""
         if importance is None:
             return LearnReport(batch.i, batch.count, batch.new, tuple(losses.tolist()))
-        *found, full = torch.cat([losses.double(), importance.saturated().reshape(1).to(losses.device)]).tolist()  # at once
+        *found, full = torch.cat(
+            [losses.double(), importance.saturated().reshape(1).to(losses.device)]
+        ).tolist()  # at once
         return LearnReport(batch.i, batch.count, batch.new, tuple(found), saturated=full)
 
     def _order(self, batch: Batch, epoch: int) -> Iterator[Tensor]:
-        order = generator(0) if self.release.shuffle_once else generator(int(self.seed), batch.i, epoch)
+        order = (
+            generator(0) if self.release.shuffle_once else generator(int(self.seed), batch.i, epoch)
+        )
         return minibatches(batch.count, self.options.minibatch, order, self.device)
 
     def _logits(self, x: Tensor) -> Tensor:
@@ -209,11 +268,21 @@ class GradientStrategy(Strategy):
     def _at_hand(self, batch: Batch) -> Frames:
         """The frames of a batch; on a GPU brought there once, where they are not too many."""
         assert batch.images is not None
-        if self.device.type != "cuda" or (isinstance(batch.images, Tensor) and batch.images.is_cuda):
+        if self.device.type != "cuda" or (
+            isinstance(batch.images, Tensor) and batch.images.is_cuda
+        ):
             return batch.images
-        if len(batch.images) * take(batch.images, torch.tensor([0]), self.device).numel() > RESIDENT:
+        if (
+            len(batch.images) * take(batch.images, torch.tensor([0]), self.device).numel()
+            > RESIDENT
+        ):
             return batch.images
-        return torch.cat([take(batch.images, part, self.device) for part in chunks(len(batch.images), CHUNK_CUDA)])
+        return torch.cat(
+            [
+                take(batch.images, part, self.device)
+                for part in chunks(len(batch.images), CHUNK_CUDA)
+            ]
+        )
 
     def _forgot(self, label: int) -> None:
         self._trainers.clear()  # the rows of the head are elsewhere now
@@ -229,10 +298,18 @@ class GradientStrategy(Strategy):
             layer.train()
 
 
-def make_options(kind: type[Options], options: Options | None, overrides: dict[str, Any]) -> Options:
+def make_options(
+    kind: type[Options], options: Options | None, overrides: dict[str, Any]
+) -> Options:
     """`options`, or the defaults of `kind`, with some replaced by name."""
     known = set(kind.__dataclass_fields__)
     if strange := sorted(set(overrides) - known):
-        raise InputError(f"there is no option {', '.join(strange)}: choose from {', '.join(sorted(known))}")
-    given = {} if options is None else {name: getattr(options, name) for name in known if hasattr(options, name)}
+        raise InputError(
+            f"there is no option {', '.join(strange)}: choose from {', '.join(sorted(known))}"
+        )
+    given = (
+        {}
+        if options is None
+        else {name: getattr(options, name) for name in known if hasattr(options, name)}
+    )
     return kind(**{**given, **overrides})

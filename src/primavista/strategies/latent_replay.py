@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
+from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, chunks, take
-from primavista.parts.latents import Cut, LatentMemory
-from primavista.parts.orders import pieces
-from primavista.parts.renorm import norm_layers, set_limits
-from primavista.parts.sgd import Weight, generator
+from primavista.nn.latents import Cut, LatentMemory
+from primavista.nn.renorm import norm_layers, set_limits
+from primavista.nn.sgd import Weight, generator
+from primavista.nn.shuffling import pieces
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.options import Options
@@ -25,7 +25,9 @@ class LatentReplayOptions(AR1Options):
     """AR1*'s, and the memory: 1,500 patterns on CORe50 in that paper."""
 
     memory: int = 1500
-    cut: int | None = None  # how many blocks lie below the activations that are kept; None: two thirds of them
+    cut: int | None = (
+        None  # how many blocks lie below the activations that are kept; None: two thirds of them
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +49,14 @@ class LatentReplay(AR1):
     OPTIONS = LatentReplayOptions
     options: LatentReplayOptions
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0, options: Options | None = None, **overrides: object) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        seed: int = 0,
+        options: Options | None = None,
+        **overrides: object,
+    ) -> None:
         super().__init__(backbone, seed=seed, options=options, **overrides)
         self.memory = LatentMemory(self._latents(self._any_frame(), 1).shape[1:])
 
@@ -61,27 +70,40 @@ class LatentReplay(AR1):
             report = super().learn_batch(self._with_memory(batch, latents))
         labels = self.classes[batch.columns.to(self.device)]
         seen = int(self.batches) + 1
-        self.memory.add(latents, labels, self.options.memory, seen, generator(int(self.seed), seen, -1))
+        self.memory.add(
+            latents, labels, self.options.memory, seen, generator(int(self.seed), seen, -1)
+        )
         return replace(report, patterns=batch.count, stored_bytes=self.memory.bytes)
 
     def _with_memory(self, batch: Batch, latents: Tensor) -> Batch:
         """B_i and RM as one batch of activations."""
         known = {label: column for column, label in enumerate(self.classes.tolist())}
-        kept = torch.tensor([known[label] for label in self.memory.labels.tolist()], dtype=torch.int64)
+        kept = torch.tensor(
+            [known[label] for label in self.memory.labels.tolist()], dtype=torch.int64
+        )
         columns = torch.cat([batch.columns, kept])
         present, cur = columns.unique(return_counts=True)
         return replace(
-            batch, images=None, features=torch.cat([latents.half(), self.memory.latents]), columns=columns,
-            present=present, cur=cur.float(),
-        )  # fmt: skip
+            batch,
+            images=None,
+            features=torch.cat([latents.half(), self.memory.latents]),
+            columns=columns,
+            present=present,
+            cur=cur.float(),
+        )
 
     def _sgd(self, batch: Batch, weights: list[Weight], **how: Any) -> Tensor:
         if batch.images is not None:
             return super()._sgd(batch, weights, **how)
         options, losses, limits, t = self.options, [], None, 0
-        trainer = self._trainer(batch, weights, self._logits_above, how["modulation"], how["pull"], how["si"])
+        trainer = self._trainer(
+            batch, weights, self._logits_above, how["modulation"], how["pull"], how["si"]
+        )
         assert batch.features is not None
-        goal, total = batch.columns.to(self.device), options.epochs * pieces(batch.count, options.minibatch)
+        goal, total = (
+            batch.columns.to(self.device),
+            options.epochs * pieces(batch.count, options.minibatch),
+        )
         self._train_mode()
         for layer in self._norms_below():
             layer.eval()
@@ -107,8 +129,12 @@ class LatentReplay(AR1):
         return [weight for weight in weights if id(weight.tensor) not in below]
 
     def _logits_above(self, latents: Tensor) -> Tensor:
-        alone = len(latents) == 1 and self.options.norm == "bn"  # batch norm has no variance of one value
-        z = self._cut().above(self.backbone, latents.repeat(2, 1, 1, 1) if alone else latents, self._any_frame())
+        alone = (
+            len(latents) == 1 and self.options.norm == "bn"
+        )  # batch norm has no variance of one value
+        z = self._cut().above(
+            self.backbone, latents.repeat(2, 1, 1, 1) if alone else latents, self._any_frame()
+        )
         return self.head(z[:1] if alone else z)  # type: ignore[no-any-return]
 
     def _any_frame(self) -> Tensor:
@@ -119,7 +145,10 @@ class LatentReplay(AR1):
     def _latents(self, frames: Frames, count: int) -> Tensor:
         self.backbone.eval()
         cut = self._cut()
-        parts = [cut.latents(self.backbone, take(frames, i % len(frames), self.device)) for i in chunks(count, self._chunk)]
+        parts = [
+            cut.latents(self.backbone, take(frames, i % len(frames), self.device))
+            for i in chunks(count, self._chunk)
+        ]
         return torch.cat(parts)
 
     def _norms_below(self) -> list[Any]:
@@ -134,7 +163,9 @@ class LatentReplay(AR1):
         shape = self._latents(frames, 1).shape[1:]
         if shape != self.memory.latents.shape[1:]:
             side = self.backbone.spec.size
-            raise InputError(f"latent replay keeps activations of images of one size: resize the frames to {side} x {side}")
+            raise InputError(
+                f"latent replay keeps activations of images of one size: resize the frames to {side} x {side}"
+            )
 
     def _forgot(self, label: int) -> None:
         super()._forgot(label)

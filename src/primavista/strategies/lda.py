@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
+from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
-from primavista.parts.ridge import FLOOR
-from primavista.parts.statistics import oas, offsets, shrunk
+from primavista.heads.dslda import oas, offsets, shrunk
+from primavista.heads.ridge import FLOOR
 from primavista.strategies.analytic import AnalyticStrategy
 
 
@@ -18,7 +18,9 @@ from primavista.strategies.analytic import AnalyticStrategy
 class LDAOptions:
     """What may be set."""
 
-    shrinkage: float | None = None  # of the covariance towards I (DSLDA has 1e-4); None: towards m I, as much as `oas` says
+    shrinkage: float | None = (
+        None  # of the covariance towards I (DSLDA has 1e-4); None: towards m I, as much as `oas` says
+    )
 
     def __post_init__(self) -> None:
         value = self.shrinkage
@@ -33,7 +35,9 @@ class LDA(AnalyticStrategy):
     mean as it was when the frame came; eps and m are those of oracle approximating shrinkage (`parts/statistics.py`).
     """
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0, shrinkage: float | None = None) -> None:
+    def __init__(
+        self, backbone: Backbone, *, seed: int = 0, shrinkage: float | None = None
+    ) -> None:
         super().__init__(backbone, seed=seed)
         self.options = LDAOptions(shrinkage)
 
@@ -43,7 +47,11 @@ class LDA(AnalyticStrategy):
         return w, offsets(w, mu)
 
     def system(self) -> tuple[Tensor, Tensor] | None:
-        return None if self._solved is not None or not len(self.classes) else (self._covariance(), self.means)
+        return (
+            None
+            if self._solved is not None or not len(self.classes)
+            else (self._covariance(), self.means)
+        )
 
     def solved(self, w: Tensor) -> None:
         self._solved, self._familiar = (w, offsets(w, self.means)), None

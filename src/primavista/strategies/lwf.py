@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.parts.renorm import set_limits
+from primavista.nn.renorm import set_limits
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
@@ -42,7 +42,11 @@ class LwF(GradientStrategy):
     def _targets(self, batch: Batch) -> Tensor:
         lam = self.options.lam
         onehot = F.one_hot(batch.columns, self.head.rows).to(self.device, torch.float32)
-        z = self._train_mode_features(batch) if self.release.train_mode_features else self.features(batch)
+        z = (
+            self._train_mode_features(batch)
+            if self.release.train_mode_features
+            else self.features(batch)
+        )
         previous = self.head.scores(z).softmax(1)
         return (1 - lam) * onehot + lam * previous
 

@@ -6,23 +6,23 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from primavista.errors import InputError
-from primavista.parts.consolidation import WPast
-from primavista.parts.freezing import Freeze
-from primavista.parts.head import HeadKind
-from primavista.parts.renorm import Norm, RenormSchedule
+from primavista.heads.cwr import WPast
+from primavista.heads.linear import HeadKind
+from primavista.nn.freezing import Freeze
+from primavista.nn.renorm import Norm, RenormSchedule
 
 
 @dataclass(frozen=True)
 class Release:
     """Where the authors' Caffe code differs from the text; each switch is read by the part that it concerns."""
 
-    all_outputs: bool = False  # all outputs are known from the start; MSRA initialisation; CWR's fixed bias
+    all_outputs: bool = (
+        False  # all outputs are known from the start; MSRA initialisation; CWR's fixed bias
+    )
     keep_momentum: bool = False  # the momentum is kept from batch 2 on, not reset at each batch
     shuffle_once: bool = False  # one order for all the epochs of a batch, always seed 0
     pad_batch: bool = False  # a batch is padded to a multiple of the minibatch by its first frames, and counted so
-    train_mode_features: bool = (
-        False  # CWR* from batch 2, the Fisher matrix, LwF's targets: minibatch statistics, moments drift
-    )
+    train_mode_features: bool = False  # CWR* from batch 2, the Fisher matrix, LwF's targets: minibatch statistics, moments drift
     moments_from_zero: bool = False  # renormalisation moments start from nothing, debiased
     displacement: bool = False  # Synaptic Intelligence sums dtheta^2
 
@@ -53,13 +53,27 @@ def release(compat: str | None) -> Release:
 
 Number = int | float
 RANGES: dict[str, tuple[Any, float, float]] = {
-    "epochs_1": (int, 1, 10_000), "epochs": (int, 1, 10_000), "minibatch": (int, 1, 2**20), "capacity": (int, 1, 2**16),
-    "freeze_from": (int, 1, 2**31), "startup": (int, 0, 2**31), "every": (int, 1, 2**31),
-    "lr_1": (Number, 0, 1e3), "lr": (Number, 0, 1e3), "lr_head": (Number, 0, 1e3), "momentum": (Number, 0, 1),
-    "weight_decay": (Number, 0, 1e3), "r_max": (Number, 1, 1e6), "d_max": (Number, 0, 1e6), "past": (Number, 0, 1),
-    "max_f": (Number, 1e-30, 1e30), "lam": (Number, 0, 1e30), "w_1": (Number, 0, 1e6), "w_i": (Number, 0, 1e6),
+    "epochs_1": (int, 1, 10_000),
+    "epochs": (int, 1, 10_000),
+    "minibatch": (int, 1, 2**20),
+    "capacity": (int, 1, 2**16),
+    "freeze_from": (int, 1, 2**31),
+    "startup": (int, 0, 2**31),
+    "every": (int, 1, 2**31),
+    "lr_1": (Number, 0, 1e3),
+    "lr": (Number, 0, 1e3),
+    "lr_head": (Number, 0, 1e3),
+    "momentum": (Number, 0, 1),
+    "weight_decay": (Number, 0, 1e3),
+    "r_max": (Number, 1, 1e6),
+    "d_max": (Number, 0, 1e6),
+    "past": (Number, 0, 1),
+    "max_f": (Number, 1e-30, 1e30),
+    "lam": (Number, 0, 1e30),
+    "w_1": (Number, 0, 1e6),
+    "w_i": (Number, 0, 1e6),
     "shrinkage": (Number, 1e-12, 1),
-}  # fmt: skip
+}
 MISSING = ("max_f", "lam", "w_1", "w_i", "shrinkage")  # options that only some strategies have
 
 
@@ -90,10 +104,13 @@ class Options:
 
     def __post_init__(self) -> None:
         allowed = {
-            "norm": ("bn", "brn"), "freeze": ("none", "depthwise", "pointwise", "all"),
-            "head": ("linear", "cwr+", "cwr*"), "wpast": ("sqrt", "ratio"), "guard": ("modulate", "penalty"),
+            "norm": ("bn", "brn"),
+            "freeze": ("none", "depthwise", "pointwise", "all"),
+            "head": ("linear", "cwr+", "cwr*"),
+            "wpast": ("sqrt", "ratio"),
+            "guard": ("modulate", "penalty"),
             "path": ("gradient", "displacement"),
-        }  # fmt: skip
+        }
         for name, values in allowed.items():
             if hasattr(self, name) and getattr(self, name) not in values:
                 choices = ", ".join(map(str, values))

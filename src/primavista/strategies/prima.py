@@ -9,12 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
-from primavista.backbones.taps import tapped
+from primavista.backbones.multidepth import tapped
+from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
-from primavista.parts.committee import Head, judged_ridge, shares
-from primavista.parts.familiar import ALIKE, Alike, likeness
-from primavista.parts.ridge import Regression, regression
+from primavista.heads.open_set import ALIKE, Alike, likeness
+from primavista.heads.prima import Head, judged_ridge, shares
+from primavista.heads.ridge import Regression, regression
 from primavista.strategies.analytic import AnalyticStrategy
 
 OWN = 2.0  # votes of the backbone's own features; neighbouring depths see much the same, and have one each
@@ -58,7 +58,9 @@ class Prima(AnalyticStrategy):
         heads = self.heads()
         omega = shares([head.error for head in heads], [1.0] * (len(heads) - 1) + [OWN])
         w = torch.cat([share * head.w for share, head in zip(omega, heads, strict=True)], 1)
-        return w, torch.stack([share * head.b for share, head in zip(omega, heads, strict=True)]).sum(0)
+        return w, torch.stack(
+            [share * head.b for share, head in zip(omega, heads, strict=True)]
+        ).sum(0)
 
     def familiarity(self, w: Tensor) -> Alike:
         m = self.moments

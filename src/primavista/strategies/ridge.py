@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.backbones import Backbone
+from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
-from primavista.parts.ridge import Regression, choose_rho, regression, ridge_weights
+from primavista.heads.ridge import Regression, choose_rho, regression, ridge_weights
 from primavista.strategies.analytic import AnalyticStrategy
 
 MAX_EXPAND = 2**15
@@ -22,14 +22,22 @@ class RidgeOptions:
 
     expand: int | None = None  # how many random features; None: the backbone's own
     balance: float = 1.0  # 1: every class weighs the same; 0: every frame does
-    rho: float | None = None  # regularisation, in units of a feature's variance; None: from the statistics
+    rho: float | None = (
+        None  # regularisation, in units of a feature's variance; None: from the statistics
+    )
 
     def __post_init__(self) -> None:
-        if self.expand is not None and (type(self.expand) is not int or not 1 <= self.expand <= MAX_EXPAND):
-            raise InputError(f"expand is a number of random features, 1 to {MAX_EXPAND}, or None; got {self.expand!r}")
+        if self.expand is not None and (
+            type(self.expand) is not int or not 1 <= self.expand <= MAX_EXPAND
+        ):
+            raise InputError(
+                f"expand is a number of random features, 1 to {MAX_EXPAND}, or None; got {self.expand!r}"
+            )
         if not isinstance(self.balance, int | float) or not 0 <= self.balance <= 1:
             raise InputError(f"balance must be a number from 0 to 1; got {self.balance!r}")
-        if self.rho is not None and (not isinstance(self.rho, int | float) or not 1e-8 <= self.rho <= 1e8):
+        if self.rho is not None and (
+            not isinstance(self.rho, int | float) or not 1e-8 <= self.rho <= 1e8
+        ):
             raise InputError(f"rho must be a number from 1e-8 to 1e8, or None; got {self.rho!r}")
 
 
@@ -78,6 +86,8 @@ class Ridge(AnalyticStrategy):
         seed = int(self.seed)
         if self._random is None or self._random[0] != seed or self._random[1].device != z.device:
             # numpy's legacy generator: its numbers are the same for ever, so they need not be kept
-            draw = np.random.RandomState(seed % 2**32).standard_normal((self.backbone.dim, self.options.expand))
+            draw = np.random.RandomState(seed % 2**32).standard_normal(
+                (self.backbone.dim, self.options.expand)
+            )
             self._random = seed, torch.from_numpy(draw / self.backbone.dim**0.5).to(z.device)
         return (z.double() @ self._random[1]).relu()  # in float32 the company of a frame would show

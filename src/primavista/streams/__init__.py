@@ -1,0 +1,1 @@
+"""Data sets, and the protocols that order their sessions into batches."""

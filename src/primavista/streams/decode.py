@@ -24,7 +24,9 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the f
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"  # of FFmpeg: no playlists, which could name other files
 SKIP = "skip bad files (--skip-bad, skip_bad=True)"
 Array = np.ndarray[Any, Any]
-Item = Callable[[], Array] | FileError  # a frame, converted when it is called, or what stands in its place
+Item = (
+    Callable[[], Array] | FileError
+)  # a frame, converted when it is called, or what stands in its place
 threads = 0  # of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1
 
 
@@ -48,11 +50,15 @@ def read_image(path: str | Path, size: int | None) -> Array:
     return decode_image(path, path, size)
 
 
-def decode_image(file: Path | BinaryIO, name: str | Path, size: int | None, max_pixels: int | None = None) -> Array:
+def decode_image(
+    file: Path | BinaryIO, name: str | Path, size: int | None, max_pixels: int | None = None
+) -> Array:
     """`read_image` of a path or an open file; `name` is for the messages."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's about sizes and metadata: sizes are checked here
+            warnings.simplefilter(
+                "ignore"
+            )  # Pillow's about sizes and metadata: sizes are checked here
             with Image.open(file, formats=FORMATS) as picture:
                 _check_pixels(name, picture.width, picture.height, max_pixels)
                 upright = ImageOps.exif_transpose(picture)
@@ -64,7 +70,9 @@ def decode_image(file: Path | BinaryIO, name: str | Path, size: int | None, max_
     except PermissionError as error:
         raise FileError(f"cannot read {name}: {error.strerror}. Check its permissions") from error
     except Exception as error:  # a decoder may fail in any way on foreign bytes
-        raise FileError(f"{name} is damaged or not an image ({error or type(error).__name__}): remove it, or {SKIP}") from error
+        raise FileError(
+            f"{name} is damaged or not an image ({error or type(error).__name__}): remove it, or {SKIP}"
+        ) from error
 
 
 def video_frames(path: str | Path, size: int, fps: float | None = None) -> Iterator[Item]:
@@ -98,11 +106,15 @@ def _opened(av: Any, path: Path) -> Iterator[tuple[Any, Any]]:
     with container:
         stream = next((s for s in container.streams.video if s.codec_context is not None), None)
         if stream is None:
-            raise FileError(f"{path} holds no video that can be decoded: convert it (ffmpeg -i {path.name} out.mp4)")
+            raise FileError(
+                f"{path} holds no video that can be decoded: convert it (ffmpeg -i {path.name} out.mp4)"
+            )
         yield container, stream
 
 
-def _decode(av: Any, container: Any, stream: Any, path: Path, fps: float | None) -> Iterator[tuple[float, Any]]:
+def _decode(
+    av: Any, container: Any, stream: Any, path: Path, fps: float | None
+) -> Iterator[tuple[float, Any]]:
     _check_pixels(path, stream.codec_context.width, stream.codec_context.height)
     stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
     stream.codec_context.thread_count = threads
@@ -114,7 +126,9 @@ def _decode(av: Any, container: Any, stream: Any, path: Path, fps: float | None)
             yield reached, frame
             continue
         at = count / rate if frame.time is None else frame.time - start
-        reached = max(reached, at + max(1 / rate, float((frame.duration or 0) * (frame.time_base or 0))))
+        reached = max(
+            reached, at + max(1 / rate, float((frame.duration or 0) * (frame.time_base or 0)))
+        )
         count += 1
         if frame.is_corrupt:
             yield at, FileError(f"{path} is damaged at frame {count}: repair it, or {SKIP}")
@@ -122,7 +136,12 @@ def _decode(av: Any, container: Any, stream: Any, path: Path, fps: float | None)
             yield at, frame
     end = _end(container, stream)
     if not count:
-        yield 0.0, FileError(f"{path} holds no frame that can be decoded: it is damaged or was cut off. Restore or repair it")
+        yield (
+            0.0,
+            FileError(
+                f"{path} holds no frame that can be decoded: it is damaged or was cut off. Restore or repair it"
+            ),
+        )
     elif end is not None and end - reached > max(0.25, 0.05 * end):
         found = f"its frames end at {reached:.1f} s of {end:.1f} s"
         yield reached, FileError(f"{path} was cut off: {found}. Restore it, or {SKIP} to use these")
@@ -176,11 +195,15 @@ class Due:
         return True
 
 
-def camera_frames(source: str, size: int, seconds: float, fps: float | None = None) -> Iterator[Item]:
+def camera_frames(
+    source: str, size: int, seconds: float, fps: float | None = None
+) -> Iterator[Item]:
     """Frames of a camera for `seconds`; `source` is "camera:0", "camera:1" and so on."""
     number = source.removeprefix("camera:")
     if not number.isdecimal():
-        raise FileError(f"{source!r} is no camera: write camera:0 for the first one, camera:1 for the second")
+        raise FileError(
+            f"{source!r} is no camera: write camera:0 for the first one, camera:1 for the second"
+        )
     av = require_extra("av", "video")
     name, kind, options = camera_input(av, int(number))
     try:
@@ -199,14 +222,20 @@ def camera_input(av: Any, number: int) -> tuple[str, str, dict[str, str]]:
     if sys.platform == "darwin":
         return f"{number}:none", "avfoundation", {"framerate": "30", "pixel_format": "uyvy422"}
     if sys.platform == "win32":
-        cameras = [d for d in av.device.enumerate_input_devices("dshow") if "video" in d.media_types]
+        cameras = [
+            d for d in av.device.enumerate_input_devices("dshow") if "video" in d.media_types
+        ]
         if number >= len(cameras):
-            raise FileError(f"there is no camera:{number}: this machine has {len(cameras)}. Connect one")
+            raise FileError(
+                f"there is no camera:{number}: this machine has {len(cameras)}. Connect one"
+            )
         return f"video={cameras[number].description}", "dshow", {}
     return f"/dev/video{number}", "v4l2", {}
 
 
-def _film(av: Any, container: Any, source: str, size: int, seconds: float, due: Due) -> Iterator[Item]:
+def _film(
+    av: Any, container: Any, source: str, size: int, seconds: float, due: Due
+) -> Iterator[Item]:
     begin, count = time.monotonic(), 0
     frames = container.decode(video=0)
     while (at := time.monotonic() - begin) < seconds:
@@ -217,14 +246,18 @@ def _film(av: Any, container: Any, source: str, size: int, seconds: float, due: 
             frames = container.decode(video=0)
             continue
         except (av.FFmpegError, OSError) as error:
-            raise FileError(f"{source} stopped after {count} frames: {error}. Connect it again") from error
+            raise FileError(
+                f"{source} stopped after {count} frames: {error}. Connect it again"
+            ) from error
         if frame is None:
             break
         count += 1
         if due(at):
             yield partial(upright, frame, size)
     if not count:
-        raise FileError(f"{source} gave no frame in {seconds:g} s: see that it is switched on and not in use")
+        raise FileError(
+            f"{source} gave no frame in {seconds:g} s: see that it is switched on and not in use"
+        )
 
 
 @contextmanager
@@ -241,7 +274,9 @@ def _check_file(path: Path) -> None:
     try:
         found = os.stat(path)
     except (OSError, ValueError) as error:
-        raise FileError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}. Check the path") from error
+        raise FileError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}. Check the path"
+        ) from error
     if not stat.S_ISREG(found.st_mode):
         raise FileError(f"{path} is not a regular file")
     if found.st_size == 0:
@@ -255,14 +290,18 @@ def _check_pixels(name: str | Path, width: int, height: int, limit: int | None =
 
 def _too_large(name: str | Path, what: str, limit: int | None = None) -> TooLargeError:
     limited = f"{what}; the limit is {limit or MAX_PIXELS} pixels"
-    return TooLargeError(f"{name} is too large to be decoded safely ({limited}): make it smaller first")
+    return TooLargeError(
+        f"{name} is too large to be decoded safely ({limited}): make it smaller first"
+    )
 
 
 def _eight_bits(picture: Image.Image) -> Image.Image:
     """Images of 16 bits a pixel lose their lower eight; Pillow would cut them off at 255 instead."""
     if not picture.mode.startswith("I"):
         return picture
-    return Image.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    return Image.fromarray(
+        (np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
+    )
 
 
 def _start(stream: Any) -> float:

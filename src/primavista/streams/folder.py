@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, InputError
-from primavista.streams.base import DataSet, Session
+from primavista.streams.dataset import DataSet, Session
 from primavista.streams.decode import read_image
 from primavista.streams.rendered.written import Written, read_scene, scene_classes, scene_name
 from primavista.streams.split import held_out
@@ -99,7 +99,11 @@ def folder(
     root, bad = Path(path).expanduser(), Bad(skip_bad)
     written = read_scene(root)
     found = _find(root, bad)
-    limit = max(MAX_FRAMES, written.scene.frames if written else 0) if max_frames is None else max_frames
+    limit = (
+        max(MAX_FRAMES, written.scene.frames if written else 0)
+        if max_frames is None
+        else max_frames
+    )
     reader = _Reader(size, limit, fps, bad, Path(cache).expanduser() if cache else _default_cache())
     keys, segments, rows = sorted(found, key=natural), [], []
     total, done, start = sum(map(len, found.values())), 0, 0
@@ -117,7 +121,11 @@ def folder(
     classes = keys if written is None else _scene_names(root, written, keys)
     if written and fps is None and not skip_bad:
         _check_counts(root, written, rows, segments)
-    thinned = [f"{classes[r.label]}/{s.name} {s.thinned}" for r, s in zip(rows, segments, strict=True) if s.thinned]
+    thinned = [
+        f"{classes[r.label]}/{s.name} {s.thinned}"
+        for r, s in zip(rows, segments, strict=True)
+        if s.thinned
+    ]
     data = _data_set(root, classes, rows, held, FolderFrames(segments, size), bad, segments)
     if thinned:
         more = f", and {len(thinned) - 1} more videos likewise" if len(thinned) > 1 else ""
@@ -132,11 +140,15 @@ def _scene_names(root: Path, written: Written, keys: list[str]) -> list[str]:
     """The names of a scene's objects, if the folder holds those and nothing else."""
     names = list(scene_classes(written.scene)[0])
     if keys != [f"o{i + 1}" for i in range(len(names))]:
-        raise FileError(f"{root} holds other folders beside those of its scene (scene.json): move them away")
+        raise FileError(
+            f"{root} holds other folders beside those of its scene (scene.json): move them away"
+        )
     return names
 
 
-def _check_counts(root: Path, written: Written, rows: list[Session], segments: list[Segment]) -> None:
+def _check_counts(
+    root: Path, written: Written, rows: list[Session], segments: list[Segment]
+) -> None:
     for row, segment in zip(rows, segments, strict=True):
         if segment.count < written.scene.frames and not segment.thinned:
             place = root / written.place(row.label + 1, row.number)
@@ -157,11 +169,19 @@ def _data_set(
 ) -> Folder:
     if not rows:
         why = f", the first: {bad.problems[0]}" if bad.problems else ""
-        raise FileError(f"{root} holds no session that can be read ({bad.skipped} skipped{why}). {LAYOUT}")
-    chosen = [f"{classes[r.label]}/{s.name}" for r, s, h in zip(rows, segments, held, strict=True) if h]
+        raise FileError(
+            f"{root} holds no session that can be read ({bad.skipped} skipped{why}). {LAYOUT}"
+        )
+    chosen = [
+        f"{classes[r.label]}/{s.name}" for r, s, h in zip(rows, segments, held, strict=True) if h
+    ]
     few = ", ".join(chosen[:12]) + (f" and {len(chosen) - 12} more" if len(chosen) > 12 else "")
     note = f"{len(chosen)} of {len(rows)} sessions are the test set: {few or 'none'}"
-    note += f"; skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}" if bad.problems else ""
+    note += (
+        f"; skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}"
+        if bad.problems
+        else ""
+    )
     return Folder(
         name=root.resolve().name,
         frames=frames,
@@ -174,16 +194,22 @@ def _data_set(
     )
 
 
-def _held_out(rows: list[Session], segments: list[Segment], test: str | Sequence[str], counts: list[int]) -> list[bool]:
+def _held_out(
+    rows: list[Session], segments: list[Segment], test: str | Sequence[str], counts: list[int]
+) -> list[bool]:
     if test == "none":
         return [False] * len(rows)
     if test == "quarter":
         return [r.number in held_out(counts[r.label]) for r in rows]
     if isinstance(test, str):
-        raise InputError(f'test is "quarter", "none" or a list of session names; got {test!r}. Right: test=["{test}"]')
+        raise InputError(
+            f'test is "quarter", "none" or a list of session names; got {test!r}. Right: test=["{test}"]'
+        )
     names = {s.name for s in segments}
     if missing := [name for name in test if name not in names]:
-        raise InputError(f"there are no sessions {', '.join(missing)}; there are {', '.join(sorted(names, key=natural)[:20])}")
+        raise InputError(
+            f"there are no sessions {', '.join(missing)}; there are {', '.join(sorted(names, key=natural)[:20])}"
+        )
     return [s.name in set(test) for s in segments]
 
 
@@ -196,10 +222,18 @@ def _find(root: Path, bad: Bad) -> Found:
     found: Found = {}
     for place in subfolders(root):
         with bad.guard():
-            places = sorted([*subfolders(place), *media_in(place, VIDEOS)], key=lambda p: natural(p.name))
+            places = sorted(
+                [*subfolders(place), *media_in(place, VIDEOS)], key=lambda p: natural(p.name)
+            )
             if not places:
-                loose = " directly in it: put those of each video in a folder of their own" if media_in(place, IMAGES) else ""
-                raise FileError(f"the class {place} has no sessions{' but pictures' if loose else ''}{loose}. {LAYOUT}")
+                loose = (
+                    " directly in it: put those of each video in a folder of their own"
+                    if media_in(place, IMAGES)
+                    else ""
+                )
+                raise FileError(
+                    f"the class {place} has no sessions{' but pictures' if loose else ''}{loose}. {LAYOUT}"
+                )
             found[place.name] = [(_name(p), p) for p in places]
     if not found and not bad.problems:
         raise FileError(f"{root} holds no classes. {LAYOUT}")
@@ -209,7 +243,9 @@ def _find(root: Path, bad: Bad) -> Found:
 def objects_outside(found: Found) -> Found:
     """CORe50 has its sessions outside: s1/o1 becomes o1/s1."""
     objects = [name for sessions in found.values() for name, _ in sessions]
-    if not all(re.fullmatch(r"s\d+", name) for name in found) or not all(re.fullmatch(r"o\d+", name) for name in objects):
+    if not all(re.fullmatch(r"s\d+", name) for name in found) or not all(
+        re.fullmatch(r"o\d+", name) for name in objects
+    ):
         return found
     turned: Found = {}
     for session in sorted(found, key=natural):
@@ -225,9 +261,15 @@ def _name(place: Path) -> str:
 def subfolders(place: Path) -> list[Path]:
     """The folders in a folder, in natural order; hidden ones are left out."""
     try:
-        names = [e.name for e in os.scandir(place) if not e.name.startswith(".") and (place / e.name).is_dir()]
+        names = [
+            e.name
+            for e in os.scandir(place)
+            if not e.name.startswith(".") and (place / e.name).is_dir()
+        ]
     except OSError as error:
-        raise FileError(f"cannot read the folder {place}: {error.strerror or error}. Check the path and permissions") from error
+        raise FileError(
+            f"cannot read the folder {place}: {error.strerror or error}. Check the path and permissions"
+        ) from error
     return [place / name for name in sorted(names, key=natural)]
 
 
@@ -262,7 +304,13 @@ class _Reader:
     def _video(self, name: str, place: Path) -> Segment:
         target = self.cache / f"{self._key(place)}.npy"
         if not target.exists():
-            clip = open_frames(place, size=self.size, max_frames=self.max_frames, fps=self.fps, skip_bad=self.bad.skip)
+            clip = open_frames(
+                place,
+                size=self.size,
+                max_frames=self.max_frames,
+                fps=self.fps,
+                skip_bad=self.bad.skip,
+            )
             _save(target, clip)
         record = _record(target)
         self.bad.skipped += record["skipped"]
@@ -311,9 +359,15 @@ def _record(target: Path) -> dict[str, Any]:
     """What was said when the video was decoded."""
     try:
         record = json.loads(target.with_suffix(".json").read_text())
-        return {"skipped": int(record["skipped"]), "problems": list(record["problems"]), "thinned": str(record["thinned"])}
+        return {
+            "skipped": int(record["skipped"]),
+            "problems": list(record["problems"]),
+            "thinned": str(record["thinned"]),
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(f"the record of the decoded video {target} is damaged ({error}): delete {target}") from error
+        raise FileError(
+            f"the record of the decoded video {target} is damaged ({error}): delete {target}"
+        ) from error
 
 
 def _array(path: Path) -> np.ndarray[Any, Any]:
@@ -327,4 +381,6 @@ def _array(path: Path) -> np.ndarray[Any, Any]:
 
 
 def _default_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "primavista" / "videos"
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "primavista" / "videos"
+    )

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 CATEGORIES = (
-    "plug adapter", "mobile phone", "scissors", "light bulb", "can",
-    "glasses", "ball", "marker", "cup", "remote control",
-)  # fmt: skip
+    "plug adapter",
+    "mobile phone",
+    "scissors",
+    "light bulb",
+    "can",
+    "glasses",
+    "ball",
+    "marker",
+    "cup",
+    "remote control",
+)
 
 
 def category_names(count: int) -> tuple[str, ...]:
@@ -14,7 +22,9 @@ def category_names(count: int) -> tuple[str, ...]:
     >>> category_names(11)[-2:]
     ('remote control', 'category 11')
     """
-    return tuple(CATEGORIES[i] if i < len(CATEGORIES) else f"category {i + 1}" for i in range(count))
+    return tuple(
+        CATEGORIES[i] if i < len(CATEGORIES) else f"category {i + 1}" for i in range(count)
+    )
 
 
 def object_names(objects: int, each: int) -> tuple[str, ...]:

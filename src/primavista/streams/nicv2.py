@@ -6,17 +6,25 @@ import random
 from collections.abc import Mapping, Sequence
 
 from primavista.errors import InputError
-from primavista.streams.base import Session
+from primavista.streams.dataset import Session
 
 REDRAWS = 200
-EARLIEST = 2  # batches counted from 0: no official order introduces a class in the batch after the first
+EARLIEST = (
+    2  # batches counted from 0: no official order introduces a class in the batch after the first
+)
 
 Queues = Mapping[int, Sequence[Session]]
 Points = list[tuple[int, int]]  # (insertion point, label), ascending
 
 
 def draw_order(
-    queues: Queues, opening: Sequence[int], batches: int, last: int, draw: random.Random, *, exact: bool
+    queues: Queues,
+    opening: Sequence[int],
+    batches: int,
+    last: int,
+    draw: random.Random,
+    *,
+    exact: bool,
 ) -> list[list[Session]]:
     """An order with the statistics of the official ones: every session once, every batch full.
 
@@ -42,19 +50,28 @@ def draw_order(
         points = _points(new, earliest, last, draw)
         if _feasible(points, lengths, kept, sizes, last):
             break
-    return _walk({label: list(queue) for label, queue in queues.items()}, opening, points, sizes, last, draw)
+    return _walk(
+        {label: list(queue) for label, queue in queues.items()}, opening, points, sizes, last, draw
+    )
 
 
-def paper_order(queues: Queues, opening: Sequence[int], batches: int, last: int, draw: random.Random) -> list[list[Session]]:
+def paper_order(
+    queues: Queues, opening: Sequence[int], batches: int, last: int, draw: random.Random
+) -> list[list[Session]]:
     """The published pseudocode, line by line; its batches count from 1.
 
     Sampling batches until one is not full is one draw among those that are not full; where there is none it would never end.
     """
     if not 1 <= last <= batches:
-        raise InputError(f"max_start must lie from 1 to {batches}, the number of batches; got {last}")
+        raise InputError(
+            f"max_start must lie from 1 to {batches}, the number of batches; got {last}"
+        )
     room = _sizes(sum(map(len, queues.values())) - len(opening), batches)
     room[0] = 0
-    order: list[list[Session]] = [[queues[label][0] for label in opening], *([] for _ in range(batches - 1))]
+    order: list[list[Session]] = [
+        [queues[label][0] for label in opening],
+        *([] for _ in range(batches - 1)),
+    ]
     for label in queues:
         if label in opening:
             continue
@@ -75,7 +92,9 @@ def paper_order(queues: Queues, opening: Sequence[int], batches: int, last: int,
 
 def _sizes(rest: int, batches: int) -> list[int]:
     """The slots of each batch after the first (whose entry is 0); they differ by at most one, spread evenly."""
-    return [0] + [rest * (i + 1) // (batches - 1) - rest * i // (batches - 1) for i in range(batches - 1)]
+    return [0] + [
+        rest * (i + 1) // (batches - 1) - rest * i // (batches - 1) for i in range(batches - 1)
+    ]
 
 
 def _least_last(sizes: Sequence[int], new: int, earliest: int) -> int:
@@ -92,7 +111,9 @@ def _points(new: Sequence[int], earliest: int, last: int, draw: random.Random) -
     return [(point, label) for point, _, label in drawn]
 
 
-def _feasible(points: Points, lengths: Mapping[int, int], kept: int, sizes: Sequence[int], last: int) -> bool:
+def _feasible(
+    points: Points, lengths: Mapping[int, int], kept: int, sizes: Sequence[int], last: int
+) -> bool:
     """Whether every slot finds a session of a class due by then, and every class a slot by `last`."""
     due, free = 0, kept  # sessions not placed, of the classes introduced so far
     waiting = 0
@@ -133,5 +154,7 @@ def _walk(
             introduced[label] -= 1
             if not introduced[label]:
                 del introduced[label]
-        order.append(sorted(batch, key=lambda session: (session.number, session.label, session.start)))
+        order.append(
+            sorted(batch, key=lambda session: (session.number, session.label, session.start))
+        )
     return order

@@ -18,13 +18,19 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError
-from primavista.lock import grab
-from primavista.streams.base import DataSet, Origin, Session
+from primavista.storage.lock import grab
+from primavista.streams.dataset import DataSet, Origin, Session
 
 Rows = tuple[tuple[int, int, int, int], ...]
 FORMAT = 1
 CHUNK = 256  # frames: what one worker decodes at a time, and what one checksum covers
-FRAMES, INDEX, PART, DONE, LOCK = "frames.npy", "index.json", "index.part.json", "done.jsonl", "lock"
+FRAMES, INDEX, PART, DONE, LOCK = (
+    "frames.npy",
+    "index.json",
+    "index.part.json",
+    "done.jsonl",
+    "lock",
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,9 @@ class Plan:
     def header(self) -> bytes:
         """What stands before the frames in the .npy file, so that `numpy.load` reads it too."""
         file = io.BytesIO()
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": self.shape})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "|u1", "fortran_order": False, "shape": self.shape}
+        )
         return file.getvalue()
 
     @property
@@ -83,12 +91,18 @@ class Plan:
     def data_set(self, frames: Any) -> DataSet:
         """The data set with these frames."""
         train, test = (tuple(Session(*row) for row in rows) for rows in (self.train, self.test))
-        return DataSet(self.name, frames, train, test, self.classes, self.categories, origin=self.origin)
+        return DataSet(
+            self.name, frames, train, test, self.classes, self.categories, origin=self.origin
+        )
 
     @property
     def origin(self) -> Origin | None:
         """Of CORe50: where it was packed from."""
-        return Origin(Path(self.folder), self.objects) if self.folder and len(self.objects) == len(self.train) else None
+        return (
+            Origin(Path(self.folder), self.objects)
+            if self.folder and len(self.objects) == len(self.train)
+            else None
+        )
 
 
 def plan_of(data: DataSet) -> Plan:
@@ -116,7 +130,10 @@ def plan_of(data: DataSet) -> Plan:
 
 def rows(data: DataSet) -> tuple[Rows, Rows]:
     """Label, number, start and stop of the training sessions, and of those for testing."""
-    train, test = (tuple((s.label, s.number, s.start, s.stop) for s in sessions) for sessions in (data.train, data.test))
+    train, test = (
+        tuple((s.label, s.number, s.start, s.stop) for s in sessions)
+        for sessions in (data.train, data.test)
+    )
     return train, test
 
 
@@ -137,13 +154,17 @@ def load(path: Path) -> tuple[Plan, list[str]]:
         record = json.loads(text)
         own = record.pop("checksum")
         if record["plan"]["format"] > FORMAT:
-            raise FileError(f"{path} is of a newer primavista: update it (pip install -U primavista)")
+            raise FileError(
+                f"{path} is of a newer primavista: update it (pip install -U primavista)"
+            )
         if own != hashlib.sha256(_canonical(record).encode()).hexdigest():
             raise ValueError("its checksum does not match")
         plan = Plan(**{key: _tuples(value) for key, value in record["plan"].items()})
         return plan, list(record.get("sha256", []))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FileError(f"{path} is damaged or not the index of a packed store ({error}): pack the data set again") from error
+        raise FileError(
+            f"{path} is damaged or not the index of a packed store ({error}): pack the data set again"
+        ) from error
 
 
 class Packed:
@@ -174,7 +195,9 @@ class Packed:
                     self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
                 raise FileError(f"cannot read {self.path / FRAMES}: {error}") from error
-            self._array = np.frombuffer(self._map, np.uint8, offset=len(self.plan.header)).reshape(self.plan.shape)
+            self._array = np.frombuffer(self._map, np.uint8, offset=len(self.plan.header)).reshape(
+                self.plan.shape
+            )
         return self._array
 
     def _announce(self, chosen: np.ndarray[Any, Any]) -> None:

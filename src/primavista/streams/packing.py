@@ -27,10 +27,14 @@ from primavista.streams import decode
 from primavista.streams.packed import FRAMES, Plan
 
 PAYS = 15.0  # seconds: importing torch in each worker takes about three
-LARGE = 64 * 2**20  # bytes: an array of frames that is not sent to workers, since there is nothing to decode
+LARGE = (
+    64 * 2**20
+)  # bytes: an array of frames that is not sent to workers, since there is nothing to decode
 
 
-def decoded(frames: Frames, plan: Plan, folder: Path, todo: list[int], workers: int | None) -> Iterator[tuple[int, str]]:
+def decoded(
+    frames: Frames, plan: Plan, folder: Path, todo: list[int], workers: int | None
+) -> Iterator[tuple[int, str]]:
     """Each chunk with its checksum once its frames are safely in the file.
 
     Without `workers`, there is one a core, where decoding in this process would take longer than starting them pays for.
@@ -49,7 +53,9 @@ def decoded(frames: Frames, plan: Plan, folder: Path, todo: list[int], workers: 
         yield from _in_processes(frames, plan, folder, todo, min(count, len(todo)))
 
 
-def _in_processes(frames: Frames, plan: Plan, folder: Path, todo: list[int], workers: int) -> Iterator[tuple[int, str]]:
+def _in_processes(
+    frames: Frames, plan: Plan, folder: Path, todo: list[int], workers: int
+) -> Iterator[tuple[int, str]]:
     job = (frames, plan, folder)
     with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (job,)) as pool:
         waiting: dict[Future[str], int] = {pool.submit(_work, chunk): chunk for chunk in todo}
@@ -72,7 +78,9 @@ def _begin(job: tuple[Frames, Plan, Path]) -> None:
     """In a worker: one thread, and an end when the process that started it ends, however that ends."""
     global _job
     _job = job
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the process that started them ends them
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all: the process that started them ends them
     torch.set_num_threads(1)
     decode.threads = 1
     parent = parent_process()
@@ -93,7 +101,9 @@ def _write_chunk(frames: Frames, plan: Plan, folder: Path, chunk: int) -> str:
     start, stop = plan.bounds(chunk)
     images = take(frames, torch.arange(start, stop), torch.device("cpu")).contiguous()
     if images.shape != (stop - start, *plan.shape[1:]):
-        raise InputError(f"frames {start} to {stop} have shape {tuple(images.shape)}; all frames of a store have one size")
+        raise InputError(
+            f"frames {start} to {stop} have shape {tuple(images.shape)}; all frames of a store have one size"
+        )
     data = images.numpy().reshape(-1).data
     with open(folder / FRAMES, "r+b", buffering=0) as file:
         file.seek(len(plan.header) + start * plan.frame_bytes)

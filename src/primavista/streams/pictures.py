@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from primavista.errors import FileError, InputError, require_extra
 from primavista.frames import Frames, fit
-from primavista.streams.base import DataSet, Session, Stream
+from primavista.streams.dataset import DataSet, Session, Stream
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,9 +21,17 @@ if TYPE_CHECKING:
 # Any two are at least 23 apart in CIELAB, to the eye without red, green or blue cones too, and all are far from the red that
 # marks first introductions; dark and light take turns.
 PALETTE = (
-    "#333399", "#EECC33", "#660033", "#66EE99", "#3366EE",
-    "#CC99EE", "#333300", "#669900", "#996666", "#CC3399",
-)  # fmt: skip
+    "#333399",
+    "#EECC33",
+    "#660033",
+    "#66EE99",
+    "#3366EE",
+    "#CC99EE",
+    "#333300",
+    "#669900",
+    "#996666",
+    "#CC3399",
+)
 RED = "#E00000"
 BAND = "#DADADA"
 MAX_TILES = 20_000
@@ -49,7 +57,9 @@ def protocol_row(stream: Stream) -> ProtocolRow:
     images = [sum(map(len, batch)) for batch in stream.batches]
     later = classes[1:] or [0]
     mean = sum(images[1:]) / max(1, len(images) - 1)
-    return ProtocolRow(stream.name, len(classes), classes[0], images[0], (min(later), max(later)), mean)
+    return ProtocolRow(
+        stream.name, len(classes), classes[0], images[0], (min(later), max(later)), mean
+    )
 
 
 def order_matrix(stream: Stream) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -104,11 +114,17 @@ def _draw_cells(axes: Any, matrix: np.ndarray[Any, Any], categories: Sequence[in
     cells = np.argwhere(matrix > 0)
     boxes = [_box(column, row) for row, column in cells]
     colours = [PALETTE[categories[row] % len(PALETTE)] for row, _ in cells]
-    axes.add_collection(collections.PolyCollection(boxes, facecolors=colours, edgecolors="none", zorder=2))
+    axes.add_collection(
+        collections.PolyCollection(boxes, facecolors=colours, edgecolors="none", zorder=2)
+    )
     wider = max(0.0, (columns - 120) / 500)  # so that a narrow cell still shows inside its frame
     frames = [_box(column, row, wider) for row, column in firsts.items()]
     line = 1.3 if columns < 120 else 0.9
-    axes.add_collection(collections.PolyCollection(frames, facecolors="none", edgecolors=RED, linewidths=line, zorder=3))
+    axes.add_collection(
+        collections.PolyCollection(
+            frames, facecolors="none", edgecolors=RED, linewidths=line, zorder=3
+        )
+    )
     axes.set_xlim(0.5, columns + 0.5)
     axes.set_ylim(rows + 0.5, 0.5)
 
@@ -121,7 +137,9 @@ def _box(column: int, row: int, wider: float = 0.0) -> list[tuple[float, float]]
 def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None:
     categories = stream.data.categories[: len(matrix)]
     edges = [row for row in range(1, len(categories)) if categories[row] != categories[row - 1]]
-    if len(edges) < len(categories) - 1:  # categories of several classes: name the groups, else each class
+    if (
+        len(edges) < len(categories) - 1
+    ):  # categories of several classes: name the groups, else each class
         for edge in edges:
             axes.axhline(edge + 0.5, color="#999999", linewidth=0.4, zorder=1)
         starts = [0, *edges]
@@ -132,9 +150,19 @@ def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None
         axes.set_yticks(range(1, len(categories) + 1))
         axes.set_yticklabels(stream.data.classes[: len(categories)], fontsize=6)
     for tick, colour in zip(axes.get_yticklabels(), _tick_colours(categories, edges), strict=False):
-        tick.set_bbox({"facecolor": "none", "edgecolor": colour, "boxstyle": "round,pad=0.15", "linewidth": 1.2})
+        tick.set_bbox(
+            {
+                "facecolor": "none",
+                "edgecolor": colour,
+                "boxstyle": "round,pad=0.15",
+                "linewidth": 1.2,
+            }
+        )
     axes.tick_params(length=0, axis="y")
-    axes.set_xlabel("training batch\n(red frame: first session of a class; grey band: batch with a new class)", fontsize=8)
+    axes.set_xlabel(
+        "training batch\n(red frame: first session of a class; grey band: batch with a new class)",
+        fontsize=8,
+    )
     run = f", run {stream.run}" if stream.run is not None else ""
     axes.set_title(f"{stream.name}{run}", fontsize=10)
     for side in ("top", "right"):
@@ -166,7 +194,9 @@ def contact_sheet(
     """
     labels = list(range(len(data.classes))) if classes is None else list(classes)
     if bad := [label for label in labels if not 0 <= label < len(data.classes)]:
-        raise InputError(f"no classes {bad}: the data set '{data.name}' has classes 0 to {len(data.classes) - 1}")
+        raise InputError(
+            f"no classes {bad}: the data set '{data.name}' has classes 0 to {len(data.classes) - 1}"
+        )
     if by not in ("sessions", "frames"):
         raise InputError(f"by must be 'sessions' or 'frames'; got {by!r}")
     wide = columns or (12 if by == "frames" else len({s.number for s in (*data.train, *data.test)}))
@@ -174,7 +204,9 @@ def contact_sheet(
         raise InputError(
             f"a sheet of {len(labels)} x {wide} pictures of {tile} pixels: choose 1 to {MAX_TILES:,}, of 8 to 1024"
         )
-    heads, cells = _session_cells(data, labels) if by == "sessions" else _frame_cells(data, labels, wide)
+    heads, cells = (
+        _session_cells(data, labels) if by == "sessions" else _frame_cells(data, labels, wide)
+    )
     return _paste(data, labels, heads[:wide], cells, tile)
 
 
@@ -188,7 +220,9 @@ def _session_cells(data: DataSet, labels: Sequence[int]) -> tuple[Heads, Cells]:
     cells: Cells = {}
     for session in (*data.train, *data.test):
         if session.label in labels:
-            cells.setdefault((labels.index(session.label), numbers.index(session.number)), _middle(session))
+            cells.setdefault(
+                (labels.index(session.label), numbers.index(session.number)), _middle(session)
+            )
     return [(str(number), number in tests) for number in numbers], cells
 
 
@@ -206,12 +240,16 @@ def _middle(session: Session) -> int:
     return (session.start + session.stop) // 2
 
 
-def _paste(data: DataSet, labels: Sequence[int], heads: Heads, cells: Cells, tile: int) -> Image.Image:
+def _paste(
+    data: DataSet, labels: Sequence[int], heads: Heads, cells: Cells, tile: int
+) -> Image.Image:
     font = ImageFont.load_default(max(9, tile // 5))
     gap, head = 2, max(14, tile // 3)
     names = [data.classes[label] for label in labels]
     left = int(max(font.getlength(name) for name in names)) + 10
-    sheet = Image.new("RGB", (left + len(heads) * (tile + gap), head + len(labels) * (tile + gap)), "white")
+    sheet = Image.new(
+        "RGB", (left + len(heads) * (tile + gap), head + len(labels) * (tile + gap)), "white"
+    )
     pen = ImageDraw.Draw(sheet)
     for column, (text, tested) in enumerate(heads):
         place = (left + column * (tile + gap) + tile // 2, head // 2)

@@ -11,10 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from primavista.errors import InputError
-from primavista.streams.base import DataSet, Session, Stream
+from primavista.streams.dataset import DataSet, Session, Stream
 from primavista.streams.nicv2 import draw_order, paper_order
 
-MAX_START = {79: 68, 196: 165, 391: 340}  # the last batch in which the official orders introduce a class
+MAX_START = {
+    79: 68,
+    196: 165,
+    391: 340,
+}  # the last batch in which the official orders introduce a class
 MAX_START_SHARE = 0.86  # of the batches, where there are no official orders
 Queues = dict[int, list[Session]]
 
@@ -29,7 +33,9 @@ def protocol(name: str, data: DataSet, run: int = 0) -> Stream:
         return nicv2(data, run=run)
     if match := re.fullmatch(r"nicv2-(\d{1,9})", key):
         return nicv2(data, int(match[1]), run)
-    raise InputError(f"no protocol '{name}': there are ni, nc, nic and nicv2-<batches>, for example nicv2-391")
+    raise InputError(
+        f"no protocol '{name}': there are ni, nc, nic and nicv2-<batches>, for example nicv2-391"
+    )
 
 
 def ni(data: DataSet, run: int = 0) -> Stream:
@@ -52,7 +58,9 @@ def nc(data: DataSet, run: int = 0, *, first: int | None = None, each: int | Non
     opening = len(_opening(data, queues)) if first is None else first
     step = max(1, opening // 2) if each is None else each
     if not 1 <= opening <= len(queues):
-        raise InputError(f"first must lie from 1 to {len(queues)}, the number of classes; got {opening}")
+        raise InputError(
+            f"first must lie from 1 to {len(queues)}, the number of classes; got {opening}"
+        )
     if step < 1:
         raise InputError(f"each must be 1 or more; got {step}")
     labels = list(queues)
@@ -61,7 +69,9 @@ def nc(data: DataSet, run: int = 0, *, first: int | None = None, each: int | Non
     head = _spread(labels, data.categories)[:opening]
     tail = [label for label in labels if label not in set(head)]
     groups = [head] + [tail[i : i + step] for i in range(0, len(tail), step)]
-    return Stream(data, [[s for label in sorted(group) for s in queues[label]] for group in groups], "nc", run)
+    return Stream(
+        data, [[s for label in sorted(group) for s in queues[label]] for group in groups], "nc", run
+    )
 
 
 def nic(data: DataSet, run: int = 0, *, classes: int | None = None) -> Stream:
@@ -87,7 +97,11 @@ def nic(data: DataSet, run: int = 0, *, classes: int | None = None) -> Stream:
         )
     for batches in range(left, 0, -1):
         size = -(-sum(map(len, queues.values())) // batches)
-        order.append(sorted((queues[label].pop() for label in _distinct(queues, size, batches, draw)), key=_key))
+        order.append(
+            sorted(
+                (queues[label].pop() for label in _distinct(queues, size, batches, draw)), key=_key
+            )
+        )
     return Stream(data, order, "nic", run)
 
 
@@ -114,11 +128,17 @@ def nicv2(
     opening = _opening(data, queues) if first is None else _checked(first, queues)
     rest = sum(map(len, queues.values())) - len(opening)
     if not rest:
-        raise InputError(f"no session remains after batch 1 in the data set '{data.name}': NICv2 needs more sessions")
+        raise InputError(
+            f"no session remains after batch 1 in the data set '{data.name}': NICv2 needs more sessions"
+        )
     count = rest + 1 if batches is None else batches
     if not 2 <= count <= rest + 1:
-        raise InputError(f"batches must lie from 2 to {rest + 1}: {rest} sessions remain after batch 1; got {count}")
-    last = max_start if max_start is not None else MAX_START.get(count, round(MAX_START_SHARE * count))
+        raise InputError(
+            f"batches must lie from 2 to {rest + 1}: {rest} sessions remain after batch 1; got {count}"
+        )
+    last = (
+        max_start if max_start is not None else MAX_START.get(count, round(MAX_START_SHARE * count))
+    )
     draw = random.Random(f"nicv2/{count}/{run}")
     if method == "paper":
         order = paper_order(queues, opening, count, last, draw)
@@ -129,7 +149,9 @@ def nicv2(
     return Stream(data, order, f"nicv2-{count}", run)
 
 
-def _distinct(queues: Mapping[int, list[Session]], size: int, batches: int, draw: random.Random) -> list[int]:
+def _distinct(
+    queues: Mapping[int, list[Session]], size: int, batches: int, draw: random.Random
+) -> list[int]:
     """`size` different classes at random, those among them that need every batch that is left."""
     forced = [label for label, queue in queues.items() if len(queue) == batches]
     free = [label for label, queue in queues.items() if 0 < len(queue) < batches]
@@ -156,7 +178,9 @@ def _key(session: Session) -> tuple[int, int, int]:
 
 def _sorted(data: DataSet) -> list[Session]:
     if not data.train:
-        raise InputError(f"the data set '{data.name}' has no training sessions: a protocol needs at least one")
+        raise InputError(
+            f"the data set '{data.name}' has no training sessions: a protocol needs at least one"
+        )
     return sorted(data.train, key=_key)
 
 
@@ -183,5 +207,7 @@ def _checked(first: Sequence[int], queues: Queues) -> list[int]:
     if not labels or len(set(labels)) < len(labels):
         raise InputError(f"first must name at least one class, and each once; got {labels}")
     if missing := [label for label in labels if label not in queues]:
-        raise InputError(f"first names classes {missing}, which have no training sessions; there are {list(queues)}")
+        raise InputError(
+            f"first names classes {missing}, which have no training sessions; there are {list(queues)}"
+        )
     return labels

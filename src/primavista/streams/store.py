@@ -20,10 +20,23 @@ from typing import TypeVar
 import torch
 
 from primavista.errors import FileError, InputError, PrimavistaError
-from primavista.files import replace_file
 from primavista.frames import Frames
-from primavista.streams.base import DataSet
-from primavista.streams.packed import DONE, FRAMES, INDEX, LOCK, PART, Lock, Packed, Plan, dump, load, plan_of, rows
+from primavista.storage.learner_file import replace_file
+from primavista.streams.dataset import DataSet
+from primavista.streams.packed import (
+    DONE,
+    FRAMES,
+    INDEX,
+    LOCK,
+    PART,
+    Lock,
+    Packed,
+    Plan,
+    dump,
+    load,
+    plan_of,
+    rows,
+)
 from primavista.streams.packing import decoded
 
 Progress = Callable[[int, int], None]
@@ -62,14 +75,20 @@ class Report:
         return not self.bad
 
 
-def pack(data: DataSet, path: str | Path, workers: int | None = None, progress: Progress | None = None) -> Store:
+def pack(
+    data: DataSet, path: str | Path, workers: int | None = None, progress: Progress | None = None
+) -> Store:
     """Decode every frame of `data` once into a store at `path`, with `workers` processes (default: one a core if it pays).
 
     `progress(done, total)` counts frames. Stopped, killed or out of disk, it keeps the chunks that are done: the same call goes
     on from there, to the same bytes. A store that is finished already is opened, if it holds the same data set.
     Frames that cannot be sent to another process (made by a lambda, say) are decoded in this one.
     """
-    folder, plan, tell = Path(path).expanduser(), plan_of(data), progress or (lambda done, total: None)
+    folder, plan, tell = (
+        Path(path).expanduser(),
+        plan_of(data),
+        progress or (lambda done, total: None),
+    )
     if workers is not None and workers < 1:
         raise InputError(f"workers must be at least 1; got {workers}")
     if not (folder / INDEX).exists():
@@ -91,16 +110,31 @@ def open_store(path: str | Path) -> Store:
                 f"{folder} is an unfinished store: {_finished(folder)}. Pack the same data set to the same path to finish "
                 "it (primavista data pack SOURCE STORE), or delete the folder"
             )
-        raise FileError(f"{folder} is no packed store: it has no {INDEX}. Make one with: primavista data pack SOURCE STORE")
+        raise FileError(
+            f"{folder} is no packed store: it has no {INDEX}. Make one with: primavista data pack SOURCE STORE"
+        )
     plan, sums = load(folder / INDEX)
     try:
         size = os.stat(folder / FRAMES).st_size
     except OSError as error:
-        raise FileError(f"{folder / FRAMES}: {error.strerror or error}. Pack the data set again") from error
+        raise FileError(
+            f"{folder / FRAMES}: {error.strerror or error}. Pack the data set again"
+        ) from error
     if size != plan.file_bytes or len(sums) != plan.chunks:
-        raise FileError(f"{folder / FRAMES} has {size} bytes, not {plan.file_bytes}: it is damaged. Pack the data set again")
+        raise FileError(
+            f"{folder / FRAMES} has {size} bytes, not {plan.file_bytes}: it is damaged. Pack the data set again"
+        )
     made = plan.data_set(Packed(folder, plan))
-    return Store(made.name, made.frames, made.train, made.test, made.classes, made.categories, folder, origin=made.origin)
+    return Store(
+        made.name,
+        made.frames,
+        made.train,
+        made.test,
+        made.classes,
+        made.categories,
+        folder,
+        origin=made.origin,
+    )
 
 
 def with_store(data: D, path: str | Path) -> D:
@@ -110,7 +144,9 @@ def with_store(data: D, path: str | Path) -> D:
     """
     store = open_store(path)
     if rows(data) != rows(store) or data.classes != store.classes:
-        raise InputError(f"{path} was not packed from this data set ({data.name}): it holds other sessions ({store.name})")
+        raise InputError(
+            f"{path} was not packed from this data set ({data.name}): it holds other sessions ({store.name})"
+        )
     return replace(data, frames=store.frames)
 
 
@@ -125,8 +161,17 @@ def verify(path: str | Path, progress: Progress | None = None) -> Report:
         if progress:
             progress(plan.bounds(chunk)[1], plan.count)
     spans = [plan.bounds(chunk) for chunk in bad]
-    hit = [s for s in (*store.train, *store.test) if any(s.start < stop and start < s.stop for start, stop in spans)]
-    return Report(plan.count, plan.chunks, tuple(bad), tuple(f"{store.classes[s.label]}, session {s.number}" for s in hit))
+    hit = [
+        s
+        for s in (*store.train, *store.test)
+        if any(s.start < stop and start < s.stop for start, stop in spans)
+    ]
+    return Report(
+        plan.count,
+        plan.chunks,
+        tuple(bad),
+        tuple(f"{store.classes[s.label]}, session {s.number}" for s in hit),
+    )
 
 
 def _fill(frames: Frames, plan: Plan, folder: Path, workers: int | None, tell: Progress) -> None:
@@ -140,7 +185,9 @@ def _fill(frames: Frames, plan: Plan, folder: Path, workers: int | None, tell: P
         _check_room(folder, plan)
         replace_file(folder / PART, dump(plan))
     _reserve(folder / FRAMES, plan)
-    sums = {c: s for c, s in _marks(folder).items() if c < plan.chunks and _sum(folder, plan, c) == s}
+    sums = {
+        c: s for c, s in _marks(folder).items() if c < plan.chunks and _sum(folder, plan, c) == s
+    }
     replace_file(folder / DONE, b"".join(_mark(c, s) for c, s in sums.items()))
     todo = [c for c in range(plan.chunks) if c not in sums]
     done = sum(stop - start for start, stop in map(plan.bounds, sums))

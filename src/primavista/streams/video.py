@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, InputError
-from primavista.streams.decode import Item, camera_frames, read_image, video_frames, video_rate, without_skip
+from primavista.streams.decode import (
+    Item,
+    camera_frames,
+    read_image,
+    video_frames,
+    video_rate,
+    without_skip,
+)
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
@@ -88,7 +95,12 @@ def open_frames(
             keep.watch = lambda looked: watch(looked, total)
         for path in paths:
             with bad.guard():
-                keep.take([partial(read_image, path, size)] if is_image(path) else video_frames(path, size, fps), bad)
+                keep.take(
+                    [partial(read_image, path, size)]
+                    if is_image(path)
+                    else video_frames(path, size, fps),
+                    bad,
+                )
     return _clip(keep, bad, _describe(source))
 
 
@@ -130,7 +142,9 @@ def media_in(folder: Path, suffixes: Sequence[str] = (*IMAGES, *VIDEOS)) -> list
         raise FileError(
             f"cannot read the folder {folder}: {error.strerror or error}. Check the path and its permissions"
         ) from error
-    names = [e.name for e in entries if Path(e.name).suffix.lower() in suffixes and not _is_folder(e)]
+    names = [
+        e.name for e in entries if Path(e.name).suffix.lower() in suffixes and not _is_folder(e)
+    ]
     return [folder / name for name in sorted(names, key=natural)]
 
 
@@ -147,17 +161,27 @@ def _expand(source: str) -> list[Path]:
         if found:
             return found
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "the pattern matches no image or video" if any(c in source for c in "*?[") else f"{reason}. Check the path"
+        hint = (
+            "the pattern matches no image or video"
+            if any(c in source for c in "*?[")
+            else f"{reason}. Check the path"
+        )
         raise FileError(f"cannot open {source}: {hint}") from error
     if stat.S_ISDIR(mode):
         found = media_in(path)
         if not found:
-            raise FileError(f"the folder {path} holds no images ({_list(IMAGES)}) and no videos ({_list(VIDEOS)})")
+            raise FileError(
+                f"the folder {path} holds no images ({_list(IMAGES)}) and no videos ({_list(VIDEOS)})"
+            )
         return found
     if not stat.S_ISREG(mode):
-        raise FileError(f"{path} is neither a file nor a folder (a device or a pipe): for a camera write camera:0")
+        raise FileError(
+            f"{path} is neither a file nor a folder (a device or a pipe): for a camera write camera:0"
+        )
     if path.suffix.lower() not in (*IMAGES, *VIDEOS):
-        raise InputError(f"{path} is no known kind of file: images are {_list(IMAGES)}, videos {_list(VIDEOS)}")
+        raise InputError(
+            f"{path} is no known kind of file: images are {_list(IMAGES)}, videos {_list(VIDEOS)}"
+        )
     return [path]
 
 
@@ -167,7 +191,11 @@ def _glob(pattern: Path) -> list[Path]:
     first = next(i for i, part in enumerate(fixed) if any(c in part for c in "*?["))
     root = Path(*fixed[:first]) if first else Path()
     try:
-        found = [p for p in root.glob(str(Path(*fixed[first:]))) if p.suffix.lower() in (*IMAGES, *VIDEOS) and p.is_file()]
+        found = [
+            p
+            for p in root.glob(str(Path(*fixed[first:])))
+            if p.suffix.lower() in (*IMAGES, *VIDEOS) and p.is_file()
+        ]
     except (OSError, ValueError, NotImplementedError):
         return []
     return sorted(found, key=lambda p: natural(str(p)))
@@ -256,8 +284,17 @@ def _clip(keep: Keep, bad: Bad, source: str) -> Clip:
         notes.append(thinned)
         log.info("%s: %s", source, thinned)
     if bad.skipped:
-        notes.append(f"skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}")
-    return Clip(torch.from_numpy(np.stack(keep.frames)), source, "; ".join(notes), bad.skipped, bad.problems, thinned)
+        notes.append(
+            f"skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}"
+        )
+    return Clip(
+        torch.from_numpy(np.stack(keep.frames)),
+        source,
+        "; ".join(notes),
+        bad.skipped,
+        bad.problems,
+        thinned,
+    )
 
 
 def _check(size: int, max_frames: int, fps: float | None, seconds: float) -> None:

@@ -36,7 +36,11 @@ class Kind:
 
     def turn(self, state: Any) -> None:
         """Take the byte order from a pickled state; every other part must be that of a plain type."""
-        if not isinstance(state, tuple) or len(state) < 5 or any(part is not None for part in state[2:5]):
+        if (
+            not isinstance(state, tuple)
+            or len(state) < 5
+            or any(part is not None for part in state[2:5])
+        ):
             raise ValueError("it holds an array of structures")
         order = _text(state[1])
         if order not in ("<", ">", "|", "="):
@@ -79,10 +83,19 @@ def build(target: Any, state: Any) -> None:
     if not isinstance(target, np.ndarray) or not isinstance(state, tuple) or len(state) != 5:
         raise ValueError("something that is no array is filled")
     _, shape, kind, fortran, raw = state
-    if not isinstance(kind, Kind) or not isinstance(shape, tuple) or len(shape) > 8 or any(type(n) is not int for n in shape):
+    if (
+        not isinstance(kind, Kind)
+        or not isinstance(shape, tuple)
+        or len(shape) > 8
+        or any(type(n) is not int for n in shape)
+    ):
         raise ValueError("it holds a malformed array")
     data = _bytes(raw)
-    if min(shape, default=0) < 0 or math.prod(shape) > MAX_ITEMS or math.prod(shape) * kind.dtype.itemsize != len(data):
+    if (
+        min(shape, default=0) < 0
+        or math.prod(shape) > MAX_ITEMS
+        or math.prod(shape) * kind.dtype.itemsize != len(data)
+    ):
         raise ValueError(f"it holds an array of shape {shape} in {len(data)} bytes")
     target.__setstate__((1, shape, kind.dtype, bool(fortran), data))  # type: ignore[arg-type]
 

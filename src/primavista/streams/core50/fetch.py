@@ -35,7 +35,12 @@ FILES = {
     "LUP.pkl": _LISTS + "LUP.pkl",
     "labels.pkl": _LISTS + "labels.pkl",
 }
-DEFAULT = ("batches_filelists.zip", "batches_filelists_NICv2.zip", "paths.pkl", "core50_128x128.zip")
+DEFAULT = (
+    "batches_filelists.zip",
+    "batches_filelists_NICv2.zip",
+    "paths.pkl",
+    "core50_128x128.zip",
+)
 RECORD = "core50.sha256.json"
 ATTEMPTS = 6  # without a byte of progress
 TIMEOUT = 60.0
@@ -127,7 +132,9 @@ def _fetch(folder: Path, name: str, url: str, progress: Progress | None, pause: 
         idle = 0 if _size(part) > most else idle + 1
         most = max(most, _size(part))  # it only grows, so this ends
         time.sleep(min(60.0, pause * 2**idle) if pause else 0)
-    raise FileError(f"could not download {url} ({reason}). What came is in {part}: the same command goes on from there")
+    raise FileError(
+        f"could not download {url} ({reason}). What came is in {part}: the same command goes on from there"
+    )
 
 
 def _size(part: Path) -> int:
@@ -144,7 +151,9 @@ def _request(part: Path, name: str, url: str, progress: Progress | None) -> bool
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": validator}
     try:
-        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+        answer = urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=TIMEOUT
+        )
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != 416:
@@ -156,7 +165,9 @@ def _request(part: Path, name: str, url: str, progress: Progress | None) -> bool
     with answer:
         start, total = _extent(answer, have, url)
         _room(part, total, start)
-        part.with_name(part.name + ".json").write_text(json.dumps({"validator": _of(answer.headers)}))
+        part.with_name(part.name + ".json").write_text(
+            json.dumps({"validator": _of(answer.headers)})
+        )
         with part.open("r+b" if start else "wb") as sink:
             sink.seek(start)
             sink.truncate()
@@ -175,7 +186,9 @@ def _extent(answer: Any, have: int, url: str) -> tuple[int, int | None]:
     if answer.status == 206:
         extent = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
         if not extent or int(extent[1]) != have:
-            raise FileError(f"{url} answered with another part of the file than was asked for: try again later")
+            raise FileError(
+                f"{url} answered with another part of the file than was asked for: try again later"
+            )
         return have, int(extent[2])
     return 0, int(length) if length and length.isdigit() else None
 
@@ -195,7 +208,9 @@ def _validator(part: Path) -> str:
 def _room(part: Path, total: int | None, start: int) -> None:
     free = shutil.disk_usage(part.parent).free
     if total is not None and total - start > free:
-        raise FileError(f"{part} needs {total - start:,} bytes more and {free:,} are free: make room, or choose another folder")
+        raise FileError(
+            f"{part} needs {total - start:,} bytes more and {free:,} are free: make room, or choose another folder"
+        )
 
 
 def _check_structure(path: Path, name: str) -> None:
@@ -221,7 +236,9 @@ def _record(folder: Path) -> dict[str, Any]:
         if not isinstance(record, dict) or any("sha256" not in entry for entry in record.values()):
             raise ValueError("it holds no checksums")
     except (OSError, ValueError, TypeError) as error:
-        raise FileError(f"cannot read {path} ({error}): delete it to trust the files that are there") from error
+        raise FileError(
+            f"cannot read {path} ({error}): delete it to trust the files that are there"
+        ) from error
     return record
 
 

@@ -16,7 +16,12 @@ from primavista.streams.core50.sources import Clip, Key, parse_name
 
 BATCHES = {"ni": 8, "nc": 9, "nic": 79, "nicv2-79": 79, "nicv2-196": 196, "nicv2-391": 391}
 RUNS = 10
-FOLDERS = {"ni": "NI_inc", "nc": "NC_inc", "nic": "NIC_inc", **{f"nicv2-{n}": f"NIC_v2_{n}" for n in (79, 196, 391)}}
+FOLDERS = {
+    "ni": "NI_inc",
+    "nc": "NC_inc",
+    "nic": "NIC_inc",
+    **{f"nicv2-{n}": f"NIC_v2_{n}" for n in (79, 196, 391)},
+}
 PARENTS = ("", "batches_filelists", "batches_filelists_NICv2", "batches_filelists_nicv2")
 JSON_ORDERS = "nicv2_official_orders.json"
 _LIST = re.compile(r"train_batch_(\d{2,5})_filelist\.txt")
@@ -34,7 +39,9 @@ def official_order(folder: Path, protocol: str, run: int, clips: Clips) -> tuple
     for parent in PARENTS:
         lists = folder / parent / FOLDERS[protocol]
         if lists.is_dir():
-            return _checked(_from_lists(lists / f"run{run}", clips), protocol, lists / f"run{run}", clips)
+            return _checked(
+                _from_lists(lists / f"run{run}", clips), protocol, lists / f"run{run}", clips
+            )
     table, names = folder / "LUP.pkl", folder / "paths.pkl"
     if table.is_file() and names.is_file():
         runs = _look_up(table).get(protocol.replace("-", "_"))
@@ -63,7 +70,9 @@ def read_list(path: Path) -> list[tuple[int, int, int]]:
         except ValueError as error:
             raise FileError(f"{path}, line {number}: {error}") from error
         if labels.setdefault(frame[1], label) != label or not label.isdigit():
-            raise FileError(f"{path}, line {number}: the label '{label}' of o{frame[1]} is not that of the lines before")
+            raise FileError(
+                f"{path}, line {number}: the label '{label}' of o{frame[1]} is not that of the lines before"
+            )
         frames.append(frame)
     if not frames:
         raise FileError(f"{path} names no frame: download the file lists again")
@@ -82,11 +91,17 @@ def _text(path: Path) -> str:
 def _from_lists(folder: Path, clips: Clips) -> Order:
     if not folder.is_dir():
         there = ", ".join(sorted(p.name for p in folder.parent.glob("run*"))) or "none"
-        raise FileError(f"{folder} is missing (there: {there}): download the file lists again, or choose one of those runs")
-    found = {int(match[1]): path for path in folder.iterdir() if (match := _LIST.fullmatch(path.name))}
+        raise FileError(
+            f"{folder} is missing (there: {there}): download the file lists again, or choose one of those runs"
+        )
+    found = {
+        int(match[1]): path for path in folder.iterdir() if (match := _LIST.fullmatch(path.name))
+    }
     if sorted(found) != list(range(len(found))) or not found:
         missing = next((i for i in range(len(found)) if i not in found), 0)
-        raise FileError(f"{folder} has no train_batch_{missing:02d}_filelist.txt: download the file lists again")
+        raise FileError(
+            f"{folder} has no train_batch_{missing:02d}_filelist.txt: download the file lists again"
+        )
     return [_whole(read_list(found[i]), clips, found[i]) for i in range(len(found))]
 
 
@@ -102,7 +117,9 @@ def _whole(frames: Iterable[tuple[int, int, int]], clips: Clips, where: Path) ->
 
 def _complete(key: Key, listed: np.ndarray[Any, Any], clips: Clips, where: Path) -> None:
     if key not in clips:
-        raise FileError(f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk")
+        raise FileError(
+            f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk"
+        )
     count, there = len(clips[key].rows), clips[key].numbers
     if there is None and not count:
         return  # a packed copy of what lies beside these lists
@@ -125,11 +142,15 @@ def _from_table(runs: Any, names_file: Path, run: int, table: Path, clips: Clips
     names = read_pickle(names_file)
     try:
         batches: Sequence[Any] = runs[run][:-1]  # the last entry is the test set
-        return [_whole((parse_name(names[int(i)]) for i in batch), clips, table) for batch in batches]
+        return [
+            _whole((parse_name(names[int(i)]) for i in batch), clips, table) for batch in batches
+        ]
     except FileError:
         raise
     except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{table} does not fit {names_file} ({error}): download both again") from error
+        raise FileError(
+            f"{table} does not fit {names_file} ({error}): download both again"
+        ) from error
 
 
 def _from_json(path: Path, protocol: str, run: int) -> Order:
@@ -143,12 +164,16 @@ def _from_json(path: Path, protocol: str, run: int) -> Order:
 def _checked(order: Order, protocol: str, where: Path, clips: Clips) -> tuple[Order, str]:
     """The order, if it has the protocol's number of batches and each session once."""
     if len(order) != BATCHES[protocol]:
-        raise FileError(f"{where} has {len(order)} batches and {protocol} has {BATCHES[protocol]}: download it again")
+        raise FileError(
+            f"{where} has {len(order)} batches and {protocol} has {BATCHES[protocol]}: download it again"
+        )
     seen: set[Key] = set()
     for key in (key for batch in order for key in batch):
         if key in seen:
             raise FileError(f"{where} trains twice on s{key[0]}/o{key[1]}: download it again")
         if key not in clips:
-            raise FileError(f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk")
+            raise FileError(
+                f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk"
+            )
         seen.add(key)
     return order, str(where)

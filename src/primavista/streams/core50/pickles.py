@@ -22,13 +22,25 @@ from primavista.streams.core50.arrays import ALLOWED, Name, build, reduce, size_
 MAX_BYTES = 256 * 2**20
 MAX_OBJECTS = 4_000_000  # other than integers in runs; paths.pkl holds 164,866 strings
 MAX_INTEGERS = 64_000_000  # LUP.pkl holds about 10 million
-MAX_MADE = 512 * 2**20  # bytes of arrays and strings made from others: a memo can name one a million times
+MAX_MADE = (
+    512 * 2**20
+)  # bytes of arrays and strings made from others: a memo can name one a million times
 MAX_DIGITS = 20
 MAX_LINE = 1 << 16
 _RUN = re.compile(rb"(?:K.|M..|J....){2,65536}", re.DOTALL)
 _SHARED = list(range(1 << 18))  # so that an index costs 8 bytes however often it occurs
 _MARK = object()
-_DAMAGE = (IndexError, KeyError, ValueError, TypeError, AttributeError, SyntaxError, OverflowError, RecursionError, MemoryError)
+_DAMAGE = (
+    IndexError,
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+)
 
 
 def read_pickle(path: str | Path) -> Any:
@@ -37,7 +49,9 @@ def read_pickle(path: str | Path) -> Any:
     try:
         size = target.stat().st_size
         if size > MAX_BYTES:
-            raise FileError(f"{target} has {size:,} bytes, over the limit of {MAX_BYTES:,} for a pickle: it is not CORe50's")
+            raise FileError(
+                f"{target} has {size:,} bytes, over the limit of {MAX_BYTES:,} for a pickle: it is not CORe50's"
+            )
         data = target.read_bytes()
     except FileError:
         raise
@@ -56,7 +70,9 @@ def loads(data: bytes, name: str = "the pickle") -> Any:
     try:
         return _Machine(data, name).run()
     except _DAMAGE as error:
-        raise FileError(f"{name} is damaged or is no pickle of plain data ({error}): download it again") from error
+        raise FileError(
+            f"{name} is damaged or is no pickle of plain data ({error}): download it again"
+        ) from error
 
 
 class _Machine:
@@ -158,7 +174,9 @@ class _Machine:
     def name_of(self, module: Any, name: Any) -> Name:
         """A name that a file may use, or a refusal that says it."""
         if (module, name) not in ALLOWED:
-            raise self._refused(f"the name {str(module)[:80]}.{str(name)[:80]}, which no data needs")
+            raise self._refused(
+                f"the name {str(module)[:80]}.{str(name)[:80]}, which no data needs"
+            )
         return Name(module, name)
 
     def integer(self, text: str) -> int:
@@ -249,22 +267,52 @@ def _put(m: _Machine, place: int) -> None:
 _OPERATIONS: dict[int, Callable[[_Machine], None]] = {
     ord(code): operation
     for code, operation in {
-        "\x80": lambda m: m.take(1) and None, "\x95": lambda m: m.take(8) and None, "(": lambda m: m.push(_MARK),
-        "N": lambda m: m.push(None), "\x88": lambda m: m.push(True), "\x89": lambda m: m.push(False),
-        "K": lambda m: m.push(m.number(1)), "M": lambda m: m.push(m.number(2)), "J": lambda m: m.push(m.long(4)),
-        "I": lambda m: m.push(m.integer(m.line())), "L": lambda m: m.push(m.integer(m.line().rstrip("L"))),
-        "\x8a": lambda m: m.push(m.long(m.number(1))), "\x8b": lambda m: m.push(m.long(m.number(4))),
-        "U": _text(1, "latin-1"), "T": _text(4, "latin-1"), "X": _text(4, "utf-8"), "\x8c": _text(1, "utf-8"),
-        "\x8d": _text(8, "utf-8"), "C": _bytes(1), "B": _bytes(4), "\x8e": _bytes(8),
+        "\x80": lambda m: m.take(1) and None,
+        "\x95": lambda m: m.take(8) and None,
+        "(": lambda m: m.push(_MARK),
+        "N": lambda m: m.push(None),
+        "\x88": lambda m: m.push(True),
+        "\x89": lambda m: m.push(False),
+        "K": lambda m: m.push(m.number(1)),
+        "M": lambda m: m.push(m.number(2)),
+        "J": lambda m: m.push(m.long(4)),
+        "I": lambda m: m.push(m.integer(m.line())),
+        "L": lambda m: m.push(m.integer(m.line().rstrip("L"))),
+        "\x8a": lambda m: m.push(m.long(m.number(1))),
+        "\x8b": lambda m: m.push(m.long(m.number(4))),
+        "U": _text(1, "latin-1"),
+        "T": _text(4, "latin-1"),
+        "X": _text(4, "utf-8"),
+        "\x8c": _text(1, "utf-8"),
+        "\x8d": _text(8, "utf-8"),
+        "C": _bytes(1),
+        "B": _bytes(4),
+        "\x8e": _bytes(8),
         "S": lambda m: m.push(ast.literal_eval("b" + m.line()).decode("latin-1")),
         "V": lambda m: m.push(m.line().encode("latin-1").decode("raw-unicode-escape")),
-        "]": lambda m: m.push([]), ")": lambda m: m.push(()), "}": lambda m: m.push({}),
-        "l": lambda m: m.push(m.marked()), "t": lambda m: m.push(tuple(m.marked())), "d": _dict,
-        "\x85": _tuple(1), "\x86": _tuple(2), "\x87": _tuple(3), "a": _append, "s": _pair,
-        "e": lambda m: _extend(m, m.marked()), "u": lambda m: _update(m, m.marked()),
-        "p": lambda m: _put(m, m.integer(m.line())), "q": lambda m: _put(m, m.number(1)), "r": lambda m: _put(m, m.number(4)),
-        "\x94": lambda m: _put(m, len(m.memo)), "g": lambda m: m.push(m.memo[m.integer(m.line())]),
-        "h": lambda m: m.push(m.memo[m.number(1)]), "j": lambda m: m.push(m.memo[m.number(4)]),
-        "c": lambda m: m.push(m.name_of(m.line(), m.line())), "\x93": _stack_global, "R": _reduce, "b": _build,
+        "]": lambda m: m.push([]),
+        ")": lambda m: m.push(()),
+        "}": lambda m: m.push({}),
+        "l": lambda m: m.push(m.marked()),
+        "t": lambda m: m.push(tuple(m.marked())),
+        "d": _dict,
+        "\x85": _tuple(1),
+        "\x86": _tuple(2),
+        "\x87": _tuple(3),
+        "a": _append,
+        "s": _pair,
+        "e": lambda m: _extend(m, m.marked()),
+        "u": lambda m: _update(m, m.marked()),
+        "p": lambda m: _put(m, m.integer(m.line())),
+        "q": lambda m: _put(m, m.number(1)),
+        "r": lambda m: _put(m, m.number(4)),
+        "\x94": lambda m: _put(m, len(m.memo)),
+        "g": lambda m: m.push(m.memo[m.integer(m.line())]),
+        "h": lambda m: m.push(m.memo[m.number(1)]),
+        "j": lambda m: m.push(m.memo[m.number(4)]),
+        "c": lambda m: m.push(m.name_of(m.line(), m.line())),
+        "\x93": _stack_global,
+        "R": _reduce,
+        "b": _build,
     }.items()
-}  # fmt: skip
+}

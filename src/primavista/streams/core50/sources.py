@@ -23,7 +23,9 @@ from primavista.streams.core50.pickles import read_pickle
 from primavista.streams.decode import read_image
 from primavista.streams.video import Bad
 
-NAME = re.compile(r"s(\d{1,4})/o(\d{1,4})/C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE)
+NAME = re.compile(
+    r"s(\d{1,4})/o(\d{1,4})/C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE
+)
 _FILE = re.compile(r"C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE)
 ARRAYS = ("core50_imgs.npz", "core50_imgs.npy", "core50_imgs.bin")
 IMAGES = ("core50_128x128", "core50_350x350", "core50_32x32")
@@ -61,7 +63,9 @@ def parse_name(name: str) -> tuple[int, int, int]:
     """
     match = NAME.fullmatch(name)
     if not match or match[1] != match[3].lstrip("0") or match[2] != match[4].lstrip("0"):
-        raise ValueError(f"'{name[:80]}' is no name of a CORe50 frame, such as s11/o1/C_11_01_000.png")
+        raise ValueError(
+            f"'{name[:80]}' is no name of a CORe50 frame, such as s11/o1/C_11_01_000.png"
+        )
     return int(match[1]), int(match[2]), int(match[5])
 
 
@@ -72,7 +76,9 @@ def is_core50(path: str | Path) -> bool:
         return folder.name in ARRAYS
     if any((folder / name).is_file() for name in ARRAYS):
         return True
-    places = (place for _, of in _numbered(_pictures(folder), "s") for _, place in _numbered(of, "o"))
+    places = (
+        place for _, of in _numbered(_pictures(folder), "s") for _, place in _numbered(of, "o")
+    )
     return any(_FILE.fullmatch(name) for place in places for name in os.listdir(place))
 
 
@@ -81,7 +87,9 @@ def _pictures(folder: Path) -> Path:
     return next((folder / name for name in IMAGES if any(_numbered(folder / name, "s"))), folder)
 
 
-def open_source(folder: Path, size: int | None, bad: Bad | None = None, progress: Progress | None = None) -> Source:
+def open_source(
+    folder: Path, size: int | None, bad: Bad | None = None, progress: Progress | None = None
+) -> Source:
     """What is in the folder: the packed array where it is complete, else the images.
 
     Where `bad` skips, each picture is decoded once now, and the clips lack those that cannot be.
@@ -90,10 +98,14 @@ def open_source(folder: Path, size: int | None, bad: Bad | None = None, progress
     if any((folder / name).is_file() for name in ARRAYS):
         if (folder / "paths.pkl").is_file():
             if bad.skip:
-                raise InputError(f"--skip-bad (skip_bad=True) is for pictures; {folder} holds CORe50 as one array")
+                raise InputError(
+                    f"--skip-bad (skip_bad=True) is for pictures; {folder} holds CORe50 as one array"
+                )
             return _packed(folder, size)
         if not any(_numbered(images, "s")):
-            raise FileError(f"{folder / 'paths.pkl'} is missing: the array of images needs it to know which frame is which")
+            raise FileError(
+                f"{folder / 'paths.pkl'} is missing: the array of images needs it to know which frame is which"
+            )
     return _images(images, size, bad, progress)
 
 
@@ -107,12 +119,16 @@ def names_source(frames: Frames, names: Sequence[str], where: Path) -> Source:
             raise FileError(f"{where}, item {row}: {error}") from error
         clip = rows.setdefault((session, thing), {})
         if number in clip:
-            raise FileError(f"{where} holds frame {number} of s{session}/o{thing} twice ({name}): remove one")
+            raise FileError(
+                f"{where} holds frame {number} of s{session}/o{thing} twice ({name}): remove one"
+            )
         clip[number] = row
     clips = {}
     for key in sorted(rows):
         numbers = sorted(rows[key])
-        clips[key] = Clip(np.array(numbers, np.int32), np.array([rows[key][n] for n in numbers], np.int64))
+        clips[key] = Clip(
+            np.array(numbers, np.int32), np.array([rows[key][n] for n in numbers], np.int64)
+        )
     return Source(frames, clips, clips)
 
 
@@ -133,7 +149,9 @@ def _images(folder: Path, size: int | None, bad: Bad, progress: Progress | None)
             for file in sorted(os.listdir(of_object)):
                 match = _FILE.fullmatch(file)
                 if match and (int(match[1]), int(match[2])) != (session, thing):
-                    raise FileError(f"{of_object / file} lies in the wrong folder: it belongs in s{match[1]}/o{match[2]}")
+                    raise FileError(
+                        f"{of_object / file} lies in the wrong folder: it belongs in s{match[1]}/o{match[2]}"
+                    )
                 if match:
                     names.append(f"s{session}/o{thing}/{file}")
     if not names:
@@ -142,12 +160,19 @@ def _images(folder: Path, size: int | None, bad: Bad, progress: Progress | None)
             f"To download them: primavista data core50 {folder}"
         )
     side = size or _side(folder, names, bad)
-    read = partial(_decode_row, folder, names, side)  # not a closure: workers that pack must be able to receive it
+    read = partial(
+        _decode_row, folder, names, side
+    )  # not a closure: workers that pack must be able to receive it
     source = names_source(Lazy(read, len(names)), names, folder)
     if not bad.skip:
         return source
     good = _readable(folder, names, side, bad, progress)
-    return replace(source, clips={key: clip for key, whole in source.clips.items() if len((clip := whole.only(good)).rows)})
+    return replace(
+        source,
+        clips={
+            key: clip for key, whole in source.clips.items() if len((clip := whole.only(good)).rows)
+        },
+    )
 
 
 def _side(folder: Path, names: list[str], bad: Bad) -> int:
@@ -196,9 +221,16 @@ def _packed(folder: Path, size: int | None) -> Source:
     if isinstance(names, np.ndarray):
         names = names.tolist()
     if not isinstance(names, list):
-        raise FileError(f"{folder / 'paths.pkl'} holds no list of names but a {type(names).__name__}: download it again")
+        raise FileError(
+            f"{folder / 'paths.pkl'} holds no list of names but a {type(names).__name__}: download it again"
+        )
     array = _array(folder, len(names))
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3 or len(array) != len(names):
+    if (
+        array.dtype != np.uint8
+        or array.ndim != 4
+        or array.shape[3] != 3
+        or len(array) != len(names)
+    ):
         raise FileError(
             f"the array of images in {folder} is {array.dtype} of shape {array.shape}; it should be uint8, {len(names)} x H x "
             "W x 3, a row for each name in paths.pkl: download core50_imgs.npz and paths.pkl again"
@@ -229,7 +261,9 @@ def map_npz(path: Path, member: str = "x.npy") -> np.ndarray[Any, Any]:
                 return _mapped(path, shape, _data_offset(path, info) + header)
             _unpack(archive, info, path.with_suffix(".npy"))
     except KeyError as error:
-        raise FileError(f"{path} holds no array '{member}': it is not CORe50's, download core50_imgs.npz again") from error
+        raise FileError(
+            f"{path} holds no array '{member}': it is not CORe50's, download core50_imgs.npz again"
+        ) from error
     except (zipfile.BadZipFile, EOFError, ValueError, struct.error) as error:
         raise FileError(f"{path} is damaged ({error}): download core50_imgs.npz again") from error
     return _mapped(path.with_suffix(".npy"), shape, header)
@@ -238,10 +272,16 @@ def map_npz(path: Path, member: str = "x.npy") -> np.ndarray[Any, Any]:
 def _npy_header(stream: Any, path: Path) -> tuple[tuple[int, ...], int]:
     """Shape and length of the header of an .npy stream of uint8 in C order."""
     version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     shape, fortran, dtype = read(stream)
     if dtype != np.uint8 or fortran:
-        raise FileError(f"{path} holds an array of {dtype}, not the uint8 images of CORe50: download it again")
+        raise FileError(
+            f"{path} holds an array of {dtype}, not the uint8 images of CORe50: download it again"
+        )
     return shape, stream.tell()
 
 
@@ -257,14 +297,18 @@ def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
 def _mapped(path: Path, shape: tuple[int, ...], offset: int) -> np.ndarray[Any, Any]:
     need = offset + int(np.prod(shape, dtype=object))
     if (size := path.stat().st_size) < need:
-        raise FileError(f"{path} has {size:,} bytes and should have {need:,}: it was cut off, download or unpack it again")
+        raise FileError(
+            f"{path} has {size:,} bytes and should have {need:,}: it was cut off, download or unpack it again"
+        )
     return np.memmap(path, np.uint8, "r", offset, shape)
 
 
 def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> None:
     free = shutil.disk_usage(target.parent).free
     if free < info.file_size:
-        raise FileError(f"{target} needs {info.file_size:,} bytes to unpack the images once; {free:,} are free: make room")
+        raise FileError(
+            f"{target} needs {info.file_size:,} bytes to unpack the images once; {free:,} are free: make room"
+        )
     part = target.with_name(target.name + ".part")
     try:
         with archive.open(info) as source, part.open("wb") as sink:
@@ -272,7 +316,9 @@ def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> No
         os.replace(part, target)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise FileError(f"cannot unpack the images to {target}: {error.strerror or error}") from error
+        raise FileError(
+            f"cannot unpack the images to {target}: {error.strerror or error}"
+        ) from error
 
 
 def _copy(source: Any, sink: BinaryIO) -> None:

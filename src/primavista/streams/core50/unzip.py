@@ -35,12 +35,18 @@ def unzip(archive: Path, folder: Path, progress: Progress | None = None) -> int:
                     progress(f"unpacking {archive.name}", count, len(entries))
             return len(entries)
     except zipfile.BadZipFile as error:
-        raise FileError(f"{archive} is damaged ({error}): delete it and download it again") from error
+        raise FileError(
+            f"{archive} is damaged ({error}): delete it and download it again"
+        ) from error
     except (NotImplementedError, RuntimeError) as error:
-        raise FileError(f"{archive} cannot be unpacked ({error}): delete it and download it again") from error
+        raise FileError(
+            f"{archive} cannot be unpacked ({error}): delete it and download it again"
+        ) from error
 
 
-def _checked(source: zipfile.ZipFile, archive: Path, folder: Path) -> list[tuple[zipfile.ZipInfo, str]]:
+def _checked(
+    source: zipfile.ZipFile, archive: Path, folder: Path
+) -> list[tuple[zipfile.ZipInfo, str]]:
     infos = source.infolist()
     if len(infos) > MAX_ENTRIES:
         raise _refused(archive, f"it has {len(infos):,} entries, over the limit of {MAX_ENTRIES:,}")
@@ -56,14 +62,20 @@ def _checked(source: zipfile.ZipFile, archive: Path, folder: Path) -> list[tuple
         total += info.file_size
         if info.file_size > _SMALL and info.file_size > MAX_RATIO * info.compress_size:
             raise _refused(
-                archive, f"{info.filename[:80]!r} would unpack to {info.file_size:,} from {info.compress_size:,} bytes"
+                archive,
+                f"{info.filename[:80]!r} would unpack to {info.file_size:,} from {info.compress_size:,} bytes",
             )
         files.append((info, name))
     if total > _SMALL and total > MAX_RATIO * archive.stat().st_size:
-        raise _refused(archive, f"it would unpack to {total:,} bytes from {archive.stat().st_size:,}")
+        raise _refused(
+            archive, f"it would unpack to {total:,} bytes from {archive.stat().st_size:,}"
+        )
     free = shutil.disk_usage(folder).free
     if total > min(MAX_TOTAL, free):
-        raise _refused(archive, f"it would unpack to {total:,} bytes; the limit is {MAX_TOTAL:,}, and {free:,} are free")
+        raise _refused(
+            archive,
+            f"it would unpack to {total:,} bytes; the limit is {MAX_TOTAL:,}, and {free:,} are free",
+        )
     return files
 
 
@@ -71,7 +83,13 @@ def safe_name(info: zipfile.ZipInfo, archive: Path) -> str:
     """The entry's name, if it lies below the folder on every system."""
     name = info.orig_filename
     parts = PurePosixPath(name).parts
-    bad = not parts or name.startswith("/") or ".." in parts or "\\" in name or re.search(r"[\x00-\x1f:]", name)
+    bad = (
+        not parts
+        or name.startswith("/")
+        or ".." in parts
+        or "\\" in name
+        or re.search(r"[\x00-\x1f:]", name)
+    )
     if bad or any(part in (".", "") or len(part) > 200 for part in parts) or len(parts) > 16:
         raise _refused(archive, f"the name {name[:80]!r} leads out of the folder")
     kind = stat.S_IFMT(info.external_attr >> 16)

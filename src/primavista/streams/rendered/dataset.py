@@ -18,8 +18,8 @@ from PIL import Image
 from torch import Tensor
 
 from primavista.errors import FileError, InputError, require_extra
-from primavista.streams.base import DataSet, Session
-from primavista.streams.rendered import Scene, render
+from primavista.streams.dataset import DataSet, Session
+from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.rendered.written import FORMATS, SCENE, Written, scene_classes, scene_name
 from primavista.streams.split import held_out
 
@@ -58,11 +58,15 @@ def _room(scene: Scene, device: str | torch.device) -> Tensor:
     """Memory for all frames, or an error before any is taken."""
     need = _count(scene) * scene.size**2 * 3
     advice = f"{need / 2**30:,.1f} GiB of frames do not fit in the memory of {device}: draw fewer or smaller ones, or pack them"
-    own = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else need
+    own = (
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else need
+    )
     if torch.device(device).type == "cpu" and need > own:
         raise InputError(advice)
     try:
-        return torch.empty(_count(scene), scene.size, scene.size, 3, dtype=torch.uint8, device=device)
+        return torch.empty(
+            _count(scene), scene.size, scene.size, 3, dtype=torch.uint8, device=device
+        )
     except (RuntimeError, MemoryError) as error:
         raise InputError(advice) from error
 
@@ -70,7 +74,9 @@ def _room(scene: Scene, device: str | torch.device) -> Tensor:
 class RenderedFrames:
     """`Frames` of a scene: session s of object o begins at ((o - 1) * sessions + s - 1) * frames."""
 
-    def __init__(self, scene: Scene, device: str | torch.device = "cpu", cache: int = CACHE) -> None:
+    def __init__(
+        self, scene: Scene, device: str | torch.device = "cpu", cache: int = CACHE
+    ) -> None:
         self.scene, self.device, self.cache = scene, torch.device(device), cache
         self._kept: OrderedDict[int, Tensor] = OrderedDict()
         self._lock = Lock()
@@ -80,9 +86,13 @@ class RenderedFrames:
         return _count(self.scene)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        asked = torch.arange(len(self))[indices.cpu()]  # negative ones, masks and slices as of any tensor
+        asked = torch.arange(len(self))[
+            indices.cpu()
+        ]  # negative ones, masks and slices as of any tensor
         places = asked // self.scene.frames
-        pictures = torch.empty(len(asked), self.scene.size, self.scene.size, 3, dtype=torch.uint8, device=self.device)
+        pictures = torch.empty(
+            len(asked), self.scene.size, self.scene.size, 3, dtype=torch.uint8, device=self.device
+        )
         for place in places.unique().tolist():
             here = (places == place).nonzero()[:, 0]
             pictures[here.to(self.device)] = self._some(place, asked[here] % self.scene.frames)
@@ -128,7 +138,9 @@ def write(
     if format not in FORMATS:
         raise InputError(f"format must be png, jpg or mp4; got {format!r}")
     if format == "mp4" and scene.size % 2:
-        raise InputError(f"an mp4 needs an even size; got {scene.size}: choose {scene.size + 1}, or png")
+        raise InputError(
+            f"an mp4 needs an even size; got {scene.size}: choose {scene.size + 1}, or png"
+        )
     target = Path(folder).expanduser()
     with _writing(target):
         written = Written(scene, format)
@@ -136,13 +148,21 @@ def write(
         for place, (object, session) in enumerate(_sessions(scene)):
             final = target / written.place(object, session)
             if not final.exists():
-                _write_session(final, render(scene, object, session, device=device).cpu().numpy(), object, session, format)
+                _write_session(
+                    final,
+                    render(scene, object, session, device=device).cpu().numpy(),
+                    object,
+                    session,
+                    format,
+                )
             if progress:
                 progress((place + 1) * scene.frames, _count(scene))
     return target
 
 
-def _write_session(final: Path, pictures: np.ndarray[Any, Any], object: int, session: int, format: str) -> None:
+def _write_session(
+    final: Path, pictures: np.ndarray[Any, Any], object: int, session: int, format: str
+) -> None:
     part = final.with_name(f".{final.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -153,7 +173,9 @@ def _write_session(final: Path, pictures: np.ndarray[Any, Any], object: int, ses
             return
         options: dict[str, Any] = {"quality": 95} if format == "jpg" else {"compress_level": 1}
         for i, picture in enumerate(pictures):
-            Image.fromarray(picture).save(part / f"C_{session:02d}_{object:02d}_{i:03d}.{format}", **options)
+            Image.fromarray(picture).save(
+                part / f"C_{session:02d}_{object:02d}_{i:03d}.{format}", **options
+            )
         os.replace(part, final)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -178,13 +200,17 @@ def _claim(target: Path, written: Written) -> None:
         found = (target / SCENE).read_text()
     except FileNotFoundError:
         if any(target.glob("s*/o*")):
-            raise InputError(f"{target} holds other files in CORe50's layout: choose an empty folder") from None
+            raise InputError(
+                f"{target} holds other files in CORe50's layout: choose an empty folder"
+            ) from None
         part = target / f".{SCENE}.part"
         part.write_text(text)
         os.replace(part, target / SCENE)
         return
     if found != text:
-        raise InputError(f"{target} holds another scene or format (see {SCENE} there): choose another folder, or delete it")
+        raise InputError(
+            f"{target} holds another scene or format (see {SCENE} there): choose another folder, or delete it"
+        )
 
 
 @contextmanager
@@ -218,7 +244,11 @@ def _data_set(scene: Scene, frames: Any) -> DataSet:
 
 
 def _sessions(scene: Scene) -> Iterator[tuple[int, int]]:
-    return ((o + 1, s + 1) for o in range(scene.categories * scene.objects) for s in range(scene.sessions))
+    return (
+        (o + 1, s + 1)
+        for o in range(scene.categories * scene.objects)
+        for s in range(scene.sessions)
+    )
 
 
 def _count(scene: Scene) -> int:

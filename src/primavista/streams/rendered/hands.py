@@ -65,7 +65,9 @@ def hand_of(seed: int, session: int, object: int, hold: Hold, device: torch.devi
     def around(angle: float, height: float, gap: float) -> Vector:
         return _add(grip, ((hold.wide + gap) * cos(angle), height, (hold.deep + gap) * sin(angle)))
 
-    reach = min(2.3, FINGER_LENGTH * size / (max(hold.wide, hold.deep) + finger)) * dice.between(0.85, 1.05)
+    reach = min(2.3, FINGER_LENGTH * size / (max(hold.wide, hold.deep) + finger)) * dice.between(
+        0.85, 1.05
+    )
     segments: list[tuple[Vector, Vector, float, float]] = []
     knuckles: list[Vector] = []
     for i in range(4):
@@ -104,7 +106,10 @@ def hand_of(seed: int, session: int, object: int, hold: Hold, device: torch.devi
     return Hand(
         _columns([s[0] for s in segments], device),
         _columns([tuple(b - a for a, b in zip(s[0], s[1], strict=True)) for s in segments], device),
-        (_column([s[2] for s in segments], device), _column([s[3] - s[2] for s in segments], device)),
+        (
+            _column([s[2] for s in segments], device),
+            _column([s[3] - s[2] for s in segments], device),
+        ),
         skin,
         bounds,
     )
@@ -222,6 +227,16 @@ def moves_of(seed: int, session: int, object: int, u: Tensor, free: str) -> Move
         about = dice.between(0, 2 * pi) + _sway(dice, u, 1.4)
         over = dice.between(0, pi) + _sway(dice, u, 0.5) if free == "any" else torch.zeros_like(u)
     spin = _product(_turn(0, over), _turn(1, about))
-    place = torch.stack([_sway(dice, u, 0.13), _sway(dice, u, 0.1) + 0.08, _sway(dice, u, 0.35)], -1)
-    backdrop = torch.stack([_sway(dice, u, 0.22), _sway(dice, u, 0.22), 0.62 + _sway(dice, u, 0.06), _sway(dice, u, 0.15)], -1)
+    place = torch.stack(
+        [_sway(dice, u, 0.13), _sway(dice, u, 0.1) + 0.08, _sway(dice, u, 0.35)], -1
+    )
+    backdrop = torch.stack(
+        [
+            _sway(dice, u, 0.22),
+            _sway(dice, u, 0.22),
+            0.62 + _sway(dice, u, 0.06),
+            _sway(dice, u, 0.15),
+        ],
+        -1,
+    )
     return Moves(wrist, spin, place, backdrop)

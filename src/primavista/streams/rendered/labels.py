@@ -40,8 +40,12 @@ class Label:
     def __init__(self, base: Colour, dice: Dice) -> None:
         self.dice = dice
         self.canvas = torch.tensor(base).view(3, 1, 1).repeat(1, LABEL_HEIGHT, LABEL_WIDTH)
-        self.v = ((torch.arange(LABEL_HEIGHT) + 0.5) / LABEL_HEIGHT).view(-1, 1).expand(-1, LABEL_WIDTH)
-        self.u = ((torch.arange(LABEL_WIDTH) + 0.5) / LABEL_WIDTH).view(1, -1).expand(LABEL_HEIGHT, -1)
+        self.v = (
+            ((torch.arange(LABEL_HEIGHT) + 0.5) / LABEL_HEIGHT).view(-1, 1).expand(-1, LABEL_WIDTH)
+        )
+        self.u = (
+            ((torch.arange(LABEL_WIDTH) + 0.5) / LABEL_WIDTH).view(1, -1).expand(LABEL_HEIGHT, -1)
+        )
 
     def paint(self, mask: Tensor, colour: Colour, strength: float = 1.0) -> None:
         weight = mask.to(torch.float32) * strength
@@ -120,7 +124,10 @@ def _wrapped(label: Label, traits: Traits, name: str) -> None:
     for u in (0.27, 0.77):
         if name != "markers":
             label.paint(label.disc(u, at, wide, tall), second)
-        label.paint(label.writing(u, at - 0.02, wide * 1.5, tall * 0.35, 5), WHITE if name != "cups" else first)
+        label.paint(
+            label.writing(u, at - 0.02, wide * 1.5, tall * 0.35, 5),
+            WHITE if name != "cups" else first,
+        )
         label.paint(label.writing(u, 0.2, 0.1, 0.05, 8), second)
 
 
@@ -130,7 +137,11 @@ def _phone_front(label: Label, traits: Traits, k: dict[str, float]) -> None:
     label.paint(label.within(0.25, top - half, 0.225, half), BLACK)
     glow = traits.colour("glow", (NAVY, DARK, TEAL, BLACK, GREY))
     label.paint(label.within(0.25, top - half, 0.205, half * 0.93), glow, 0.85)
-    label.paint(label.keys(0.25, top - half * 0.8, 0.18, half * 0.55, 4, 3), traits.colour("icon", ACCENTS), 0.35)
+    label.paint(
+        label.keys(0.25, top - half * 0.8, 0.18, half * 0.55, 4, 3),
+        traits.colour("icon", ACCENTS),
+        0.35,
+    )
     below = top - 2 * half
     if below > 0.2:
         label.paint(
@@ -146,7 +157,9 @@ def _remote_front(label: Label, traits: Traits, k: dict[str, float]) -> None:
     keys = traits.colour("keys", (GREY, PALE, DARK, WHITE, BLUE))
     label.paint(label.keys(0.25, 0.5, 0.19, 0.45, int(k["columns"]), int(k["rows"])), keys)
     at = 0.5 + k["pad"] / 2
-    label.paint(label.within(0.25, at, 0.25, 0.16), traits.colour("panel", BODIES["remote controls"]))
+    label.paint(
+        label.within(0.25, at, 0.25, 0.16), traits.colour("panel", BODIES["remote controls"])
+    )
     for i, colour in enumerate((RED, GREEN, YELLOW, BLUE)):
         label.paint(label.disc(0.1 + i * 0.1, traits.number("row", 0.1, 0.35), 0.03, 0.015), colour)
     label.paint(label.disc(0.1, 0.93, 0.04, 0.02), RED)

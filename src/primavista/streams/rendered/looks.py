@@ -151,7 +151,11 @@ def _materials(name: str, body: Colour, traits: Traits) -> tuple[Material, ...]:
         "plug adapters": (main, plain, brass),
         "mobile phones": (main, Material(DARK, 0.6)),
         "scissors": (metal, plain, Material(GREY, 0.8, 0.6)),
-        "light bulbs": (Material(body, 0.9, alpha=traits.number("glass", 0.75, 1.0)), fitting, brass),
+        "light bulbs": (
+            Material(body, 0.9, alpha=traits.number("glass", 0.75, 1.0)),
+            fitting,
+            brass,
+        ),
         "cans": (Material(body, 0.7, 0.15, labelled=True), metal),
         "glasses": (
             plain,
@@ -190,4 +194,6 @@ def look_of(seed: int, category: int, member: int, spread: float) -> Look:
         measures["style"] = traits.pick("style", (0.0, 1.0, 2.0, 3.0, 0.0))
         measures["stretch"] *= 1.25 if measures["style"] == 1.0 else 1.0
     body = traits.colour("body", BODIES[name])
-    return Look(family, measures, _materials(name, body, traits), paint_label(name, body, traits, measures))
+    return Look(
+        family, measures, _materials(name, body, traits), paint_label(name, body, traits, measures)
+    )

@@ -54,7 +54,9 @@ class Backdrop:
         self.canvas = self.colour(colour).repeat(1, self.side, self.side)
 
     def paint(self, mask: Tensor, colour: Colour, strength: float = 1.0) -> None:
-        self.canvas = torch.lerp(self.canvas, self.colour(colour), mask.to(torch.float32) * strength)
+        self.canvas = torch.lerp(
+            self.canvas, self.colour(colour), mask.to(torch.float32) * strength
+        )
 
     def shade(self, factor: Tensor) -> None:
         self.canvas = self.canvas * factor
@@ -62,11 +64,16 @@ class Backdrop:
     def noise(self, across: int, up: int) -> Tensor:
         """Smooth noise in [0, 1] with the given number of bumps each way."""
         grid = self.dice.table(1, 1, up + 1, across + 1).to(self.device)
-        return interpolate(grid, size=(self.side, self.side), mode="bilinear", align_corners=True)[0, 0]
+        return interpolate(grid, size=(self.side, self.side), mode="bilinear", align_corners=True)[
+            0, 0
+        ]
 
     def fractal(self, bumps: int, stretch: float = 1.0) -> Tensor:
         """Noise of three octaves; stretch > 1 draws it out along x."""
-        layers = [self.noise(max(1, round(bumps * f / stretch)), max(1, bumps * f)) / w for f, w in ((1, 2), (2, 4), (4, 4))]
+        layers = [
+            self.noise(max(1, round(bumps * f / stretch)), max(1, bumps * f)) / w
+            for f, w in ((1, 2), (2, 4), (4, 4))
+        ]
         return torch.stack(layers).sum(0)
 
     def cells(self, across: int, up: int) -> tuple[Tensor, Tensor]:
@@ -90,7 +97,9 @@ class Backdrop:
         x, y = turned(self.x - 0.5, self.y - 0.5, angle)
         return x + 0.5, y + 0.5
 
-    def rectangle(self, x: float, y: float, wide: float, tall: float, angle: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+    def rectangle(
+        self, x: float, y: float, wide: float, tall: float, angle: float = 0.0
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Soft-edged mask of a rectangle, and the coordinates inside it (-1 to 1)."""
         dx, dy = turned(self.x - x, self.y - y, angle)
         a, b = dx / wide, dy / tall
@@ -104,16 +113,26 @@ class Backdrop:
 
     def poster(self, x: float, y: float, wide: float, tall: float) -> None:
         mask, a, b = self.rectangle(x, y, wide, tall, self.dice.between(-0.05, 0.05))
-        self.paint(mask, self.dice.pick(((0.9, 0.9, 0.87), (0.8, 0.82, 0.86), (0.2, 0.22, 0.3), self.lively())))
+        self.paint(
+            mask,
+            self.dice.pick(((0.9, 0.9, 0.87), (0.8, 0.82, 0.86), (0.2, 0.22, 0.3), self.lively())),
+        )
         lines = (b * self.dice.between(4, 9)) % 1 < 0.35
-        self.paint(mask * lines * (a.abs() < 0.8) * (self.noise(30, 40) > 0.4), (0.25, 0.25, 0.3), 0.7)
-        picture = ((a - self.dice.between(-0.4, 0.4)).abs() < 0.35) & ((b + self.dice.between(-0.4, 0.4)).abs() < 0.3)
+        self.paint(
+            mask * lines * (a.abs() < 0.8) * (self.noise(30, 40) > 0.4), (0.25, 0.25, 0.3), 0.7
+        )
+        picture = ((a - self.dice.between(-0.4, 0.4)).abs() < 0.35) & (
+            (b + self.dice.between(-0.4, 0.4)).abs() < 0.3
+        )
         self.paint(mask * picture, self.lively())
 
     def thing(self, x: float, y: float, size: float, strength: float) -> None:
         """A box, a ball or a bottle with its shadow, somewhere in the clutter."""
         wide, tall = size * self.dice.between(0.5, 1.0), size * self.dice.between(0.6, 1.6)
-        kind, angle = self.dice.pick(("box", "box", "ball", "bottle")), self.dice.between(-0.25, 0.25)
+        kind, angle = (
+            self.dice.pick(("box", "box", "ball", "bottle")),
+            self.dice.between(-0.25, 0.25),
+        )
         shadow, _, _ = self.rectangle(x + 0.02, y + 0.015, wide * 1.05, tall, angle)
         self.paint(shadow, (0.05, 0.05, 0.06), 0.4 * strength)
         if kind == "ball":
@@ -129,8 +148,12 @@ class Backdrop:
             shade = torch.where(a > self.dice.between(-0.1, 0.6), 0.55, 1.0) - 0.1 * b
         tone, band = self.colour(self.lively()), self.colour(self.lively())
         at, broad = self.dice.between(-0.5, 0.6), self.dice.between(0.0, 0.4)
-        printed = (((b - at).abs() < broad) & (self.noise(50, 30) > self.dice.between(0, 0.5))).float()
-        self.canvas = torch.lerp(self.canvas, torch.lerp(tone, band, printed) * shade, mask * strength)
+        printed = (
+            ((b - at).abs() < broad) & (self.noise(50, 30) > self.dice.between(0, 0.5))
+        ).float()
+        self.canvas = torch.lerp(
+            self.canvas, torch.lerp(tone, band, printed) * shade, mask * strength
+        )
 
 
 def _wood(b: Backdrop, tone: Colour, planks: int, upright: bool) -> Tensor:
@@ -147,7 +170,9 @@ def _wood(b: Backdrop, tone: Colour, planks: int, upright: bool) -> Tensor:
 def _below(b: Backdrop, picture: Tensor, line: Tensor) -> None:
     """Lay a picture over the part of the canvas below the line, with the line's shadow above."""
     mask = ((b.y - line) * b.side).clamp(0, 1)
-    b.canvas = torch.lerp(b.canvas * (1 - 0.3 * ((b.y - line + 0.04) / 0.04).clamp(0, 1)), picture, mask)
+    b.canvas = torch.lerp(
+        b.canvas * (1 - 0.3 * ((b.y - line + 0.04) / 0.04).clamp(0, 1)), picture, mask
+    )
 
 
 def _cupboard(b: Backdrop) -> None:
@@ -160,7 +185,12 @@ def _notices(b: Backdrop) -> None:
     b.fill((0.85, 0.83, 0.76))
     b.shade(0.9 + 0.15 * b.fractal(3))
     for i in range(7):
-        b.poster((i % 3) * 0.36 + b.dice.between(0.0, 0.25), (i // 3) * 0.4 + b.dice.between(0, 0.25), 0.13, 0.17)
+        b.poster(
+            (i % 3) * 0.36 + b.dice.between(0.0, 0.25),
+            (i // 3) * 0.4 + b.dice.between(0, 0.25),
+            0.13,
+            0.17,
+        )
 
 
 def _bookshelf(b: Backdrop) -> None:
@@ -174,7 +204,9 @@ def _bookshelf(b: Backdrop) -> None:
         floor = 0.235 + shelf * 0.25
         standing = ((b.y < floor) & (b.y > floor - tall)).float()
         near = (b.x[0] * float(edges[-1]) - edges[index]).abs()
-        spine = (0.6 + 0.4 * (near * 6).clamp(0, 1)) * (1 - 0.5 * (((b.y - floor) * 25 + index) % 5 < 0.7).float())
+        spine = (0.6 + 0.4 * (near * 6).clamp(0, 1)) * (
+            1 - 0.5 * (((b.y - floor) * 25 + index) % 5 < 0.7).float()
+        )
         b.canvas = torch.lerp(b.canvas, tones[:, None, index] * spine, standing)
         b.paint(((b.y - floor - 0.008).abs() < 0.009), (0.62, 0.45, 0.3))
 
@@ -183,7 +215,9 @@ def _desk(b: Backdrop) -> None:
     b.fill((0.75, 0.74, 0.8))
     b.shade(0.85 + 0.2 * b.fractal(2))
     b.poster(b.dice.between(0.1, 0.9), 0.2, 0.2, 0.15)
-    _below(b, _wood(b, (0.7, 0.5, 0.32), 7, False), 0.5 + 0.1 * (b.x - 0.5) + b.dice.between(-0.1, 0.1))
+    _below(
+        b, _wood(b, (0.7, 0.5, 0.32), 7, False), 0.5 + 0.1 * (b.x - 0.5) + b.dice.between(-0.1, 0.1)
+    )
     screen, _, _ = b.rectangle(b.dice.between(0.2, 0.8), 0.33, 0.22, 0.16)
     b.paint(screen, (0.08, 0.09, 0.1))
 
@@ -195,7 +229,9 @@ def _tiles(b: Backdrop) -> None:
     column, row = u * 5 * depth, v * 5 * depth
     tone = torch.sin(column.floor() * 12.9 + row.floor() * 78.2)
     b.shade(0.85 + 0.12 * tone + 0.25 * (b.fractal(12) - 0.5))
-    b.paint(((column % 1 - 0.5).abs() > 0.46) | ((row % 1 - 0.5).abs() > 0.46), (0.85, 0.72, 0.5), 0.8)
+    b.paint(
+        ((column % 1 - 0.5).abs() > 0.46) | ((row % 1 - 0.5).abs() > 0.46), (0.85, 0.72, 0.5), 0.8
+    )
 
 
 def _rug(b: Backdrop) -> None:
@@ -248,7 +284,9 @@ def _foliage(b: Backdrop) -> None:
     ):
         value, distance = b.cells(across, up)
         there = (b.fractal(4) + 0.35 * b.y > 0.52) & (distance < 0.55)
-        b.canvas = torch.lerp(b.canvas, b.colour(tone) * (0.35 + value - 0.5 * distance), there.float())
+        b.canvas = torch.lerp(
+            b.canvas, b.colour(tone) * (0.35 + value - 0.5 * distance), there.float()
+        )
     b.paint((b.x - b.dice.between(0.1, 0.9) - 0.05 * b.y).abs() < 0.035, (0.2, 0.15, 0.1), 0.8)
 
 
@@ -257,7 +295,9 @@ def _bricks(b: Backdrop) -> None:
     column = b.x * 6 + (row % 2) * 0.5
     tone = torch.sin(row * 127.1 + column.floor() * 311.7) * 0.5 + 0.5
     b.canvas = b.colour((0.6, 0.32, 0.24)) * (0.65 + 0.5 * tone + 0.4 * (b.fractal(20) - 0.5))
-    b.paint((((b.y * 13) % 1 - 0.5).abs() > 0.43) | ((column % 1 - 0.5).abs() > 0.47), (0.72, 0.7, 0.66))
+    b.paint(
+        (((b.y * 13) % 1 - 0.5).abs() > 0.43) | ((column % 1 - 0.5).abs() > 0.47), (0.72, 0.7, 0.66)
+    )
     value, distance = b.cells(24, 24)
     ivy = (b.fractal(3) > b.dice.between(0.5, 0.62)) & (distance < 0.6)
     b.canvas = torch.lerp(b.canvas, b.colour((0.25, 0.42, 0.18)) * (0.4 + value), ivy.float())
@@ -269,11 +309,22 @@ def _pavement(b: Backdrop) -> None:
     u, v = b.turned(b.dice.between(-0.6, 0.6))
     slab = b.colour((0.74, 0.73, 0.7)) * (0.75 + 0.4 * (b.fractal(16) - 0.3))
     joint = (((u * 4) % 1 - 0.5).abs() > 0.48) | (((v * 4) % 1 - 0.5).abs() > 0.48)
-    b.canvas = torch.lerp(b.canvas, slab * (1 - 0.5 * joint.float()), (v < b.dice.between(0.4, 0.8)).float())
+    b.canvas = torch.lerp(
+        b.canvas, slab * (1 - 0.5 * joint.float()), (v < b.dice.between(0.4, 0.8)).float()
+    )
 
 
 Place = Callable[[Backdrop], None]
-INDOORS: tuple[Place, ...] = (_cupboard, _notices, _bookshelf, _tiles, _desk, _rug, _sunny_room, _dark_room)
+INDOORS: tuple[Place, ...] = (
+    _cupboard,
+    _notices,
+    _bookshelf,
+    _tiles,
+    _desk,
+    _rug,
+    _sunny_room,
+    _dark_room,
+)
 OUTDOORS: tuple[Place, ...] = (_lawn, _foliage, _bricks, _pavement)
 
 
@@ -286,11 +337,15 @@ def _place_of(seed: int, session: int) -> Place:
     outdoors = is_outdoors(session)
     places = OUTDOORS if outdoors else INDOORS
     rank = sum(is_outdoors(s) == outdoors for s in range(1, session))
-    order = torch.randperm(len(places), generator=Dice("places", seed, int(outdoors), rank // len(places)).generator)
+    order = torch.randperm(
+        len(places), generator=Dice("places", seed, int(outdoors), rank // len(places)).generator
+    )
     return places[int(order[rank % len(places)])]
 
 
-def paint_background(seed: int, session: int, object: int, side: int, clutter: float, device: torch.device) -> Tensor:
+def paint_background(
+    seed: int, session: int, object: int, side: int, clutter: float, device: torch.device
+) -> Tensor:
     """3 x side x side, in [0, 1]: the session's place with `clutter` (0 none, 1 strong) of other things in
     it.
     """
@@ -307,7 +362,9 @@ def paint_background(seed: int, session: int, object: int, side: int, clutter: f
     if outdoors:
         b.shade(0.7 + 0.6 * b.fractal(4))
     style = Dice("place", seed, session)
-    warmth = torch.tensor([style.between(0.92, 1.08) for _ in range(3)], device=device).view(3, 1, 1)
+    warmth = torch.tensor([style.between(0.92, 1.08) for _ in range(3)], device=device).view(
+        3, 1, 1
+    )
     return (b.canvas * warmth).clamp(0, 1)
 
 

@@ -64,24 +64,38 @@ class Rays:
         self.ray = torch.stack([self.x * tan * scale, self.y * tan * scale, -scale])
         self.pixel = 2 * tan * CAMERA / size
 
-    def near(self, table: Tensor, place: Tensor, bounds: Sequence[tuple[Vector, Vector, float]]) -> Tensor:
+    def near(
+        self, table: Tensor, place: Tensor, bounds: Sequence[tuple[Vector, Vector, float]]
+    ) -> Tensor:
         """Indices of the pixels, over all frames, whose rays may meet one of the bounding capsules."""
         mask: Tensor | None = None
         for low, high, radius in bounds:
-            (ax, ay, ar), (bx, by, br) = (self._seen(table, place, end, radius) for end in (low, high))
+            (ax, ay, ar), (bx, by, br) = (
+                self._seen(table, place, end, radius) for end in (low, high)
+            )
             ex, ey = bx - ax, by - ay
             x, y = self.x - ax, self.y - ay
             share = ((x * ex).addcmul_(y, ey) / (ex * ex + ey * ey).clamp_min(1e-9)).clamp_(0, 1)
-            gap = x.addcmul_(share, ex, value=-1).square_().add_(y.addcmul_(share, ey, value=-1).square_())
+            gap = (
+                x.addcmul_(share, ex, value=-1)
+                .square_()
+                .add_(y.addcmul_(share, ey, value=-1).square_())
+            )
             inside = gap < torch.maximum(ar, br) ** 2
             mask = inside if mask is None else mask.logical_or_(inside)
         assert mask is not None
         return mask.view(-1).nonzero().view(-1)
 
-    def _seen(self, table: Tensor, place: Tensor, point: Vector, radius: float) -> tuple[Tensor, Tensor, Tensor]:
+    def _seen(
+        self, table: Tensor, place: Tensor, point: Vector, radius: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """A body point on the image plane, and the radius of a ball round it there (N x 1 each)."""
         x, y, z = (
-            table[3 * i] * point[0] + table[3 * i + 1] * point[1] + table[3 * i + 2] * point[2] + place[i] for i in range(3)
+            table[3 * i] * point[0]
+            + table[3 * i + 1] * point[1]
+            + table[3 * i + 2] * point[2]
+            + place[i]
+            for i in range(3)
         )
         scale = 1 / ((CAMERA - z).clamp_min(0.5) * self.tan)
         margin = 2.5 / self.size
@@ -96,7 +110,9 @@ class Rays:
         frame = index.div(self.size**2, rounding_mode="floor")
         pose = table.index_select(1, frame)
         vx, vy, vz = self.ray.index_select(1, index - frame * self.size**2)
-        ray = tuple((pose[i] * vx).addcmul_(pose[3 + i], vy).addcmul_(pose[6 + i], vz) for i in range(3))
+        ray = tuple(
+            (pose[i] * vx).addcmul_(pose[3 + i], vy).addcmul_(pose[6 + i], vz) for i in range(3)
+        )
         return frame, (pose[9], pose[10], pose[11]), (ray[0], ray[1], ray[2])
 
 
@@ -108,16 +124,26 @@ def bodies_of(moves: Moves, device: torch.device) -> Bodies:
 
     def table(turn: Tensor) -> Tensor:
         origin = (turn * camera.unsqueeze(-1)).sum(-2)
-        return torch.cat([turn.reshape(-1, 9), origin], 1).t().contiguous().to(device, torch.float32)
+        return (
+            torch.cat([turn.reshape(-1, 9), origin], 1).t().contiguous().to(device, torch.float32)
+        )
 
     spin = moves.spin.reshape(-1, 9).t().contiguous().to(device, torch.float32)
-    return Bodies(table(whole), table(moves.wrist), spin, moves.place.t().contiguous().to(device, torch.float32))
+    return Bodies(
+        table(whole),
+        table(moves.wrist),
+        spin,
+        moves.place.t().contiguous().to(device, torch.float32),
+    )
 
 
 def turn(pose: Tensor, p: Points) -> Points:
     """R p, with R's entries as the first nine rows of pose."""
     x, y, z = p
-    a, b, c = ((pose[3 * i] * x).addcmul_(pose[3 * i + 1], y).addcmul_(pose[3 * i + 2], z) for i in range(3))
+    a, b, c = (
+        (pose[3 * i] * x).addcmul_(pose[3 * i + 1], y).addcmul_(pose[3 * i + 2], z)
+        for i in range(3)
+    )
     return a, b, c
 
 
@@ -142,7 +168,9 @@ def meet_object(look: Look, hold: Hold, rays: Rays, bodies: Bodies) -> Hits:
     index = rays.near(bodies.thing, bodies.place, [(hold.low, hold.high, hold.radius)])
     frame, origin, ray = rays.cast(bodies.thing, index)
     middle = [(a + b) / 2 for a, b in zip(hold.low, hold.high, strict=True)]
-    reach = hold.radius + sum((b - a) ** 2 for a, b in zip(hold.low, hold.high, strict=True)) ** 0.5 / 2
+    reach = (
+        hold.radius + sum((b - a) ** 2 for a, b in zip(hold.low, hold.high, strict=True)) ** 0.5 / 2
+    )
     x, y, z = (o - m for o, m in zip(origin, middle, strict=True))
     near = (x * ray[0]).addcmul_(y, ray[1]).addcmul_(z, ray[2]).neg_()
     gap = length(x, y, z).square_().addcmul_(near, near, value=-1)
@@ -191,7 +219,14 @@ def _normal(look: Look, p: Points, step: float) -> Points:
     return total[0] * scale, total[1] * scale, total[2] * scale
 
 
-def _lit(base: Tensor, normal: Points, light: Light, gloss: Tensor | float, metal: Tensor | float, open_: Tensor) -> Tensor:
+def _lit(
+    base: Tensor,
+    normal: Points,
+    light: Light,
+    gloss: Tensor | float,
+    metal: Tensor | float,
+    open_: Tensor,
+) -> Tensor:
     """base * open * (ambient + strength * wrapped lambert), metals reflecting a banded room, plus a Blinn
     highlight.
     """
@@ -199,7 +234,12 @@ def _lit(base: Tensor, normal: Points, light: Light, gloss: Tensor | float, meta
     lx, ly, lz = light.direction
     facing = (nx * lx).add_(ny, alpha=ly).add_(nz, alpha=lz)
     diffuse = (
-        facing.add(0.2).div_(1.2).clamp_min_(0).mul_(light.strength).add_(ny, alpha=0.25 * light.ambient).add_(light.ambient)
+        facing.add(0.2)
+        .div_(1.2)
+        .clamp_min_(0)
+        .mul_(light.strength)
+        .add_(ny, alpha=0.25 * light.ambient)
+        .add_(light.ambient)
     )
     twice = nz.clamp_min(0) * 2
     mirror = (
@@ -210,7 +250,9 @@ def _lit(base: Tensor, normal: Points, light: Light, gloss: Tensor | float, meta
     )
     body = torch.lerp(diffuse, mirror, metal) if isinstance(metal, Tensor) else diffuse
     size = (lx * lx + ly * ly + (lz + 1) ** 2) ** 0.5
-    shine = (nx * (lx / size)).add_(ny, alpha=ly / size).add_(nz, alpha=(lz + 1) / size).clamp_min_(0)
+    shine = (
+        (nx * (lx / size)).add_(ny, alpha=ly / size).add_(nz, alpha=(lz + 1) / size).clamp_min_(0)
+    )
     broad = shine.square_().square_().square_()
     sharp = broad.square().square_()
     glint = (broad * 0.12 + sharp * sharp * 0.8).mul_(light.strength) * gloss
@@ -229,9 +271,18 @@ def object_colour(
     made = torch.tensor(rows, device=device).t().contiguous().index_select(1, parts)
     base = torch.lerp(made[:3], *_printed(look, label, hits.point, made[6]))
     normal = _normal(look, hits.point, pixel)
-    room = outside(look, _along(hits.point, normal, torch.full_like(hits.alpha, 0.1))).div_(0.1).clamp_(0.25, 1)
+    room = (
+        outside(look, _along(hits.point, normal, torch.full_like(hits.alpha, 0.1)))
+        .div_(0.1)
+        .clamp_(0.25, 1)
+    )
     pose = bodies.thing.index_select(1, hits.frame)
-    touch = distance(hand, turn(bodies.spin.index_select(1, hits.frame), hits.point)).div_(CONTACT).add_(0.35).clamp_(0.35, 1)
+    touch = (
+        distance(hand, turn(bodies.spin.index_select(1, hits.frame), hits.point))
+        .div_(CONTACT)
+        .add_(0.35)
+        .clamp_(0.35, 1)
+    )
     colour = _lit(base, turn(pose, normal), light, made[3], made[4], room.mul_(touch))
     return colour, hits.alpha * made[5]
 
@@ -243,7 +294,9 @@ def _printed(look: Look, label: Tensor, p: Points, labelled: Tensor) -> tuple[Te
     x, y, z = p
     k, name = look.measures, FAMILIES[look.family][0]
     tall = (
-        k["size"] * k["stretch"] if name == "balls" else k.get("half" if name in ("cans", "cups", "markers") else "tall", 1.0)
+        k["size"] * k["stretch"]
+        if name == "balls"
+        else k.get("half" if name in ("cans", "cups", "markers") else "tall", 1.0)
     )
     if name in ("mobile phones", "remote controls", "plug adapters"):
         wide = k.get("wide", k.get("half", 1.0))
@@ -254,7 +307,9 @@ def _printed(look: Look, label: Tensor, p: Points, labelled: Tensor) -> tuple[Te
     else:
         u = torch.atan2(x, z).mul_(1 / pi)
     grid = torch.stack([u, (y / tall).clamp_(-1, 1)], -1).view(1, -1, 1, 2)
-    return grid_sample(label, grid, padding_mode="border", align_corners=False).view(3, -1), labelled
+    return grid_sample(label, grid, padding_mode="border", align_corners=False).view(
+        3, -1
+    ), labelled
 
 
 def hand_colour(look: Look, hand: Hand, hits: Hits, bodies: Bodies, light: Light) -> Tensor:

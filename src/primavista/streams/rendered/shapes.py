@@ -56,7 +56,9 @@ def box(p: Points, half: Vector, round_by: float) -> Tensor:
     return length(a.clamp_min_(0), b.clamp_min_(0), c.clamp_min_(0)).add_(inside).sub_(round_by)
 
 
-def tube(radial: Tensor, y: Tensor, radius: float, low: float, high: float, round_by: float = 0.0) -> Tensor:
+def tube(
+    radial: Tensor, y: Tensor, radius: float, low: float, high: float, round_by: float = 0.0
+) -> Tensor:
     """A solid cylinder about y from low to high, given the distance of the points from the axis."""
     return corner(radial - radius, (y - (low + high) / 2).abs_().sub_((high - low) / 2), round_by)
 
@@ -94,16 +96,25 @@ def plug_adapter(p: Points, k: Measures) -> list[Tensor]:
     side = x.abs().sub_(half * k["spread"])
     pins = tube(length(side, z), y, k["pin"], tall, tall + k["neck"] + k["reach"], 0.02)
     if k["earth"] > 0.5:
-        pins = torch.minimum(pins, tube(length(x, z - half * 0.25), y, k["pin"], tall, tall + k["neck"] + k["reach"], 0.02))
+        pins = torch.minimum(
+            pins,
+            tube(
+                length(x, z - half * 0.25), y, k["pin"], tall, tall + k["neck"] + k["reach"], 0.02
+            ),
+        )
     return [body, neck, pins]
 
 
 def mobile_phone(p: Points, k: Measures) -> list[Tensor]:
     x, y, z = p
     slab = box(p, (k["wide"], k["tall"], k["thick"]), k["edge"])
-    bump = box((x, y - k["tall"] * 0.72, z + k["thick"]), (k["wide"] * k["camera"], 0.07, 0.025), 0.02)
+    bump = box(
+        (x, y - k["tall"] * 0.72, z + k["thick"]), (k["wide"] * k["camera"], 0.07, 0.025), 0.02
+    )
     if k["aerial"] > 0.5:
-        stub = capsule(p, (k["wide"] * 0.7, k["tall"], 0.0), (k["wide"] * 0.7, k["tall"] + 0.16, 0.0), 0.045)
+        stub = capsule(
+            p, (k["wide"] * 0.7, k["tall"], 0.0), (k["wide"] * 0.7, k["tall"] + 0.16, 0.0), 0.045
+        )
         bump = torch.minimum(bump, stub)
     return [slab, bump]
 
@@ -115,13 +126,18 @@ def scissors(p: Points, k: Measures) -> list[Tensor]:
     u, v = turned(fold, y, -k["open"])
     taper = (v - k["blade"] * 0.15).clamp_min_(0).mul_(0.09 / k["blade"])
     blade = corner(
-        corner(u.abs().sub_(k["broad"]).add_(taper), (v - k["blade"] / 2).abs_().sub_(k["blade"] / 2 + 0.05)),
+        corner(
+            u.abs().sub_(k["broad"]).add_(taper),
+            (v - k["blade"] / 2).abs_().sub_(k["blade"] / 2 + 0.05),
+        ),
         z.abs().sub_(0.018),
     )
     cx, cy = k["ring"] + 0.05, -k["shank"]
     hole = oval(*turned(fold - cx, y - cy, 0.35), k["ring"], k["ring"] * k["oval"])
     ring = length(hole, z).sub_(k["grip"])
-    shank = capsule((fold, y, z), (0.0, 0.0, 0.0), (cx * 0.8, cy + k["ring"] * k["oval"], 0.0), k["grip"])
+    shank = capsule(
+        (fold, y, z), (0.0, 0.0, 0.0), (cx * 0.8, cy + k["ring"] * k["oval"], 0.0), k["grip"]
+    )
     pivot = corner(length(x, y) - 0.05, z.abs().sub_(0.04), 0.01)
     return [blade, torch.minimum(ring, shank), pivot]
 
@@ -133,7 +149,9 @@ def light_bulb(p: Points, k: Measures) -> list[Tensor]:
     if style == 3:
         turn = torch.atan2(z, x).mul_(k["pitch"] / (2 * pi))
         lap = torch.remainder(y - turn, k["pitch"]).sub_(k["pitch"] / 2)
-        glass = corner(length(radial - size * 0.62, lap).sub_(k["pitch"] * 0.36), (y - 0.1).abs_().sub_(0.42))
+        glass = corner(
+            length(radial - size * 0.62, lap).sub_(k["pitch"] * 0.36), (y - 0.1).abs_().sub_(0.42)
+        )
         glass = torch.minimum(glass, tube(radial, y, size * 0.6, -0.36, -0.3))
     elif style == 2:
         cone = radial - size * 0.95 + (0.3 - y).clamp_min(0) * 0.55
@@ -156,7 +174,9 @@ def can(p: Points, k: Measures) -> list[Tensor]:
     x, y, z = p
     radial, height = length(x, z), y.abs()
     half, radius = k["half"], k["radius"]
-    body = corner(radial - radius + (height - half + 0.09).clamp_min_(0).mul_(0.6), height - half + 0.03, 0.01).mul_(0.9)
+    body = corner(
+        radial - radius + (height - half + 0.09).clamp_min_(0).mul_(0.6), height - half + 0.03, 0.01
+    ).mul_(0.9)
     rim = length(radial - radius + 0.06, height - half).sub_(0.02)
     lid = tube(radial, y, radius - 0.07, 0.012 - half, half - 0.012)
     tab = box((x, y - half - 0.015, z - 0.06), (0.055, 0.014, 0.1), 0.012)
@@ -174,7 +194,9 @@ def glasses(p: Points, k: Measures) -> list[Tensor]:
     outline = corner(a, b, k["curve"] * tall)
     rim = length(outline, bent).sub_(wire)
     lens = corner(outline, bent.abs().sub_(0.006))
-    nose = capsule((fold, y - tall * 0.45, bent), (0.0, 0.03, 0.0), (k["bridge"] + 0.02, 0.0, 0.0), wire)
+    nose = capsule(
+        (fold, y - tall * 0.45, bent), (0.0, 0.03, 0.0), (k["bridge"] + 0.02, 0.0, 0.0), wire
+    )
     outer = centre + wide
     depth = -0.12 * outer * outer
     folded = k["fold"]
@@ -182,7 +204,9 @@ def glasses(p: Points, k: Measures) -> list[Tensor]:
     ear = (outer - folded, tall * 0.5, depth - 1.0 + folded * 0.6)
     end = (ear[0] - 0.05, ear[1] - 0.3, ear[2] - 0.2)
     points = (fold, y, z)
-    temple = torch.minimum(capsule(points, hinge, ear, k["temple"]), capsule(points, ear, end, k["temple"]))
+    temple = torch.minimum(
+        capsule(points, hinge, ear, k["temple"]), capsule(points, ear, end, k["temple"])
+    )
     return [torch.minimum(rim, nose), lens, temple]
 
 
@@ -197,7 +221,9 @@ def marker(p: Points, k: Measures) -> list[Tensor]:
     radius, half, split = k["radius"], k["half"], k["split"] * k["half"]
     radial = length(x, z * k["flat"])
     body = tube(radial, y, radius, -half, split + 0.02, 0.02)
-    cap = tube(radial + (y - split).clamp_min_(0).mul_(k["taper"]), y, radius * 1.1, split, half, 0.025)
+    cap = tube(
+        radial + (y - split).clamp_min_(0).mul_(k["taper"]), y, radius * 1.1, split, half, 0.025
+    )
     clip = box(
         (x, y - split - (half - split) * 0.5, z - radius * 1.15),
         (0.03, (half - split) * 0.45, k["clip"]),
@@ -218,7 +244,9 @@ def cup(p: Points, k: Measures) -> list[Tensor]:
     shell = torch.maximum(outer, inner)
     lining = torch.maximum(outer + 0.012, inner - 0.003)
     reach, tall = k["reach"], half * k["loop"]
-    hoop = length(oval(x - radius - k["belly"] * 0.6, y - half * k["lift"], reach, tall), z * k["strap"]).sub_(k["grip"])
+    hoop = length(
+        oval(x - radius - k["belly"] * 0.6, y - half * k["lift"], reach, tall), z * k["strap"]
+    ).sub_(k["grip"])
     handle = torch.maximum(hoop, -wall - 0.02)
     return [shell.mul_(0.85), handle.mul_(0.8), lining.mul_(0.85)]
 
@@ -271,7 +299,14 @@ def hold_of(family: int, k: Measures) -> Hold:
         return _upright(0.78, k["size"] * 1.05, -0.52, 0.14, 0.14)
     if name == "glasses":
         outer = 2 * k["wide"] + k["bridge"]
-        return Hold((outer, 0.0, -0.25), 0.05, 0.05, (-outer * 0.45, 0.0, -0.5), (outer * 0.45, 0.0, -0.5), 0.98)
+        return Hold(
+            (outer, 0.0, -0.25),
+            0.05,
+            0.05,
+            (-outer * 0.45, 0.0, -0.5),
+            (outer * 0.45, 0.0, -0.5),
+            0.98,
+        )
     if name == "balls":
         size, tall = k["size"], k["size"] * k["stretch"]
         return _upright(
@@ -282,9 +317,13 @@ def hold_of(family: int, k: Measures) -> Hold:
             size * 0.93,
         )
     if name == "markers":
-        return _upright(k["half"] + 0.1, k["radius"] * 1.3 + 0.06, -k["half"] * 0.7, k["radius"], k["radius"])
+        return _upright(
+            k["half"] + 0.1, k["radius"] * 1.3 + 0.06, -k["half"] * 0.7, k["radius"], k["radius"]
+        )
     if name == "cans":
-        return _upright(k["half"] + 0.2, k["radius"] + 0.05, -k["half"] * 0.3, k["radius"], k["radius"])
+        return _upright(
+            k["half"] + 0.2, k["radius"] + 0.05, -k["half"] * 0.3, k["radius"], k["radius"]
+        )
     if name == "cups":
         return Hold(
             (0.0, -k["half"] * 0.35, 0.0),
@@ -294,7 +333,9 @@ def hold_of(family: int, k: Measures) -> Hold:
             (k["reach"] * 0.8, 0.0, 0.0),
             hypot(k["radius"] + k["flare"] + k["belly"], k["half"]) + 0.03,
         )
-    return _upright(k["tall"] + 0.1, k["wide"] * 1.3 + 0.05, -k["tall"] * 0.6, k["wide"], k["thick"])
+    return _upright(
+        k["tall"] + 0.1, k["wide"] * 1.3 + 0.05, -k["tall"] * 0.6, k["wide"], k["thick"]
+    )
 
 
 FAMILIES: tuple[tuple[str, Shape], ...] = (

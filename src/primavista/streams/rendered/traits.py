@@ -38,7 +38,12 @@ PINK, BROWN, NAVY, TEAL, LIME = (
     (0.1, 0.5, 0.55),
     (0.65, 0.85, 0.25),
 )
-VIOLET, CREAM, STEEL, MAROON = (0.45, 0.28, 0.6), (0.93, 0.86, 0.7), (0.72, 0.73, 0.75), (0.4, 0.12, 0.16)
+VIOLET, CREAM, STEEL, MAROON = (
+    (0.45, 0.28, 0.6),
+    (0.93, 0.86, 0.7),
+    (0.72, 0.73, 0.75),
+    (0.4, 0.12, 0.16),
+)
 
 BODIES: dict[str, tuple[Colour, ...]] = {
     "plug adapters": (WHITE, PALE, WHITE, GREY, BLUE),

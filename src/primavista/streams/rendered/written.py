@@ -10,7 +10,7 @@ from typing import Any
 
 from primavista.errors import FileError
 from primavista.streams.names import object_names
-from primavista.streams.rendered import Scene
+from primavista.streams.rendered.renderer import Scene
 
 SCENE = "scene.json"
 FORMATS = ("png", "jpg", "mp4")
@@ -46,7 +46,9 @@ def read_scene(folder: Path) -> Written | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"cannot read {folder / SCENE} ({error}): restore it, or delete it if it is none of ours") from error
+        raise FileError(
+            f"cannot read {folder / SCENE} ({error}): restore it, or delete it if it is none of ours"
+        ) from error
     if not isinstance(record, dict) or set(record) != {"scene", "format"}:
         return None  # a file of somebody else's
     try:
@@ -54,7 +56,9 @@ def read_scene(folder: Path) -> Written | None:
     except (TypeError, ValueError) as error:
         raise FileError(f"{folder / SCENE} describes no scene ({error}): restore it") from error
     if written.format not in FORMATS:
-        raise FileError(f"{folder / SCENE} has the format {written.format!r}; there are {', '.join(FORMATS)}")
+        raise FileError(
+            f"{folder / SCENE} has the format {written.format!r}; there are {', '.join(FORMATS)}"
+        )
     _check_whole(folder, written)
     return written
 
@@ -63,8 +67,13 @@ def _check_whole(folder: Path, written: Written) -> None:
     there, scene = 0, written.scene
     objects = scene.categories * scene.objects
     for session in range(1, scene.sessions + 1):
-        names = set(os.listdir(folder / f"s{session}")) if (folder / f"s{session}").is_dir() else set()
-        there += sum(os.path.basename(written.place(object, session)) in names for object in range(1, objects + 1))
+        names = (
+            set(os.listdir(folder / f"s{session}")) if (folder / f"s{session}").is_dir() else set()
+        )
+        there += sum(
+            os.path.basename(written.place(object, session)) in names
+            for object in range(1, objects + 1)
+        )
     if there < objects * scene.sessions:
         raise FileError(
             f"{folder} holds {there} of the {objects * scene.sessions} videos of its scene: its drawing was stopped, or some "

@@ -1,0 +1,1 @@
+"""Heads turn features into class scores."""

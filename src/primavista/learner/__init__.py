@@ -1,0 +1,5 @@
+"""The learner: a strategy with names, preprocessing, undo and files."""
+
+from primavista.learner.learner import Learner, Prediction
+
+__all__ = ["Learner", "Prediction"]

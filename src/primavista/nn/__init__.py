@@ -1,0 +1,1 @@
+"""What trains a representation: batch renormalisation, freezing, gradient descent, guards."""

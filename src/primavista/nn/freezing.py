@@ -1,0 +1,46 @@
+"""Which convolutions stay fixed: depthwise layer freezing (paper, section 2.3) and the other curves of `fig:NI`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+from primavista.errors import InputError
+
+Freeze = Literal["none", "depthwise", "pointwise", "all"]
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def is_pointwise(conv: nn.Module) -> bool:
+    """A 1 x 1 convolution that mixes the channels; all others are spatial: depthwise ones and the first, full one."""
+    return (
+        isinstance(conv, CONVOLUTIONS)
+        and all(k == 1 for k in conv.kernel_size)
+        and conv.groups == 1
+    )
+
+
+def set_freezing(backbone: nn.Module, freeze: Freeze) -> list[str]:
+    """Fix the weights of some convolutions and free those of the others; norms and heads are left alone.
+
+    "depthwise" fixes the 14 non-pointwise convolutions of MobileNet v1 (13 depthwise and the first), "pointwise" the other
+    13, "all" both, "none" neither. Returns the names of the fixed weights.
+
+    >>> set_freezing(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1)), "depthwise")
+    ['0.weight', '0.bias']
+    """
+    if freeze not in ("none", "depthwise", "pointwise", "all"):
+        raise InputError(f"freeze is none, depthwise, pointwise or all; got {freeze!r}")
+    fixed = []
+    for name, module in backbone.named_modules():
+        if not isinstance(module, CONVOLUTIONS):
+            continue
+        freezes = freeze == "all" or freeze == (
+            "pointwise" if is_pointwise(module) else "depthwise"
+        )
+        for tensor, parameter in module.named_parameters(recurse=False):
+            parameter.requires_grad_(not freezes)
+            if freezes:
+                fixed.append(f"{name}.{tensor}" if name else tensor)
+    return fixed

@@ -1,1 +1,0 @@
-"""The parts that strategies are composed of, each beside its formula."""

@@ -1,0 +1,1 @@
+"""Figures, tables and one HTML page from a folder of results."""

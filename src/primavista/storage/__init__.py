@@ -1,0 +1,1 @@
+"""Files: atomic writes, safetensors, manifests, locks, checks of what is loaded."""

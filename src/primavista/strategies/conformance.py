@@ -1,0 +1,489 @@
+"""`check_strategy`: the contract as a conformance suite, for our strategies and for yours. It takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from primavista.backbones.registry import Backbone, Spec
+from primavista.errors import InputError
+from primavista.strategies.base import Strategy
+
+Factory = Callable[[Backbone], Strategy]
+SIDE = 16
+
+
+def check_strategy(factory: Factory) -> list[str]:
+    """Run every check on the strategy that `factory(backbone)` makes; an AssertionError says what does not hold.
+
+    Returns the names of the checks that passed.
+
+    >>> from primavista.strategies.registry import create
+    >>> len(check_strategy(lambda backbone: create("dslda", backbone))) == len(CHECKS)
+    True
+    """
+    for check in CHECKS:
+        check(factory)
+    return [check.__name__ for check in CHECKS]
+
+
+def tiny_backbone() -> Backbone:
+    """A depthwise separable network of 16 features: small enough that a check takes milliseconds."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU6(),
+            nn.Conv2d(8, 8, 3, 1, 1, groups=8, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU6(),
+            nn.Conv2d(8, 16, 1, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU6(),
+        )
+    return Backbone(body, Spec("custom", SIDE, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
+
+
+def toy_batch(labels: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
+    """A noisy square of the label's own colour and place, a frame a label."""
+    noise = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 80, (len(labels), SIDE, SIDE, 3), generator=noise, dtype=torch.uint8)
+    for k, label in enumerate(labels):
+        look = torch.Generator().manual_seed(label)
+        colour = torch.randint(100, 256, (3,), generator=look, dtype=torch.uint8)
+        row, column = torch.randint(0, SIDE - 6, (2,), generator=look).tolist()
+        images[k, row : row + 6, column : column + 6] = colour
+    return images, torch.tensor(labels)
+
+
+def scores_before_any_batch(factory: Factory) -> None:
+    """Scores of an untaught strategy have a row a frame and no column but those it knows from the start."""
+    strategy = factory(tiny_backbone())
+    scores = strategy.scores(toy_batch([0, 1, 2])[0])
+    assert scores.shape == (3, len(strategy.classes)), (
+        f"scores has shape {tuple(scores.shape)} before any batch"
+    )
+
+
+def inputs_are_left_alone(factory: Factory) -> None:
+    """Neither the frames, nor the labels, nor the backbone that was given, nor the global random state is changed."""
+    backbone = tiny_backbone()
+    before = _copy(backbone)
+    images, labels = toy_batch([0, 1] * 4)
+    images_before, labels_before, random_before = (
+        images.clone(),
+        labels.clone(),
+        torch.get_rng_state(),
+    )
+    strategy = factory(backbone)
+    strategy.learn(images, labels)
+    strategy.scores(images)
+    assert images.equal(images_before), "learn or scores changed the frames"
+    assert labels.equal(labels_before), "learn changed the labels"
+    assert _same(before, backbone.state_dict()), (
+        "the strategy changed the backbone it was given: it must work on a copy"
+    )
+    assert torch.get_rng_state().equal(random_before), (
+        "the global random state moved: use generators seeded by (seed, batch, epoch)"
+    )
+
+
+def state_has_no_aliases(factory: Factory) -> None:
+    """No two tensors of the state share memory: an importance that is a view of a live weight is always 0."""
+    strategy = factory(tiny_backbone())
+    strategy.learn(*toy_batch([0, 1] * 4))
+    owners: dict[int, str] = {}
+    for name, tensor in strategy.state_dict().items():
+        if tensor.numel():
+            other = owners.setdefault(tensor.untyped_storage().data_ptr(), name)
+            assert other == name, f"{name} and {other} share memory"
+
+
+def saved_and_loaded_goes_on_the_same(factory: Factory) -> None:
+    """state_dict() is complete: a fresh strategy that loads it scores and goes on learning bit for bit the same."""
+    first = factory(tiny_backbone())
+    for k in range(3):
+        first.learn(*toy_batch([k, k + 1] * 3, seed=k))
+    second = factory(tiny_backbone())
+    second.load_state_dict(_copy(first))
+    images, labels = toy_batch([1, 4] * 3, seed=9)
+    assert first.scores(images).equal(second.scores(images)), "a loaded strategy scores differently"
+    first.learn(images, labels)
+    second.learn(images, labels)
+    different = [n for n, t in first.state_dict().items() if not t.equal(second.state_dict()[n])]
+    assert not different, f"after loading, learning goes on differently: {different[:3]}"
+
+
+def same_seed_same_result(factory: Factory) -> None:
+    """Two strategies of one factory that learn the same become the same, whatever the global random state."""
+    states = []
+    for seed in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            strategy = factory(tiny_backbone())
+            for k in range(2):
+                strategy.learn(*toy_batch([k, k + 1] * 4, seed=k))
+            states.append(_copy(strategy))
+    assert _same(*states), "the result depends on the global random state"
+
+
+def cost_is_constant(factory: Factory) -> None:
+    """Operations, bytes of state and stored data of a batch do not grow with the number of batches (rehearsal-free ones)."""
+    strategy = factory(tiny_backbone())
+    if not strategy.rehearsal_free:
+        return
+    costs = []
+    for k in range(8):
+        images, labels = toy_batch([0, 1, 2] * 4, seed=k)
+        with CountOperations() as counter:
+            report = strategy.learn(images, labels)
+        assert report.stored_bytes == 0, "a rehearsal-free strategy keeps no frames"
+        state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
+        costs.append((counter.operations, counter.elements, state + hidden_size(strategy)))
+    assert costs[3] == costs[7], (
+        f"(operations, elements, bytes of state) went from {costs[3]} in batch 4 to {costs[7]} in batch 8"
+    )
+
+
+def any_size_of_batch(factory: Factory) -> None:
+    """One frame, one class, and more frames than a minibatch."""
+    strategy = factory(tiny_backbone())
+    for k, labels in enumerate(([0, 1, 2, 3], [2], [1] * 5, [0, 1, 2] * 100)):
+        report = strategy.learn(*toy_batch(labels, seed=k))
+        assert report.patterns >= len(labels), (
+            f"{len(labels)} frames were given, {report.patterns} learned"
+        )
+        _finite(strategy)
+
+
+def classes_in_any_order(factory: Factory) -> None:
+    """New classes, known ones, both: at any time, in any order, with gaps in the labels."""
+    strategy = factory(tiny_backbone())
+    if len(strategy.classes):
+        return  # all outputs are known from the start
+    for k, labels in enumerate(([7, 3] * 3, [40] * 4, [3, 1000] * 3, [7] * 4, [0, 40] * 2)):
+        strategy.learn(*toy_batch(labels, seed=k))
+    assert sorted(strategy.classes.tolist()) == [0, 3, 7, 40, 1000], (
+        f"the known classes are {strategy.classes.tolist()}"
+    )
+    assert strategy.scores(toy_batch([7])[0]).shape == (1, 5)
+    _finite(strategy)
+
+
+def single_class_lessons_from_nothing(factory: Factory) -> None:
+    """Lessons of one class each: every class has a column, and the scores change with what is taught."""
+    strategy = factory(tiny_backbone())
+    images = toy_batch([0, 1, 2])[0]
+    for label in range(3):
+        strategy.learn(*toy_batch([label] * 8, seed=label))
+    scores = strategy.scores(images)
+    assert set(range(3)) <= set(strategy.classes.tolist())
+    assert float(scores.std()) > 0, "three lessons left every score the same"
+    _finite(strategy)
+
+
+def many_classes(factory: Factory) -> None:
+    """More classes than any capacity that one might have begun with."""
+    strategy = factory(tiny_backbone())
+    if len(strategy.classes):
+        return
+    for start in (0, 60):
+        strategy.learn(*toy_batch(list(range(start, start + 70)), seed=start))
+    assert len(strategy.classes) == 130
+    assert strategy.scores(toy_batch([5])[0]).shape == (1, 130)
+
+
+def scores_do_not_depend_on_company(factory: Factory) -> None:
+    """A frame's scores are the same alone and among others, and scoring changes nothing."""
+    strategy = factory(tiny_backbone())
+    strategy.learn(*toy_batch([0, 1, 2] * 3))
+    before = _copy(strategy)
+    images = toy_batch([0, 1, 2, 1], seed=5)[0]
+    assert strategy.scores(images).equal(strategy.scores(images)), (
+        "the same frames are scored differently the second time"
+    )
+    together, alone = (
+        strategy.scores(images),
+        torch.cat([strategy.scores(image[None]) for image in images]),
+    )
+    assert torch.allclose(together, alone, rtol=1e-3, atol=1e-4), (
+        "scores depend on the other frames"
+    )
+    assert _same(before, strategy.state_dict()), "scores changed the state"
+
+
+def judges_what_it_scores(factory: Factory) -> None:
+    """`judge` gives the scores of `scores`, and where `open_set` a finite familiarity of each frame."""
+    strategy = factory(tiny_backbone())
+    images = toy_batch([0, 1, 2, 7], seed=5)[0]
+    assert strategy.judge(images).scores.shape == strategy.scores(images).shape, (
+        "judge and scores differ before any batch"
+    )
+    for k, labels in enumerate(([0] * 6, [1, 2] * 4, [0, 2] * 3)):
+        strategy.learn(*toy_batch(labels, seed=k))
+        judged = strategy.judge(images)
+        assert judged.scores.equal(strategy.scores(images)), (
+            "judge scores otherwise than scores does"
+        )
+        assert 0 < judged.temperature < float("inf"), f"the temperature is {judged.temperature}"
+        assert (judged.familiarity is not None) == strategy.open_set, (
+            "familiarity is there exactly where open_set is True"
+        )
+        if judged.familiarity is not None:
+            assert judged.familiarity.shape == (4,), (
+                f"familiarity has shape {tuple(judged.familiarity.shape)} for 4 frames"
+            )
+            assert bool(judged.familiarity.isfinite().all()), "familiarity holds NaN or infinity"
+
+
+def forgets_and_learns_again(factory: Factory) -> None:
+    """A forgotten class has no column; the others keep theirs; it can be taught again."""
+    strategy = factory(tiny_backbone())
+    strategy.learn(*toy_batch([0, 1, 2] * 3))
+    images = toy_batch([0, 1, 2], seed=4)[0]
+    before, classes = strategy.scores(images), strategy.classes.tolist()
+    strategy.forget(1)
+    assert strategy.classes.tolist() == [c for c in classes if c != 1], (
+        f"after forgetting 1: {strategy.classes.tolist()}"
+    )
+    others = before[:, [j for j, c in enumerate(classes) if c != 1]]
+    after = strategy.scores(images)
+    assert after.shape == others.shape
+    if (
+        strategy.order_invariant
+    ):  # as if it had never been taught: it is no negative of the others any more
+        assert after[::2].argmax(1).equal(others[::2].argmax(1)), (
+            "forgetting one class changed the order of the others"
+        )
+    elif strategy.rehearsal_free:  # one that keeps the data may train anew
+        change = float((after - others).abs().max())
+        assert change <= 1e-4 * float(others.abs().max()), (
+            "forgetting one class changed the scores of the others"
+        )
+    strategy.learn(*toy_batch([1] * 4))
+    assert strategy.classes.tolist().count(1) == 1
+    try:
+        strategy.forget(10**6)
+    except InputError:
+        return
+    raise AssertionError("forgetting an unknown class must be an InputError")
+
+
+def labels_matter_in_every_batch(factory: Factory) -> None:
+    """What is learned depends on the labels, in an early batch and in a later one."""
+    images = toy_batch([0, 1] * 4)[0]
+    for batches in (2, 4):
+        scores = []
+        for last in ([0, 1] * 4, [1, 0] * 4):
+            strategy = factory(tiny_backbone())
+            for k in range(batches - 1):
+                strategy.learn(*toy_batch([0, 1] * 4, seed=k))
+            strategy.learn(images, torch.tensor(last))
+            order = strategy.classes.argsort()
+            scores.append(strategy.scores(images)[:, order])
+        assert not scores[0].equal(scores[1]), (
+            f"batch {batches} with its labels exchanged leaves the same scores"
+        )
+
+
+def learns_what_it_is_shown(factory: Factory) -> None:
+    """Of two easy classes, shown together a few times, the right one gains on the wrong one."""
+    strategy = factory(tiny_backbone())
+    images, labels = toy_batch([0, 1] * 16)
+
+    def lead() -> float:
+        if not len(strategy.classes):
+            return 0.0
+        pair = strategy.scores(images)[
+            :, [strategy.classes.tolist().index(label) for label in (0, 1)]
+        ]
+        return float((pair.gather(1, labels[:, None]) - pair.gather(1, 1 - labels[:, None])).mean())
+
+    before = lead()
+    for _ in range(4):
+        strategy.learn(images, labels)
+    assert lead() > before, (
+        f"the right class led by {before:.3g} before, by {lead():.3g} after four batches"
+    )
+
+
+def embedding_is_the_same_road(factory: Factory) -> None:
+    """Where `embeds`, learning and scoring from `embed`'s features equals learning and scoring from the frames."""
+    frames, features = factory(tiny_backbone()), factory(tiny_backbone())
+    for k in range(3):
+        images, labels = toy_batch([k, k + 1] * 4, seed=k)
+        frames.learn(images, labels)
+        if features.embeds:
+            features.learn_embedded(features.embed(images), labels)
+        else:
+            features.learn(images, labels)
+    assert torch.allclose(
+        frames.scores(images),
+        features.scores_embedded(features.embed(images)),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+
+
+def order_and_split_do_not_matter(factory: Factory) -> None:
+    """Where `order_invariant`: the same frames in any order, in any batches, at once or merged, give the same scores."""
+    strategies = [factory(tiny_backbone()) for _ in range(4)]
+    whole, shuffled, left, right = strategies
+    if not whole.order_invariant:
+        try:
+            left.merge(right)
+        except InputError:
+            return
+        raise AssertionError("a strategy that depends on the order must refuse to be merged")
+    images, labels = toy_batch([5, 1, 1, 3, 5, 8, 3, 3, 1, 5, 8, 5])
+    z = whole.embed(images)
+    order = torch.tensor([7, 0, 10, 3, 9, 1, 11, 4, 2, 8, 6, 5])
+    whole.learn_embedded(z, labels)
+    for part in order.split([1, 4, 5, 2]):
+        shuffled.learn_embedded(z[part], labels[part])
+    left.learn_embedded(z[order[:5]], labels[order[:5]])
+    right.learn_embedded(z[order[5:]], labels[order[5:]])
+    before = _copy(right)
+    left.merge(right)
+    assert _same(before, right.state_dict()), "merging changed the other"
+    expected = whole.scores_embedded(z)[:, whole.classes.argsort()]
+    for strategy in (shuffled, left):
+        assert sorted(strategy.classes.tolist()) == [1, 3, 5, 8], (
+            f"the known classes are {strategy.classes.tolist()}"
+        )
+        scores = strategy.scores_embedded(z)[:, strategy.classes.argsort()]
+        off = float((scores - expected).abs().max() / expected.abs().max())
+        assert off <= 1e-8, (
+            f"another order, another split or a merge changed the scores by {off:.1g}"
+        )
+
+
+def refused_calls_change_nothing(factory: Factory) -> None:
+    """Wrong arguments get an InputError, and the state stays bit-identical."""
+    strategy = factory(tiny_backbone())
+    images, labels = toy_batch([0, 1] * 3)
+    strategy.learn(images, labels)
+    before = _copy(strategy)
+    wrong: list[tuple[Any, Any]] = [
+        (images.float(), labels),
+        (images.float() * float("nan"), labels),
+        (images.permute(0, 3, 1, 2), labels),
+        (images[:0], labels[:0]),
+        (images[0], labels),
+        (images[..., :1], labels),
+        (images.tolist(), labels),
+        (images, labels[:-1]),
+        (images, labels - 5),
+        (images, labels.float()),
+        (images, 3),
+        (images[:, :0], labels),
+    ]
+    for bad_images, bad_labels in wrong:
+        try:
+            strategy.learn(bad_images, bad_labels)
+        except InputError:
+            continue
+        raise AssertionError(f"learn took {type(bad_images).__name__} and {bad_labels!r:.40}")
+    assert _same(before, strategy.state_dict()), "a refused call changed the state"
+
+
+CHECKS: tuple[Callable[[Factory], None], ...] = (
+    scores_before_any_batch,
+    inputs_are_left_alone,
+    state_has_no_aliases,
+    saved_and_loaded_goes_on_the_same,
+    same_seed_same_result,
+    cost_is_constant,
+    any_size_of_batch,
+    classes_in_any_order,
+    single_class_lessons_from_nothing,
+    many_classes,
+    scores_do_not_depend_on_company,
+    judges_what_it_scores,
+    forgets_and_learns_again,
+    labels_matter_in_every_batch,
+    learns_what_it_is_shown,
+    embedding_is_the_same_road,
+    order_and_split_do_not_matter,
+    refused_calls_change_nothing,
+)
+
+
+class CountOperations(TorchDispatchMode):
+    """Counts the operations that run (on a GPU each is a launch), the elements that they give, and the memory newly taken."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to skip the compiler, torch would import it: two seconds and 150 MB
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations = self.elements = 0
+        self.allocations = self.allocated = 0  # tensors of memory of their own, and their bytes
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.operations += 1
+        given = {_memory(value) for value in _tensors((*args, *(kwargs or {}).values()))}
+        for value in _tensors([result]):
+            self.elements += value.numel()
+            if value.numel() and _memory(value) not in given:
+                self.allocations += 1
+                self.allocated += value.untyped_storage().nbytes()
+        return result
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def hidden_size(strategy: nn.Module) -> int:
+    """How much is held outside the state: elements of tensors and containers in plain attributes, however nested."""
+    seen: set[int] = set()
+
+    def size(value: Any) -> int:
+        if id(value) in seen or isinstance(value, nn.Module):
+            return 0
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            return value.numel()
+        if isinstance(value, dict):
+            return len(value) + sum(size(v) for v in value.values())
+        if isinstance(value, list | tuple | set | frozenset):
+            return len(value) + sum(size(v) for v in value)
+        return 0
+
+    apart = ("_parameters", "_buffers", "_modules")
+    return sum(
+        size(v) for m in strategy.modules() for name, v in vars(m).items() if name not in apart
+    )
+
+
+def _copy(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def _same(a: dict[str, Tensor], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(tensor.equal(b[name]) for name, tensor in a.items())
+
+
+def _finite(strategy: Strategy) -> None:
+    scores = strategy.scores(toy_batch([0, 1, 2])[0])
+    assert bool(scores.isfinite().all()), "scores hold NaN or infinity"
+    for name, tensor in strategy.state_dict().items():
+        assert not tensor.is_floating_point() or bool(tensor.isfinite().all()), (
+            f"{name} holds NaN or infinity"
+        )

@@ -1,0 +1,240 @@
+"""Object videos that we draw ourselves, with CORe50's structure: the embedded data set.
+
+Ten families of hand-held things, any number of objects in each, filmed at 20 frames a second in sessions that
+differ in place, light, colour cast, blur, grip and camera path. Everything follows from the `Scene` (its seed
+above all), so the data set needs no download and no disk, and renders alike on CPU and CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, exp
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample, interpolate, pad
+
+from primavista.errors import InputError
+
+from .hands import Hand, Moves, hand_of, moves_of
+from .looks import Look, look_of
+from .places import Light, light_of, paint_background
+from .rays import CAMERA, Rays, bodies_of, hand_colour, meet_hand, meet_object, object_colour
+from .shapes import FAMILIES, Hold, hold_of
+from .traits import Dice
+
+VERSION = 1  # of what is drawn: raised with every change that changes pixels, so that kept frames and results never mix
+
+# How hard the data set is; each may be changed alone.
+IDENTITY = 0.8  # 0-1: how far the objects of a category differ in shape and colour
+CLUTTER = 0.8  # 0-1: how many other things stand in the background, and their contrast
+LIGHT_RANGE = 0.9  # 0-1: how far exposure and contrast differ between sessions
+CAST = 0.8  # 0-1: how far the colour cast differs between sessions
+BLUR = 0.9  # pixels at size 128: the standard deviation of the most blurred session
+ZOOM = (0.85, 1.3)  # the range of object sizes; at 1 the image shows 22 cm
+
+CATEGORIES: tuple[str, ...] = tuple(name for name, _ in FAMILIES)
+# How an object may lie in the hand (see moves_of); the others turn round their long axis.
+FREEDOM = {
+    "balls": "any",
+    "mobile phones": "flat",
+    "remote controls": "flat",
+    "scissors": "flat",
+    "glasses": "flat",
+}
+
+HALF_WIDTH = 1.1  # decimetres from the image's centre to its side, at the object and at zoom 1
+# The least and the most of each number of a scene.
+BOUNDS = {
+    "categories": (1, 1000),
+    "objects": (1, 1000),
+    "sessions": (1, 1000),
+    "frames": (1, 100_000),
+    "size": (8, 2048),
+    "seed": (-(2**63), 2**63 - 1),
+}
+MAX_OBJECTS = 9999  # CORe50's file names have four digits for them
+MAX_FRAMES = 10_000_000
+PIXELS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 23}  # a CPU's cache, a GPU's memory
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What to render; everything is deterministic from it."""
+
+    categories: int = 10
+    objects: int = 5
+    sessions: int = 11
+    frames: int = 60
+    size: int = 128
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in BOUNDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InputError(f"Scene.{name} must be an integer, got {value!r}")
+            if value < low:
+                raise InputError(f"Scene.{name} must be at least {low}, got {value}")
+            if value > high:
+                raise InputError(f"Scene.{name} must be at most {high:,}, got {value:,}")
+        if (objects := self.categories * self.objects) > MAX_OBJECTS:
+            raise InputError(
+                f"a Scene has at most {MAX_OBJECTS:,} objects (categories x objects), got {objects:,}"
+            )
+        if (total := objects * self.sessions * self.frames) > MAX_FRAMES:
+            raise InputError(
+                f"a Scene has at most {MAX_FRAMES:,} frames (categories x objects x sessions x frames), got {total:,}"
+            )
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What is the same for all frames of one session of one object."""
+
+    look: Look
+    hold: Hold
+    hand: Hand
+    light: Light
+    label: Tensor
+    background: Tensor
+    grain: Tensor
+    rays: Rays
+
+
+def render(
+    scene: Scene,
+    object: int,
+    session: int,
+    frames: Sequence[int] | None = None,
+    device: str | torch.device = "cpu",
+) -> Tensor:
+    """uint8, N x size x size x 3 (RGB): the frames of one session of one object.
+
+    `object` and `session` count from 1 as CORe50's o1..o50 and s1..s11; objects 1..scene.objects are category
+    1, and so on. `frames` are indices within the session (default: all). A frame's pixels do not depend on
+    which others are asked for. Frame f shows the path at u = f / scene.frames, so a session's range of poses
+    is the same at any length.
+    """
+    chosen = list(range(scene.frames)) if frames is None else [int(f) for f in frames]
+    _check(scene, object, session, chosen)
+    device = torch.device(device)
+    stage = _stage(scene, object, session, device)
+    free = FREEDOM.get(CATEGORIES[stage.look.family], "round")
+    pictures = torch.empty(len(chosen), scene.size, scene.size, 3, dtype=torch.uint8, device=device)
+    at_once = max(1, PIXELS_AT_ONCE.get(device.type, 1 << 20) // scene.size**2)
+    for first in range(0, len(chosen), at_once):
+        part = torch.tensor(chosen[first : first + at_once])
+        moves = moves_of(scene.seed, session, object, part.double() / scene.frames, free)
+        pictures[first : first + at_once] = _draw(stage, moves, part.to(device))
+    return pictures
+
+
+def _check(scene: Scene, object: int, session: int, frames: list[int]) -> None:
+    total = scene.categories * scene.objects
+    if not 1 <= object <= total:
+        raise ValueError(
+            f"object must be in 1..{total} (the scene's categories x objects), got {object}"
+        )
+    if not 1 <= session <= scene.sessions:
+        raise ValueError(f"session must be in 1..{scene.sessions}, got {session}")
+    for frame in frames:
+        if not 0 <= frame < scene.frames:
+            raise ValueError(f"frames must be in 0..{scene.frames - 1}, got {frame}")
+
+
+def _stage(scene: Scene, object: int, session: int, device: torch.device) -> _Stage:
+    category, member = divmod(object - 1, scene.objects)
+    look = look_of(scene.seed, category, member, IDENTITY)
+    hold = hold_of(look.family, look.measures)
+    camera = Dice("camera", scene.seed, session, object)
+    tan = HALF_WIDTH / (camera.between(*ZOOM) * CAMERA)
+    side = max(24, round(scene.size * 1.6))
+    background = paint_background(scene.seed, session, object, side, CLUTTER, device)
+    light = light_of(scene.seed, session, LIGHT_RANGE, CAST, BLUR * scene.size / 128)
+    return _Stage(
+        look=look,
+        hold=hold,
+        hand=hand_of(scene.seed, session, object, hold, device),
+        light=light,
+        label=_label(look, scene.size, device),
+        background=_blurred(background.unsqueeze(0), light.defocus),
+        grain=(camera.table(2 * scene.size, 2 * scene.size) * 2 - 1).to(device),
+        rays=Rays(scene.size, tan, device),
+    )
+
+
+def _label(look: Look, size: int, device: torch.device) -> Tensor:
+    label = look.label.unsqueeze(0)
+    if size < 128:  # as fine as the image can show, so that it does not shimmer
+        height, width = (max(4, n * size // 128) for n in label.shape[-2:])
+        label = interpolate(label, size=(height, width), mode="area")
+    return label.to(device)
+
+
+def _draw(stage: _Stage, moves: Moves, frames: Tensor) -> Tensor:
+    """Background, then hand and object in the order of their depth, then the camera's response."""
+    canvas = _backdrop(stage, moves)
+    bodies = bodies_of(moves, canvas.device)
+    thing = meet_object(stage.look, stage.hold, stage.rays, bodies)
+    hand = meet_hand(stage.hand, stage.rays, bodies)
+    pixels = canvas.view(3, -1)
+    depths = torch.full_like(pixels[0], 1e3).index_copy_(0, thing.index, thing.depth)
+    in_front = (hand.depth < depths.index_select(0, hand.index)).to(torch.float32)
+    skin = hand_colour(stage.look, stage.hand, hand, bodies, stage.light)
+    colour, opacity = object_colour(
+        stage.look, stage.label, stage.hand, thing, bodies, stage.light, stage.rays.pixel
+    )
+    _blend(pixels, hand.index, skin, hand.alpha * (1 - in_front))
+    _blend(pixels, thing.index, colour, opacity)
+    _blend(pixels, hand.index, skin, hand.alpha * in_front)
+    return _develop(canvas, stage, frames)
+
+
+def _backdrop(stage: _Stage, moves: Moves) -> Tensor:
+    """3 x N x size x size: the background as the moving camera sees it."""
+    rays, count = stage.rays, len(moves.backdrop)
+    right, down, zoom, turn = moves.backdrop.to(torch.float64).unbind(1)
+    rows = torch.stack([zoom * turn.cos(), zoom * turn.sin(), right, down], 0).to(
+        rays.device, torch.float32
+    )
+    cos, sin, right, down = rows.unsqueeze(-1).unbind(0)
+    x = (rays.x * cos).addcmul_(rays.y, sin).add_(right)
+    y = (rays.x * sin).addcmul_(rays.y, cos, value=-1).add_(down)
+    grid = torch.stack([x, y], -1).view(1, count * rays.size, rays.size, 2)
+    seen = grid_sample(stage.background, grid, padding_mode="reflection", align_corners=False)
+    return seen.view(3, count, rays.size, rays.size)
+
+
+def _blend(pixels: Tensor, index: Tensor, colour: Tensor, alpha: Tensor) -> None:
+    below = pixels.index_select(1, index)
+    pixels.index_copy_(1, index, torch.lerp(below, colour, alpha.expand_as(below)))
+
+
+def _develop(canvas: Tensor, stage: _Stage, frames: Tensor) -> Tensor:
+    """Blur, exposure and cast, contrast x (1 + c (1 - x)), grain, and 8 bits."""
+    light, size = stage.light, stage.rays.size
+    cast = torch.tensor(light.cast, device=canvas.device).view(3, 1, 1, 1)
+    x = _blurred(canvas, light.blur).mul_(cast).clamp_(0, 1)
+    x = x.addcmul_(x, 1 - x, value=1 - light.gamma)
+    # Each frame takes its own window of one sheet of grain.
+    row, column = (frames * 37) % size, (frames * 53) % size
+    line = torch.arange(size, device=canvas.device)
+    grain = stage.grain[(row[:, None] + line)[:, :, None], (column[:, None] + line)[:, None, :]]
+    x = x.add_(grain, alpha=light.noise).clamp_(0, 1).mul_(255).add_(0.5)
+    return x.to(torch.uint8).permute(1, 2, 3, 0)
+
+
+def _blurred(canvas: Tensor, deviation: float) -> Tensor:
+    """Gaussian blur by shifted sums: unlike a convolution, its rounding does not depend on the batch."""
+    reach = ceil(2 * deviation)
+    weights = [exp(-0.5 * (i / max(deviation, 1e-3)) ** 2) for i in range(-reach, reach + 1)]
+    weights = [w / sum(weights) for w in weights]
+    for axis in (2, 3):
+        edges = (reach, reach, 0, 0) if axis == 3 else (0, 0, reach, reach)
+        wide = pad(canvas, edges, mode="replicate")
+        canvas = wide.narrow(axis, 0, canvas.shape[axis]) * weights[0]
+        for i, weight in enumerate(weights[1:], 1):
+            canvas.add_(wide.narrow(axis, i, canvas.shape[axis]), alpha=weight)
+    return canvas
