@@ -28,7 +28,7 @@ from matplotlib.axes import Axes
 from primavista.backbones.registry import build
 from primavista.bench.evaluate import state_bytes
 from primavista.strategies.latent_replay import LatentReplay
-from primavista.strategies.registry import PRESETS, create
+from primavista.strategies.registry import STRATEGIES, create
 
 LESSONS = 5
 DOCS = Path(__file__).parents[1] / "docs"
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument(
         "--strategies",
         nargs="*",
-        default=[name for name in PRESETS if name != "cumulative"],
+        default=[name for name in STRATEGIES if name != "cumulative"],
         help="to be measured; none: the figure alone, with the costs that are in --out",
     )
     parser.add_argument("--lessons", type=int, default=LESSONS)

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ from torch import Tensor
 from primavista.backbones.registry import build
 from primavista.bench.cell import machine
 from primavista.bench.evaluate import pausing_steps
-from primavista.bench.together import together
 from primavista.bench.features import Features
+from primavista.bench.together import together
 from primavista.engine.onnx_runtime import OnnxFeatures, installed
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
@@ -172,9 +173,8 @@ def guarded(frames: int, repeats: int) -> list[dict[str, Any]]:
         name: create(name, build(size=SIDE), first_batch=False, epochs=1)
         for name in ("ar1*", "naive")
     }
-    seconds = timed(
-        {name: lambda s=s: s.learn(images, labels) for name, s in makers.items()}, repeats
-    )  # type: ignore[misc]
+    works = {name: partial(s.learn, images, labels) for name, s in makers.items()}
+    seconds = timed(works, repeats)
     return [
         ratio(
             5, f"AR1* / Naive, {frames} frames, one epoch", seconds, "ar1*", "naive", "at most 1.1"

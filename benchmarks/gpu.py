@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from primavista.backbones.registry import Precision, build
 from primavista.bench.evaluate import evaluate, pausing_steps
-from primavista.bench.together import together
 from primavista.bench.features import Features
+from primavista.bench.together import together
 from primavista.nn.renorm import BatchRenorm
 from primavista.strategies.base import Batch
 from primavista.strategies.registry import create

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from primavista.backbones.registry import Backbone, Spec
 from primavista.strategies.conformance import CountOperations, hidden_size
-from primavista.strategies.registry import PRESETS, Strategy, create, names
+from primavista.strategies.base import Strategy
+from primavista.strategies.registry import STRATEGIES, create, names
 
 SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes a batch, two patterns of each
 
@@ -70,7 +71,7 @@ def score(strategy: Strategy, frames: Tensor) -> None:
 def follow(name: str, batches: int, classes: int, repeats: int = 400) -> dict[str, Any]:
     """The cost of every batch of one strategy's stream, looked at after all classes are seen and at the end."""
     options: dict[str, Any] = (
-        {"first_batch": False} if name in PRESETS and not PRESETS[name].analytic else {}
+        {"first_batch": False} if name in STRATEGIES and STRATEGIES[name].training_options else {}
     )
     strategy = create(name, backbone(), **options)
     seen_by = classes // PRESENT

@@ -21,7 +21,7 @@ from safetensors.numpy import save as save_safetensors
 
 from primavista import FileError, Learner
 from primavista.storage import learner_file as files
-from primavista.strategies.registry import PRESETS
+from primavista.strategies.registry import STRATEGIES
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -50,7 +50,7 @@ def good() -> bytes:
 
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
-@pytest.mark.parametrize("strategy", PRESETS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_saved_and_loaded_is_the_same_learner(strategy, tmp_path):
     """Equal state gives equal bytes; loaded, it predicts and goes on learning bit for bit the same."""
     learner = tiny(strategy)

@@ -13,7 +13,7 @@ from PIL import Image
 from primavista import InputError, Learner
 from primavista.errors import FileError
 from primavista.frames import Lazy
-from primavista.strategies.registry import PRESETS
+from primavista.strategies.registry import STRATEGIES
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32}
 
@@ -172,7 +172,7 @@ class Faulty:
 
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
-@pytest.mark.parametrize("strategy", PRESETS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
     "error",
     [OSError("bad video"), KeyboardInterrupt(), MemoryError(), RuntimeError("out of memory")],

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from primavista import Learner
-from primavista.strategies.registry import Strategy, create
+from primavista.strategies import Strategy, create
 from primavista.streams.rendered.renderer import Scene, render
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -8,17 +8,17 @@ from primavista.bench.executors.local import Inline
 from primavista.bench.plan import make_plan
 from primavista.bench.suite import Suite, counts
 from primavista.errors import InputError
-from primavista.strategies.registry import PRESETS, create
+from primavista.strategies.registry import STRATEGIES, create
 
 
 @pytest.mark.parametrize("protocol", ["nicv2-391", "nicv2-79"])
 def test_a_plan_may_name_any_strategy_with_any_protocol(protocol):
-    group = {"name": "all", "strategies": list(PRESETS), "protocols": [protocol]}
+    group = {"name": "all", "strategies": list(STRATEGIES), "protocols": [protocol]}
     planned = make_plan({"name": "all", "device": "cpu", "groups": [group]}, []).planned()
-    assert [p.cell.strategy for p in planned] == list(PRESETS)
+    assert [p.cell.strategy for p in planned] == list(STRATEGIES)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_create_takes_the_values_of_a_protocol_for_any_strategy(name, tiny_backbone):
     create(name, tiny_backbone, protocol="nicv2-79")
 

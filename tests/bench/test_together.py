@@ -17,7 +17,7 @@ from primavista.bench.jobs import Job, alike, attempt
 from primavista.bench.results import CHECKPOINT, FAILED
 from primavista.bench.stacked import lda_updates, learn_together, moment_updates, solve_together
 from primavista.bench.together import together
-from primavista.strategies.registry import Strategy, create
+from primavista.strategies import Strategy, create
 from primavista.streams.protocols import nicv2
 
 

@@ -14,7 +14,7 @@ from primavista import InputError, Learner
 from primavista.cli.app import app
 from primavista.engine.onnx_runtime import installed
 from primavista.learner.export import export
-from primavista.strategies.registry import PRESETS
+from primavista.strategies.registry import STRATEGIES
 
 pytestmark = pytest.mark.skipif(not installed(), reason="the extra onnx is not installed")
 
@@ -38,7 +38,7 @@ def session(path):
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize("strategy", [name for name in PRESETS if name != "cumulative"])
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "cumulative"])
 def test_scores_are_those_of_the_strategy(strategy, tmp_path):
     learner = taught(strategy, engine="torch")
     model = session(export(learner, tmp_path / "a.onnx"))

@@ -14,7 +14,7 @@ from torch import nn
 from primavista.backbones.registry import build
 from primavista.nn.renorm import (
     BatchRenorm,
-    Limits,
+    RenormLimits,
     RenormSchedule,
     norm_layers,
     replace_batch_norm,
@@ -288,7 +288,7 @@ def test_schedule_of_batch_1_on_core50(t, r_max, d_max):
     """r_max = 1 + 2 (t - 47) / 48, d_max = 5 (t - 47) / 48 for 4 epochs of 24 iterations; the default's half is the same."""
     for schedule in (PAPER, RenormSchedule(r_max=1.5, d_max=2.5)):
         limits = schedule.at(1, t, 96)
-        assert (limits.r_max, limits.d_max, limits.past) == pytest.approx((r_max, d_max, 0.99))
+        assert (limits.r_max, limits.d_max, limits.decay) == pytest.approx((r_max, d_max, 0.99))
 
 
 def test_two_epochs_never_leave_pure_batch_norm():
@@ -296,7 +296,7 @@ def test_two_epochs_never_leave_pure_batch_norm():
 
 
 def test_the_ramp_stays_at_its_end():
-    assert PAPER.at(1, 150, 200) == Limits(3, 5, 0.99)
+    assert PAPER.at(1, 150, 200) == RenormLimits(3, 5, 0.99)
 
 
 @pytest.mark.parametrize(
@@ -320,12 +320,14 @@ def test_schedule_on_other_data_start_up_in_the_first_half(iterations, t, r_max,
 
 
 def test_schedule_from_batch_2():
-    assert {PAPER.at(i, t, 12) for i in (2, 3, 391) for t in (0, 11)} == {Limits(1.5, 2.5, 0.9999)}
+    assert {PAPER.at(i, t, 12) for i in (2, 3, 391) for t in (0, 11)} == {
+        RenormLimits(1.5, 2.5, 0.9999)
+    }
 
 
 def test_set_limits_reaches_every_norm():
     module = nn.Sequential(BatchRenorm(2), nn.Sequential(nn.BatchNorm1d(2), BatchRenorm(3)))
-    set_limits(module, Limits(1.25, 0.5, 0.75))
+    set_limits(module, RenormLimits(1.25, 0.5, 0.75))
     assert module[0].limits.tolist() == module[1][1].limits.tolist() == [1.25, 0.5, 0.75]
     assert module[1][0].momentum == 0.25
 

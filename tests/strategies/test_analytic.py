@@ -12,10 +12,10 @@ from primavista.errors import InputError
 from primavista.heads.statistics import Moments
 from primavista.storage.packed import add_gram
 from primavista.strategies.conformance import tiny_backbone
-from primavista.strategies.registry import PRESETS, create
+from primavista.strategies.registry import STRATEGIES, create
 
 DIM = 16
-ANALYTIC = {name: {} for name, preset in PRESETS.items() if preset.analytic} | {
+ANALYTIC = {name: {} for name, preset in STRATEGIES.items() if preset.analytic} | {
     "ridge, expand": {"expand": 24}
 }
 del ANALYTIC["prima"]  # its features are not the backbone's own: test_prima.py

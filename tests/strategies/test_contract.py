@@ -7,11 +7,11 @@ import torch
 
 from primavista import Learner
 from primavista.strategies.conformance import CHECKS, check_strategy, tiny_backbone, toy_batch
-from primavista.strategies.registry import PRESETS, create, names
+from primavista.strategies.registry import STRATEGIES, create, names
 
-TRAINED = [name for name, preset in PRESETS.items() if not preset.analytic]
+TRAINED = [name for name, preset in STRATEGIES.items() if preset.training_options]
 VARIANTS = {
-    **{name: {} for name in PRESETS},
+    **{name: {} for name in STRATEGIES},
     **{f"{name}, bn": {"norm": "bn"} for name in TRAINED},
     **{f"{name}, caffe": {"compat": "caffe"} for name in TRAINED},
     **{f"{name}, no B_1": {"first_batch": False} for name in TRAINED},
@@ -126,7 +126,7 @@ def test_a_broken_strategy_is_caught():
 
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_resume_six_and_six_equals_twelve(name):
     """Learn 6 batches, save, load, learn 6 more: bit for bit 12 in one go."""
     torch.set_num_threads(1)
@@ -145,7 +145,7 @@ def test_resume_six_and_six_equals_twelve(name):
 
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_resume_past_the_capacity(name, tmp_path):
     """The same through a file, when the head has grown since it was made."""
     options = {"weights": "random", "width": 0.0625, "size": 32} | (

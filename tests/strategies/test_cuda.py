@@ -8,7 +8,7 @@ import torch
 from primavista.bench.stacked import learn_together, solve_together
 from primavista.engine import cuda_graph as replay
 from primavista.strategies.conformance import tiny_backbone
-from primavista.strategies.registry import PRESETS, create
+from primavista.strategies.registry import STRATEGIES, create
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GRADIENT = ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*"]
@@ -52,7 +52,7 @@ def test_a_recorded_step_gives_the_same_bits(name, options, monkeypatch):
         assert torch.equal(tensor, launched[key]), key
 
 
-@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"cumulative"}))
+@pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"cumulative"}))
 def test_the_gpu_gives_the_numbers_of_the_cpu(name):
     ours, theirs = learned(name, "cuda")[0], learned(name, "cpu")[0]
     for key, tensor in ours.items():

@@ -43,7 +43,7 @@ def make(name, backbone=None, **options):
         "capacity": ROWS,
         "lr_1": LR_1,
         "lr": LR,
-        "past": 0.875,
+        "moments_decay": 0.875,
         **options,
     }
     strategy = create(name, backbone or tiny_backbone(), seed=SEED, **settings).double()
@@ -738,7 +738,7 @@ def test_caffe_sums_displacements():
 @pytest.mark.parametrize("name", ["cwr*", "lwf", "ewc"])
 def test_caffe_moves_the_moments_in_train_mode(name):
     """CWR* from batch 2, LwF's targets, EWC's Fisher matrix: 4 training steps, and 2 more forwards of LwF and EWC."""
-    strategy = make(name, compat="train_mode_features", past=0.9999)
+    strategy = make(name, compat="train_mode_features", moments_decay=0.9999)
     strategy.learn(*B1)
     start = strategy.backbone.body[1].mu.clone()
     strategy.learn(*B2)

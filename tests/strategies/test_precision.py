@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.registry import PRESETS, create
+from primavista.strategies.registry import STRATEGIES, create
 
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_bf16_gives_nearly_the_same_scores_in_float32(name):
     scores = {}
     for precision in ("float32", "bf16"):

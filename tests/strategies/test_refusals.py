@@ -34,7 +34,7 @@ def same(a, b) -> bool:
         {"max_f": -1.0},
         {"lam": float("nan")},
         {"r_max": 0.5},
-        {"past": 1.5},
+        {"moments_decay": 1.5},
         {"momentum": 1.5},
         {"first_batch": "no"},
         {"shrinkage": -1},

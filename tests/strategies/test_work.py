@@ -13,7 +13,7 @@ from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
 from primavista.strategies.base import Batch, Strategy
 from primavista.strategies.conformance import CountOperations, tiny_backbone, toy_batch
-from primavista.strategies.registry import PRESETS, create
+from primavista.strategies.registry import STRATEGIES, create
 
 FRAMES, SIDE = 30, 32
 
@@ -94,14 +94,14 @@ def too_much(found, name):
 
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_no_batch_takes_more_work_than_it_did(name, monkeypatch):
     found = third_batch(name, monkeypatch)
     assert not too_much(found, name), f"{found}, and not {WORK[name]}"
 
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_a_copy_of_the_frames_or_another_pass_would_show(name, monkeypatch):
     assert "bytes" in too_much(
         third_batch(name, monkeypatch, lambda strategy, images: images.clone()), name

@@ -28,7 +28,7 @@ from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
 from primavista.frames import take
 from primavista.storage import learner_file as files
-from primavista.strategies.registry import Strategy, create
+from primavista.strategies import Strategy, create
 from primavista.streams.core50.dataset import core50_stream
 from primavista.streams.dataset import DataSet, Stream
 

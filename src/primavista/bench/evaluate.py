@@ -19,8 +19,8 @@ from primavista.bench.resolve import preset_options
 from primavista.bench.together import Exam, Lesson, Pause
 from primavista.errors import InputError
 from primavista.frames import Selection
+from primavista.strategies import Strategy, create
 from primavista.strategies.base import LearnReport
-from primavista.strategies.registry import Strategy, create
 from primavista.streams.dataset import Patterns, Stream
 
 SCORING = (

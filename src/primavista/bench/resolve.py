@@ -9,7 +9,7 @@ from typing import Any
 
 from primavista.backbones.registry import Backbone, build
 from primavista.errors import InputError
-from primavista.strategies.registry import PRESETS, RENORM, create
+from primavista.strategies.registry import RENORM, STRATEGIES, create
 
 
 def preset_options(
@@ -20,13 +20,13 @@ def preset_options(
     The 48 iterations of start-up are CORe50's; on other data they are the first half of batch 1's.
 
     >>> preset_options("ewc", "nicv2-79", False, {"lam": 1.0})
-    {'r_max': 1.25, 'd_max': 0.5, 'past': 0.9999, 'lam': 1.0}
+    {'r_max': 1.25, 'd_max': 0.5, 'moments_decay': 0.9999, 'lam': 1.0}
     >>> preset_options("ridge", "nicv2-79", False, {})
     {}
     """
     renorm = (
         dict(RENORM.get(protocol, {}))
-        if strategy in PRESETS and not PRESETS[strategy].analytic
+        if strategy in STRATEGIES and STRATEGIES[strategy].training_options
         else {}
     )
     if not core50:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from primavista.bench.features import now
 from primavista.bench.stacked import learn_together, solve_together
+from primavista.strategies import Strategy
 from primavista.strategies.base import LearnReport
-from primavista.strategies.registry import Strategy
 from primavista.streams.dataset import Patterns
 
 Item = TypeVar("Item")

@@ -30,7 +30,8 @@ from primavista.storage.manifest import (
 )
 from primavista.storage.names import checked_name, checked_names
 from primavista.storage.tensors import same_bits
-from primavista.strategies.registry import PRESETS, LearnReport, Strategy, create
+from primavista.strategies.base import LearnReport, Strategy
+from primavista.strategies.registry import STRATEGIES, create
 
 CAPACITY = 64
 OPEN_SET = ("cwr+", "cwr*", "dslda")  # strategies that can tell what was never taught, if asked to
@@ -90,7 +91,7 @@ class Learner:
         **options: Any,
     ) -> None:
         width = {"width": options.pop("width")} if "width" in options else {}
-        if strategy in PRESETS and not PRESETS[strategy].analytic:
+        if strategy in STRATEGIES and STRATEGIES[strategy].training_options:
             options = {"capacity": CAPACITY, "first_batch": first_batch, **options}
             if strategy in OPEN_SET:
                 options = {"open_set": True, **options}

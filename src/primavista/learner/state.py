@@ -18,7 +18,7 @@ from primavista.nn.class_rows import Rows
 from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord
 from primavista.storage.packed import packed_size
 from primavista.storage.validate import check_finite, check_moments, check_past, check_scatter
-from primavista.strategies.registry import Strategy
+from primavista.strategies import Strategy
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,14 @@ class BatchRenorm(nn.Module):
     """y = gamma xhat + beta,  xhat = (x - mu_mb) / sigma_mb * r + d   (paper, section 2.2)
 
     r = clip(sigma_mb / sigma, 1 / r_max, r_max),  d = clip((mu_mb - mu) / sigma, -d_max, d_max), both without gradient and
-    from the moments before this step; then mu <- past mu + (1 - past) mu_mb, and sigma likewise. sigma_mb is the biased
+    from the moments before this step; then mu <- decay mu + (1 - decay) mu_mb, and sigma likewise. sigma_mb is the biased
     deviation with eps under the root. In evaluation xhat = (x - mu) / sigma.
 
-    `limits` holds (r_max, d_max, past), a buffer, so that one captured step serves every batch. `debiased` is the release's
-    start from nothing: the variance is averaged with the m / (m - 1) correction, and the averages divided by 1 - past^t.
+    `limits` holds (r_max, d_max, decay), a buffer, so that one captured step serves every batch. `debiased` is the release's
+    start from nothing: the variance is averaged with the m / (m - 1) correction, and the averages divided by 1 - decay^t.
 
     >>> layer = BatchRenorm(1)
-    >>> layer.set_limits(r_max=3, d_max=5, past=0.99)
+    >>> layer.set_limits(r_max=3, d_max=5, decay=0.99)
     >>> layer(torch.tensor([[1.0], [3.0]])).flatten().tolist()     # mu = 0 and sigma = 1 hold: nearly the identity
     [1.0, 3.0]
     """
@@ -56,12 +56,12 @@ class BatchRenorm(nn.Module):
         if debiased:
             self.register_buffer(
                 "mass", torch.zeros(())
-            )  # 1 - past^t: the weight that the averages have gathered
+            )  # 1 - decay^t: the weight that the averages have gathered
             self.sigma.zero_()
 
-    def set_limits(self, r_max: float, d_max: float, past: float) -> None:
+    def set_limits(self, r_max: float, d_max: float, decay: float) -> None:
         """Set r_max, d_max and the weight of the past in the moving averages."""
-        self.limits.copy_(torch.tensor([r_max, d_max, past]))
+        self.limits.copy_(torch.tensor([r_max, d_max, decay]))
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """The global mu and sigma."""
@@ -96,27 +96,20 @@ class BatchRenorm(nn.Module):
         return x.is_cuda and not self.debiased and _has_triton() and _kernels().applies(x)
 
     def _fused(self, x: Tensor, clip: bool) -> Tensor:
-        apply = _kernels().FusedRenorm.apply
-        return apply(
-            x,
-            self.weight,
-            self.bias,
-            self.mu,
-            self.sigma,
-            self.limits,
-            self.eps,
-            self.training,
-            clip,
-        )  # type: ignore[no-any-return]
+        moments = (self.mu, self.sigma, self.limits, self.eps)
+        y: Tensor = _kernels().FusedRenorm.apply(
+            x, self.weight, self.bias, *moments, self.training, clip
+        )
+        return y
 
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
-        past = self.limits[2]
+        decay = self.limits[2]
         if self.debiased:
             sigma_mb = (sigma_mb.square() - self.eps) * (m / max(m - 1, 1))
-            self.mass.lerp_(torch.ones_like(self.mass), 1 - past)
-        self.mu.lerp_(mu_mb, 1 - past)
-        self.sigma.lerp_(sigma_mb, 1 - past)
+            self.mass.lerp_(torch.ones_like(self.mass), 1 - decay)
+        self.mu.lerp_(mu_mb, 1 - decay)
+        self.sigma.lerp_(sigma_mb, 1 - decay)
 
     def extra_repr(self) -> str:
         """Channels and eps, for print(module)."""
@@ -264,12 +257,12 @@ def norm_layers(module: nn.Module) -> Iterator[nn.Module]:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RenormLimits:
     """r_max, d_max and the weight of the past at one iteration."""
 
     r_max: float
     d_max: float
-    past: float
+    decay: float
 
 
 @dataclass(frozen=True)
@@ -282,37 +275,37 @@ class RenormSchedule:
 
     >>> paper = RenormSchedule(r_max=1.5, d_max=2.5)
     >>> paper.at(1, 47, 96), paper.at(1, 95, 96)
-    (Limits(r_max=1.0, d_max=0.0, past=0.99), Limits(r_max=3.0, d_max=5.0, past=0.99))
+    (RenormLimits(r_max=1.0, d_max=0.0, decay=0.99), RenormLimits(r_max=3.0, d_max=5.0, decay=0.99))
     >>> paper.at(2, 0, 12)
-    Limits(r_max=1.5, d_max=2.5, past=0.9999)
+    RenormLimits(r_max=1.5, d_max=2.5, decay=0.9999)
     """
 
     r_max: float
     d_max: float
-    past: float = 0.9999
+    decay: float = 0.9999
     r_max_1: float = 3.0
     d_max_1: float = 5.0
-    past_1: float = 0.99
+    decay_1: float = 0.99
     startup: int | None = None
 
-    def at(self, i: int, t: int, iterations: int) -> Limits:
+    def at(self, i: int, t: int, iterations: int) -> RenormLimits:
         """The limits at iteration `t` (from 0) of the `iterations` of batch `i` (from 1)."""
         if i > 1:
-            return Limits(self.r_max, self.d_max, self.past)
+            return RenormLimits(self.r_max, self.d_max, self.decay)
         startup = (iterations + 1) // 2 if self.startup is None else self.startup
         ramp = max(iterations - startup if self.startup is None else startup, 1)
         share = min(max(t - startup + 1, 0) / ramp, 1.0)
-        return Limits(1 + (self.r_max_1 - 1) * share, self.d_max_1 * share, self.past_1)
+        return RenormLimits(1 + (self.r_max_1 - 1) * share, self.d_max_1 * share, self.decay_1)
 
 
-def set_limits(module: nn.Module, limits: Limits) -> None:
+def set_limits(module: nn.Module, limits: RenormLimits) -> None:
     """Put the schedule's values into every norm layer; batch norm takes the weight of the past alone."""
     buffers = []
     for layer in norm_layers(module):
         if isinstance(layer, BatchRenorm):
             buffers.append(layer.limits)
         else:
-            layer.momentum = 1 - limits.past  # type: ignore[assignment]
+            layer.momentum = 1 - limits.decay  # type: ignore[assignment]
     if buffers:
-        values = buffers[0].new_tensor([limits.r_max, limits.d_max, limits.past])
+        values = buffers[0].new_tensor([limits.r_max, limits.d_max, limits.decay])
         torch._foreach_copy_(buffers, [values] * len(buffers))

@@ -147,9 +147,9 @@ def label_ends(axes: Axes, ends: Sequence[End], right: float, size: float = 9.0)
         return
     low, high = axes.get_ylim()
     left, last = axes.get_xlim()
-    inches = axes.get_window_extent().transformed(
-        axes.get_figure(root=True).dpi_scale_trans.inverted()
-    )  # type: ignore[union-attr]
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    inches = axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
     points = inches.height * 72
     unit = (last - left) / (inches.width * 72)  # one point, in batches
     places = apart([end.y for end in ends], 1.25 * size / points * (high - low), low, high)

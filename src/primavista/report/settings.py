@@ -31,12 +31,12 @@ WORDS = {
 
 def preset_table() -> Table:
     """tab:hyper_core50 as the presets have it, with the source of each."""
-    from primavista.strategies.registry import PRESETS
+    from primavista.strategies.registry import STRATEGIES
 
-    keys = [key for key in WORDS if any(key in preset.options for preset in PRESETS.values())]
-    keys += sorted({key for preset in PRESETS.values() for key in preset.options} - set(keys))
+    keys = [key for key in WORDS if any(key in preset.options for preset in STRATEGIES.values())]
+    keys += sorted({key for preset in STRATEGIES.values() for key in preset.options} - set(keys))
     rows: list[tuple[Value, ...]] = []
-    for name, preset in PRESETS.items():
+    for name, preset in STRATEGIES.items():
         rows.append(
             (look(name).name, *(plain(preset.options.get(key)) for key in keys), preset.source)
         )
@@ -61,7 +61,7 @@ def renorm_table() -> Table:
     words = {
         "r_max": "r_max",
         "d_max": "d_max",
-        "past": "weight of the past",
+        "moments_decay": "weight of the past",
         "startup": "start-up in batch 1 (iterations)",
     }
     keys = sorted({key for values in RENORM.values() for key in values}, key=list(words).index)
@@ -81,13 +81,13 @@ def renorm_table() -> Table:
 
 def changed_table(series: Sequence[Series]) -> Table | None:
     """Where cells ran with other values than their preset and their protocol's renormalisation."""
-    from primavista.strategies.registry import PRESETS, RENORM
+    from primavista.strategies.registry import RENORM, STRATEGIES
 
     rows: list[tuple[Value, ...]] = []
     for one in series:
-        if one.strategy not in PRESETS:
+        if one.strategy not in STRATEGIES:
             continue
-        usual = {**PRESETS[one.strategy].options, **RENORM.get(one.panel.protocol, {})}
+        usual = {**STRATEGIES[one.strategy].options, **RENORM.get(one.panel.protocol, {})}
         changes = [
             f"{key} {plain(one.options[key])} instead of {plain(value)}"
             for key, value in usual.items()

@@ -329,9 +329,9 @@ class Strategy(AnySize, ABC):
     def _check_merge(self, other: Strategy) -> None:
         """Refuse what cannot be merged, before anything changes."""
         if not (self.order_invariant and other.order_invariant):
-            from primavista.strategies.registry import PRESETS
+            from primavista.strategies.registry import STRATEGIES
 
-            able = ", ".join(name for name, preset in PRESETS.items() if preset.analytic)
+            able = ", ".join(name for name, preset in STRATEGIES.items() if preset.analytic)
             which = type(other if self.order_invariant else self).__name__
             raise InputError(
                 f"{which} depends on the order of its batches, so it cannot be merged; those that can are {able}"

@@ -67,7 +67,7 @@ RANGES: dict[str, tuple[Any, float, float]] = {
     "weight_decay": (Number, 0, 1e3),
     "r_max": (Number, 1, 1e6),
     "d_max": (Number, 0, 1e6),
-    "past": (Number, 0, 1),
+    "moments_decay": (Number, 0, 1),
     "max_f": (Number, 1e-30, 1e30),
     "lam": (Number, 0, 1e30),
     "w_1": (Number, 0, 1e6),
@@ -92,7 +92,7 @@ class Options:
     norm: Norm = "brn"
     r_max: float = 1.5
     d_max: float = 2.5
-    past: float = 0.9999
+    moments_decay: float = 0.9999
     startup: int | None = None  # iterations of pure batch norm in B_1; None: the half
     freeze: Freeze = "depthwise"
     freeze_from: int = 2
@@ -135,4 +135,4 @@ class Options:
     @property
     def renorm(self) -> RenormSchedule:
         """The schedule of batch renormalisation."""
-        return RenormSchedule(self.r_max, self.d_max, self.past, startup=self.startup)
+        return RenormSchedule(self.r_max, self.d_max, self.moments_decay, startup=self.startup)

@@ -1,66 +1,146 @@
-"""Strategies by name, with the paper's hyperparameters; third parties add theirs by the entry point `primavista.strategies`."""
+"""The strategies by name: the one place for what the rest of the package asks about a strategy."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Literal
 
 from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
-from primavista.strategies.base import Batch, LearnReport, Strategy
-from primavista.strategies.options import Options, Release
-
-__all__ = [
-    "PRESETS",
-    "RENORM",
-    "Batch",
-    "LearnReport",
-    "Options",
-    "Preset",
-    "Release",
-    "Strategy",
-    "create",
-    "names",
-]
+from primavista.strategies.base import Strategy
 
 ENTRY_POINTS = "primavista.strategies"
+RENAMED = {"past": "moments_decay"}  # options that had another name before version 0.2
 
 
 @dataclass(frozen=True)
-class Preset:
-    """A strategy with its hyperparameters and where they come from; what is not named here is the class' default."""
+class Look:
+    """How figures draw a strategy: its colour on white paper, its colour on a dark page, its marker."""
 
-    where: str  # module:class
-    source: str
-    options: dict[str, Any] = field(default_factory=dict)
-    analytic: bool = (
-        False  # sums over frames, a solve: order-invariant; no capacity, no B_1, no renormalisation
-    )
+    light: str
+    dark: str
+    marker: str
 
 
-_HERE = "primavista.strategies"
+# Chosen by name for strategies without colours of their own.
+OTHER_LOOKS = (
+    Look("#7f3c8d", "#c58fd3", "h"),
+    Look("#937860", "#d3b8a0", "H"),
+    Look("#a5402d", "#e08573", ">"),
+    Look("#3d5a80", "#8fb0da", "d"),
+)
+
+
+@dataclass(frozen=True)
+class StrategyInfo:
+    """Everything that the package needs to know about a strategy without building it.
+
+    A third-party strategy class may have a class attribute `info` of this type; without one it gets
+    the defaults, and a look that depends on its name alone.
+
+    Args:
+        name: the name that `create` and the command line know it by, such as `ar1*`.
+        title: the name in figures and tables, such as `AR1*`.
+        where: `module:Class`.
+        source: where the hyperparameters come from.
+        options: the hyperparameters; what is not named here is the default of the class.
+        training_options: whether it takes the options of gradient descent: `capacity`, `first_batch`,
+            the limits of batch renormalisation.
+        analytic: whether it keeps sums over frames, so that learners can be merged.
+        rehearsal_free: False if it stores frames or activations.
+        open_set_option: whether the option `open_set=True` makes it tell strangers.
+        joint: whether it trains on all data at once, as the upper bound Cumulative does.
+        stackable: whether several runs on one GPU can learn and be tested as one stack.
+        norm: the normalisation that its results are shown without naming, if it has one.
+        cost: the time of one batch relative to AR1*, for estimates of the time left.
+        main: whether `primavista run` includes it if no strategy is named.
+        look: how figures draw it.
+    """
+
+    name: str
+    title: str
+    where: str = ""
+    source: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    training_options: bool = False
+    analytic: bool = False
+    rehearsal_free: bool = True
+    open_set_option: bool = False
+    joint: bool = False
+    stackable: bool = False
+    norm: Literal["bn", "brn"] | None = None
+    cost: float = 1.0
+    main: bool = False
+    look: Look | None = None
+
+    @property
+    def drawn(self) -> Look:
+        """The look, chosen by name if there is none of its own."""
+        return self.look or OTHER_LOOKS[sum(map(ord, self.name)) % len(OTHER_LOOKS)]
+
+
 _TABLE = "tab:hyper_core50"
+_CWR_RATES = {"epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-3}
+_AR1_RATES = {"epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-4, "lr_head": 1e-3}
+_SI = {"w_1": 0.5, "w_i": 0.5, "max_f": 1e-3}
 
-PRESETS: dict[str, Preset] = {
-    "naive": Preset(
-        f"{_HERE}.naive:Naive",
-        f"{_TABLE}, Naive",
-        {"epochs_1": 2, "lr_1": 1e-3, "epochs": 2, "lr": 3.5e-5},
+
+def _ours(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
+    return StrategyInfo(name, title, f"primavista.strategies.{where}", **facts)
+
+
+# The order is that of every legend and table. The colours are Okabe and Ito's, which colour-blind
+# readers tell apart; the markers tell them apart without any colour.
+_OURS = (
+    _ours(
+        "ar1*",
+        "AR1*",
+        "ar1:AR1",
+        source=f"{_TABLE}, AR1",
+        options={"head": "cwr*", "guard": "modulate", **_SI, **_AR1_RATES},
+        training_options=True,
+        norm="brn",
+        main=True,
+        look=Look("#d55e00", "#ff8a3c", "o"),
     ),
-    "lwf": Preset(
-        f"{_HERE}.lwf:LwF",
-        f"{_TABLE}, LWF",
-        {"lam": 0.1, "epochs_1": 2, "lr_1": 1e-3, "epochs": 2, "lr": 5e-5},
+    _ours(
+        "cwr*",
+        "CWR*",
+        "cwr:CWR",
+        source=f"algo:cwr*; {_TABLE}, CWR*",
+        options={"head": "cwr*", **_CWR_RATES},
+        training_options=True,
+        open_set_option=True,
+        norm="brn",
+        cost=0.1,
+        main=True,
+        look=Look("#0072b2", "#4db2ec", "s"),
     ),
-    "ewc": Preset(
-        f"{_HERE}.ewc:EWC",
-        f"{_TABLE}, EWC",
-        {
+    _ours(
+        "dslda",
+        "DSLDA",
+        "dslda:DSLDA",
+        source=f"{_TABLE}, DSLDA",
+        options={"shrinkage": 1e-4},
+        training_options=True,
+        open_set_option=True,
+        stackable=True,
+        cost=0.05,
+        main=True,
+        look=Look("#009e73", "#2fcb9c", "D"),
+    ),
+    _ours(
+        "ewc",
+        "EWC",
+        "ewc:EWC",
+        source=f"{_TABLE}, EWC",
+        options={
             "max_f": 1e-3,
             "lam": 2e6,
             "epochs_1": 2,
@@ -69,80 +149,162 @@ PRESETS: dict[str, Preset] = {
             "lr": 1e-4,
             "guard": "penalty",
         },
+        training_options=True,
+        norm="brn",
+        cost=0.75,
+        main=True,
+        look=Look("#cc79a7", "#e59ac4", "^"),
     ),
-    "cwr+": Preset(
-        f"{_HERE}.cwr:CWR",
-        f"algo:cwr+; {_TABLE}, CWR*",
-        {"head": "cwr+", "epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-3},
+    _ours(
+        "lwf",
+        "LwF",
+        "lwf:LwF",
+        source=f"{_TABLE}, LWF",
+        options={"lam": 0.1, "epochs_1": 2, "lr_1": 1e-3, "epochs": 2, "lr": 5e-5},
+        training_options=True,
+        norm="brn",
+        cost=0.6,
+        main=True,
+        look=Look("#e69f00", "#f5bd45", "v"),
     ),
-    "cwr*": Preset(
-        f"{_HERE}.cwr:CWR",
-        f"algo:cwr*; {_TABLE}, CWR*",
-        {"head": "cwr*", "epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-3},
+    _ours(
+        "naive",
+        "Naive",
+        "naive:Naive",
+        source=f"{_TABLE}, Naive",
+        options={"epochs_1": 2, "lr_1": 1e-3, "epochs": 2, "lr": 3.5e-5},
+        training_options=True,
+        norm="brn",
+        cost=0.5,
+        main=True,
+        look=Look("#4a4a4a", "#b9c0c8", "X"),
     ),
-    "ar1": Preset(
-        f"{_HERE}.ar1:AR1",
-        f"{_TABLE}, AR1; lambda is EWC's, ours",
-        {
-            "head": "cwr+",
-            "guard": "penalty",
-            "lam": 2e6,
-            "w_1": 0.5,
-            "w_i": 0.5,
-            "max_f": 1e-3,
+    _ours(
+        "cumulative",
+        "Cumulative",
+        "cumulative:Cumulative",
+        source="ours: the paper gives no recipe",
+        options={
+            "norm": "bn",
+            "freeze": "none",
             "epochs_1": 4,
-            "lr_1": 1e-3,
+            "lr_1": 0.01,
             "epochs": 4,
-            "lr": 1e-4,
-            "lr_head": 1e-3,
+            "lr": 0.01,
         },
+        training_options=True,
+        rehearsal_free=False,
+        joint=True,
+        norm="bn",
+        look=Look("#3f9fd6", "#8ecdf4", "*"),
     ),
-    "ar1*": Preset(
-        f"{_HERE}.ar1:AR1",
-        f"{_TABLE}, AR1",
-        {
-            "head": "cwr*",
-            "guard": "modulate",
-            "w_1": 0.5,
-            "w_i": 0.5,
-            "max_f": 1e-3,
-            "epochs_1": 4,
-            "lr_1": 1e-3,
-            "epochs": 4,
-            "lr": 1e-4,
-            "lr_head": 1e-3,
-        },
+    _ours(
+        "ar1",
+        "AR1",
+        "ar1:AR1",
+        source=f"{_TABLE}, AR1; lambda is EWC's, ours",
+        options={"head": "cwr+", "guard": "penalty", "lam": 2e6, **_SI, **_AR1_RATES},
+        training_options=True,
+        norm="brn",
+        look=Look("#8a3a00", "#d9824a", "P"),
     ),
-    "latent-replay": Preset(
-        f"{_HERE}.latent_replay:LatentReplay",
-        "Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
-        {"memory": 1500, "epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-4, "lr_head": 1e-3},
+    _ours(
+        "cwr+",
+        "CWR+",
+        "cwr:CWR",
+        source=f"algo:cwr+; {_TABLE}, CWR*",
+        options={"head": "cwr+", **_CWR_RATES},
+        training_options=True,
+        open_set_option=True,
+        norm="brn",
+        cost=0.1,
+        look=Look("#00406b", "#7d9fe0", "p"),
     ),
-    "dslda": Preset(f"{_HERE}.dslda:DSLDA", f"{_TABLE}, DSLDA", {"shrinkage": 1e-4}),
-    "ncm": Preset(f"{_HERE}.ncm:NCM", "the baseline everybody expects", analytic=True),
-    "lda": Preset(
-        f"{_HERE}.lda:LDA", f"{_TABLE}, DSLDA, with the exact pooled covariance", analytic=True
+    _ours(
+        "prima",
+        "prima",
+        "prima:Prima",
+        source="ours: nothing to set",
+        analytic=True,
+        cost=0.15,
+        main=True,
+        look=Look("#5c7a29", "#a9c95f", "<"),
     ),
-    "ridge": Preset(f"{_HERE}.ridge:Ridge", "ours: nothing to set", analytic=True),
-    "prima": Preset(f"{_HERE}.prima:Prima", "ours: nothing to set", analytic=True),
-    "cumulative": Preset(
-        f"{_HERE}.cumulative:Cumulative",
-        "ours: the paper gives no recipe",
-        {"norm": "bn", "freeze": "none", "epochs_1": 4, "lr_1": 0.01, "epochs": 4, "lr": 0.01},
+    _ours(
+        "latent-replay",
+        "latent-replay",
+        "latent_replay:LatentReplay",
+        source="Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
+        options={"memory": 1500, **_AR1_RATES},
+        training_options=True,
+        rehearsal_free=False,
+        norm="brn",
     ),
-}
+    _ours(
+        "ncm",
+        "ncm",
+        "ncm:NCM",
+        source="the baseline everybody expects",
+        analytic=True,
+        stackable=True,
+        cost=0.04,
+    ),
+    _ours(
+        "lda",
+        "lda",
+        "lda:LDA",
+        source=f"{_TABLE}, DSLDA, with the exact pooled covariance",
+        analytic=True,
+        stackable=True,
+        cost=0.05,
+    ),
+    _ours(
+        "ridge",
+        "ridge",
+        "ridge:Ridge",
+        source="ours: nothing to set",
+        analytic=True,
+        cost=0.06,
+    ),
+)
+STRATEGIES: dict[str, StrategyInfo] = {info.name: info for info in _OURS}
 
 # table:renormpar; on CORe50 batch 1 has 48 iterations of start-up
 RENORM: dict[str, dict[str, Any]] = {
-    "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "past": 0.9999, "startup": 48},
-    "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "past": 0.9999, "startup": 48},
-    "nicv2-391": {"r_max": 1.5, "d_max": 2.5, "past": 0.9999, "startup": 48},
+    "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999, "startup": 48},
+    "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999, "startup": 48},
+    "nicv2-391": {"r_max": 1.5, "d_max": 2.5, "moments_decay": 0.9999, "startup": 48},
 }
 
 
 def names() -> list[str]:
-    """Every strategy that `create` knows: ours, then those of installed packages."""
-    return [*PRESETS, *sorted(set(_third_parties()) - set(PRESETS))]
+    """Return the name of every strategy: ours, then those of installed packages."""
+    return [*STRATEGIES, *sorted(set(_third_parties()) - set(STRATEGIES))]
+
+
+def strategy_info(name: str) -> StrategyInfo:
+    """Return what is known about a strategy.
+
+    A strategy of another package is loaded for it; if that fails, or if there is no such strategy
+    (a report may name one that is no longer installed), the defaults are returned.
+
+    Args:
+        name: the name of a strategy.
+
+    >>> strategy_info("ar1*").title, strategy_info("my-own").title
+    ('AR1*', 'my-own')
+    """
+    if name in STRATEGIES:
+        return STRATEGIES[name]
+    if name in _third_parties():
+        try:
+            made = _third_parties()[name].load()
+        except Exception:  # a broken package must not break the report of the others
+            return StrategyInfo(name, name)
+        own = getattr(made, "info", None)
+        if isinstance(own, StrategyInfo):
+            return own
+    return StrategyInfo(name, name)
 
 
 def create(
@@ -154,7 +316,14 @@ def create(
     seed: int = 0,
     **overrides: Any,
 ) -> Strategy:
-    """The strategy `name` with its preset, the renormalisation of a `protocol` (`table:renormpar`), and your overrides.
+    """Create a strategy with the paper's hyperparameters.
+
+    Args:
+        name: one of `names()`.
+        backbone: the network; the strategy works on a copy of it.
+        protocol: take the limits of batch renormalisation from this row of `table:renormpar`.
+        seed: the seed of every random choice.
+        overrides: options of the strategy that replace its hyperparameters.
 
     >>> from primavista.backbones.registry import build
     >>> tiny = build("mobilenet_v1", "random", width=0.25, size=32)
@@ -162,18 +331,17 @@ def create(
     1.25
     """
     if protocol is not None and protocol not in RENORM:
+        choice = ", ".join(RENORM)
         raise InputError(
-            f"there are no renormalisation values for {protocol!r}: choose from {', '.join(RENORM)}"
+            f"there are no renormalisation limits for {protocol!r}: choose from {choice}"
         )
-    if name in PRESETS:
-        preset = PRESETS[name]
-        module, _, attribute = preset.where.partition(":")
+    overrides = current_names(overrides)
+    if name in STRATEGIES:
+        info = STRATEGIES[name]
+        module, _, attribute = info.where.partition(":")
         make: Callable[..., Strategy] = getattr(importlib.import_module(module), attribute)
-        options = {
-            **preset.options,
-            **(RENORM[protocol] if protocol and not preset.analytic else {}),
-            **overrides,
-        }
+        limits = RENORM[protocol] if protocol and info.training_options else {}
+        options = {**info.options, **limits, **overrides}
     elif name in _third_parties():
         make, options = _third_parties()[name].load(), overrides
     else:
@@ -182,8 +350,31 @@ def create(
     return make(backbone, seed=seed, **options)
 
 
+def current_names(options: Mapping[str, Any], *, warn: bool = True) -> dict[str, Any]:
+    """Return options under their present names.
+
+    Args:
+        options: options of a strategy, some perhaps under a name that they had in version 0.1.
+        warn: whether to warn about those.
+
+    >>> current_names({"past": 0.99, "lr": 0.1}, warn=False)
+    {'moments_decay': 0.99, 'lr': 0.1}
+    """
+    found = {}
+    for name, value in options.items():
+        if name in RENAMED:
+            new = RENAMED[name]
+            if new in options:
+                raise InputError(f"{name} and {new} are the same option: give {new} alone")
+            if warn:
+                message = f"the option {name!r} is now called {new!r}"
+                warnings.warn(message, DeprecationWarning, stacklevel=3)
+        found[RENAMED.get(name, name)] = value
+    return found
+
+
 def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, Any]) -> None:
-    """An error where it has no such option; a constructor that takes any keyword checks them itself."""
+    """Refuse unknown options; a constructor that takes any keyword checks them itself."""
     _, *parameters = inspect.signature(make).parameters.values()
     known = sorted(p.name for p in parameters if p.name != "seed")
     strange = sorted(set(given) - set(known))
@@ -194,5 +385,5 @@ def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, An
 
 @cache
 def _third_parties() -> dict[str, EntryPoint]:
-    """By name, not loaded yet: one that is broken must not hide the others."""
+    """The strategies of installed packages, not loaded yet: a broken one must not hide others."""
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
