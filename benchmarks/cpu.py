@@ -173,7 +173,9 @@ def guarded(frames: int, repeats: int) -> list[dict[str, Any]]:
         name: create(name, build(size=SIDE), first_batch=False, epochs=1)
         for name in ("ar1*", "naive")
     }
-    works = {name: partial(s.learn, images, labels) for name, s in makers.items()}
+    works: dict[str, Callable[[], Any]] = {
+        name: partial(s.learn, images, labels) for name, s in makers.items()
+    }
     seconds = timed(works, repeats)
     return [
         ratio(

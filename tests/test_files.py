@@ -249,7 +249,8 @@ for k in itertools.count():
 @pytest.mark.parametrize("name", ["cwr_star", "ar1_star", "dslda"])
 def test_files_of_the_first_format_still_load(name, tmp_path):
     """Written by version 0.1.0 (tests/golden/make.py). If this fails, the format needs a new number and a reader of the old."""
-    learner = Learner.load(GOLDEN / f"{name}.pv", device="cpu")
+    with pytest.warns(DeprecationWarning, match="'past' is now called 'moments_decay'"):
+        learner = Learner.load(GOLDEN / f"{name}.pv", device="cpu")
     expected = json.loads((GOLDEN / f"{name}.json").read_text())
     assert learner.labels == expected["labels"]
     assert learner.counts == expected["counts"]
@@ -258,7 +259,8 @@ def test_files_of_the_first_format_still_load(name, tmp_path):
     learner.learn(frames(9), "later")
     learner.undo()
     assert learner.labels == expected["labels"]
-    loaded = Learner.load(GOLDEN / f"{name}.pv", device="cpu")
+    with pytest.warns(DeprecationWarning, match="moments_decay"):
+        loaded = Learner.load(GOLDEN / f"{name}.pv", device="cpu")
     loaded.undo()
     assert loaded.labels == expected["labels_before"]
 

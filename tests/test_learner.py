@@ -248,7 +248,7 @@ def test_the_message_shows_the_wrong_call_and_the_right_one():
         taught().forget("pot")
     with pytest.raises(InputError, match=r"there is a 'cup' already"):
         taught().rename("mug", "cup")
-    with pytest.raises(InputError, match=r"no strategy 'ar2': choose from naive"):
+    with pytest.raises(InputError, match=r"no strategy 'ar2': choose from ar1"):
         tiny("ar2")
     with pytest.raises(InputError, match=r"no option lambada"):
         tiny("ewc", lambada=1)

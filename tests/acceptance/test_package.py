@@ -70,7 +70,7 @@ def test_doctor_says_what_there_is_and_what_is_missing():
 def test_an_error_is_one_message_and_exit_code_1():
     done = primavista("run", "ar2")
     assert done.returncode == 1
-    assert "no strategy 'ar2': choose from naive" in " ".join(done.stderr.split())
+    assert "no strategy 'ar2': choose from ar1" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 

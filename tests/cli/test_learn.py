@@ -397,6 +397,7 @@ def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("label", [(), ("--label", "plug")])
+@pytest.mark.filterwarnings("ignore:the option 'past' is now called")
 def test_an_empty_source_is_not_this_folder(
     videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: tuple[str, ...]
 ) -> None:
