@@ -29,7 +29,7 @@ import torch
 from PIL import Image
 
 from primavista.backbones.registry import build
-from primavista.frames import fit
+from primavista.frames import crop_and_resize
 from primavista.strategies.cumulative import Cumulative
 from primavista.strategies.registry import create
 from primavista.streams.dataset import DataSet, Session
@@ -62,7 +62,7 @@ STRATEGIES = [
 
 
 def decode(entry: tuple[str, bytes, int]) -> np.ndarray[Any, Any]:
-    return fit(Image.open(io.BytesIO(entry[1])), entry[2])
+    return crop_and_resize(Image.open(io.BytesIO(entry[1])), entry[2])
 
 
 def pack(tar: Path, size: int, folder: Path, jobs: int) -> tuple[Path, Path]:

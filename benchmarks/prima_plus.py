@@ -22,7 +22,7 @@ from accuracy import data_set, pack
 from torch import Tensor
 
 from primavista.backbones.registry import Backbone, build
-from primavista.frames import Frames, take
+from primavista.frames import Frames, read_frames
 from primavista.storage.packed import add_gram
 from primavista.strategies.base import Strategy
 from primavista.strategies.prima import Prima
@@ -62,7 +62,7 @@ def drift(head: Prima, before: Tensor, after: Tensor) -> None:
 
 def whole(frames: Frames) -> Tensor:
     """All of them at once."""
-    return take(frames, torch.arange(len(frames)), torch.device("cpu"))
+    return read_frames(frames, torch.arange(len(frames)), torch.device("cpu"))
 
 
 def accuracy(strategy: Strategy, scores: Tensor, truth: Tensor) -> float:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from primavista import InputError, Learner
 from primavista.errors import FileError
-from primavista.frames import Lazy
+from primavista.frames import LazyFrames
 from primavista.strategies.registry import STRATEGIES
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32}
@@ -196,7 +196,7 @@ def test_predictions_go_on_from_the_old_state_while_a_lesson_is_learned():
         meanwhile.append(learner.predict(clip(1)[0]))
         return clip(9)[i]
 
-    learner.learn(Lazy(read, 6), "new")
+    learner.learn(LazyFrames(read, 6), "new")
     assert meanwhile
     assert all(p == before for p in meanwhile)
     assert "new" in learner.predict(clip(1)[0]).scores

@@ -1,30 +1,31 @@
-"""What images are to everybody else: uint8, N x H x W x 3, RGB, at model size."""
+"""Frames: uint8 images, N x H x W x 3, RGB, at the size that the model takes."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError
 
 MIN_SIDE = 1
-MAX_PIXELS = (
-    64_000_000  # of one image: above it, decoding is more likely an attack than a photograph
-)
+# Per image. Decoding a larger one is more likely an attack than a photograph.
+MAX_PIXELS = 64_000_000
 
 
 @runtime_checkable
 class Frames(Protocol):
-    """`len(frames)`, and `frames[indices]`: uint8, N x H x W x 3, RGB, at model size.
+    """A sequence of frames: `len(frames)`, and `frames[indices]` as uint8, N x H x W x 3, RGB.
 
-    Tensors satisfy it, and so do packed stores and videos that decode on demand: memory stays bounded.
+    Tensors satisfy this protocol, and so do packed stores and videos that decode frames on demand,
+    so that memory stays bounded.
 
     >>> isinstance(torch.zeros(2, 8, 8, 3, dtype=torch.uint8), Frames)
     True
@@ -35,8 +36,21 @@ class Frames(Protocol):
     def __getitem__(self, indices: Tensor, /) -> Tensor: ...
 
 
+ImageArray: TypeAlias = NDArray[np.uint8]
+# One image of any size: H x W x 3 (RGB), H x W or H x W x 1 (grey), or H x W x 4 (RGBA).
+ImageLike: TypeAlias = Image.Image | ImageArray | Tensor
+# Several images of any size: N x H x W x C arrays, sequences of images, or anything lazy.
+FramesLike: TypeAlias = Frames | ImageArray | Tensor | Sequence[ImageLike]
+# One integer per frame.
+LabelsLike: TypeAlias = Tensor | NDArray[np.integer[Any]] | Sequence[int]
+
+
 class Selection:
-    """Some frames of a larger source, named by index: nothing is copied until it is asked for.
+    """Some frames of a larger source, chosen by index. No frame is copied until it is read.
+
+    Args:
+        source: The frames to choose from.
+        indices: The index in `source` of each chosen frame, int64.
 
     >>> source = torch.arange(5, dtype=torch.uint8).reshape(5, 1, 1, 1).expand(5, 1, 1, 3)
     >>> Selection(source, torch.tensor([4, 1]))[torch.tensor([0])][0, 0, 0].tolist()
@@ -52,11 +66,19 @@ class Selection:
     def __getitem__(self, indices: Tensor) -> Tensor:
         return self.source[self.indices[indices]]
 
+    def __repr__(self) -> str:
+        return f"Selection({len(self)} of {len(self.source)} frames)"
 
-class Lazy:
-    """Frames made one by one, when they are asked for: `read(i)` gives uint8, H x W x 3."""
 
-    def __init__(self, read: Callable[[int], np.ndarray[Any, Any]], count: int) -> None:
+class LazyFrames:
+    """Frames that are made one at a time, each time they are read.
+
+    Args:
+        read: Function that returns frame i as uint8, H x W x 3.
+        count: The number of frames.
+    """
+
+    def __init__(self, read: Callable[[int], ImageArray], count: int) -> None:
         self._read, self._count = read, count
 
     def __len__(self) -> int:
@@ -66,8 +88,18 @@ class Lazy:
         return torch.stack([torch.from_numpy(self._read(int(i))) for i in indices.tolist()])
 
 
-def check_frames(images: Any) -> Frames:
-    """The argument as `Frames`, or an error that shows the wrong call and the right one."""
+def check_frames(images: object) -> Frames:
+    """Check that the argument is a sequence of frames.
+
+    Args:
+        images: A uint8 array or tensor, N x H x W x 3, or any object that satisfies `Frames`.
+
+    Returns:
+        The same frames; a numpy array becomes a tensor that shares its memory if it can.
+
+    Raises:
+        InputError: If they are not frames. The message shows the wrong call and the right one.
+    """
     if isinstance(images, np.ndarray):
         _check_array(images.shape, str(images.dtype))
         return torch.from_numpy(np.ascontiguousarray(images))
@@ -85,113 +117,141 @@ def check_frames(images: Any) -> Frames:
     return images
 
 
-def take(images: Frames, indices: Tensor, device: torch.device) -> Tensor:
-    """The frames at `indices` on `device`, checked: a store may be anybody's."""
+def read_frames(images: Frames, indices: Tensor, device: torch.device) -> Tensor:
+    """Read the frames at `indices` and check their type and shape.
+
+    Args:
+        images: The frames; third-party implementations of `Frames` are not trusted.
+        indices: The indices of the frames to read, int64.
+        device: Where to put the result.
+
+    Returns:
+        The frames on `device`, uint8, N x H x W x 3.
+
+    Raises:
+        InputError: If `images[indices]` gives something else.
+    """
     if isinstance(images, Tensor):
         indices = indices.to(images.device)
-    # a copy would be made by several threads, for which one frame is not worth waiting on busy cores
-    chunk = (
-        images
-        if isinstance(images, Tensor) and len(images) == len(indices) == 1
-        else images[indices]
-    )
-    if (
-        not isinstance(chunk, Tensor)
-        or chunk.dtype != torch.uint8
-        or chunk.ndim != 4
-        or chunk.shape[-1] != 3
-    ):
+    # Indexing a tensor copies it in several threads. For a single frame, waiting for those
+    # threads on busy cores would take longer than the copy, so the tensor itself is used.
+    whole = isinstance(images, Tensor) and len(images) == len(indices) == 1
+    chunk = images if isinstance(images, Tensor) and whole else images[indices]
+    if not _is_frame_tensor(chunk):
         shape = tuple(getattr(chunk, "shape", ()))
+        kind = type(chunk).__name__
         raise InputError(
-            f"frames[indices] must give uint8, N x H x W x 3; got {type(chunk).__name__} of shape {shape}"
+            f"frames[indices] must give uint8, N x H x W x 3; got {kind} of shape {shape}"
         )
     return chunk.to(device, non_blocking=True)
 
 
-def chunks(count: int, size: int) -> Iterator[Tensor]:
-    """Indices 0 .. count - 1 in pieces of nearly equal size, none above `size`."""
+def split_indices(count: int, size: int) -> Iterator[Tensor]:
+    """Split the indices 0 .. count - 1 into chunks of nearly equal size.
+
+    Args:
+        count: The number of indices, at least 1.
+        size: The largest number of indices in a chunk.
+
+    Returns:
+        An iterator over int64 tensors.
+    """
     return iter(torch.arange(count).tensor_split(-(-count // size)))
 
 
-def fit(image: Any, size: int) -> np.ndarray[Any, Any]:
-    """The centre square of one image, resized to `size` x `size`: the one crop and resize used everywhere.
+def crop_and_resize(image: ImageLike, size: int) -> ImageArray:
+    """Cut out the centre square of an image and resize it to `size` x `size`.
 
-    Takes a PIL image or a uint8 array: H x W x 3 (RGB), H x W or H x W x 1 (grey, repeated), H x W x 4 (alpha dropped).
-    The filter is Pillow's antialiased bilinear one.
+    The whole package uses this function, with Pillow's antialiased bilinear filter, so that a frame
+    looks the same to the model however it was read.
 
-    >>> fit(np.zeros((4, 6), np.uint8), 2).shape
+    Args:
+        image: A PIL image or a uint8 array: H x W x 3 (RGB), H x W or H x W x 1 (grey, repeated
+            three times), or H x W x 4 (alpha is dropped).
+        size: The side of the result in pixels.
+
+    Returns:
+        uint8, size x size x 3. It never shares memory with `image`.
+
+    Raises:
+        InputError: If the image is empty, too large, or not an image.
+
+    >>> crop_and_resize(np.zeros((4, 6), np.uint8), 2).shape
     (2, 2, 3)
     """
     if isinstance(image, Tensor):
         image = image.cpu().numpy()
     if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape == (size, size, 3):
         return image.copy()
-    picture = image if isinstance(image, Image.Image) else _picture(np.asarray(image))
+    picture = image if isinstance(image, Image.Image) else _to_pil(np.asarray(image))
+    shape = f"{picture.width} x {picture.height}"
     if picture.width * picture.height > MAX_PIXELS:
-        raise InputError(
-            f"an image of {picture.width} x {picture.height} pixels is over the limit of {MAX_PIXELS}"
-        )
+        raise InputError(f"an image of {shape} pixels is over the limit of {MAX_PIXELS}")
     side = min(picture.size)
     if side < MIN_SIDE:
-        raise InputError(
-            f"an image of {picture.width} x {picture.height} pixels holds nothing to see"
-        )
+        raise InputError(f"an image of {shape} pixels holds nothing to see")
     left, top = (picture.width - side) // 2, (picture.height - side) // 2
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # palette transparency: the alpha is dropped anyway
+        # Pillow warns about palettes with transparency; the alpha channel is dropped anyway.
+        warnings.simplefilter("ignore", UserWarning)
         picture = picture.convert("RGB")
-    picture = picture.crop(
-        (left, top, left + side, top + side)
-    )  # first: of an oblong image Pillow's versions choose other ways
+    # Crop first: versions of Pillow differ in how they resize a box of an oblong image.
+    picture = picture.crop((left, top, left + side, top + side))
     return np.array(picture.resize((size, size), Image.Resampling.BILINEAR))
 
 
-def model_frames(images: Any, size: int) -> tuple[Frames, bool]:
-    """Whatever people call images as `Frames` at model size, and whether it was one single image."""
+def model_frames(images: ImageLike | FramesLike, size: int) -> tuple[Frames, bool]:
+    """Convert one image or several, of any size, to frames at model size.
+
+    Args:
+        images: One image, a sequence of images, an array of them, or frames that are read on
+            demand. Those that do not have the model's size are cropped and resized when read.
+        size: The side of the frames that the model takes, in pixels.
+
+    Returns:
+        The frames, and whether `images` was one single image.
+
+    Raises:
+        InputError: If `images` is a path or not images. The message shows the right call.
+    """
     if isinstance(images, str | PurePath):
-        raise InputError(
-            f"this is the name of a file, not its frames.\n  wrong: learner.learn({str(images)!r:.60}, ...)\n"
-            f"  right: learner.learn(primavista.open_frames({str(images)!r:.60}), ...)"
-        )
+        raise _path_error(str(images))
     if isinstance(images, Image.Image):
-        return torch.from_numpy(fit(images, size))[None], True
+        return _single_frame(images, size), True
     if isinstance(images, list | tuple):
-        if not images:
-            raise InputError("there are no frames: give at least one")
-        for image in images:
-            _check_one(image)
-        return Lazy(lambda i: fit(images[i], size), len(images)), False
+        return _sequence_frames(images, size), False
     if isinstance(images, np.ndarray | Tensor):
-        if images.ndim == 2 or (images.ndim == 3 and images.shape[-1] in (1, 3, 4)):
-            return torch.from_numpy(fit(images, size))[None], True
-        if images.ndim == 4 and images.shape[-1] in (1, 3, 4) and len(images):
-            _check_one(images[0])
-            if tuple(images.shape[1:]) == (size, size, 3):
-                return check_frames(images), False
-            return Lazy(lambda i: fit(images[i], size), len(images)), False
-        _check_array(tuple(images.shape), str(images.dtype).removeprefix("torch."))
-    frames = check_frames(images)
-    first = take(frames, torch.tensor([0]), torch.device("cpu"))
-    if tuple(first.shape[1:3]) == (size, size):
-        return frames, False
-    return Lazy(lambda i: fit(frames[torch.tensor([i])][0], size), len(frames)), False
+        if _is_one_image(tuple(images.shape)):
+            return _single_frame(images, size), True
+        return _array_frames(images, size), False
+    return _resized_frames(check_frames(images), size), False
 
 
-def check_labels(labels: Any, count: int, what: str = "labels") -> Tensor:
-    """`count` integers >= 0 as a CPU int64 tensor, or an error that shows the wrong call and the right one."""
+def check_labels(labels: LabelsLike, count: int, what: str = "labels") -> Tensor:
+    """Check that there is one label, an integer >= 0, per frame.
+
+    Args:
+        labels: The labels.
+        count: The number of frames.
+        what: The name of the argument, for messages.
+
+    Returns:
+        The labels as an int64 tensor on the CPU.
+
+    Raises:
+        InputError: If they are not. The message shows the wrong call and the right one.
+    """
     try:
         values = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"{what} must be integers, one a frame; got {type(labels).__name__}"
-        ) from error
+        kind = type(labels).__name__
+        raise InputError(f"{what} must be integers, one per frame; got {kind}") from error
     if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
         raise InputError(f"{what} must be integers (torch.int64); got {values.dtype}")
     if values.ndim != 1 or len(values) != count:
+        shape = tuple(values.shape)
         raise InputError(
-            f"{what} must be one integer a frame: {count} frames but {what} of shape {tuple(values.shape)}.\n"
+            f"{what} must be one integer per frame: {count} frames but {what} of shape {shape}.\n"
             f"  wrong: strategy.learn(frames, 3)\n"
             f"  right: strategy.learn(frames, torch.full((len(frames),), 3))"
         )
@@ -200,12 +260,60 @@ def check_labels(labels: Any, count: int, what: str = "labels") -> Tensor:
     return values.to("cpu", torch.int64)
 
 
+def _is_frame_tensor(chunk: object) -> bool:
+    if not isinstance(chunk, Tensor) or chunk.dtype != torch.uint8:
+        return False
+    return chunk.ndim == 4 and chunk.shape[-1] == 3
+
+
+def _is_one_image(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 2 or (len(shape) == 3 and shape[-1] in (1, 3, 4))
+
+
+def _single_frame(image: ImageLike, size: int) -> Tensor:
+    return torch.from_numpy(crop_and_resize(image, size))[None]
+
+
+def _sequence_frames(images: Sequence[ImageLike], size: int) -> Frames:
+    if not images:
+        raise InputError("there are no frames: give at least one")
+    for image in images:
+        _check_image(image)
+    return LazyFrames(lambda i: crop_and_resize(images[i], size), len(images))
+
+
+def _array_frames(images: ImageArray | Tensor, size: int) -> Frames:
+    """Convert an array of images; one that is not N x H x W x C is refused."""
+    if images.ndim != 4 or images.shape[-1] not in (1, 3, 4) or not len(images):
+        return check_frames(images)  # raises, with what is wrong
+    _check_image(images[0])
+    if tuple(images.shape[1:]) == (size, size, 3):
+        return check_frames(images)
+    return LazyFrames(lambda i: crop_and_resize(images[i], size), len(images))
+
+
+def _resized_frames(frames: Frames, size: int) -> Frames:
+    first = read_frames(frames, torch.tensor([0]), torch.device("cpu"))
+    if tuple(first.shape[1:3]) == (size, size):
+        return frames
+    return LazyFrames(lambda i: crop_and_resize(frames[torch.tensor([i])][0], size), len(frames))
+
+
+def _path_error(path: str) -> InputError:
+    return InputError(
+        "this is the name of a file, not its frames.\n"
+        f"  wrong: learner.learn({path!r:.60}, ...)\n"
+        f"  right: learner.learn(primavista.open_frames({path!r:.60}), ...)"
+    )
+
+
 def _check_array(shape: tuple[int, ...], dtype: str) -> None:
     if dtype != "uint8":
         raise InputError(
             f"frames must be uint8 with values 0 to 255; got {dtype}.\n"
             "  wrong: strategy.learn(images / 255, labels)\n"
-            "  right: strategy.learn((images * 255).round().astype('uint8'), labels)   # floats in [0, 1], no NaN"
+            "  right: strategy.learn((images * 255).round().astype('uint8'), labels)"
+            "   # floats in [0, 1], no NaN"
         )
     if len(shape) != 4 or shape[-1] != 3:
         raise InputError(
@@ -219,7 +327,7 @@ def _check_array(shape: tuple[int, ...], dtype: str) -> None:
         raise InputError(f"frames of {shape[1]} x {shape[2]} pixels hold nothing to see")
 
 
-def _check_one(image: Any) -> None:
+def _check_image(image: object) -> None:
     if isinstance(image, Image.Image):
         return
     if not isinstance(image, np.ndarray | Tensor):
@@ -228,21 +336,23 @@ def _check_one(image: Any) -> None:
             '  wrong: learner.learn(["mug.jpg"], "mug")\n'
             '  right: learner.learn(primavista.open_frames("mug.jpg"), "mug")'
         )
-    _picture(image.cpu().numpy() if isinstance(image, Tensor) else image)
+    _to_pil(image.cpu().numpy() if isinstance(image, Tensor) else image)
 
 
-def _picture(array: np.ndarray[Any, Any]) -> Image.Image:
+def _to_pil(array: NDArray[Any]) -> Image.Image:
     if array.dtype != np.uint8:
         raise InputError(
             f"a frame must be uint8 with values 0 to 255; got {array.dtype}.\n"
             "  wrong: learner.predict(image / 255)\n"
-            "  right: learner.predict((image * 255).round().astype('uint8'))   # floats in [0, 1], no NaN"
+            "  right: learner.predict((image * 255).round().astype('uint8'))"
+            "   # floats in [0, 1], no NaN"
         )
     if array.ndim == 3 and array.shape[-1] == 1:
         array = array[..., 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (3, 4)):
         raise InputError(
-            f"a frame must be H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA); got shape {array.shape}.\n"
+            "a frame must be H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA); "
+            f"got shape {array.shape}.\n"
             "  wrong: learner.predict(image_chw)\n"
             "  right: learner.predict(image_chw.transpose(1, 2, 0))"
         )

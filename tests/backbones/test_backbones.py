@@ -20,13 +20,15 @@ from primavista.backbones.layers import Conv
 from primavista.backbones.registry import NETWORKS, build, rebuild
 from primavista.backbones.weights import SOURCES, WeightsError, load_state
 from primavista.errors import MissingExtraError
-from primavista.frames import fit
+from primavista.frames import crop_and_resize
 
 CATS = range(281, 286)  # of the 1000 ImageNet classes: tabby, tiger, Persian, Siamese, Egyptian
 
 
 def cat(shared, size: int) -> torch.Tensor:
-    return torch.from_numpy(fit(Image.open(shared / "data" / "photos" / "cat.jpg"), size))[None]
+    return torch.from_numpy(
+        crop_and_resize(Image.open(shared / "data" / "photos" / "cat.jpg"), size)
+    )[None]
 
 
 @pytest.mark.parametrize(("size", "best"), [(224, 1), (128, 5)])

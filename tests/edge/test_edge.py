@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import InputError, Learner
-from primavista.frames import fit
+from primavista.frames import crop_and_resize
 from primavista.learner.export import export
 from primavista.learner.state import lesson_id
 from primavista.storage import learner_file as files
@@ -269,14 +269,14 @@ def test_images_are_cropped_and_resized_to_the_same_bits(edge, height, width, si
     shape = (height, width, channels) if channels else (height, width)
     image = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
     images = __import__("primavista_edge.images", fromlist=["fit"])
-    assert (images.fit(image, size) == fit(image, size)).all()
+    assert (images.fit(image, size) == crop_and_resize(image, size)).all()
 
 
 def test_a_photograph_is_resized_to_the_same_bits(edge):
     ramp = Image.linear_gradient("L").resize((640, 480)).rotate(20)
     image = np.stack([np.asarray(ramp), np.asarray(ramp)[::-1], np.asarray(ramp)[:, ::-1]], -1)
     images = __import__("primavista_edge.images", fromlist=["fit"])
-    assert (images.fit(image, 128) == fit(image, 128)).all()
+    assert (images.fit(image, 128) == crop_and_resize(image, 128)).all()
 
 
 @pytest.mark.parametrize("strategy", ["ncm", "lda", "ridge", "prima"])

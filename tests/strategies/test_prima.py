@@ -14,7 +14,7 @@ from PIL import Image
 from primavista import Learner
 from primavista.backbones.registry import build
 from primavista.errors import InputError
-from primavista.frames import fit
+from primavista.frames import crop_and_resize
 from primavista.heads.prima import LEVELS, POWER, shares
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.prima import OWN
@@ -240,7 +240,9 @@ def test_real_frames_with_the_settings_that_it_ships_with(shared):
             if member.name.endswith(".jpg"):
                 category, session, _ = member.name.split("/")
                 images, names = parts["test" if int(session[1:]) in (3, 7, 10) else "train"]
-                images.append(fit(Image.open(io.BytesIO(archive.extractfile(member).read())), 128))
+                images.append(
+                    crop_and_resize(Image.open(io.BytesIO(archive.extractfile(member).read())), 128)
+                )
                 names.append(category)
     classes = sorted(set(parts["train"][1]))
     images, labels = {}, {}

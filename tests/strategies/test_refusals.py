@@ -12,7 +12,7 @@ from torch import nn
 
 from primavista import InputError, Learner
 from primavista.backbones.registry import build
-from primavista.frames import Selection, fit
+from primavista.frames import Selection, crop_and_resize
 from primavista.nn.renorm import replace_batch_norm
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.registry import create
@@ -171,8 +171,8 @@ def test_the_crop_is_the_centre():
     """A 3 x 9 image whose middle third is white: the centre square is white, to the last pixel."""
     image = np.zeros((3, 9, 3), np.uint8)
     image[:, 3:6] = 255
-    assert fit(image, 3).min() == 255
-    assert fit(image.transpose(1, 0, 2), 3).min() == 255
+    assert crop_and_resize(image, 3).min() == 255
+    assert crop_and_resize(image.transpose(1, 0, 2), 3).min() == 255
 
 
 def test_dslda_solves_anew_after_every_batch():

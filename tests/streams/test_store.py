@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import primavista as pv
-from primavista.frames import Lazy
+from primavista.frames import LazyFrames
 from primavista.streams import packed, packing
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.packed import CHUNK, DONE, FRAMES, INDEX, LOCK, PART, Lock, dump, plan_of
@@ -99,7 +99,7 @@ def test_in_processes_the_bytes_are_the_same(tmp_path: Path) -> None:
 
 def test_frames_that_cannot_travel_are_packed_here(tmp_path: Path) -> None:
     data = made(300)
-    lazy = Lazy(lambda i: data.frames[torch.tensor([i])][0].numpy(), 300)
+    lazy = LazyFrames(lambda i: data.frames[torch.tensor([i])][0].numpy(), 300)
     assert same(
         data,
         pack(
@@ -162,9 +162,9 @@ def test_large_arrays_are_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -
         array = np.zeros((10, 8, 8, 3), np.uint8)
 
     monkeypatch.setattr(packing, "LARGE", 1000)
-    assert not packing._portable(Lazy(Rows.array.__getitem__, 10))
+    assert not packing._portable(LazyFrames(Rows.array.__getitem__, 10))
     monkeypatch.setattr(packing, "LARGE", 10_000)
-    assert packing._portable(Lazy(Rows.array.__getitem__, 10))
+    assert packing._portable(LazyFrames(Rows.array.__getitem__, 10))
     assert not packing._portable(made(40).frames)
 
 
@@ -518,7 +518,12 @@ def test_a_bad_picture_stops_it_by_name_and_the_rest_is_kept(tmp_path: Path) -> 
         return data.frames[torch.tensor([i])][0].numpy()
 
     lazy = DataSet(
-        "some", Lazy(read, len(data.frames)), data.train, data.test, data.classes, data.categories
+        "some",
+        LazyFrames(read, len(data.frames)),
+        data.train,
+        data.test,
+        data.classes,
+        data.categories,
     )
     with pytest.raises(pv.FileError, match=r"x/y\.png is damaged"):
         pack(lazy, tmp_path / "s", 1)

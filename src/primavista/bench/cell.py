@@ -26,7 +26,7 @@ from primavista.bench.results import TIMINGS, CellFolder, read_lines
 from primavista.bench.together import Pause
 from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
-from primavista.frames import take
+from primavista.frames import read_frames
 from primavista.storage import learner_file as files
 from primavista.strategies import Strategy, create
 from primavista.streams.core50.dataset import core50_stream
@@ -187,7 +187,7 @@ def make_stream(cell: Cell, data: DataSet) -> Stream:
 def make_strategy(cell: Cell, data: DataSet) -> Strategy:
     """The strategy of a cell as it begins."""
     spec = cell.backbone
-    size = int(take(data.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
+    size = int(read_frames(data.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
     options: dict[str, Any] = dict(spec.options)
     backbone = build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
     chosen: dict[str, Any] = dict(cell.options)

@@ -29,7 +29,7 @@ from primavista.bench.results import (
 )
 from primavista.bench.trackers import Logger
 from primavista.errors import FileError, InputError
-from primavista.frames import take
+from primavista.frames import read_frames
 from primavista.storage.lock import FolderLock
 from primavista.streams.rendered.dataset import rendered
 
@@ -157,7 +157,7 @@ class Suite:
                     own = state.planned.cell
                     if (own.data, own.protocol, own.run) == (data, cell.protocol, cell.run):
                         state.batches = len(stream)
-            size = int(take(opened.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
+            size = int(read_frames(opened.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
             spec = self.plan.backbone
             options: dict[str, Any] = dict(spec.options)
             build(spec.name, spec.weights, size=size, seed=spec.seed, **options)

@@ -34,7 +34,7 @@ def annotate_video(
     progress: Callable[[int, int], None],
 ) -> Iterator[tuple[Look, Prediction]]:
     """Write `target`, whole or not at all, looking `fps` times a second; gives each look with its prediction."""
-    from primavista.frames import fit
+    from primavista.frames import crop_and_resize
     from primavista.streams.decode import Due, timed_frames, turned, video_rate
 
     av = require_extra("av", "video")
@@ -50,7 +50,7 @@ def annotate_video(
                         raise frame
                     picture = turned(frame)
                     if due(at) or latest is None:
-                        look = Look(str(source), at, fit(picture, learner.size))
+                        look = Look(str(source), at, crop_and_resize(picture, learner.size))
                         latest = learner.predict(look.image)
                         yield look, latest
                     stream = stream or _stream(av, container, picture.size, rate)

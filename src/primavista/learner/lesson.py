@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from primavista.errors import InputError
-from primavista.frames import fit
+from primavista.frames import crop_and_resize
 from primavista.strategies.base import Strategy
 
 CHUNK = 16  # frames whose features are computed together; fixed, so that they do not depend on how fast the frames came
@@ -32,7 +32,7 @@ class Lesson:
 
     def add(self, image: Any) -> None:
         """Take one image of any size: its centre square, resized."""
-        self._frames.append(torch.from_numpy(fit(image, self.size)))
+        self._frames.append(torch.from_numpy(crop_and_resize(image, self.size)))
 
     def prepare(self) -> None:
         """Compute the features of the whole chunks that have come so far."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from primavista.backbones.registry import Spec, shapes
 from primavista.errors import InputError
-from primavista.frames import Frames, check_labels, take
+from primavista.frames import Frames, check_labels, read_frames
 from primavista.heads.statistics import Moments
 from primavista.nn.class_rows import Rows
 from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord
@@ -38,7 +38,7 @@ def lesson_id(images: Frames) -> str:
     """Names a lesson by what was shown: the same video gives the same id on every machine."""
     sha = hashlib.sha256(repr(len(images)).encode())
     for index in torch.linspace(0, len(images) - 1, min(8, len(images))).long().unique():
-        sha.update(take(images, index[None], torch.device("cpu")).numpy().tobytes())
+        sha.update(read_frames(images, index[None], torch.device("cpu")).numpy().tobytes())
     return sha.hexdigest()[:32]
 
 

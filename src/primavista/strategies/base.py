@@ -16,7 +16,7 @@ from primavista.backbones.registry import Backbone, check_seed
 from primavista.engine.cuda_graph import Kept, Replay
 from primavista.engine.onnx_runtime import Engine, EngineChoice, OnnxFeatures, installed
 from primavista.errors import InputError, require_extra
-from primavista.frames import Frames, check_frames, check_labels, chunks, take
+from primavista.frames import Frames, check_frames, check_labels, read_frames, split_indices
 from primavista.heads.open_set import KNOWN, Familiarity
 from primavista.nn.class_rows import AnySize, drop_all, grow_all
 
@@ -180,7 +180,7 @@ class Strategy(AnySize, ABC):
         return torch.cat(
             [
                 self.score_features(self._forward(frames, i))[:, : len(self.classes)]
-                for i in chunks(len(frames), self._chunk)
+                for i in split_indices(len(frames), self._chunk)
             ]
         )
 
@@ -191,7 +191,7 @@ class Strategy(AnySize, ABC):
         frames = check_frames(images)
         familiar = self.familiar() if len(self.classes) else None
         scores, found = [], []
-        for i in chunks(len(frames), self._chunk):
+        for i in split_indices(len(frames), self._chunk):
             z = self._forward(frames, i)
             scores.append(self.score_features(z)[:, : len(self.classes)])
             if familiar is not None:
@@ -256,7 +256,7 @@ class Strategy(AnySize, ABC):
     def embed(self, images: Frames) -> Tensor:
         """N x D: the features in evaluation mode; they hold as long as `embedding_version` does not change."""
         frames = check_frames(images)
-        return _joined([self._forward(frames, i) for i in chunks(len(frames), self._chunk)])
+        return _joined([self._forward(frames, i) for i in split_indices(len(frames), self._chunk)])
 
     @final
     def learn_embedded(
@@ -302,7 +302,10 @@ class Strategy(AnySize, ABC):
         assert batch.images is not None
         frames = batch.images
         return torch.cat(
-            [self._forward(frames, i % len(frames)) for i in chunks(batch.count, self._chunk)]
+            [
+                self._forward(frames, i % len(frames))
+                for i in split_indices(batch.count, self._chunk)
+            ]
         )
 
     def _forgot(self, label: int) -> None:
@@ -310,7 +313,7 @@ class Strategy(AnySize, ABC):
 
     def _check_batch(self, frames: Frames) -> None:
         """Refuse frames that cannot be learned, before anything changes."""
-        first = take(frames, torch.tensor([0]), self.device)
+        first = read_frames(frames, torch.tensor([0]), self.device)
         if first.shape not in self._shapes_seen:
             try:
                 with torch.no_grad():
@@ -383,7 +386,7 @@ class Strategy(AnySize, ABC):
 
     @torch.no_grad()
     def _forward(self, frames: Frames, indices: Tensor) -> Tensor:
-        images = take(frames, indices, self.device)
+        images = read_frames(frames, indices, self.device)
         if self.engine == "onnx" and self.embeds and images.device.type == "cpu":
             version = int(self.embedding_version)
             if self._onnx is None or self._onnx.version != version:

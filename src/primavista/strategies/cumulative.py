@@ -11,7 +11,7 @@ from torch import Tensor
 
 from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
-from primavista.frames import Frames, Selection, chunks, take
+from primavista.frames import Frames, Selection, read_frames, split_indices
 from primavista.nn.class_rows import AnySize
 from primavista.nn.freezing import Freeze
 from primavista.nn.renorm import Norm
@@ -80,7 +80,9 @@ class Memory(AnySize):
                     stacklevel=6,
                 )
             device = self.frames.device
-            loose = torch.cat([take(images, i, device) for i in chunks(len(images), 128)])
+            loose = torch.cat(
+                [read_frames(images, i, device) for i in split_indices(len(images), 128)]
+            )
             self.frames = torch.cat([self.frames, loose]) if len(self.frames) else loose
         self.labels = torch.cat([self.labels, labels.to(self.labels.device)])
 

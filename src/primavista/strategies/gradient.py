@@ -11,7 +11,7 @@ from torch import Tensor
 from primavista.backbones.registry import Backbone
 from primavista.engine.cuda_graph import Kept
 from primavista.errors import InputError
-from primavista.frames import Frames, chunks, take
+from primavista.frames import Frames, read_frames, split_indices
 from primavista.heads.linear import CWRHead, LinearHead
 from primavista.nn.class_rows import PerWeight
 from primavista.nn.freezing import set_freezing
@@ -263,7 +263,9 @@ class GradientStrategy(Strategy):
         return self.head(self.backbone(x))  # type: ignore[no-any-return]
 
     def _frames_at(self, images: Frames, index: Tensor) -> Tensor:
-        return take(images, index % len(images) if self.release.pad_batch else index, self.device)
+        return read_frames(
+            images, index % len(images) if self.release.pad_batch else index, self.device
+        )
 
     def _at_hand(self, batch: Batch) -> Frames:
         """The frames of a batch; on a GPU brought there once, where they are not too many."""
@@ -273,14 +275,14 @@ class GradientStrategy(Strategy):
         ):
             return batch.images
         if (
-            len(batch.images) * take(batch.images, torch.tensor([0]), self.device).numel()
+            len(batch.images) * read_frames(batch.images, torch.tensor([0]), self.device).numel()
             > RESIDENT
         ):
             return batch.images
         return torch.cat(
             [
-                take(batch.images, part, self.device)
-                for part in chunks(len(batch.images), CHUNK_CUDA)
+                read_frames(batch.images, part, self.device)
+                for part in split_indices(len(batch.images), CHUNK_CUDA)
             ]
         )
 

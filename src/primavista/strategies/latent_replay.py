@@ -10,7 +10,7 @@ from torch import Tensor
 
 from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
-from primavista.frames import Frames, chunks, take
+from primavista.frames import Frames, read_frames, split_indices
 from primavista.nn.latents import Cut, LatentMemory
 from primavista.nn.renorm import norm_layers, set_limits
 from primavista.nn.sgd import Weight, generator
@@ -146,8 +146,8 @@ class LatentReplay(AR1):
         self.backbone.eval()
         cut = self._cut()
         parts = [
-            cut.latents(self.backbone, take(frames, i % len(frames), self.device))
-            for i in chunks(count, self._chunk)
+            cut.latents(self.backbone, read_frames(frames, i % len(frames), self.device))
+            for i in split_indices(count, self._chunk)
         ]
         return torch.cat(parts)
 

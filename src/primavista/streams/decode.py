@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from primavista.errors import FileError, PrimavistaError, require_extra
-from primavista.frames import MAX_PIXELS, fit
+from primavista.frames import MAX_PIXELS, crop_and_resize
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the file's name says
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"  # of FFmpeg: no playlists, which could name other files
@@ -62,7 +62,7 @@ def decode_image(
             with Image.open(file, formats=FORMATS) as picture:
                 _check_pixels(name, picture.width, picture.height, max_pixels)
                 upright = ImageOps.exif_transpose(picture)
-                return fit(_eight_bits(upright), size or min(upright.size))
+                return crop_and_resize(_eight_bits(upright), size or min(upright.size))
     except PrimavistaError:
         raise
     except Image.DecompressionBombError as error:
@@ -169,7 +169,7 @@ def _raw_frames(av: Any, container: Any, stream: Any, path: Path) -> Iterator[An
 
 def upright(frame: Any, size: int) -> Array:
     """A decoded frame, turned as its display matrix says, at model size."""
-    return fit(turned(frame), size)
+    return crop_and_resize(turned(frame), size)
 
 
 def turned(frame: Any) -> Image.Image:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from primavista.errors import InputError, PrimavistaError
-from primavista.frames import Frames, take
+from primavista.frames import Frames, read_frames
 from primavista.streams import decode
 from primavista.streams.packed import FRAMES, Plan
 
@@ -99,7 +99,7 @@ def _work(chunk: int) -> str:
 
 def _write_chunk(frames: Frames, plan: Plan, folder: Path, chunk: int) -> str:
     start, stop = plan.bounds(chunk)
-    images = take(frames, torch.arange(start, stop), torch.device("cpu")).contiguous()
+    images = read_frames(frames, torch.arange(start, stop), torch.device("cpu")).contiguous()
     if images.shape != (stop - start, *plan.shape[1:]):
         raise InputError(
             f"frames {start} to {stop} have shape {tuple(images.shape)}; all frames of a store have one size"

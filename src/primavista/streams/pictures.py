@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from primavista.errors import FileError, InputError, require_extra
-from primavista.frames import Frames, fit
+from primavista.frames import Frames, crop_and_resize
 from primavista.streams.dataset import DataSet, Session, Stream
 
 if TYPE_CHECKING:
@@ -267,4 +267,4 @@ def _paste(
 
 
 def _tile(frames: Frames, index: int, tile: int) -> Image.Image:
-    return Image.fromarray(fit(frames[torch.tensor([index])][0], tile))
+    return Image.fromarray(crop_and_resize(frames[torch.tensor([index])][0], tile))

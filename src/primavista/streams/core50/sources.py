@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, InputError
-from primavista.frames import Frames, Lazy, fit
+from primavista.frames import Frames, LazyFrames, crop_and_resize
 from primavista.streams.core50.pickles import read_pickle
 from primavista.streams.decode import read_image
 from primavista.streams.video import Bad
@@ -163,7 +163,7 @@ def _images(folder: Path, size: int | None, bad: Bad, progress: Progress | None)
     read = partial(
         _decode_row, folder, names, side
     )  # not a closure: workers that pack must be able to receive it
-    source = names_source(Lazy(read, len(names)), names, folder)
+    source = names_source(LazyFrames(read, len(names)), names, folder)
     if not bad.skip:
         return source
     good = _readable(folder, names, side, bad, progress)
@@ -213,7 +213,7 @@ class Rows:
         chunk = self.array[indices.cpu().numpy()]
         if self.size is None or chunk.shape[1:3] == (self.size, self.size):
             return torch.from_numpy(np.ascontiguousarray(chunk))
-        return torch.stack([torch.from_numpy(fit(image, self.size)) for image in chunk])
+        return torch.stack([torch.from_numpy(crop_and_resize(image, self.size)) for image in chunk])
 
 
 def _packed(folder: Path, size: int | None) -> Source:
