@@ -14,7 +14,7 @@ from primavista.bench.executors.local import Inline
 from primavista.bench.record import claim_folder
 from primavista.bench.results import CHECKPOINT, METRICS, CellFolder, read_lines, state_of
 from primavista.errors import FileError, InputError
-from primavista.storage.lock import BusyError, FolderLock, held
+from primavista.storage.lock import BusyError, FileLock, is_locked
 
 RUN = {"format": 1, "strategy": "cwr*", "run": 0}
 
@@ -53,7 +53,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
     ):
         pass
     assert json.loads((tmp_path / "run.json").read_text()) == RUN
-    assert not held(tmp_path / ".lock")
+    assert not is_locked(tmp_path / ".lock")
 
 
 def test_a_damaged_checkpoint_is_said(tmp_path):
@@ -85,8 +85,8 @@ def test_a_failure_is_kept_until_the_cell_is_run_again(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from primavista.storage.lock import FolderLock
-with FolderLock(Path(sys.argv[1])):
+from primavista.storage.lock import FileLock
+with FileLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -111,13 +111,13 @@ def test_two_processes_on_one_folder(tmp_path, suite):
         with pytest.raises(
             BusyError, match=rf"another process \(process {holder.pid} on .*\) is at work in"
         ):
-            FolderLock(place / ".lock", wait=0.1).__enter__()
+            FileLock(place / ".lock", wait=0.1).__enter__()
         if place == one.out:
             with pytest.raises(BusyError):
                 suite("dslda").run(Inline())
         holder.kill()
         holder.communicate()
-        with FolderLock(place / ".lock", wait=0):
+        with FileLock(place / ".lock", wait=0):
             pass
     assert before == {
         path: path.read_bytes()
@@ -130,7 +130,7 @@ def test_a_cell_that_another_process_is_at_is_listed_and_left_alone(suite):
     one = suite("dslda", "cwr*")
     busy = one.states[0]
     busy.path.mkdir(parents=True)
-    with FolderLock(busy.path / ".lock"):
+    with FileLock(busy.path / ".lock"):
         failed = one.run(Inline())
     assert [state.planned.cell.strategy for state in failed] == ["dslda"]
     assert "another process" in failed[0].reason
@@ -183,6 +183,6 @@ def test_a_read_only_folder_is_said(tmp_path):
         os._exit(0)
     os.waitpid(child, 0)
     assert (tmp_path / "said").read_text().splitlines() == [
-        f"cannot write in {place}: Permission denied. Choose a folder that you may write",
-        f"cannot make {place / 'cell'}: Permission denied. Choose a folder that you may write",
+        f"cannot write in {place}: Permission denied. Choose a folder that you can write to",
+        f"cannot make {place / 'cell'}: Permission denied. Choose a folder that you can write to",
     ]

@@ -423,15 +423,15 @@ def test_a_full_disk_stops_it_and_the_file_is_the_last_lesson_that_fits(
     videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, room = tmp_path / "kitchen.pv", [2]
-    replace_file = files.replace_file
+    write_atomically = files.write_atomically
 
     def full(path: Path, *parts: bytes | memoryview) -> None:
         room[0] -= 1
         if room[0] < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        replace_file(path, *parts)
+        write_atomically(path, *parts)
 
-    monkeypatch.setattr(files, "replace_file", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     stopped = call("learn", model, videos / "toys", *SMALL)
     assert "No space left on device. What was there before is untouched" in str(stopped.exception)
     assert len(pv.Learner.load(model).lessons) == 2

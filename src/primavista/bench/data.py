@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.errors import FileError, InputError
-from primavista.storage.lock import FolderLock
+from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
+from primavista.storage.lock import FileLock
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.core50.dataset import is_core50 as holds_core50
 from primavista.streams.dataset import DataSet
@@ -165,16 +165,12 @@ def _opened(
                 f"these frames were drawn by version {data.renderer} of the renderer, and this is version {VERSION}: choose "
                 "another folder, or install the primavista that drew them"
             )
-        try:
+        with file_errors("make", cache, CHOOSE_FOLDER):
             cache.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(
-                f"cannot make {cache}: {error.strerror or error}. Choose a folder that you may write"
-            ) from error
         key = hashlib.sha256(data.model_dump_json().encode()).hexdigest()[:8]
         if device != "cpu":  # it rounds otherwise: here and there a pixel is one level off
             key, workers = f"{key}-{device}", 1
-        with FolderLock(cache / f".{key}.lock", wait=None), _one_thread():
+        with FileLock(cache / f".{key}.lock", wait=None), _one_thread():
             return pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
     if data.kind == "core50":
         return CORe50(data.path, data.labels, data.test, size=data.size)

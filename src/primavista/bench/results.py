@@ -14,9 +14,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from primavista.errors import FileError, InputError
+from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
 from primavista.storage import learner_file as files
-from primavista.storage.lock import FolderLock, held
+from primavista.storage.atomic import write_atomically
+from primavista.storage.lock import FileLock, is_locked
 
 RUN, METRICS, TIMINGS = "run.json", "metrics.jsonl", "timings.jsonl"
 CHECKPOINT, RESULT, FAILED, LOCK = "checkpoint.safetensors", "result.json", "failed.json", ".lock"
@@ -31,16 +32,12 @@ class CellFolder:
 
     def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
         self.path, self.run = path, json.loads(json.dumps(run))
-        self._lock = FolderLock(path / LOCK)
+        self._lock = FileLock(path / LOCK)
         self._lines: dict[str, FileIO] = {}
 
     def __enter__(self) -> CellFolder:
-        try:
+        with file_errors("make", self.path, CHOOSE_FOLDER):
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(
-                f"cannot make {self.path}: {error.strerror or error}. Choose a folder that you may write"
-            ) from error
         self._lock.__enter__()
         try:
             self._claim()
@@ -152,7 +149,7 @@ def state_of(path: Path) -> str:
     """ "done", "running", "failed", "stopped" (begun, and nobody at work) or "waiting"."""
     if (path / RESULT).exists():
         return "done"
-    if held(path / LOCK):
+    if is_locked(path / LOCK):
         return "running"
     if (path / FAILED).exists():
         return "failed"
@@ -190,10 +187,8 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """The whole file or nothing."""
-    try:
-        files.replace_file(path, data)
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}. {AGAIN}") from error
+    with file_errors("write", path, AGAIN):
+        write_atomically(path, data)
 
 
 def _cut(file: FileIO, lines: int, folder: Path) -> None:

@@ -28,9 +28,9 @@ from primavista.bench.results import (
     state_of,
 )
 from primavista.bench.trackers import Logger
-from primavista.errors import FileError, InputError
+from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.frames import read_frames
-from primavista.storage.lock import FolderLock
+from primavista.storage.lock import FileLock
 from primavista.streams.rendered.dataset import rendered
 
 CACHE = "data"
@@ -105,13 +105,9 @@ class Suite:
     ) -> list[State]:
         """Run what is not done yet. Returns the cells that failed; KeyboardInterrupt leaves everything ready to go on."""
         assert self.settings is not None
-        try:
+        with file_errors("make", self.out, CHOOSE_FOLDER):
             self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(
-                f"cannot make {self.out}: {error.strerror or error}. Choose a folder that you may write"
-            ) from error
-        with FolderLock(self.out / LOCK):
+        with FileLock(self.out / LOCK):
             claim_folder(self.out, self.plan, self.plan.planned())
             todo = [number for number, state in enumerate(self.states) if state.status != "done"]
             if todo:

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from primavista.engine.onnx_runtime import make_session
 from primavista.engine.onnx_trace import CannotTraceError, trace
-from primavista.errors import FileError, InputError
+from primavista.errors import InputError, file_errors
 from primavista.learner.learner import Learner
 from primavista.storage import learner_file as files
+from primavista.storage.atomic import write_atomically
 
 Format = Literal["onnx", "edge"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "edge": ".edge.pv"}
@@ -36,10 +37,8 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
         arrays, manifest = learner.content()
         files.write(target, {**arrays, files.GRAPH: np.frombuffer(model, np.uint8)}, manifest)
         return target
-    try:
-        files.replace_file(target, model)
-    except OSError as error:
-        raise FileError(f"cannot write {target}: {error.strerror or error}") from error
+    with file_errors("write", target):
+        write_atomically(target, model)
     return target
 
 

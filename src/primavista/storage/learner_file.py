@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import secrets
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import (
-    FileError,
-)  # relative: the distribution for the edge has this module too, under its own name
+# relative: the distribution for the edge has this module too, under its own name
+from ..errors import CHOOSE_FOLDER, FileError, file_error
+from .atomic import write_atomically
 from .tensors import pieces, raw, unpack
 
 KEY = "primavista"  # the one metadata key: the header of a file with several would not have equal bytes each time
@@ -35,32 +33,12 @@ def write(path: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None
     target = Path(path)
     parts = encoded(arrays, manifest)
     try:
-        replace_file(target, *parts)
+        write_atomically(target, *parts)
     except OSError as error:
-        why = error.strerror or error
         if not os.access(target.parent, os.W_OK):
-            raise FileError(
-                f"cannot write in {target.parent}: {why}. Choose a folder that you may write"
-            ) from error
-        raise FileError(
-            f"cannot write {target}: {why}. What was there before is untouched"
-        ) from error
-
-
-def replace_file(path: Path, *parts: bytes | memoryview) -> None:
-    """Put all `parts` at `path` or nothing: to a temporary file beside it, synced, then renamed over it."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        with open(part, "xb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+            raise file_error("write in", target.parent, error, CHOOSE_FOLDER) from error
+        advice = "What was there before is untouched"
+        raise file_error("write", target, error, advice) from error
 
 
 def read(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
@@ -149,14 +127,3 @@ def _canonical(value: Any) -> str:
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    with contextlib.suppress(
-        OSError
-    ):  # not every file system can sync a folder; the file itself is synced
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

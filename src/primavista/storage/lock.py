@@ -1,4 +1,4 @@
-"""One process at a time: a lock that the system lets go of when its holder ends, however that ends."""
+"""Locks between processes. The system releases a lock when its holder ends, however that ends."""
 
 from __future__ import annotations
 
@@ -6,41 +6,54 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from primavista.errors import FileError
+from primavista.errors import CHOOSE_FOLDER, FileError, file_errors
+
+POLL_SECONDS = 0.05
 
 
 class BusyError(FileError):
-    """Another process is at work there."""
+    """Another process holds the lock; nothing was changed. The message names that process and its machine."""
 
 
-class FolderLock:
-    """Held while in the `with` block. `wait` so many seconds for another holder to end; None: as long as it takes.
+class FileLock:
+    """A lock on a file of its own, held inside a `with` block by one process at a time.
 
-    `what` is for the message. The file stays, unless it is `of` one that is not there in the end.
+    Args:
+        path: The lock file; it is created if it does not exist. Its folder must exist.
+        wait: How many seconds to wait for another holder to end; None waits as long as it takes.
+        activity: What a holder does, for the message of `BusyError`: "is at work in FOLDER" if empty.
+        remove_if: Called when the lock is released: whether the lock file is removed. By default it stays.
+
+    Raises:
+        BusyError: On entry, if another process still holds the lock after `wait` seconds.
+        FileError: On entry, if the lock file cannot be created.
     """
 
     def __init__(
-        self, path: Path, wait: float | None = 3.0, what: str = "", of: Path | None = None
+        self,
+        path: Path,
+        wait: float | None = 3.0,
+        activity: str = "",
+        remove_if: Callable[[], bool] | None = None,
     ) -> None:
-        self.path, self.wait, self.what, self.of = path, wait, what or f"in {path.parent}", of
+        self.path = path
+        self.wait = wait
+        self.activity = activity or f"is at work in {path.parent}"
+        self.remove_if = remove_if
         self._file = -1
 
-    def __enter__(self) -> FolderLock:
+    def __enter__(self) -> FileLock:
         began = time.monotonic()
         self._open()
-        while not self._grab():
+        while not self._acquire():
             if self.wait is not None and time.monotonic() - began >= self.wait:
-                who = os.pread(self._file, 200, 0).decode(errors="replace").strip()
-                os.close(self._file)
-                raise BusyError(
-                    f"another process ({who or 'unknown'}) is at work {self.what}: wait for it, or stop it first"
-                )
-            time.sleep(0.05)
-        with contextlib.suppress(
-            OSError
-        ):  # who holds it is for the message only: a full disk does not matter here
+                raise self._busy()
+            time.sleep(POLL_SECONDS)
+        # the holder's name is only for messages, so a full disk does not matter here
+        with contextlib.suppress(OSError):
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         return self
@@ -48,51 +61,70 @@ class FolderLock:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             os.ftruncate(self._file, 0)
-            if self.of is not None and not self.of.exists():
+            if self.remove_if is not None and self.remove_if():
                 self.path.unlink()
         os.close(self._file)
 
     def _open(self) -> None:
-        try:
+        with file_errors("write in", self.path.parent, CHOOSE_FOLDER):
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise FileError(
-                f"cannot write in {self.path.parent}: {error.strerror or error}. Choose a folder that you may write"
-            ) from error
 
-    def _grab(self) -> bool:
-        if not grab(self._file):
+    def _acquire(self) -> bool:
+        if not _try_lock(self._file):
             return False
-        if self.of is None or (
-            self.path.exists() and os.path.samestat(os.fstat(self._file), os.stat(self.path))
-        ):
+        if self.remove_if is None or self._is_current():
             return True
-        os.close(
-            self._file
-        )  # its last holder took it away: another process may hold a new one of the same name
+        # its last holder removed the file: another process may hold a new one of the same name
+        os.close(self._file)
         self._open()
         return False
 
+    def _is_current(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file), os.stat(self.path))
+        except FileNotFoundError:
+            return False
 
-def file_lock(path: Path, wait: float | None = 3.0) -> FolderLock:
-    """The lock of one file that is read, changed and replaced: a hidden file beside it."""
-    return FolderLock(path.with_name(f".{path.name}.lock"), wait, f"on {path}", of=path)
+    def _busy(self) -> BusyError:
+        holder = os.pread(self._file, 200, 0).decode(errors="replace").strip() or "unknown"
+        os.close(self._file)
+        return BusyError(
+            f"another process ({holder}) {self.activity}: wait for it, or stop it first"
+        )
 
 
-def held(path: Path) -> bool:
-    """Whether a process holds the lock now."""
+def file_lock(path: Path, wait: float | None = 3.0) -> FileLock:
+    """Return the lock of a file that is read, changed and replaced: a hidden file beside it.
+
+    Args:
+        path: The file to guard. If it does not exist when the lock is released, the lock file is removed.
+        wait: How many seconds to wait for another holder; None waits as long as it takes.
+
+    Returns:
+        The lock, to be used in a `with` statement.
+    """
+    hidden = path.with_name(f".{path.name}.lock")
+    return FileLock(hidden, wait, f"is at work on {path}", remove_if=lambda: not path.exists())
+
+
+def is_locked(path: Path) -> bool:
+    """Return True if a process holds the lock file `path` now, and False if there is no such file.
+
+    Args:
+        path: The lock file, as given to `FileLock`.
+    """
     try:
         file = os.open(path, os.O_RDWR)
     except OSError:
         return False
     try:
-        return not grab(file)
+        return not _try_lock(file)
     finally:
         os.close(file)
 
 
-def grab(file: int) -> bool:
-    """Lock an open file, or say that another holds it."""
+def _try_lock(file: int) -> bool:
+    """Lock an open file; False if another process holds it."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
 import mmap
-import os
-import socket
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError
-from primavista.storage.lock import grab
+from primavista.storage.lock import FileLock
 from primavista.streams.dataset import DataSet, Origin, Session
 
 Rows = tuple[tuple[int, int, int, int], ...]
@@ -216,40 +213,13 @@ class Packed:
         return Packed, (self.path, self.plan)
 
 
-class Lock:
-    """One writer at a time. The system lets go of it when its process ends, however that ends: it cannot go stale."""
+def packing_lock(folder: Path) -> FileLock:
+    """Return the lock that lets one process at a time write a store.
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / LOCK
-        self._file = -1
-
-    def __enter__(self) -> Lock:
-        while True:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-            if not grab(self._file):
-                who = os.read(self._file, 200).decode(errors="replace").strip()
-                os.close(self._file)
-                raise FileError(
-                    f"another process ({who or 'unknown'}) is packing {self.path.parent}: wait for it, or stop it first"
-                )
-            if _same(self.path, self._file):
-                break
-            os.close(self._file)  # the one before finished and took its lock file away
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
-        os.close(self._file)
-
-
-def _same(path: Path, file: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(file))
-    except FileNotFoundError:
-        return False
+    Args:
+        folder: The folder of the store. The lock file in it is removed when the lock is released.
+    """
+    return FileLock(folder / LOCK, 0.0, f"is packing {folder}", remove_if=lambda: True)
 
 
 def _tuples(value: Any) -> Any:

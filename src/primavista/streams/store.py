@@ -21,7 +21,7 @@ import torch
 
 from primavista.errors import FileError, InputError, PrimavistaError
 from primavista.frames import Frames
-from primavista.storage.learner_file import replace_file
+from primavista.storage.atomic import write_atomically
 from primavista.streams.dataset import DataSet
 from primavista.streams.packed import (
     DONE,
@@ -29,11 +29,11 @@ from primavista.streams.packed import (
     INDEX,
     LOCK,
     PART,
-    Lock,
     Packed,
     Plan,
     dump,
     load,
+    packing_lock,
     plan_of,
     rows,
 )
@@ -94,7 +94,7 @@ def pack(
     if not (folder / INDEX).exists():
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            with Lock(folder):
+            with packing_lock(folder):
                 if not (folder / INDEX).exists():
                     _fill(data.frames, plan, folder, workers, tell)
     _check_same(plan, load(folder / INDEX)[0], folder)
@@ -183,12 +183,12 @@ def _fill(frames: Frames, plan: Plan, folder: Path, workers: int | None, tell: P
         if {entry.name for entry in os.scandir(folder)} - {LOCK, f".{PART}.part"}:
             raise InputError(f"{folder} is not empty and not a store: choose a folder of its own")
         _check_room(folder, plan)
-        replace_file(folder / PART, dump(plan))
+        write_atomically(folder / PART, dump(plan))
     _reserve(folder / FRAMES, plan)
     sums = {
         c: s for c, s in _marks(folder).items() if c < plan.chunks and _sum(folder, plan, c) == s
     }
-    replace_file(folder / DONE, b"".join(_mark(c, s) for c, s in sums.items()))
+    write_atomically(folder / DONE, b"".join(_mark(c, s) for c, s in sums.items()))
     todo = [c for c in range(plan.chunks) if c not in sums]
     done = sum(stop - start for start, stop in map(plan.bounds, sums))
     tell(done, plan.count)
@@ -201,7 +201,7 @@ def _fill(frames: Frames, plan: Plan, folder: Path, workers: int | None, tell: P
             start, stop = plan.bounds(chunk)
             done += stop - start
             tell(done, plan.count)
-    replace_file(folder / INDEX, dump(plan, [sums[c] for c in range(plan.chunks)]))
+    write_atomically(folder / INDEX, dump(plan, [sums[c] for c in range(plan.chunks)]))
     for name in (PART, DONE):
         (folder / name).unlink(missing_ok=True)
 
