@@ -1,0 +1,192 @@
+"""The measures of tools/house.py on a package whose numbers were counted by hand."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["house"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+house = script()
+
+FILES = {
+    "__init__.py": '''"""The package."""
+
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Model", "open_model"]
+
+if TYPE_CHECKING:
+    from primavista.heads.model import Model, open_model
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(name)
+''',
+    "heads/__init__.py": '''"""Heads."""
+
+
+def helper() -> None:
+    """Helps."""
+''',
+    "heads/model.py": '''"""A model of three words."""
+
+from typing import Any
+
+Array = Any
+
+
+class Base:
+    def inherited(self, x: "Array") -> int:
+        # a comment
+        return 1 if x else 2 if x is None else 3
+
+
+class Model(Base):
+    """Models."""
+
+    size: dict[str, Any]
+
+    def predict(self, frames: Any) -> list[int]:
+        """Predicts."""
+        return [n for n in frames if n and n > 1 or n < 0]
+
+    def _private(self, x: Any) -> Any:
+        return x
+
+
+def open_model(path, *, strict: bool = True) -> Model:
+    """Opens a model."""
+    assert path
+    if (n := len(path)) > 3:
+        return Model()
+    raise ValueError(n)
+''',
+    "strategies/__init__.py": '"""Strategies."""\n',
+    "strategies/ar1.py": '''"""AR1*."""
+
+from typing import TYPE_CHECKING
+
+from primavista.errors import Problem
+from primavista.strategies import base
+
+if TYPE_CHECKING:
+    from primavista.nn import sgd
+
+
+class Model(base.Strategy):
+    """Learns."""
+
+    def learn(self) -> None:
+        """Learns."""
+        from primavista.nn.guard import guard
+
+        key = "'''
+    + "x" * 90
+    + """"
+        raise Problem(guard, key, lambda: 0)  # fmt: skip
+""",
+    "strategies/base.py": '"""Base."""\n\n\nclass Strategy:\n    """Contract."""\n',
+    "nn/__init__.py": "",
+    "nn/guard.py": '"""Guards."""\n\nguard = 1\n',
+    "nn/sgd.py": '"""SGD."""\n',
+    "errors.py": '"""Errors."""\n\n\nclass Problem(Exception):\n    """Wrong."""\n',
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    package = tmp_path_factory.mktemp("src") / "primavista"
+    for name, text in FILES.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    return package
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> dict[str, object]:
+    return {row.name: row for row in house.measure(house.Source(folder), run=False)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("functions with complexity over 12", "0"),
+        ("code lines over 100 columns", "1"),
+        ("`# fmt: skip`", "1"),
+        ("walrus", "1"),
+        ("lambdas", "1"),
+        ("`Any` in the package", "6"),
+        ("class names in 2 or more modules", "1"),
+        ("definitions in `__init__.py`, without the lazy root", "1"),
+        ("definitions of the lazy root", "1"),
+        ("files to understand AR1* (strategies, nn, heads) / lines", "3 / 28"),
+        ("import closure of strategies/ar1.py: files / lines", "5 / 34"),
+        ("public docstrings", "80.0%"),
+    ],
+)
+def test_counts(rows: dict[str, object], name: str, value: str) -> None:
+    assert rows[name].value == value  # type: ignore[attr-defined]
+
+
+def test_the_public_api_is_followed_through_aliases_and_base_classes(
+    rows: dict[str, object],
+) -> None:
+    assert rows["`Any` in the public API"].details == [  # type: ignore[attr-defined]
+        "Model.size: dict[str, Any]",
+        "Model.predict(frames): Any",
+        "Model.inherited(x): 'Array'",
+        "open_model(path): not annotated",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("pass", 1),
+        ("if a:\n  pass\n elif b:\n  pass\n else:\n  pass", 3),
+        ("return a and b or c", 3),
+        ("return [x for x in a for y in b if x if y]", 5),
+        ("for x in a:\n  while x:\n   pass", 3),
+        ("try:\n  pass\n except ValueError:\n  pass\n except KeyError:\n  pass", 3),
+        ("assert a, (b if c else d)", 3),
+        ("match a:\n  case 1:\n   pass\n  case _:\n   pass", 3),
+        ("def inner():\n  if a:\n   pass", 1),
+        ("return lambda: a if b else c", 2),
+    ],
+)
+def test_complexity(body: str, expected: int) -> None:
+    function = ast.parse(f"def f(a, b, c, d):\n {body}\n").body[0]
+    assert house.complexity(function) == expected
+
+
+def test_the_exit_code_tells_that_a_goal_is_missed(folder: Path) -> None:
+    command = [sys.executable, str(ROOT / "tools" / "house.py"), "--no-run", "--src", str(folder)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "| `# fmt: skip` | 1 | < 10 met |" in told.stdout
+    assert "| `Any` in the public API | 4 | 0 MISSED |" in told.stdout
+    checked = subprocess.run([*command, "--check"], capture_output=True, text=True)
+    assert checked.returncode == 1
+    assert "missed: `Any` in the public API: 4, goal 0" in checked.stderr
+
+
+def test_a_folder_that_is_not_a_package_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="is not the folder of a package"):
+        house.Source(tmp_path)
