@@ -19,6 +19,7 @@ from primavista.errors import InputError, require_extra
 from primavista.frames import Frames, check_frames, check_labels, read_frames, split_indices
 from primavista.heads.open_set import KNOWN, Familiarity
 from primavista.nn.class_rows import AnySize, drop_all, grow_all
+from primavista.nn.derived import Derived
 
 COUNTERS = (
     "batches",
@@ -101,6 +102,7 @@ class Strategy(AnySize, ABC):
         self.engine: Engine = "torch"
         self._onnx: OnnxFeatures | None = None
         self._evaluated = Kept()
+        self.derived = Derived()  # cleared here, whenever the state changes, and nowhere else
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
@@ -227,6 +229,7 @@ class Strategy(AnySize, ABC):
         j = int(column[0, 0])
         drop_all(self, j)
         self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
+        self.derived.clear()
         self._forgot(label)
 
     @final
@@ -241,6 +244,7 @@ class Strategy(AnySize, ABC):
         self._check_merge(other)
         self._merge(other, torch.tensor(self._columns(ours), device=self.device, dtype=torch.int64))
         self.batches += other.batches
+        self.derived.clear()
 
     @property
     def embeds(self) -> bool:
@@ -399,6 +403,7 @@ class Strategy(AnySize, ABC):
         return self._evaluated[key](images)  # type: ignore[no-any-return]
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self.derived.clear()
         self._evaluated.clear()  # recordings belong to the place where the weights were
         counters = {name: self._buffers[name] for name in COUNTERS}
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
@@ -408,6 +413,7 @@ class Strategy(AnySize, ABC):
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         self._onnx = None
+        self.derived.clear()
 
     def _checked_features(self, z: Tensor) -> Tensor:
         dim = self.backbone.dim
@@ -449,6 +455,7 @@ class Strategy(AnySize, ABC):
         batch = self._enter(frames, features, values, checked)
         report = self.learn_batch(batch)
         self.batches += 1
+        self.derived.clear()
         if frames is not None:
             self.backbone.eval()
         return report

@@ -1,0 +1,46 @@
+"""The cache of values that are computed from a state; it does not import torch (the edge has it too)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Derived(dict[Hashable, Any]):
+    """Values computed from a state, such as the solution of a head, kept until the state changes.
+
+    Its owner clears it in one place whenever the state changes: `Strategy` on learning, forgetting,
+    merging, loading and moving to another device. A copy, be it shallow, deep or pickled, is empty:
+    copies are made to be changed, and what was derived belongs to the tensors of the original.
+
+    >>> derived = Derived()
+    >>> derived.get_or_compute("answer", lambda: 42)
+    42
+    >>> import copy
+    >>> copy.deepcopy({"derived": derived})
+    {'derived': {}}
+    """
+
+    def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the value kept under `key`; compute and keep it first if there is none.
+
+        Another thread may clear the cache meanwhile; the value is returned all the same.
+
+        Args:
+            key: the name of the value.
+            compute: makes the value. If it raises, nothing is kept.
+
+        Returns:
+            The value.
+        """
+        missing = object()
+        found = self.get(key, missing)
+        if found is missing:
+            found = self[key] = compute()
+        return found  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> tuple[type[Derived], tuple[()]]:
+        """Describe a copy to `copy` and `pickle`: an empty one."""
+        return Derived, ()
