@@ -255,9 +255,9 @@ class Source:
             The module and the class, function or assignment that defines it, or None if it comes
             from elsewhere.
         """
-        for node in module.tree.body:
-            if name in assigned_names(node):
-                return module, node
+        for statement in module.tree.body:
+            if name in assigned_names(statement):
+                return module, statement
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.ImportFrom):
                 continue
@@ -554,9 +554,9 @@ def name_rows(source: Source) -> list[Row]:
         for _, node in definitions(module.tree):
             if isinstance(node, ast.ClassDef):
                 classes[node.name].add(place)
-        for node in module.tree.body:
-            if isinstance(node, Function) and not node.name.startswith("__"):
-                functions[node.name].add(place)
+        for statement in module.tree.body:
+            if isinstance(statement, Function) and not statement.name.startswith("__"):
+                functions[statement.name].add(place)
     public = {name: places for name, places in functions.items() if not name.startswith("_")}
     private = {name: places for name, places in functions.items() if name.startswith("_")}
     return [

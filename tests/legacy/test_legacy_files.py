@@ -1,0 +1,124 @@
+"""Learners that version 0.1.0 saved load and continue bit for bit, and new ones learn the same.
+
+The digests of `facts.json` were computed on one processor. On another the last bits of a sum may
+differ: `machine()` tells, and then scores are compared with a tolerance and digests are not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import lzma
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from primavista import Learner, Prediction
+
+HERE = Path(__file__).parent
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("legacy_make", HERE / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make = script()
+FACTS = json.loads((HERE / "facts.json").read_text())
+LEARNERS = FACTS["learners"]
+SCORES = 2e-3  # what other orders of additions may make of scores after twenty steps
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def exact() -> bool:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    same = make.machine() == FACTS["machine"]
+    torch.set_num_threads(before)
+    if not same:
+        warnings.warn("other sums than on the machine of the facts: compared roughly", stacklevel=1)
+    return bool(same)
+
+
+def check_scores(found: Prediction, expected: dict[str, float], exact: bool) -> None:
+    if exact:
+        assert found.scores == expected
+    else:
+        assert found.scores == pytest.approx(expected, abs=SCORES)
+
+
+def check_after(learner: Learner, facts: dict[str, object], exact: bool, folder: Path) -> None:
+    """Teach the last two lessons and compare everything with the facts."""
+    make.teach(learner, make.AFTER)
+    found = learner.predict(make.frames(1)[0])
+    check_scores(found, facts["scores_after"], exact)  # type: ignore[arg-type]
+    learner.save(folder / "after.pv")
+    digests = make.array_digests(folder / "after.pv")
+    assert digests.keys() == facts["arrays_after"].keys()  # type: ignore[attr-defined]
+    if exact:
+        assert found.familiarity == facts["familiarity_after"]
+        assert digests == facts["arrays_after"]
+
+
+def has_old_option(content: bytes) -> bool:
+    """Return True if the options in a file contain `past`, which is now `moments_decay`."""
+    size = int.from_bytes(content[:8], "little")
+    manifest = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["primavista"])
+    return "past" in manifest["manifest"]["strategy"]["options"]
+
+
+@pytest.mark.filterwarnings("default:other sums")
+@pytest.mark.parametrize("key", make.KEPT)
+def test_a_file_of_version_0_1_continues_bit_for_bit(key: str, exact: bool, tmp_path: Path) -> None:
+    content = lzma.decompress((HERE / make.file_of(key)).read_bytes())
+    (tmp_path / "before.pv").write_bytes(content)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        learner = Learner.load(tmp_path / "before.pv", device="cpu", engine="torch")
+    deprecated = [str(w.message) for w in told if w.category is DeprecationWarning]
+    assert len(told) == len(deprecated)
+    assert all("moments_decay" in message for message in deprecated)
+    assert bool(deprecated) == has_old_option(content)
+    facts = LEARNERS[key]
+    check_scores(learner.predict(make.frames(1)[0]), facts["scores_before"], exact)
+    check_after(learner, facts, exact, tmp_path)
+
+
+@pytest.mark.filterwarnings("default:other sums")
+@pytest.mark.filterwarnings("ignore:Cumulative stores every frame")
+@pytest.mark.parametrize("key", make.VARIANTS)
+def test_a_new_learner_learns_what_version_0_1_learned(
+    key: str, exact: bool, tmp_path: Path
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        learner = make.new_learner(key)
+    make.teach(learner, make.BEFORE)
+    facts = LEARNERS[key]
+    check_scores(learner.predict(make.frames(1)[0]), facts["scores_before"], exact)
+    check_after(learner, facts, exact, tmp_path)
+
+
+def test_a_file_of_version_0_1_can_be_undone(tmp_path: Path) -> None:
+    content = lzma.decompress((HERE / make.file_of("prima")).read_bytes())
+    (tmp_path / "prima.pv").write_bytes(content)
+    learner = Learner.load(tmp_path / "prima.pv", device="cpu", engine="torch")
+    assert learner.counts == {"mug": 12, "kettle": 6}
+    learner.undo()
+    assert learner.counts == {"mug": 6, "kettle": 6}
