@@ -20,6 +20,7 @@ from primavista.bench.resolve import all_options, freezes
 from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
 from primavista.learner.learner import choose_device
+from primavista.storage.settings import parse_setting
 
 Runs = Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Test = Literal["reduced", "full"]
@@ -203,7 +204,7 @@ def make_plan(
 ) -> Plan:
     """A plan from what a TOML file says; `settings` replace whole keys, `overrides` single ones."""
     table = {**table, **{key: value for key, value in settings.items() if value is not None}}
-    pairs = [parse_setting(text) for text in overrides]
+    pairs = [parse_setting(text, "data.frames=4") for text in overrides]
     if any(keys == ["data", "kind"] for keys, _ in pairs):
         table["data"] = {}  # the settings of another kind of data do not hold
     for keys, value in pairs:
@@ -216,18 +217,6 @@ def make_plan(
         raise InputError(
             f"{where}: {place}: {first['msg']} (got {first['input']!r:.80})"
         ) from error
-
-
-def parse_setting(text: str, example: str = "data.frames=4") -> tuple[list[str], Any]:
-    """ "data.frames=4" as its keys and its value, which is TOML or else a text."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise InputError(f"{text!r}: write key=value, for example {example}")
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value
-    return key.split("."), parsed
 
 
 def _put(table: dict[str, Any], keys: list[str], value: Any) -> None:

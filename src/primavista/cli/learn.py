@@ -121,8 +121,8 @@ def learn(
     With `--on ray` the lessons are learned on all machines of a cluster at once and merged, with the same result; for the
     strategies that can be (prima, ridge, lda, ncm). The file is written once, at the end.
     """
-    from primavista.bench.plan import parse_setting
     from primavista.storage.lock import file_lock
+    from primavista.storage.settings import parse_setting
 
     if on != HERE and on != RAY and not on.startswith(f"{RAY}://"):
         raise InputError(f"--on is {HERE}, {RAY} or {RAY}://HOST:PORT; got {on!r}")

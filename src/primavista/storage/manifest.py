@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from primavista.errors import FileError
+from primavista.storage.settings import OptionValue
 
 FORMAT = 1
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Triple = tuple[float, float, float]
 Positive = Annotated[float, Field(gt=0)]
-Option = bool | int | float | str | None
 
 
 class Record(BaseModel):
@@ -34,7 +34,7 @@ class StrategyRecord(Record):
 
     name: Annotated[str, Field(max_length=100)]
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)]
-    options: dict[str, Option]
+    options: dict[str, OptionValue]
 
 
 class BackboneRecord(Record):
@@ -44,7 +44,7 @@ class BackboneRecord(Record):
     size: Annotated[int, Field(ge=1, le=2048)]
     mean: Triple
     std: tuple[Positive, Positive, Positive]
-    options: dict[str, Option]
+    options: dict[str, OptionValue]
 
 
 class UndoRecord(Record):
