@@ -9,11 +9,11 @@ from primavista.bench.features import Features
 from primavista.errors import InputError
 from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create
-from primavista.streams.protocols import protocol
+from primavista.streams.protocols import generated_stream
 
 
 def test_one_step_a_batch_with_every_measure(tiny_data, tiny_backbone):
-    stream = protocol("nicv2", tiny_data)[:5]
+    stream = generated_stream("nicv2", tiny_data)[:5]
     steps = collect("cwr*", stream, backbone=tiny_backbone)
     assert [step.batch for step in steps] == [1, 2, 3, 4, 5]
     last = steps[-1]
@@ -29,7 +29,7 @@ def test_one_step_a_batch_with_every_measure(tiny_data, tiny_backbone):
 
 def test_a_step_says_what_an_independent_loop_finds(tiny_data, tiny_backbone):
     """The same by the contract alone: learn, scores."""
-    stream = protocol("nicv2", tiny_data)[:4]
+    stream = generated_stream("nicv2", tiny_data)[:4]
     strategy = create("naive", tiny_backbone)
     test = stream.test()
     for step in evaluate("naive", stream, backbone=tiny_backbone):
@@ -42,7 +42,7 @@ def test_a_step_says_what_an_independent_loop_finds(tiny_data, tiny_backbone):
 
 
 def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tiny_backbone):
-    stream = protocol("nicv2", tiny_data)[:6]
+    stream = generated_stream("nicv2", tiny_data)[:6]
     strategy = create("dslda", tiny_backbone)
     shares, known = [], set()
     for i in range(6):
@@ -60,7 +60,7 @@ def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tin
 
 
 def test_tests_come_after_the_first_each_nth_and_the_last_batch(tiny_data, tiny_backbone):
-    stream = protocol("nicv2", tiny_data)[:8]
+    stream = generated_stream("nicv2", tiny_data)[:8]
     steps = collect("dslda", stream, backbone=tiny_backbone, test_every=3)
     assert [step.batch for step in steps if step.accuracy is not None] == [1, 3, 6, 8]
     untested = steps[1]
@@ -76,7 +76,7 @@ def test_features_of_a_frozen_representation_are_computed_once(
     tiny_data, tiny_backbone, monkeypatch
 ):
     counts = {"cwr*": 0, "naive": 0}
-    test = protocol("nicv2", tiny_data)[:5].test()
+    test = generated_stream("nicv2", tiny_data)[:5].test()
     for name in counts:
         strategy = create(name, tiny_backbone)
         forward = strategy._forward
@@ -88,12 +88,12 @@ def test_features_of_a_frozen_representation_are_computed_once(
             return forward(frames, indices)
 
         monkeypatch.setattr(strategy, "_forward", counted)
-        collect(strategy, protocol("nicv2", tiny_data)[:5])
+        collect(strategy, generated_stream("nicv2", tiny_data)[:5])
     assert counts == {"cwr*": 1, "naive": 5}
 
 
 def test_an_examiner_notices_a_new_representation(tiny_data, tiny_backbone):
-    stream = protocol("nicv2", tiny_data)
+    stream = generated_stream("nicv2", tiny_data)
     strategy = create("cwr*", tiny_backbone)
     examiner = Examiner(stream.test(), 6)
     strategy.learn(stream[0].images, stream[0].labels)
@@ -108,7 +108,7 @@ def test_an_examiner_notices_a_new_representation(tiny_data, tiny_backbone):
 
 
 def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, tiny_backbone):
-    stream = protocol("nicv2", tiny_data)[:7]
+    stream = generated_stream("nicv2", tiny_data)[:7]
     steps = collect("cumulative", stream, backbone=tiny_backbone, every=None, epochs_1=1, retrain=3)
     assert spaced(3, 7) == {2, 5, 7}
     assert [step.batch for step in steps if step.accuracy is not None] == [2, 5, 7]
@@ -138,12 +138,12 @@ def test_a_name_gets_the_default_backbone_at_the_size_of_the_frames(
 ):
     asked = []
     monkeypatch.setattr(module, "build", lambda size: asked.append(size) or tiny_backbone)
-    next(evaluate("dslda", protocol("nicv2", tiny_data)[:2]))
+    next(evaluate("dslda", generated_stream("nicv2", tiny_data)[:2]))
     assert asked == [32]
 
 
 def test_wrong_calls_are_said_before_anything_is_learned(tiny_data, tiny_backbone):
-    stream = protocol("nicv2", tiny_data)
+    stream = generated_stream("nicv2", tiny_data)
     with pytest.raises(InputError, match="no strategy 'ar2'"):
         evaluate("ar2", stream, backbone=tiny_backbone)
     with pytest.raises(InputError, match="test_every must be 1 or more"):
@@ -158,7 +158,7 @@ def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
     tiny_data, tiny_backbone, monkeypatch
 ):
     alone = [
-        collect("dslda", protocol("nicv2", tiny_data, run=run), backbone=tiny_backbone)
+        collect("dslda", generated_stream("nicv2", tiny_data, run=run), backbone=tiny_backbone)
         for run in range(3)
     ]
     frames = []
@@ -169,7 +169,10 @@ def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
     shared = Features()
     together = [
         collect(
-            "dslda", protocol("nicv2", tiny_data, run=run), backbone=tiny_backbone, features=shared
+            "dslda",
+            generated_stream("nicv2", tiny_data, run=run),
+            backbone=tiny_backbone,
+            features=shared,
         )
         for run in range(3)
     ]
@@ -180,7 +183,7 @@ def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
 
 
 def test_a_trained_representation_is_never_shared(tiny_data, tiny_backbone):
-    stream = protocol("nicv2", tiny_data)
+    stream = generated_stream("nicv2", tiny_data)
     shared = Features()
     for seed in range(2):
         strategy = create("cwr*", tiny_backbone, seed=seed)

@@ -12,8 +12,9 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 import primavista as pv
-from primavista.cli.data import app, open_data, parse_scene
+from primavista.cli.data import app, open_data
 from primavista.streams import core50
+from primavista.streams.open import parse_source, scene_of
 from primavista.streams.packed import FRAMES
 from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene
@@ -62,7 +63,7 @@ def test_written_pictures_are_read_back_by_the_core50_loader(tmp_path: Path) -> 
     done("render", tmp_path / "drawn", *SIZES)
     data = open_data(str(tmp_path / "drawn"), 16, official="full")
     truth = materialise(SMALL)
-    assert isinstance(data, core50.CORe50Data)
+    assert isinstance(data, core50.CORe50)
     assert [(s.label, s.number) for s in data.train] == [(s.label, s.number) for s in truth.train]
     assert sorted((s.label, s.number) for s in data.test) == sorted(
         (s.label, s.number) for s in truth.test
@@ -125,7 +126,7 @@ def test_the_download_is_the_loaders_own(tmp_path: Path, monkeypatch: pytest.Mon
         progress("a.zip", 0, None)
         progress("a.zip", 10, 100)
 
-    monkeypatch.setattr(core50, "download", download)
+    monkeypatch.setattr("primavista.streams.core50.download.download", download)
     assert "Next: primavista data pack" in done("core50", tmp_path / "c")
     assert seen == [tmp_path / "c"]
 
@@ -173,6 +174,6 @@ def test_the_whole_command_prints_one_message_and_exits_with_one(tmp_path: Path)
 
 
 def test_scenes_in_words() -> None:
-    assert parse_scene("rendered") == Scene()
-    assert parse_scene(SCENE, 64) == SMALL
-    assert parse_scene("rendered:seed=-3", 32) == Scene(size=32, seed=-3)
+    assert scene_of(parse_source("rendered")) == Scene()
+    assert scene_of(parse_source(SCENE), 64) == SMALL
+    assert scene_of(parse_source("rendered:seed=-3"), 32) == Scene(size=32, seed=-3)

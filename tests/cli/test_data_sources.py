@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 import primavista as pv
 from primavista.cli.data import app, open_data
 from primavista.streams import store
-from primavista.streams.core50.dataset import core50_stream
+from primavista.streams.open import stream as open_stream
 from primavista.streams.rendered import dataset
 from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene
@@ -57,8 +57,8 @@ def test_a_drawn_folder_is_the_data_set_of_its_scene(tmp_path: Path, format: str
     )
     for protocol in ("nicv2", "nc", "ni"):
         mine, theirs = (
-            core50_stream(data, protocol, 3),
-            core50_stream(open_data(SOURCE), protocol, 3),
+            open_stream(data, protocol, 3),
+            open_stream(open_data(SOURCE), protocol, 3),
         )
         assert list(mine.batches) == list(theirs.batches)
 
@@ -69,8 +69,8 @@ def test_a_drawn_folder_by_category(tmp_path: Path) -> None:
     assert data.classes == ("plug adapter", "mobile phone")
     objects = open_data(str(tmp_path / "drawn"))
     mine, theirs = (
-        core50_stream(data, "nicv2", 1).batches,
-        core50_stream(objects, "nicv2", 1).batches,
+        open_stream(data, "nicv2", 1).batches,
+        open_stream(objects, "nicv2", 1).batches,
     )
     assert [[s.start for s in batch] for batch in mine] == [
         [s.start for s in batch] for batch in theirs
@@ -249,7 +249,7 @@ def test_official_orders_are_found_from_a_packed_store(tmp_path: Path) -> None:
         (lists / f"train_batch_{i:02d}_filelist.txt").write_text("\n".join(names))
     for labels in ("object", "category"):
         done("pack", root, tmp_path / labels, "--labels", labels, "--workers", 1)
-        stream = core50_stream(open_store(tmp_path / labels), "ni")
+        stream = open_stream(open_store(tmp_path / labels), "ni")
         assert stream.source.endswith("NI_inc/run0")
         assert [{s.number for s in batch} for batch in stream.batches] == [{n} for n in numbers]
         assert all(len(batch) == 5 for batch in stream.batches)
@@ -257,7 +257,7 @@ def test_official_orders_are_found_from_a_packed_store(tmp_path: Path) -> None:
             {0} if labels == "category" else set(range(5))
         )
     shutil.move(root / "batches_filelists", tmp_path / "lists")
-    assert core50_stream(open_store(tmp_path / "object"), "ni").source == "generated"
+    assert open_stream(open_store(tmp_path / "object"), "ni").source == "generated"
     output = done(
         "matrix",
         tmp_path / "object",

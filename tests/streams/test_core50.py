@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import torch
 from PIL import Image
 
 from primavista.errors import FileError, InputError
-from primavista.streams.core50.dataset import CATEGORIES, CORe50, CORe50Data, core50_stream
-from primavista.streams.core50.sources import open_source
+from primavista.streams.core50.dataset import CORe50
+from primavista.streams.core50.layout import open_files
 from primavista.streams.dataset import DataSet
+from primavista.streams.names import CATEGORIES
+from primavista.streams.open import stream as open_stream
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 PROTOCOLS = (79, 196, 391)
@@ -103,15 +106,21 @@ def lists(folder: Path, numbers: dict[Key, range]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def data(folder: Path) -> CORe50Data:
+def data(folder: Path) -> CORe50:
     return CORe50(folder)
+
+
+def moved_to(data: CORe50, folder: Path) -> DataSet:
+    """The same data, whose official orders lie in another folder."""
+    assert data.origin is not None
+    return DataSet(**{**vars(data), "origin": replace(data.origin, folder=folder)})
 
 
 def keys(stream: Any) -> list[list[list[int]]]:
     return [[[session.number, session.label + 1] for session in batch] for batch in stream.batches]
 
 
-def test_the_folder_has_core50_s_figures(data: CORe50Data, folder: Path) -> None:
+def test_the_folder_has_core50_s_figures(data: CORe50, folder: Path) -> None:
     assert data.name == "core50"
     assert len(data.train) == 400
     assert sum(map(len, data.train)) == 119_894
@@ -124,11 +133,11 @@ def test_the_folder_has_core50_s_figures(data: CORe50Data, folder: Path) -> None
     assert data.categories == tuple(i // 5 for i in range(50))
 
 
-def lines_of(data: CORe50Data, folder: Path) -> list[str]:
+def lines_of(data: CORe50, folder: Path) -> list[str]:
     """The lines of the test set, by way of the row of each frame on disk."""
     rows = {
         int(row): name(key, int(number))
-        for key, clip in open_source(folder, None).clips.items()
+        for key, clip in open_files(folder, None).sessions.items()
         for number, row in zip(clip.numbers, clip.rows, strict=True)  # type: ignore[arg-type]
     }
     places = [
@@ -139,9 +148,7 @@ def lines_of(data: CORe50Data, folder: Path) -> list[str]:
     return [f"{rows[int(data.frames.indices[place])]} {label}" for place, label in places]  # type: ignore[attr-defined]
 
 
-def test_the_reduced_test_set_is_the_official_list_line_by_line(
-    data: CORe50Data, folder: Path
-) -> None:
+def test_the_reduced_test_set_is_the_official_list_line_by_line(data: CORe50, folder: Path) -> None:
     assert lines_of(data, folder) == reduced_list()
 
 
@@ -152,7 +159,7 @@ def test_the_published_test_set_repeats_the_first_51(folder: Path) -> None:
     assert sum(map(len, data.test)) == 2_300
 
 
-def test_a_file_list_as_test_set(folder: Path, data: CORe50Data, tmp_path: Path) -> None:
+def test_a_file_list_as_test_set(folder: Path, data: CORe50, tmp_path: Path) -> None:
     listed = CORe50(folder, test=SHARED / "core50_test_filelist_reduced.txt")
     assert lines_of(listed, folder) == reduced_list()
     assert listed.test == data.test
@@ -169,38 +176,38 @@ def test_a_file_list_as_test_set(folder: Path, data: CORe50Data, tmp_path: Path)
 
 @pytest.mark.parametrize("batches", PROTOCOLS)
 def test_all_official_orders_come_back_from_file_lists(
-    lists: Path, data: CORe50Data, batches: int
+    lists: Path, data: CORe50, batches: int
 ) -> None:
     orders = json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"][str(batches)]
     for run in range(10):
-        stream = core50_stream(data, f"nicv2-{batches}", run)
+        stream = open_stream(data, f"nicv2-{batches}", run)
         assert keys(stream) == orders[run]
         assert stream.source.endswith(f"run{run}")
     plain = DataSet(
         "a packed copy", data.frames, data.train, data.test, data.classes, data.categories
     )
-    assert keys(core50_stream(plain, f"nicv2-{batches}", 9, orders=lists)) == orders[9]
+    assert keys(open_stream(plain, f"nicv2-{batches}", 9, orders=lists)) == orders[9]
 
 
 def test_train_and_test_are_disjoint(lists: Path) -> None:
     data = CORe50(lists, test="full")
-    stream = core50_stream(data, "nicv2-79", 0)
+    stream = open_stream(data, "nicv2-79", 0)
     trained = torch.cat([stream[i].images.indices for i in range(len(stream))])
     assert len(trained.unique()) == 119_894
     assert not set(trained.tolist()) & set(stream.test().images.indices.tolist())
 
 
-def test_category_labels_keep_the_objects_order(lists: Path, data: CORe50Data) -> None:
+def test_category_labels_keep_the_objects_order(lists: Path, data: CORe50) -> None:
     by_category = CORe50(lists, labels="category")
     assert by_category.classes == CATEGORIES
     for protocol in ("nicv2-391", "nicv2-14", "ni", "nc", "nic"):  # official, then drawn
-        objects, groups = core50_stream(data, protocol, 2), core50_stream(by_category, protocol, 2)
+        objects, groups = open_stream(data, protocol, 2), open_stream(by_category, protocol, 2)
         for one, other in zip(objects.batches, groups.batches, strict=True):
             assert [s.start for s in one] == [s.start for s in other]
             assert [s.label // 5 for s in one] == [s.label for s in other]
 
 
-def test_frames_decode_when_they_are_asked_for(data: CORe50Data) -> None:
+def test_frames_decode_when_they_are_asked_for(data: CORe50) -> None:
     session = data.train[17]
     frames = data.frames[torch.tensor([session.start, session.stop - 1])]
     assert frames.dtype == torch.uint8
@@ -210,7 +217,7 @@ def test_frames_decode_when_they_are_asked_for(data: CORe50Data) -> None:
 
 @pytest.mark.parametrize("batches", PROTOCOLS)
 def test_official_orders_from_the_look_up_table(
-    folder: Path, data: CORe50Data, numbers: dict[Key, range], batches: int
+    folder: Path, data: CORe50, numbers: dict[Key, range], batches: int
 ) -> None:
     orders = json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"][str(batches)]
     home = folder / f"pickles{batches}"
@@ -225,24 +232,24 @@ def test_official_orders_from_the_look_up_table(
     ]
     (home / "paths.pkl").write_bytes(pickle.dumps(names, 2))
     (home / "LUP.pkl").write_bytes(pickle.dumps({f"nicv2_{batches}": table}, 2))
-    moved = CORe50Data(**{**vars(data), "folder": home})
+    moved = moved_to(data, home)
     for run in range(2):
-        assert keys(core50_stream(moved, f"nicv2-{batches}", run)) == orders[run]
-    assert core50_stream(moved, f"nicv2-{batches}", 1).source.endswith("LUP.pkl")
+        assert keys(open_stream(moved, f"nicv2-{batches}", run)) == orders[run]
+    assert open_stream(moved, f"nicv2-{batches}", 1).source.endswith("LUP.pkl")
 
 
 def test_orders_from_the_json_and_from_the_generator(
-    folder: Path, data: CORe50Data, tmp_path: Path
+    folder: Path, data: CORe50, tmp_path: Path
 ) -> None:
-    moved = CORe50Data(**{**vars(data), "folder": tmp_path})
-    assert core50_stream(moved, "nicv2-391", 0).source == "generated"
+    moved = moved_to(data, tmp_path)
+    assert open_stream(moved, "nicv2-391", 0).source == "generated"
     shutil.copy(SHARED / "nicv2_official_orders.json", tmp_path)
-    stream = core50_stream(moved, "nicv2-391", 9)
+    stream = open_stream(moved, "nicv2-391", 9)
     assert (
         keys(stream)
         == json.loads((SHARED / "nicv2_official_orders.json").read_text())["orders"]["391"][9]
     )
-    assert core50_stream(moved, "nicv2-391", 10).source == "generated"  # there are runs 0 to 9
+    assert open_stream(moved, "nicv2-391", 10).source == "generated"  # there are runs 0 to 9
     plain = DataSet("any", data.frames, data.train, data.test, data.classes, data.categories)
-    assert core50_stream(plain, "ni", 1).source == "generated"
-    assert keys(core50_stream(plain, "nicv2-391", 9, orders=tmp_path)) == keys(stream)
+    assert open_stream(plain, "ni", 1).source == "generated"
+    assert keys(open_stream(plain, "nicv2-391", 9, orders=tmp_path)) == keys(stream)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from primavista.errors import FileError, InputError
-from primavista.streams.core50 import fetch
-from primavista.streams.core50.fetch import download
+from primavista.streams.core50 import download as fetch
+from primavista.streams.core50.download import download
 
 
 class Server(http.server.ThreadingHTTPServer):

@@ -15,8 +15,9 @@ import torch
 from PIL import Image
 
 from primavista.errors import FileError, InputError
-from primavista.streams.core50.dataset import CORe50, core50_stream, is_core50
-from primavista.streams.core50.sources import map_npz
+from primavista.streams.core50.dataset import CORe50
+from primavista.streams.core50.layout import is_core50, map_npz
+from primavista.streams.open import stream as open_stream
 
 Key = tuple[int, int]
 
@@ -46,12 +47,12 @@ def test_other_layouts_of_ours(tmp_path: Path) -> None:
     assert data.frames[torch.tensor([0, 5])].shape == (2, 8, 8, 3)
     assert len(data.train) == 96
     assert sum(map(len, data.test)) == 4  # 72 test frames, every 20th
-    assert core50_stream(data, "nicv2-94", 0).source == "generated"
+    assert open_stream(data, "nicv2-94", 0).source == "generated"
     (tmp_path / "nicv2_official_orders.json").write_text(
         json.dumps({"orders": {"79": [[[[1, 13]]] * 79]}})
     )
     with pytest.raises(FileError, match="not among the training sessions"):
-        core50_stream(data, "nicv2-79", 0)
+        open_stream(data, "nicv2-79", 0)
 
 
 def test_lists_that_do_not_fit_are_named(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_lists_that_do_not_fit_are_named(tmp_path: Path) -> None:
     whole = {o: "".join(f"{name((1, o), n)} {o - 1}\n" for n in range(3)) for o in range(1, 11)}
     for number in range(8):
         (home / f"train_batch_{number:02d}_filelist.txt").write_text(whole[number + 1])
-    assert len(core50_stream(data, "ni", 0)) == 8
+    assert len(open_stream(data, "ni", 0)) == 8
     cases = {
         "s1/o1/C_01_01_000.png 0\n": "lists 1 frames of s1/o1",
         whole[1] + name((1, 1), 0) + " 0\n": "lists 4 frames",
@@ -79,15 +80,15 @@ def test_lists_that_do_not_fit_are_named(tmp_path: Path) -> None:
     for text, word in cases.items():
         (home / "train_batch_00_filelist.txt").write_text(text)
         with pytest.raises(FileError, match=word):
-            core50_stream(data, "ni", 0)
+            open_stream(data, "ni", 0)
     (home / "train_batch_00_filelist.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(FileError, match="is no text"):
-        core50_stream(data, "ni", 0)
+        open_stream(data, "ni", 0)
     (home / "train_batch_00_filelist.txt").unlink()
     with pytest.raises(FileError, match="no train_batch_00"):
-        core50_stream(data, "ni", 0)
+        open_stream(data, "ni", 0)
     with pytest.raises(FileError, match="run3 is missing"):
-        core50_stream(data, "ni", 3)
+        open_stream(data, "ni", 3)
 
 
 def packed(root: Path, compressed: bool) -> np.ndarray[Any, Any]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from primavista.errors import InputError
 from primavista.streams.dataset import DataSet, Session, Stream
-from primavista.streams.protocols import nc, ni, nic, nicv2, protocol
+from primavista.streams.protocols import generated_stream, nc, ni, nic, nicv2
 
 TRAINING = (1, 2, 4, 5, 6, 8, 9, 11)
 MAX_START = {79: 68, 196: 165, 391: 340}
@@ -284,19 +284,19 @@ def test_the_published_pseudocode_to_the_letter() -> None:
     ["ni", "nc", "nic", "nicv2-79", "nicv2-196", "nicv2-391", "nicv2-14", "NICv2_79", "nicv2"],
 )
 def test_protocols_by_name_are_functions_of_the_run(name: str) -> None:
-    one, two, other = (protocol(name, CORE50, run).batches for run in (3, 3, 4))
+    one, two, other = (generated_stream(name, CORE50, run).batches for run in (3, 3, 4))
     assert one == two
     assert one != other
     reordered = DataSet(
         "x", CORE50.frames, CORE50.train[::-1], (), CORE50.classes, CORE50.categories
     )
-    assert protocol(name, reordered, 3).batches == one
+    assert generated_stream(name, reordered, 3).batches == one
 
 
 @pytest.mark.parametrize("wrong", ["", "nicv3", "nicv2-", "nicv2-x", "ni-8", "nicv2-99999999999"])
 def test_unknown_protocols_are_named(wrong: str) -> None:
     with pytest.raises(InputError, match="no protocol"):
-        protocol(wrong, CORE50)
+        generated_stream(wrong, CORE50)
 
 
 def test_impossible_parameters_name_the_bound() -> None:

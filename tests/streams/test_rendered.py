@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from primavista.streams import rendered
+from primavista.streams.rendered import renderer
 from primavista.streams.rendered.hands import distance, hand_of, meet, moves_of
 from primavista.streams.rendered.looks import look_of
 from primavista.streams.rendered.rays import CAMERA, bodies_of, meet_object, outside
@@ -46,7 +46,7 @@ def test_a_frame_does_not_depend_on_which_others_are_asked_for(category: int) ->
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = render(SMALL, 21, 2)
-    monkeypatch.setitem(rendered.PIXELS_AT_ONCE, "cpu", 2 * SMALL.size**2)
+    monkeypatch.setitem(renderer.PIXELS_AT_ONCE, "cpu", 2 * SMALL.size**2)
     assert torch.equal(whole, render(SMALL, 21, 2))
 
 
@@ -111,8 +111,8 @@ def test_the_object_fills_a_sensible_share_of_the_image_and_stays_near_its_middl
     object: int,
 ) -> None:
     scene = Scene(frames=4, size=32)
-    stage = rendered._stage(scene, object, object % 11 + 1, torch.device("cpu"))
-    free = rendered.FREEDOM.get(CATEGORIES[stage.look.family], "round")
+    stage = renderer._stage(scene, object, object % 11 + 1, torch.device("cpu"))
+    free = renderer.FREEDOM.get(CATEGORIES[stage.look.family], "round")
     moves = moves_of(0, object % 11 + 1, object, torch.arange(4).double() / 4, free)
     hits = meet_object(stage.look, stage.hold, stage.rays, bodies_of(moves, torch.device("cpu")))
     for frame in range(4):

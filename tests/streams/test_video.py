@@ -18,7 +18,7 @@ from PIL import Image
 import primavista as pv
 from primavista.frames import Frames, crop_and_resize
 from primavista.streams import decode
-from primavista.streams.video import Bad, Clip, Keep, natural, open_frames
+from primavista.streams.video import BadFiles, Clip, FrameSampler, natural, open_frames
 
 from . import media
 
@@ -102,8 +102,8 @@ def test_sixteen_bit_pictures_keep_their_upper_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", range(1, 9))
 def test_thinning_keeps_every_kth_with_k_a_power_of_two(limit: int) -> None:
     for count in range(1, 40):
-        keep, expected = Keep(limit), Keep(limit)
-        keep.take([lambda i=i: np.array(i) for i in range(count)], Bad())
+        keep, expected = FrameSampler(limit), FrameSampler(limit)
+        keep.offer([lambda i=i: np.array(i) for i in range(count)], BadFiles())
         step = 1
         while len(range(0, count, step)) > limit:
             step *= 2

@@ -29,8 +29,8 @@ from primavista.errors import InputError
 from primavista.frames import read_frames
 from primavista.storage import learner_file as files
 from primavista.strategies import Strategy, create
-from primavista.streams.core50.dataset import core50_stream
 from primavista.streams.dataset import DataSet, Stream
+from primavista.streams.open import stream as open_stream
 
 FORMAT = 1
 Option = bool | int | float | str | None
@@ -180,7 +180,7 @@ def pausing_cell(
 
 def make_stream(cell: Cell, data: DataSet) -> Stream:
     """The batches of a cell: official orders where the data has them."""
-    stream = core50_stream(data, cell.protocol, cell.run, orders=getattr(cell.data, "orders", None))
+    stream = open_stream(data, cell.protocol, cell.run, orders=getattr(cell.data, "orders", None))
     return stream if cell.limit is None else stream[: cell.limit]
 
 

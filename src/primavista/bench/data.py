@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,11 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.storage.lock import FileLock
-from primavista.streams.core50.dataset import CORe50
-from primavista.streams.core50.dataset import is_core50 as holds_core50
+from primavista.streams import open as streams
 from primavista.streams.dataset import DataSet
-from primavista.streams.folder import folder
-from primavista.streams.packed import INDEX, PART
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
 from primavista.streams.store import Store, open_store, pack
@@ -92,32 +88,20 @@ Data = Annotated[RenderedData | CORe50Data | StoreData | FolderData, Field(discr
 
 def parse_source(source: str, **settings: Any) -> dict[str, Any]:
     """The data named on the command line: `rendered`, `rendered:objects=2,frames=12`, or the path of any kind of data set."""
-    if source == "rendered" or source.startswith("rendered:"):
-        values: dict[str, Any] = {"kind": "rendered", **settings}
-        for part in filter(None, source.removeprefix("rendered").removeprefix(":").split(",")):
-            key, _, value = part.partition("=")
-            known = [field.name for field in fields(Scene)]
-            if key not in known or not value.removeprefix("-").isdecimal():
-                keys = ", ".join(known)
-                raise InputError(
-                    f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {keys}"
-                )
-            values[key] = int(value)
-        return values
-    path = Path(source).expanduser().resolve()
+    found = streams.parse_source(source)
+    if found.kind == "rendered":
+        return {"kind": "rendered", **settings, **found.scene}
+    assert found.path is not None
+    path = found.path.resolve()
     if not path.is_dir():
         raise InputError(
-            f"there is no folder {path}: give a data set, a packed store, or rendered:objects=2,frames=12"
+            f"there is no folder {path}: give a data set, a packed store, "
+            "or rendered:objects=2,frames=12"
         )
-    if (path / INDEX).exists() or (path / PART).exists():
-        return {"kind": "store", "path": str(path), "name": path.name}
-    core50 = holds_core50(path)
-    size = {"size": settings["size"]} if "size" in settings else {}
-    return (
-        {"kind": "core50", "path": str(path), **size}
-        if core50
-        else {"kind": "folder", "path": str(path), "name": path.name, **size}
-    )
+    name = {} if found.kind == "core50" else {"name": path.name}
+    sized = found.kind != "store" and "size" in settings
+    size = {"size": settings["size"]} if sized else {}
+    return {"kind": found.kind, "path": str(path), **name, **size}
 
 
 def open_data(
@@ -172,11 +156,10 @@ def _opened(
             key, workers = f"{key}-{device}", 1
         with FileLock(cache / f".{key}.lock", wait=None), _one_thread():
             return pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
+    source = streams.DataSource(data.kind, Path(data.path))
     if data.kind == "core50":
-        return CORe50(data.path, data.labels, data.test, size=data.size)
-    if data.kind == "store":
-        return open_store(data.path)
-    return folder(data.path, size=data.size)
+        return streams.open_dataset(source, size=data.size, labels=data.labels, test=data.test)
+    return streams.open_dataset(source, size=data.size if data.kind == "folder" else None)
 
 
 @contextmanager

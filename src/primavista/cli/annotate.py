@@ -18,7 +18,7 @@ from primavista.errors import FileError, require_extra
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner, Prediction
-    from primavista.streams.video import Bad
+    from primavista.streams.video import BadFiles
 
 SUFFIXES = (".mp4", ".mkv", ".mov")
 TICKS = 90_000  # a second, of the time stamps that are written
@@ -30,7 +30,7 @@ def annotate_video(
     source: Path,
     target: Path,
     fps: float,
-    bad: Bad,
+    bad: BadFiles,
     progress: Callable[[int, int], None],
 ) -> Iterator[tuple[Look, Prediction]]:
     """Write `target`, whole or not at all, looking `fps` times a second; gives each look with its prediction."""

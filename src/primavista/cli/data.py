@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -23,7 +23,6 @@ from primavista.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from primavista.streams.dataset import DataSet
-    from primavista.streams.rendered.renderer import Scene
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -104,7 +103,7 @@ def core50(
 
     Example: `primavista data core50 ~/data/core50`
     """
-    from primavista.streams.core50.dataset import download
+    from primavista.streams.core50.download import download
 
     columns = (
         TextColumn("{task.description:<24}"),
@@ -256,13 +255,13 @@ def matrix(
     from rich.console import Console
     from rich.table import Table
 
-    from primavista.streams.core50.dataset import core50_stream
+    from primavista.streams.open import stream as open_stream
     from primavista.streams.pictures import protocol_row, save_order
 
     data = open_data(
         source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache
     )
-    stream = core50_stream(data, protocol, order, orders=orders)
+    stream = open_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
     table = Table(
         "protocol", "batches", "initial: classes", "images", "incremental: classes", "images (mean)"
@@ -294,81 +293,44 @@ def open_data(
 
     An option that the source does not take is an error. `size` is 128 where it is not given; of a drawn folder, its own.
     """
-    from primavista.streams.core50.dataset import CORe50, is_core50
-    from primavista.streams.folder import folder
-    from primavista.streams.packed import INDEX, PART
-    from primavista.streams.rendered.dataset import rendered
-    from primavista.streams.rendered.written import read_scene
-    from primavista.streams.store import open_store
+    from primavista.streams.open import check_options, open_dataset, parse_source
 
-    given: dict[str, object] = {
-        "--size": size,
-        "--test": test,
-        "--full-test": official,
-        "--labels": labels,
-        "--skip-bad": skip_bad,
-        "--max-frames": max_frames,
-        "--fps": fps,
-        "--cache": cache,
+    found = parse_source(source)
+    given: dict[str, Any] = {
+        "size": size,
+        "labels": labels,
+        "test": official,
+        "test_sessions": test,
+        "skip_bad": skip_bad,
+        "max_frames": max_frames,
+        "fps": fps,
+        "cache": cache,
     }
-    chosen = [option for option, value in given.items() if value not in (None, False, [])]
-    if source == "rendered" or source.startswith("rendered:"):
-        refuse(chosen, source, "rendered")
-        return rendered(parse_scene(source, size or SIDE))
-    path = Path(source).expanduser()
-    if (path / INDEX).exists() or (path / PART).exists():
-        refuse(chosen, source, "store")
-        return open_store(path)
-    written = read_scene(path)
-    side = size or (written.scene.size if written else SIDE)
-    if is_core50(path):
-        refuse(chosen, source, "core50")
-        with bar("checking pictures") if skip_bad else nullcontext() as progress:
-            found = CORe50(
-                path, labels or "object", official, size=side, skip_bad=skip_bad, progress=progress
-            )
-        if found.note:
-            typer.echo(found.note, err=True)
-        return found
-    refuse(chosen, source, "written" if written else "folder")
-    with bar("reading sessions") as progress:
-        data = folder(
-            path,
-            test=test or "quarter",
-            size=side,
-            max_frames=max_frames,
-            fps=fps,
-            skip_bad=skip_bad,
-            cache=cache,
-            progress=progress,
-        )
-    typer.echo(data.note, err=True)
+    check_options(found, given, _option)
+    with _reading(found.kind, skip_bad) as progress:
+        data = open_dataset(found, progress=progress, **given)
+    if data.note:
+        typer.echo(data.note, err=True)
     return data
 
 
-SIDE = 128
-KINDS = {
-    "rendered": ("rendered videos", {"--size"}),
-    "store": ("a packed store", set[str]()),
-    "core50": ("a CORe50 folder", {"--size", "--full-test", "--labels", "--skip-bad"}),
-    "written": (
-        "a folder of drawn videos",
-        {"--size", "--skip-bad", "--max-frames", "--fps", "--cache"},
-    ),
-    "folder": (
-        "a class/session folder",
-        {"--size", "--test", "--skip-bad", "--max-frames", "--fps", "--cache"},
-    ),
-}
+def _option(name: str) -> str:
+    """An argument of `open_dataset` as an option of the command line."""
+    names = {"test": "--full-test", "test_sessions": "--test"}
+    return names.get(name) or f"--{name.replace('_', '-')}"
 
 
-def refuse(chosen: list[str], source: str, kind: str) -> None:
-    """An error for the first of the options that this kind of source does not take."""
-    name, taken = KINDS[kind]
-    for option in chosen:
-        if option not in taken:
-            others = " or ".join(other for other, options in KINDS.values() if option in options)
-            raise InputError(f"{option} is for {others}; {source} is {name}: leave it out")
+@contextmanager
+def _reading(kind: str, skip_bad: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar for what takes time to open: folders, and pictures that are checked."""
+    if kind == "folder":
+        with bar("reading sessions") as progress:
+            yield progress
+    elif kind == "core50" and skip_bad:
+        with bar("checking pictures") as progress:
+            yield progress
+    else:
+        yield None
 
 
 @contextmanager
@@ -381,24 +343,6 @@ def going_on() -> Iterator[None]:
             "[yellow]stopped.[/yellow] What is done is kept: the same command goes on from there."
         )
         raise typer.Exit(130) from None
-
-
-def parse_scene(source: str, size: int = 128) -> Scene:
-    """The scene of "rendered" or "rendered:objects=2,frames=12"."""
-    from dataclasses import fields
-
-    from primavista.streams.rendered.renderer import Scene
-
-    values = {"size": size}
-    known = [field.name for field in fields(Scene)]
-    for part in filter(None, source.removeprefix("rendered").removeprefix(":").split(",")):
-        key, _, value = part.partition("=")
-        if key not in known or not value.removeprefix("-").isdecimal() or len(value) > 20:
-            raise InputError(
-                f"{part!r} in {source!r}: write rendered:objects=2,frames=12; the keys are {', '.join(known)}"
-            )
-        values[key] = int(value)
-    return Scene(**values)
 
 
 def describe(data: DataSet) -> str:

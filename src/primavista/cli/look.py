@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from primavista.learner.learner import Learner, Prediction
-    from primavista.streams.video import Bad
+    from primavista.streams.video import BadFiles
 
 BATCH = 16  # frames recognised at once, where there is no hurry
 
@@ -29,7 +29,7 @@ class Look:
     image: np.ndarray[Any, Any]
 
 
-def looks(source: str, size: int, fps: float, seconds: float | None, bad: Bad) -> Iterator[Look]:
+def looks(source: str, size: int, fps: float, seconds: float | None, bad: BadFiles) -> Iterator[Look]:
     """Every image of a source, `fps` frames a second of its videos, of a camera for `seconds` (None: until it is stopped)."""
     from primavista.streams.decode import camera_frames, read_image, timed_frames, upright
     from primavista.streams.video import find_media, is_image

@@ -61,11 +61,11 @@ def predict(
     Examples: `primavista predict kitchen.pv photo.jpg`, `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
     """
     from primavista.learner.learner import Learner
-    from primavista.streams.video import Bad
+    from primavista.streams.video import BadFiles
 
     if annotate is not None:
         _check_target(source, annotate)
-    learner, bad = Learner.load(model.expanduser(), device=device), Bad(skip_bad)
+    learner, bad = Learner.load(model.expanduser(), device=device), BadFiles(skip_bad)
     teller = Teller(
         top, as_json, max((len(name) for name in [*learner.labels, UNKNOWN]), default=0)
     )

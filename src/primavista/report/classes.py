@@ -223,7 +223,7 @@ def _families(cell: Cell) -> tuple[str, ...]:
     if cell.data_name == "rendered":
         from primavista.streams.rendered.renderer import CATEGORIES
     elif cell.on_core50:
-        from primavista.streams.core50.dataset import CATEGORIES
+        from primavista.streams.names import CATEGORIES
     else:
         return ()
     return tuple(CATEGORIES)

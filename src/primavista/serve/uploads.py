@@ -17,7 +17,7 @@ import numpy as np
 from primavista.errors import FileError, MissingExtraError
 from primavista.serve.limits import Limits, RefusedError
 from primavista.streams.decode import Item, TooLargeError, decode_image, video_frames, without_skip
-from primavista.streams.video import Bad, Keep
+from primavista.streams.video import BadFiles, FrameSampler
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -80,8 +80,8 @@ def video(file: BinaryIO, size: int, limits: Limits) -> list[Array]:
         with open(path, "wb") as copy:
             shutil.copyfileobj(file, copy)
         try:
-            keep = Keep(limits.frames)
-            keep.take(_in_time(video_frames(path, size), limits.wait), Bad())
+            keep = FrameSampler(limits.frames)
+            keep.offer(_in_time(video_frames(path, size), limits.wait), BadFiles())
         except MissingExtraError as error:
             raise RefusedError(422, "this machine cannot read videos: send frames") from error
         except TooLargeError as error:

@@ -1,24 +1,36 @@
-"""Data sets of sessions, and streams: a run of a protocol over one of them, batch by batch."""
+"""Data sets of sessions, and streams: one run of a protocol over a data set, batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from itertools import chain
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from primavista.errors import InputError
 from primavista.frames import Frames, Selection
 
+SHOWN_BATCHES = 5  # in the HTML representation of a stream
+SHOWN_CLASSES = 6  # per batch
+
 
 @dataclass(frozen=True)
 class Session:
-    """One video of one object: its class, its number (from 1), and where its frames lie in the data set."""
+    """One video of one object.
+
+    Args:
+        label: The index of its class in `DataSet.classes`.
+        number: The number of the session among those of its class, from 1.
+        start: The index of its first frame in `DataSet.frames`.
+        stop: The index after its last frame.
+    """
 
     label: int
     number: int
@@ -29,22 +41,67 @@ class Session:
         return self.stop - self.start
 
 
-Batch = tuple[Session, ...]
+# The training sessions that make up one batch B_i.
+BatchSessions = tuple[Session, ...]
+# (session, object), both from 1, as in the folder s1/o1 of CORe50.
+SessionKey = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class SessionRows:
+    """The frames of one session of CORe50.
+
+    Args:
+        numbers: The frame numbers in the file names, ascending; None if they are not known.
+        rows: The row of each frame in the source of all frames.
+    """
+
+    numbers: NDArray[Any] | None
+    rows: NDArray[Any]
+
+    def only(self, good: NDArray[np.bool_]) -> SessionRows:
+        """Keep the frames whose row is marked.
+
+        Args:
+            good: One truth value per row of the source.
+
+        Returns:
+            The remaining frames, perhaps none.
+        """
+        kept = good[self.rows]
+        numbers = None if self.numbers is None else self.numbers[kept]
+        return SessionRows(numbers, self.rows[kept])
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a CORe50 came from: the folder, which may hold official orders, and the object of each training session."""
+    """The provenance of CORe50 data, by which its official orders are found.
+
+    Args:
+        folder: The folder of CORe50, which may hold official orders.
+        objects: The object, from 1, that each training session shows.
+        sessions: All frames of each training session; None for a packed copy.
+    """
 
     folder: Path
     objects: tuple[int, ...]
+    sessions: Mapping[SessionKey, SessionRows] | None = None
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """Frames, the sessions to learn from and to test on, the name and the category of each class.
+    """Frames, the sessions to learn from and those to test on, and the classes.
 
-    `origin` is known of CORe50 and of its packed copies.
+    Args:
+        name: A short name.
+        frames: All frames; sessions refer to them by index.
+        train: The training sessions.
+        test: The test sessions.
+        classes: The name of each class.
+        categories: The category of each class.
+        origin: The provenance of CORe50 and of its packed copies; None for other data.
+        note: What the user should know: how the data was split, what was left out.
+        skipped: The number of pictures that could not be decoded and were left out.
     """
 
     name: str
@@ -54,11 +111,34 @@ class DataSet:
     classes: tuple[str, ...]
     categories: tuple[int, ...]
     origin: Origin | None = field(default=None, kw_only=True, compare=False)
+    note: str = field(default="", kw_only=True)
+    skipped: int = field(default=0, kw_only=True)
+
+    @property
+    def objects(self) -> tuple[int, ...]:
+        """The object, from 1, that each training session shows: its class, except for CORe50
+        labelled by category."""
+        if self.origin is not None:
+            return self.origin.objects
+        return tuple(session.label + 1 for session in self.train)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.name!r}, {len(self.classes)} classes, "
+            f"{len(self.train)} training and {len(self.test)} test sessions, "
+            f"{len(self.frames)} frames)"
+        )
 
 
 @dataclass(frozen=True)
 class Patterns:
-    """What a strategy takes: frames, the label of each, and which of the sessions each is of."""
+    """What a strategy learns from or is tested on.
+
+    Args:
+        images: The frames.
+        labels: The label of each frame, int64.
+        sessions: The number of the session that each frame comes from, int64.
+    """
 
     images: Selection
     labels: Tensor
@@ -66,7 +146,19 @@ class Patterns:
 
 
 def patterns(data: DataSet, sessions: Sequence[Session], every: int = 1) -> Patterns:
-    """The frames of some sessions, in order; `every` takes one in so many of each."""
+    """Select the frames of some sessions, in order.
+
+    Args:
+        data: The data set of the sessions.
+        sessions: The sessions, at least one.
+        every: Take one frame in `every` of each session, beginning with the first.
+
+    Returns:
+        The frames, not yet read, with their labels.
+
+    Raises:
+        InputError: If there are no sessions, or `every` is less than 1.
+    """
     if not sessions:
         raise InputError(f"no sessions to take frames from in the data set '{data.name}'")
     if every < 1:
@@ -74,17 +166,25 @@ def patterns(data: DataSet, sessions: Sequence[Session], every: int = 1) -> Patt
     indices = [np.arange(s.start, s.stop, every) for s in sessions]
     counts = [len(index) for index in indices]
 
-    def each(values: list[int]) -> Tensor:
+    def per_frame(values: list[int]) -> Tensor:
         return torch.from_numpy(np.repeat(np.array(values, np.int64), counts))
 
     images = Selection(data.frames, torch.from_numpy(np.concatenate(indices)))
-    return Patterns(images, each([s.label for s in sessions]), each([s.number for s in sessions]))
+    labels = per_frame([s.label for s in sessions])
+    return Patterns(images, labels, per_frame([s.number for s in sessions]))
 
 
 class Stream:
-    """A run over a data set: `stream[i]` is batch B_{i+1}; it can be sliced, counted and iterated.
+    """One run of a protocol over a data set: `stream[i]` is batch B_{i+1}.
 
-    `batches` are the sessions of each batch; `source` says where the order comes from: our generator or an official file.
+    A stream can be sliced, counted and iterated.
+
+    Args:
+        data: The data set.
+        batches: The sessions of each batch.
+        name: The name of the protocol, such as "nicv2-391".
+        run: The number of the random order.
+        source: Where the order comes from: "generated", or the path of an official file.
     """
 
     def __init__(
@@ -96,9 +196,11 @@ class Stream:
         source: str = "generated",
     ) -> None:
         self.data, self.name, self.run, self.source = data, name, run, source
-        self.batches: Sequence[Batch] = (
-            batches if isinstance(batches, _Unions) else tuple(tuple(batch) for batch in batches)
-        )
+        self.batches: Sequence[BatchSessions]
+        if isinstance(batches, _CumulativeBatches):
+            self.batches = batches
+        else:
+            self.batches = tuple(tuple(batch) for batch in batches)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -114,35 +216,84 @@ class Stream:
             return Stream(self.data, self.batches[index], self.name, self.run, self.source)
         return patterns(self.data, self.batches[index])
 
+    def __iter__(self) -> Iterator[Patterns]:
+        return (self[i] for i in range(len(self)))
+
     def test(self, every: int = 1) -> Patterns:
-        """The test set, or one frame in `every` of it."""
+        """Select the test set.
+
+        Args:
+            every: Take one frame in `every` of each test session.
+
+        Returns:
+            The frames of all test sessions, not yet read, with their labels.
+        """
         return patterns(self.data, self.data.test, every)
 
     def cumulative(self) -> Stream:
-        """The same run seen cumulatively: batch i is the union of batches 1 to i, in order. Nothing is copied."""
-        if isinstance(self.batches, _Unions):
+        """See the same run cumulatively: batch i is the union of batches 1 to i, in order.
+
+        Returns:
+            A stream of the same length. Nothing is copied.
+        """
+        if isinstance(self.batches, _CumulativeBatches):
             return self
-        return Stream(
-            self.data, _Unions(self.batches), f"{self.name}, cumulative", self.run, self.source
+        name = f"{self.name}, cumulative"
+        return Stream(self.data, _CumulativeBatches(self.batches), name, self.run, self.source)
+
+    def __repr__(self) -> str:
+        return (
+            f"Stream({self.name!r}, run {self.run}, {len(self)} batches of "
+            f"{self.data.name!r}, {self.source})"
         )
 
+    def _repr_html_(self) -> str:
+        """Render a compact table for notebooks; every text is escaped."""
+        head = ("batch", "classes", "new", "sessions", "frames", "names")
+        lines = [
+            f"<p><b>{escape(self.name)}</b>, run {self.run}: {len(self)} batches over "
+            f"{escape(self.data.name)} ({len(self.data.classes)} classes, "
+            f"{len(self.data.frames)} frames); order: {escape(self.source)}</p>",
+            "<table><thead><tr>",
+            *(f"<th>{title}</th>" for title in head),
+            "</tr></thead><tbody>",
+            *self._html_rows(),
+            "</tbody></table>",
+        ]
+        if len(self) > SHOWN_BATCHES:
+            lines.append(f"<p>and {len(self) - SHOWN_BATCHES} more batches</p>")
+        return "".join(lines)
 
-class _Unions(Sequence[Batch]):
+    def _html_rows(self) -> Iterator[str]:
+        seen: set[int] = set()
+        for i in range(min(len(self), SHOWN_BATCHES)):
+            batch = self.batches[i]
+            labels = list(dict.fromkeys(session.label for session in batch))
+            names = ", ".join(self.data.classes[label] for label in labels[:SHOWN_CLASSES])
+            if len(labels) > SHOWN_CLASSES:
+                names += ", ..."
+            new = len(set(labels) - seen)
+            cells = (i + 1, len(labels), new, len(batch), sum(map(len, batch)), escape(names))
+            seen.update(labels)
+            yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+class _CumulativeBatches(Sequence[BatchSessions]):
     """The unions of the first batches, each made when it is asked for."""
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
+    def __init__(self, batches: Sequence[BatchSessions]) -> None:
         self._batches = batches
 
     def __len__(self) -> int:
         return len(self._batches)
 
     @overload
-    def __getitem__(self, index: int) -> Batch: ...
+    def __getitem__(self, index: int) -> BatchSessions: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[Batch, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[BatchSessions, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> Batch | tuple[Batch, ...]:
+    def __getitem__(self, index: int | slice) -> BatchSessions | tuple[BatchSessions, ...]:
         chosen = range(len(self))[index]
         if isinstance(chosen, range):
             return tuple(self[i] for i in chosen)

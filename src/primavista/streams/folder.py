@@ -21,21 +21,13 @@ from torch import Tensor
 from primavista.errors import FileError, InputError
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.decode import read_image
-from primavista.streams.rendered.written import Written, read_scene, scene_classes, scene_name
+from primavista.streams.rendered.written import WrittenScene, read_scene, scene_classes, scene_name
 from primavista.streams.split import held_out
-from primavista.streams.video import IMAGES, VIDEOS, Bad, Clip, media_in, natural, open_frames
+from primavista.streams.video import IMAGES, VIDEOS, BadFiles, Clip, media_in, natural, open_frames
 
 MAX_FRAMES = 600  # of a video
 VERSION = 2  # of what is kept of a decoded video
 log = logging.getLogger("primavista")
-
-
-@dataclass(frozen=True)
-class Folder(DataSet):
-    """A data set of a folder; `note` says which sessions are the test set, `skipped` counts what could not be decoded."""
-
-    note: str
-    skipped: int
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,7 @@ def folder(
     skip_bad: bool = False,
     cache: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Folder:
+) -> DataSet:
     """The data set of a folder: a folder a class, in it a folder of pictures or a video a session, in natural order.
 
     Of videos that `primavista data render` wrote, a folder a session (`s1/o1.mp4`), the names, categories and test sessions are
@@ -96,7 +88,7 @@ def folder(
     With `skip_bad`, every picture is decoded once now, and those that cannot be are left out and counted. `progress(done,
     total)` counts sessions.
     """
-    root, bad = Path(path).expanduser(), Bad(skip_bad)
+    root, bad = Path(path).expanduser(), BadFiles(skip_bad)
     written = read_scene(root)
     found = _find(root, bad)
     limit = (
@@ -136,7 +128,7 @@ def folder(
     return replace(data, name=scene_name(written.scene), categories=scene_classes(written.scene)[1])
 
 
-def _scene_names(root: Path, written: Written, keys: list[str]) -> list[str]:
+def _scene_names(root: Path, written: WrittenScene, keys: list[str]) -> list[str]:
     """The names of a scene's objects, if the folder holds those and nothing else."""
     names = list(scene_classes(written.scene)[0])
     if keys != [f"o{i + 1}" for i in range(len(names))]:
@@ -147,11 +139,11 @@ def _scene_names(root: Path, written: Written, keys: list[str]) -> list[str]:
 
 
 def _check_counts(
-    root: Path, written: Written, rows: list[Session], segments: list[Segment]
+    root: Path, written: WrittenScene, rows: list[Session], segments: list[Segment]
 ) -> None:
     for row, segment in zip(rows, segments, strict=True):
         if segment.count < written.scene.frames and not segment.thinned:
-            place = root / written.place(row.label + 1, row.number)
+            place = root / written.location(row.label + 1, row.number)
             raise FileError(
                 f"{place} holds {segment.count} of its {written.scene.frames} frames: "
                 f"delete it and finish it with the same command: {written.command(root)}"
@@ -164,9 +156,9 @@ def _data_set(
     rows: list[Session],
     held: list[bool],
     frames: FolderFrames,
-    bad: Bad,
+    bad: BadFiles,
     segments: list[Segment],
-) -> Folder:
+) -> DataSet:
     if not rows:
         why = f", the first: {bad.problems[0]}" if bad.problems else ""
         raise FileError(
@@ -182,7 +174,7 @@ def _data_set(
         if bad.problems
         else ""
     )
-    return Folder(
+    return DataSet(
         name=root.resolve().name,
         frames=frames,
         train=tuple(r for r, h in zip(rows, held, strict=True) if not h),
@@ -217,7 +209,7 @@ Found = dict[str, list[tuple[str, Path]]]
 LAYOUT = "Expected are <class>/<session>/<frame>.png pictures or <class>/<session>.mp4 videos"
 
 
-def _find(root: Path, bad: Bad) -> Found:
+def _find(root: Path, bad: BadFiles) -> Found:
     """The sessions of each class by name: folders of pictures, and videos."""
     found: Found = {}
     for place in subfolders(root):
@@ -278,7 +270,7 @@ class _Reader:
     size: int
     max_frames: int
     fps: float | None
-    bad: Bad
+    bad: BadFiles
     cache: Path
 
     def session(self, name: str, place: Path) -> Segment | None:

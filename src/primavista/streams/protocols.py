@@ -23,7 +23,7 @@ MAX_START_SHARE = 0.86  # of the batches, where there are no official orders
 Queues = dict[int, list[Session]]
 
 
-def protocol(name: str, data: DataSet, run: int = 0) -> Stream:
+def generated_stream(name: str, data: DataSet, run: int = 0) -> Stream:
     """The stream of a protocol by name: "ni", "nc", "nic", "nicv2-79", "nicv2-196", "nicv2-391" or "nicv2-<batches>"."""
     simple = {"ni": ni, "nc": nc, "nic": nic}
     key = name.lower().replace("_", "-")

@@ -13,9 +13,8 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
@@ -40,7 +39,6 @@ from primavista.streams.packed import (
 from primavista.streams.packing import decoded
 
 Progress = Callable[[int, int], None]
-D = TypeVar("D", bound=DataSet)
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def open_store(path: str | Path) -> Store:
     )
 
 
-def with_store(data: D, path: str | Path) -> D:
+def with_store(data: DataSet, path: str | Path) -> DataSet:
     """The same data set, of its own kind, with its frames from the store that it was packed into.
 
     CORe50 keeps its official orders so: `with_store(CORe50(folder), store)`.
@@ -147,7 +145,17 @@ def with_store(data: D, path: str | Path) -> D:
         raise InputError(
             f"{path} was not packed from this data set ({data.name}): it holds other sessions ({store.name})"
         )
-    return replace(data, frames=store.frames)
+    return DataSet(
+        name=data.name,
+        frames=store.frames,
+        train=data.train,
+        test=data.test,
+        classes=data.classes,
+        categories=data.categories,
+        origin=data.origin,
+        note=data.note,
+        skipped=data.skipped,
+    )
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> Report:

@@ -83,9 +83,9 @@ def open_frames(
     that breaks off, the frames before stay). `watch` is told how many frames have been looked at, of how many (0: not known).
     """
     _check(size, max_frames, fps, seconds)
-    keep, bad = Keep(max_frames), Bad(skip_bad)
+    keep, bad = FrameSampler(max_frames), BadFiles(skip_bad)
     if isinstance(source, str) and source.startswith("camera:"):
-        keep.take(camera_frames(source, size, seconds, fps), bad)
+        keep.offer(camera_frames(source, size, seconds, fps), bad)
     else:
         paths = find_media(source, bad)
         if all(map(is_image, paths)):
@@ -95,7 +95,7 @@ def open_frames(
             keep.watch = lambda looked: watch(looked, total)
         for path in paths:
             with bad.guard():
-                keep.take(
+                keep.offer(
                     [partial(read_image, path, size)]
                     if is_image(path)
                     else video_frames(path, size, fps),
@@ -104,9 +104,9 @@ def open_frames(
     return _clip(keep, bad, _describe(source))
 
 
-def find_media(source: Source, bad: Bad | None = None) -> list[Path]:
+def find_media(source: Source, bad: BadFiles | None = None) -> list[Path]:
     """The image and video files that `source` names, in natural order (2 before 10)."""
-    bad = bad or Bad()
+    bad = bad or BadFiles()
     if isinstance(source, str | Path):
         return _expand(str(source))
     if not isinstance(source, Sequence) or not all(isinstance(item, str | Path) for item in source):
@@ -201,7 +201,7 @@ def _glob(pattern: Path) -> list[Path]:
     return sorted(found, key=lambda p: natural(str(p)))
 
 
-class Keep:
+class FrameSampler:
     """At most `limit` frames, evenly spread over all that were offered."""
 
     def __init__(self, limit: int) -> None:
@@ -214,7 +214,7 @@ class Keep:
         while -(-count // self.step) > self.limit:
             self.step *= 2
 
-    def take(self, frames: Iterable[Item], bad: Bad) -> None:
+    def offer(self, frames: Iterable[Item], bad: BadFiles) -> None:
         """Offer it these; those that are not kept are not converted either."""
         for read in frames:
             self.offered += 1
@@ -236,12 +236,19 @@ class ToldError(FileError):
     """Nothing of a source could be read, and each reason has been logged."""
 
 
-class Bad:
+class BadFiles:
     """What could not be read: an error, or counted where that was asked for."""
 
     def __init__(self, skip: bool = False, quiet: bool = False) -> None:
         self.skip, self.quiet, self.skipped = skip, quiet, 0
         self.problems: list[str] = []
+
+    @property
+    def note(self) -> str:
+        """How many were skipped, and the first reason; empty if there were none."""
+        if not self.skipped:
+            return ""
+        return f"skipped {self.skipped} that could not be decoded, the first: {self.problems[0]}"
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -273,7 +280,7 @@ def _count(paths: Sequence[Path], fps: float | None) -> int:
     return sum(counts) if all(counts) else 0
 
 
-def _clip(keep: Keep, bad: Bad, source: str) -> Clip:
+def _clip(keep: FrameSampler, bad: BadFiles, source: str) -> Clip:
     if not keep.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
         kind = ToldError if bad.problems else FileError
@@ -284,9 +291,7 @@ def _clip(keep: Keep, bad: Bad, source: str) -> Clip:
         notes.append(thinned)
         log.info("%s: %s", source, thinned)
     if bad.skipped:
-        notes.append(
-            f"skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}"
-        )
+        notes.append(bad.note)
     return Clip(
         torch.from_numpy(np.stack(keep.frames)),
         source,

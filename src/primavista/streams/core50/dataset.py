@@ -1,273 +1,243 @@
-"""CORe50: 50 objects of 10 categories, each filmed in 11 sessions; sessions 3, 7 and 10 are the test set.
+"""CORe50: 50 objects of 10 categories, each filmed in 11 sessions; 3, 7 and 10 are the test set.
 
 data = CORe50("~/data/core50")
-stream = core50_stream(data, "nicv2-391", run=0)     # the official order where its files are there, else a drawn one
+batches = stream(data, "nicv2-391", run=0)     # official if its files are there, else drawn
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError
 from primavista.frames import Selection
-from primavista.streams.core50.fetch import download
-from primavista.streams.core50.orders import Clips, official_order, read_list
-from primavista.streams.core50.sources import Clip, Key, is_core50, open_source
-from primavista.streams.dataset import DataSet, Origin, Session, Stream
-from primavista.streams.names import CATEGORIES, category_names, object_names
-from primavista.streams.protocols import protocol
+from primavista.streams.core50.layout import CORe50Files, core50_folder, open_files
+from primavista.streams.core50.orders import read_list
+from primavista.streams.dataset import DataSet, Origin, Session, SessionKey, SessionRows
+from primavista.streams.names import category_names, object_names
 from primavista.streams.rendered.renderer import Scene
-from primavista.streams.rendered.written import Written, read_scene, scene_name
+from primavista.streams.rendered.written import WrittenScene, read_scene, scene_name
 from primavista.streams.split import held_out
-from primavista.streams.video import Bad
+from primavista.streams.video import BadFiles
 
-__all__ = ["CATEGORIES", "CORe50", "CORe50Data", "core50_stream", "download", "is_core50"]
-
-PER_CATEGORY = 5
+OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)
-FRAMES = 164_866
-EVERY = 20  # the 1-in-20 list: one frame a second
-Rows = np.ndarray[Any, Any]
-PADDED = 100  # the published accuracies are over a multiple of it
+TOTAL_FRAMES = 164_866
+REDUCED_EVERY = 20  # the official 1-in-20 list: one frame per second
+PUBLISHED_MULTIPLE = 100  # the published accuracies are over a multiple of it
+
+Labels = Literal["object", "category"]
+Sessions = Mapping[SessionKey, SessionRows]
 
 
-@dataclass(frozen=True, eq=False)
-class CORe50Data(DataSet):
-    """A data set that knows where it lies and which object each training session shows.
+class CORe50(DataSet):
+    """CORe50 as it lies on disk. Frames are read when they are asked for.
 
-    `clips` are the training sessions with all their frames; `skipped` counts those that could not be decoded, `note` says so.
+    Labels come from the names of the files; `labels.pkl` is not needed. If `primavista data render`
+    wrote the pictures, then the categories, the test sessions and the name are those of the scene,
+    and the test set is the full one unless `test` says otherwise: the data set is the same as
+    `rendered(scene)`.
+
+    Args:
+        path: The folder that holds `s1` .. `s11` (or `core50_128x128` with them), or
+            `core50_imgs.npz` with `paths.pkl`.
+        labels: "object" for 50 classes, "category" for 10.
+        test: The test frames. "full" has 44,972. "reduced", the default, is the official 1-in-20
+            list: every 20th frame of the full test set in the order of the official lists, 2,249.
+            "published" is what the public results use: the reduced list padded to a multiple of
+            100 by its own first frames, 2,300. Anything else is the path of a file list.
+        size: The side of the frames in pixels. The default is the size on disk.
+        skip_bad: Decode every picture once now; leave out and count those that are damaged.
+        progress: Called with (done, total) while `skip_bad` checks pictures.
+
+    Raises:
+        InputError: If an argument is out of range.
+        FileError: If the folder does not hold CORe50, or a file is damaged.
     """
 
-    folder: Path
-    clips: Clips
-    sessions: dict[Key, Session]
-    note: str = ""
-    skipped: int = 0
-
-
-def CORe50(  # noqa: N802
-    path: str | Path,
-    labels: Literal["object", "category"] = "object",
-    test: str | Path | None = None,
-    *,
-    size: int | None = None,
-    skip_bad: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> CORe50Data:
-    """CORe50 as it lies on disk; frames are read when they are asked for.
-
-    `path` is the folder that holds `s1` .. `s11` (or `core50_128x128` with them), or `core50_imgs.npz` with `paths.pkl`. Labels
-    come from the names: `labels.pkl` is not needed.
-    `labels`: 50 objects, or 10 categories. `test` is "full" (44,972 frames), "reduced" (the default: the official 1-in-20 list,
-    2,249, every 20th frame of the full test set in the order of the official lists), "published" (as the public results: the
-    reduced list padded to a multiple of 100 by its own first frames, 2,300), or the path of a file list. `size` resizes the
-    frames. With `skip_bad`, every picture is decoded once now, and those that cannot be are left out and counted;
-    `progress(done, total)` counts them.
-
-    Of pictures that `primavista data render` wrote, the categories, the test sessions and the name are those of the scene, and
-    the test set is the full one unless `test` says otherwise: the same data set as `rendered(scene)`.
-    """
-    if labels not in ("object", "category"):
-        raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
-    folder, bad = _folder(path), Bad(skip_bad)
-    written = read_scene(folder)
-    shape = _Shape.of(written.scene) if written else _Shape()
-    source = open_source(folder, size, bad, progress)
-    if written and not skip_bad:
-        _check_counts(source.clips, written, folder)
-    train = sorted((k for k in source.clips if k[0] not in shape.test), key=lambda k: (k[1], k[0]))
-    if not train:
-        raise FileError(
-            f"{folder} holds test sessions only ({', '.join(map(str, shape.test))}): add the others"
+    def __init__(
+        self,
+        path: str | Path,
+        labels: Labels = "object",
+        test: str | Path | None = None,
+        *,
+        size: int | None = None,
+        skip_bad: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        if labels not in ("object", "category"):
+            raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
+        folder, bad = core50_folder(path), BadFiles(skip_bad)
+        written = read_scene(folder)
+        files = open_files(folder, size, bad, progress)
+        if written and not skip_bad:
+            _check_counts(files.sessions, written, folder)
+        structure = _Structure.of_scene(written.scene) if written else _Structure()
+        spans = _training_spans(files.sessions, structure, folder)
+        spans += _test_spans(files.sessions, structure, test or ("full" if written else "reduced"))
+        if written:  # the order of `rendered`
+            spans.sort(key=lambda span: (span.key[1], span.key[0]))
+        train, tested = _to_sessions(spans, structure, labels)
+        classes, categories = structure.classes(files.sessions, labels)
+        rows = torch.from_numpy(np.concatenate([span.rows for span in spans]))
+        super().__init__(
+            name=scene_name(written.scene) if written else _name(files.sessions),
+            frames=Selection(files.frames, rows),
+            train=train,
+            test=tested,
+            classes=classes,
+            categories=categories,
+            origin=_origin(folder, spans, files, structure),
+            note=bad.note,
+            skipped=bad.skipped,
         )
-    held = _test_frames(source.clips, test or ("full" if written else "reduced"), shape)
-    spans: list[tuple[Key, bool, Rows]] = [(key, False, source.clips[key].rows) for key in train]
-    for key, group in groupby(held, key=lambda item: item[0]):
-        spans.append((key, True, source.clips[key].rows[[i for _, i in group]]))
-    if written:
-        spans.sort(key=lambda span: (span[0][1], span[0][0]))  # as in `rendered`
-    sessions: dict[Key, Session] = {}
-    tested, start = [], 0
-    for key, testing, rows in spans:
-        session = Session(shape.label(key, labels), key[0], start, start + len(rows))
-        start = session.stop
-        if testing:
-            tested.append(session)
-        else:
-            sessions[key] = session
-    classes, categories = shape.classes(source.clips, labels)
-    return CORe50Data(
-        name=scene_name(written.scene) if written else _name(source.clips),
-        frames=Selection(
-            source.frames, torch.from_numpy(np.concatenate([rows for _, _, rows in spans]))
-        ),
-        train=tuple(sessions.values()),
-        test=tuple(tested),
-        classes=classes,
-        categories=categories,
-        folder=folder,
-        clips={key: clip for key, clip in source.whole.items() if key[0] not in shape.test},
-        sessions=sessions,
-        note=f"skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}"
-        if bad.skipped
-        else "",
-        skipped=bad.skipped,
-        origin=Origin(folder, tuple(thing for _, thing in sessions)),
-    )
-
-
-def core50_stream(
-    data: DataSet, name: str, run: int = 0, *, orders: str | Path | None = None
-) -> Stream:
-    """A run of a protocol over CORe50: the official order where its folder holds it, else one of our generator.
-
-    Official are "ni", "nc", "nic", "nicv2-79", "nicv2-196" and "nicv2-391" in runs 0 to 9, from the file lists, from LUP.pkl
-    with paths.pkl, or from nicv2_official_orders.json. `stream.source` says which it was. With category labels the order is
-    that of the objects. A packed copy looks in the folder that it was packed from. `orders` is another folder with those files;
-    it serves any data set whose class i is object i + 1. Data sets that are not CORe50's get the generator without `orders`.
-    """
-    key = name.lower().replace("_", "-")
-    things = (
-        data.origin.objects if data.origin else tuple(session.label + 1 for session in data.train)
-    )
-    sessions = {
-        (session.number, thing): session for session, thing in zip(data.train, things, strict=True)
-    }
-    home = data.origin.folder if data.origin else None
-    if isinstance(data, CORe50Data):
-        clips, home = data.clips, data.folder
-    else:
-        own = data.origin is not None and orders is None
-        clips = {
-            key: Clip(None, np.arange(0 if own else len(session)))
-            for key, session in sessions.items()
-        }
-    folders = [home, home.parent] if home else []
-    for folder in dict.fromkeys(folders if orders is None else [_folder(orders)]):
-        if found := official_order(folder, key, run, clips):
-            order, where = found
-            return Stream(
-                data,
-                [[sessions[key] for key in batch if key in sessions] for batch in order],
-                key,
-                run,
-                where,
-            )
-    if all(session.label == thing - 1 for session, thing in zip(data.train, things, strict=True)):
-        return protocol(name, data, run)
-    drawn = protocol(name, _by_object(data, things), run)
-    back = {session.start: session for session in data.train}
-    return Stream(
-        data,
-        [[back[session.start] for session in batch] for batch in drawn.batches],
-        drawn.name,
-        run,
-    )
-
-
-def _by_object(data: DataSet, things: Sequence[int]) -> DataSet:
-    """Of a data set whose labels are categories: the same sessions labelled by object."""
-    of = {thing - 1: session.label for thing, session in zip(things, data.train, strict=True)}
-    train = tuple(
-        replace(session, label=thing - 1) for thing, session in zip(things, data.train, strict=True)
-    )
-    objects = range(max(things))
-    return DataSet(
-        data.name,
-        data.frames,
-        train,
-        (),
-        tuple(f"o{i + 1}" for i in objects),
-        tuple(of.get(i, 0) for i in objects),
-    )
 
 
 @dataclass(frozen=True)
-class _Shape:
-    """How many objects a category has, and which sessions are the test set."""
+class _Structure:
+    """The number of objects per category, and the numbers of the test sessions."""
 
-    each: int = PER_CATEGORY
+    per_category: int = OBJECTS_PER_CATEGORY
     test: tuple[int, ...] = TEST_SESSIONS
 
     @staticmethod
-    def of(scene: Scene) -> _Shape:
-        return _Shape(scene.objects, held_out(scene.sessions))
+    def of_scene(scene: Scene) -> _Structure:
+        return _Structure(scene.objects, held_out(scene.sessions))
 
-    def label(self, key: Key, labels: str) -> int:
-        return key[1] - 1 if labels == "object" else (key[1] - 1) // self.each
+    def label(self, key: SessionKey, labels: Labels) -> int:
+        thing = key[1] - 1
+        return thing if labels == "object" else thing // self.per_category
 
-    def classes(self, clips: Clips, labels: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """Names and categories of the classes, up to the last object that there is."""
-        objects = max(thing for _, thing in clips)
+    def classes(
+        self, sessions: Sessions, labels: Labels
+    ) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The names and categories of the classes, up to the last object that there is."""
+        objects = max(thing for _, thing in sessions)
         if labels == "category":
-            names = category_names(-(-objects // self.each))
+            names = category_names(-(-objects // self.per_category))
             return names, tuple(range(len(names)))
-        return object_names(objects, self.each), tuple(i // self.each for i in range(objects))
+        names = object_names(objects, self.per_category)
+        return names, tuple(i // self.per_category for i in range(objects))
 
 
-def _check_counts(clips: Clips, written: Written, folder: Path) -> None:
-    for (session, thing), clip in clips.items():
-        if len(clip.rows) != written.scene.frames:
+@dataclass(frozen=True)
+class _Span:
+    """Consecutive frames of the data set: a training session, or test frames of one session."""
+
+    key: SessionKey
+    is_test: bool
+    rows: NDArray[Any]
+
+
+def _training_spans(sessions: Sessions, structure: _Structure, folder: Path) -> list[_Span]:
+    """The training sessions, by object and then by session."""
+    keys = [key for key in sessions if key[0] not in structure.test]
+    if not keys:
+        numbers = ", ".join(map(str, structure.test))
+        raise FileError(f"{folder} holds test sessions only ({numbers}): add the others")
+    keys.sort(key=lambda key: (key[1], key[0]))
+    return [_Span(key, False, sessions[key].rows) for key in keys]
+
+
+def _test_spans(sessions: Sessions, structure: _Structure, test: str | Path) -> list[_Span]:
+    """The test frames; those of one session that follow each other make one span."""
+    spans = []
+    chosen = _test_frames(sessions, test, structure)
+    for key, frames in groupby(chosen, key=lambda frame: frame[0]):
+        positions = [position for _, position in frames]
+        spans.append(_Span(key, True, sessions[key].rows[positions]))
+    return spans
+
+
+def _to_sessions(
+    spans: list[_Span], structure: _Structure, labels: Labels
+) -> tuple[tuple[Session, ...], tuple[Session, ...]]:
+    """The training and the test sessions; the spans follow each other in the data set."""
+    train: list[Session] = []
+    test: list[Session] = []
+    start = 0
+    for span in spans:
+        stop = start + len(span.rows)
+        session = Session(structure.label(span.key, labels), span.key[0], start, stop)
+        (test if span.is_test else train).append(session)
+        start = stop
+    return tuple(train), tuple(test)
+
+
+def _origin(folder: Path, spans: list[_Span], files: CORe50Files, structure: _Structure) -> Origin:
+    objects = tuple(span.key[1] for span in spans if not span.is_test)
+    whole = {key: rows for key, rows in files.whole.items() if key[0] not in structure.test}
+    return Origin(folder, objects, whole)
+
+
+def _check_counts(sessions: Sessions, written: WrittenScene, folder: Path) -> None:
+    for (session, thing), frames in sessions.items():
+        if len(frames.rows) != written.scene.frames:
             raise FileError(
-                f"{folder / written.place(thing, session)} holds {len(clip.rows)} of its {written.scene.frames} pictures: "
-                f"delete it and finish it with the same command: {written.command(folder)}"
+                f"{folder / written.location(thing, session)} holds {len(frames.rows)} of its "
+                f"{written.scene.frames} pictures: delete it and finish it with the same command: "
+                f"{written.command(folder)}"
             )
 
 
-def _folder(path: str | Path) -> Path:
-    folder = Path(path).expanduser()
-    if folder.is_file() and folder.suffix in (".npz", ".npy"):
-        folder = folder.parent
-    if not folder.is_dir():
-        raise FileError(
-            f"there is no folder {folder}. To download CORe50 into it: primavista data core50 {folder}"
-        )
-    return folder.resolve()
+def _test_frames(
+    sessions: Sessions, test: str | Path, structure: _Structure
+) -> list[tuple[SessionKey, int]]:
+    """The test frames, as (session, position in it), in the order of the official list.
 
-
-def _test_frames(clips: Clips, test: str | Path, shape: _Shape) -> list[tuple[Key, int]]:
-    """The test frames in the order of the official list: session, then object as a text, then frame."""
-    keys = sorted(
-        (key for key in clips if key[0] in shape.test), key=lambda key: (key[0], str(key[1]))
-    )
-    full = [(key, i) for key in keys for i in range(len(clips[key].rows))]
-    if test == "full":
-        return full
-    if test in ("reduced", "published"):
-        chosen = full[::EVERY]
-        missing = -len(chosen) % PADDED if test == "published" and chosen else 0
-        return [chosen[i % len(chosen)] for i in range(len(chosen) + missing)]
+    It sorts by session, then by object as a text, then by frame.
+    """
+    if test in ("full", "reduced", "published"):
+        keys = [key for key in sessions if key[0] in structure.test]
+        keys.sort(key=lambda key: (key[0], str(key[1])))
+        full = [(key, i) for key in keys for i in range(len(sessions[key].rows))]
+        return full if test == "full" else _reduced(full, padded=test == "published")
     path = Path(test).expanduser()
     if not path.is_file():
         raise InputError(
             f"test must be 'reduced', 'full', 'published' or the path of a file list; got '{test}'"
         )
-    return [_find(frame, clips, path, shape) for frame in read_list(path)]
+    return [_find_frame(frame, sessions, path, structure) for frame in read_list(path)]
 
 
-def _find(frame: tuple[int, int, int], clips: Clips, path: Path, shape: _Shape) -> tuple[Key, int]:
+def _reduced(full: list[tuple[SessionKey, int]], *, padded: bool) -> list[tuple[SessionKey, int]]:
+    """One frame in 20; `padded` repeats the first ones up to a multiple of 100."""
+    chosen = full[::REDUCED_EVERY]
+    if not padded or not chosen:
+        return chosen
+    missing = -len(chosen) % PUBLISHED_MULTIPLE
+    return [chosen[i % len(chosen)] for i in range(len(chosen) + missing)]
+
+
+def _find_frame(
+    frame: tuple[int, int, int], sessions: Sessions, path: Path, structure: _Structure
+) -> tuple[SessionKey, int]:
     session, thing, number = frame
-    if session not in shape.test:
+    if session not in structure.test:
         raise FileError(
-            f"{path} tests on s{session}, a training session; test sessions are {', '.join(map(str, shape.test))}"
+            f"{path} tests on s{session}, a training session; test sessions are "
+            f"{', '.join(map(str, structure.test))}"
         )
-    clip = clips.get((session, thing))
-    numbers = np.empty(0) if clip is None or clip.numbers is None else clip.numbers
-    place = int(np.searchsorted(numbers, number))
-    if place == len(numbers) or numbers[place] != number:
+    found = sessions.get((session, thing))
+    numbers = np.empty(0) if found is None or found.numbers is None else found.numbers
+    position = int(np.searchsorted(numbers, number))
+    if position == len(numbers) or numbers[position] != number:
         raise FileError(
-            f"{path} names frame {number} of s{session}/o{thing}, which is not on disk: complete the data set"
+            f"{path} names frame {number} of s{session}/o{thing}, which is not on disk: "
+            "complete the data set"
         )
-    return (session, thing), place
+    return (session, thing), position
 
 
-def _name(clips: Clips) -> str:
-    count = sum(len(clip.rows) for clip in clips.values())
-    return "core50" if count == FRAMES else f"core50 ({count:,} of {FRAMES:,} frames)"
+def _name(sessions: Sessions) -> str:
+    count = sum(len(frames.rows) for frames in sessions.values())
+    if count == TOTAL_FRAMES:
+        return "core50"
+    return f"core50 ({count:,} of {TOTAL_FRAMES:,} frames)"

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from primavista.errors import FileError
+from primavista.streams.core50.layout import core50_folder, parse_name
 from primavista.streams.core50.pickles import read_pickle
-from primavista.streams.core50.sources import Clip, Key, parse_name
+from primavista.streams.dataset import DataSet, Session, SessionKey, SessionRows
 
 BATCHES = {"ni": 8, "nc": 9, "nic": 79, "nicv2-79": 79, "nicv2-196": 196, "nicv2-391": 391}
 RUNS = 10
@@ -25,14 +26,70 @@ FOLDERS = {
 PARENTS = ("", "batches_filelists", "batches_filelists_NICv2", "batches_filelists_nicv2")
 JSON_ORDERS = "nicv2_official_orders.json"
 _LIST = re.compile(r"train_batch_(\d{2,5})_filelist\.txt")
-Order = list[list[Key]]
-Clips = Mapping[Key, Clip]
+Order = list[list[SessionKey]]
+Sessions = Mapping[SessionKey, SessionRows]
 
 
-def official_order(folder: Path, protocol: str, run: int, clips: Clips) -> tuple[Order, str] | None:
+def official_batches(
+    dataset: DataSet, protocol: str, run: int, orders: str | Path | None = None
+) -> tuple[list[list[Session]], str] | None:
+    """Find the official order of a run for a data set.
+
+    Args:
+        dataset: CORe50, a packed copy of it, or any data set whose class i is object i + 1.
+        protocol: The name of the protocol in lower case, such as "nicv2-391".
+        run: The number of the run.
+        orders: The folder with the official files. The default is the folder of CORe50 and the one
+            above it; other data sets have none.
+
+    Returns:
+        The training sessions of each batch, and the file that the order comes from; None if no file
+        holds it.
+
+    Raises:
+        FileError: If a file is damaged, or names sessions that the data set does not have.
+    """
+    pairs = zip(dataset.train, dataset.objects, strict=True)
+    by_key = {(session.number, thing): session for session, thing in pairs}
+    rows = _known_rows(dataset, by_key, given=orders is not None)
+    for folder in _order_folders(dataset, orders):
+        found = official_order(folder, protocol, run, rows)
+        if found is not None:
+            order, source = found
+            return [[by_key[key] for key in batch if key in by_key] for batch in order], source
+    return None
+
+
+def _order_folders(dataset: DataSet, orders: str | Path | None) -> list[Path]:
+    if orders is not None:
+        return [core50_folder(orders)]
+    if dataset.origin is None:
+        return []
+    home = dataset.origin.folder
+    return list(dict.fromkeys([home, home.parent]))
+
+
+def _known_rows(dataset: DataSet, by_key: Mapping[SessionKey, Session], *, given: bool) -> Sessions:
+    """What is known of each session, to be compared with the lists.
+
+    A packed copy may lack frames that could not be decoded, so that lists beside its origin are not
+    compared with it; lists from elsewhere are, by the number of frames.
+    """
+    if dataset.origin is not None and dataset.origin.sessions is not None:
+        return dataset.origin.sessions
+    unchecked = dataset.origin is not None and not given
+    return {
+        key: SessionRows(None, np.arange(0 if unchecked else len(session)))
+        for key, session in by_key.items()
+    }
+
+
+def official_order(
+    folder: Path, protocol: str, run: int, sessions: Sessions
+) -> tuple[Order, str] | None:
     """The official order of a run and the file that it comes from; None where no file of `folder` holds it.
 
-    `clips` are the training sessions that there are: a batch must hold each of its sessions whole.
+    `sessions` are the training sessions that there are: a batch must hold each of its sessions whole.
     """
     if protocol not in BATCHES or not 0 <= run < RUNS:
         return None
@@ -40,16 +97,18 @@ def official_order(folder: Path, protocol: str, run: int, clips: Clips) -> tuple
         lists = folder / parent / FOLDERS[protocol]
         if lists.is_dir():
             return _checked(
-                _from_lists(lists / f"run{run}", clips), protocol, lists / f"run{run}", clips
+                _from_lists(lists / f"run{run}", sessions), protocol, lists / f"run{run}", sessions
             )
     table, names = folder / "LUP.pkl", folder / "paths.pkl"
     if table.is_file() and names.is_file():
         runs = _look_up(table).get(protocol.replace("-", "_"))
         if runs is not None:
-            return _checked(_from_table(runs, names, run, table, clips), protocol, table, clips)
+            return _checked(
+                _from_table(runs, names, run, table, sessions), protocol, table, sessions
+            )
     orders = folder / JSON_ORDERS
     if orders.is_file() and protocol.startswith("nicv2-"):
-        return _checked(_from_json(orders, protocol, run), protocol, orders, clips)
+        return _checked(_from_json(orders, protocol, run), protocol, orders, sessions)
     return None
 
 
@@ -88,7 +147,7 @@ def _text(path: Path) -> str:
         raise FileError(f"{path} is no text: download the file lists again") from error
 
 
-def _from_lists(folder: Path, clips: Clips) -> Order:
+def _from_lists(folder: Path, sessions: Sessions) -> Order:
     if not folder.is_dir():
         there = ", ".join(sorted(p.name for p in folder.parent.glob("run*"))) or "none"
         raise FileError(
@@ -102,25 +161,29 @@ def _from_lists(folder: Path, clips: Clips) -> Order:
         raise FileError(
             f"{folder} has no train_batch_{missing:02d}_filelist.txt: download the file lists again"
         )
-    return [_whole(read_list(found[i]), clips, found[i]) for i in range(len(found))]
+    return [_whole(read_list(found[i]), sessions, found[i]) for i in range(len(found))]
 
 
-def _whole(frames: Iterable[tuple[int, int, int]], clips: Clips, where: Path) -> list[Key]:
+def _whole(
+    frames: Iterable[tuple[int, int, int]], sessions: Sessions, where: Path
+) -> list[SessionKey]:
     """The sessions of a batch in the order of their first frames; each must be there whole."""
-    numbers: dict[Key, list[int]] = {}
+    numbers: dict[SessionKey, list[int]] = {}
     for session, thing, number in frames:
         numbers.setdefault((session, thing), []).append(number)
     for key, listed in numbers.items():
-        _complete(key, np.sort(np.array(listed)), clips, where)
+        _complete(key, np.sort(np.array(listed)), sessions, where)
     return list(numbers)
 
 
-def _complete(key: Key, listed: np.ndarray[Any, Any], clips: Clips, where: Path) -> None:
-    if key not in clips:
+def _complete(
+    key: SessionKey, listed: np.ndarray[Any, Any], sessions: Sessions, where: Path
+) -> None:
+    if key not in sessions:
         raise FileError(
             f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk"
         )
-    count, there = len(clips[key].rows), clips[key].numbers
+    count, there = len(sessions[key].rows), sessions[key].numbers
     if there is None and not count:
         return  # a packed copy of what lies beside these lists
     if len(listed) != count or (there is not None and not np.array_equal(listed, there)):
@@ -138,12 +201,12 @@ def _look_up(table: Path) -> dict[str, Any]:
     return runs
 
 
-def _from_table(runs: Any, names_file: Path, run: int, table: Path, clips: Clips) -> Order:
+def _from_table(runs: Any, names_file: Path, run: int, table: Path, sessions: Sessions) -> Order:
     names = read_pickle(names_file)
     try:
         batches: Sequence[Any] = runs[run][:-1]  # the last entry is the test set
         return [
-            _whole((parse_name(names[int(i)]) for i in batch), clips, table) for batch in batches
+            _whole((parse_name(names[int(i)]) for i in batch), sessions, table) for batch in batches
         ]
     except FileError:
         raise
@@ -161,17 +224,17 @@ def _from_json(path: Path, protocol: str, run: int) -> Order:
         raise FileError(f"{path} holds no order of {protocol}, run {run} ({error})") from error
 
 
-def _checked(order: Order, protocol: str, where: Path, clips: Clips) -> tuple[Order, str]:
+def _checked(order: Order, protocol: str, where: Path, sessions: Sessions) -> tuple[Order, str]:
     """The order, if it has the protocol's number of batches and each session once."""
     if len(order) != BATCHES[protocol]:
         raise FileError(
             f"{where} has {len(order)} batches and {protocol} has {BATCHES[protocol]}: download it again"
         )
-    seen: set[Key] = set()
+    seen: set[SessionKey] = set()
     for key in (key for batch in order for key in batch):
         if key in seen:
             raise FileError(f"{where} trains twice on s{key[0]}/o{key[1]}: download it again")
-        if key not in clips:
+        if key not in sessions:
             raise FileError(
                 f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk"
             )

@@ -20,7 +20,13 @@ from torch import Tensor
 from primavista.errors import FileError, InputError, require_extra
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.rendered.renderer import Scene, render
-from primavista.streams.rendered.written import FORMATS, SCENE, Written, scene_classes, scene_name
+from primavista.streams.rendered.written import (
+    FORMATS,
+    SCENE,
+    WrittenScene,
+    scene_classes,
+    scene_name,
+)
 from primavista.streams.split import held_out
 
 Progress = Callable[[int, int], None]
@@ -143,10 +149,10 @@ def write(
         )
     target = Path(folder).expanduser()
     with _writing(target):
-        written = Written(scene, format)
+        written = WrittenScene(scene, format)
         _claim(target, written)
         for place, (object, session) in enumerate(_sessions(scene)):
-            final = target / written.place(object, session)
+            final = target / written.location(object, session)
             if not final.exists():
                 _write_session(
                     final,
@@ -192,7 +198,7 @@ def _write_video(path: Path, pictures: np.ndarray[Any, Any]) -> None:
         container.mux(stream.encode())
 
 
-def _claim(target: Path, written: Written) -> None:
+def _claim(target: Path, written: WrittenScene) -> None:
     """Mark the folder as holding this scene, or refuse it."""
     target.mkdir(parents=True, exist_ok=True)
     text = json.dumps(written.record, indent=1) + "\n"

@@ -17,7 +17,7 @@ FORMATS = ("png", "jpg", "mp4")
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenScene:
     """What a folder should hold: a scene, as pictures (png, jpg) or as videos (mp4)."""
 
     scene: Scene
@@ -28,7 +28,7 @@ class Written:
         """The content of scene.json."""
         return {"scene": asdict(self.scene), "format": self.format}
 
-    def place(self, object: int, session: int) -> str:
+    def location(self, object: int, session: int) -> str:
         """Where a session of an object lies: a folder of pictures, or a video."""
         return f"s{session}/o{object}" + (".mp4" if self.format == "mp4" else "")
 
@@ -39,7 +39,7 @@ class Written:
         return f"primavista data render {folder} --format {self.format} {options}"
 
 
-def read_scene(folder: Path) -> Written | None:
+def read_scene(folder: Path) -> WrittenScene | None:
     """The scene of a folder that `primavista data render` wrote to the end; None where it wrote none of it."""
     try:
         record = json.loads((folder / SCENE).read_bytes())
@@ -52,7 +52,7 @@ def read_scene(folder: Path) -> Written | None:
     if not isinstance(record, dict) or set(record) != {"scene", "format"}:
         return None  # a file of somebody else's
     try:
-        written = Written(Scene(**record["scene"]), record["format"])
+        written = WrittenScene(Scene(**record["scene"]), record["format"])
     except (TypeError, ValueError) as error:
         raise FileError(f"{folder / SCENE} describes no scene ({error}): restore it") from error
     if written.format not in FORMATS:
@@ -63,7 +63,7 @@ def read_scene(folder: Path) -> Written | None:
     return written
 
 
-def _check_whole(folder: Path, written: Written) -> None:
+def _check_whole(folder: Path, written: WrittenScene) -> None:
     there, scene = 0, written.scene
     objects = scene.categories * scene.objects
     for session in range(1, scene.sessions + 1):
@@ -71,7 +71,7 @@ def _check_whole(folder: Path, written: Written) -> None:
             set(os.listdir(folder / f"s{session}")) if (folder / f"s{session}").is_dir() else set()
         )
         there += sum(
-            os.path.basename(written.place(object, session)) in names
+            os.path.basename(written.location(object, session)) in names
             for object in range(1, objects + 1)
         )
     if there < objects * scene.sessions:

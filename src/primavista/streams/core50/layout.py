@@ -20,8 +20,9 @@ from torch import Tensor
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, LazyFrames, crop_and_resize
 from primavista.streams.core50.pickles import read_pickle
+from primavista.streams.dataset import SessionKey, SessionRows
 from primavista.streams.decode import read_image
-from primavista.streams.video import Bad
+from primavista.streams.video import BadFiles
 
 NAME = re.compile(
     r"s(\d{1,4})/o(\d{1,4})/C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE
@@ -30,29 +31,21 @@ _FILE = re.compile(r"C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNOREC
 ARRAYS = ("core50_imgs.npz", "core50_imgs.npy", "core50_imgs.bin")
 IMAGES = ("core50_128x128", "core50_350x350", "core50_32x32")
 Progress = Callable[[int, int], None]
-Key = tuple[int, int]  # (session, object), as in s1/o1
 
 
 @dataclass(frozen=True)
-class Clip:
-    """One session of one object: the numbers of its frames, ascending (None: not known), and the row of each in the source."""
+class CORe50Files:
+    """All frames of CORe50 in the order in which they lie on disk, and how they form sessions.
 
-    numbers: np.ndarray[Any, Any] | None
-    rows: np.ndarray[Any, Any]
-
-    def only(self, good: np.ndarray[Any, Any]) -> Clip:
-        """Those of its frames whose row is marked."""
-        kept = good[self.rows]
-        return Clip(None if self.numbers is None else self.numbers[kept], self.rows[kept])
-
-
-@dataclass(frozen=True)
-class Source:
-    """Frames in the order in which they lie on disk, and which clips they make; `whole` has the unreadable ones too."""
+    Args:
+        frames: The frames.
+        sessions: The readable frames of each session.
+        whole: The same with the frames that could not be decoded.
+    """
 
     frames: Frames
-    clips: Mapping[Key, Clip]
-    whole: Mapping[Key, Clip]
+    sessions: Mapping[SessionKey, SessionRows]
+    whole: Mapping[SessionKey, SessionRows]
 
 
 def parse_name(name: str) -> tuple[int, int, int]:
@@ -67,6 +60,29 @@ def parse_name(name: str) -> tuple[int, int, int]:
             f"'{name[:80]}' is no name of a CORe50 frame, such as s11/o1/C_11_01_000.png"
         )
     return int(match[1]), int(match[2]), int(match[5])
+
+
+def core50_folder(path: str | Path) -> Path:
+    """Find the folder of CORe50, or of its official orders.
+
+    Args:
+        path: The folder, or the array of images in it.
+
+    Returns:
+        The absolute path of the folder.
+
+    Raises:
+        FileError: If there is no such folder. The message says how to download CORe50.
+    """
+    folder = Path(path).expanduser()
+    if folder.is_file() and folder.suffix in (".npz", ".npy"):
+        folder = folder.parent
+    if not folder.is_dir():
+        raise FileError(
+            f"there is no folder {folder}. To download CORe50 into it: "
+            f"primavista data core50 {folder}"
+        )
+    return folder.resolve()
 
 
 def is_core50(path: str | Path) -> bool:
@@ -87,14 +103,14 @@ def _pictures(folder: Path) -> Path:
     return next((folder / name for name in IMAGES if any(_numbered(folder / name, "s"))), folder)
 
 
-def open_source(
-    folder: Path, size: int | None, bad: Bad | None = None, progress: Progress | None = None
-) -> Source:
+def open_files(
+    folder: Path, size: int | None, bad: BadFiles | None = None, progress: Progress | None = None
+) -> CORe50Files:
     """What is in the folder: the packed array where it is complete, else the images.
 
-    Where `bad` skips, each picture is decoded once now, and the clips lack those that cannot be.
+    Where `bad` skips, each picture is decoded once now, and the sessions lack those that cannot be.
     """
-    images, bad = _pictures(folder), bad or Bad()
+    images, bad = _pictures(folder), bad or BadFiles()
     if any((folder / name).is_file() for name in ARRAYS):
         if (folder / "paths.pkl").is_file():
             if bad.skip:
@@ -109,27 +125,27 @@ def open_source(
     return _images(images, size, bad, progress)
 
 
-def names_source(frames: Frames, names: Sequence[str], where: Path) -> Source:
+def _files_of_names(frames: Frames, names: Sequence[str], where: Path) -> CORe50Files:
     """A source from the name of each row."""
-    rows: dict[Key, dict[int, int]] = {}
+    rows: dict[SessionKey, dict[int, int]] = {}
     for row, name in enumerate(names):
         try:
             session, thing, number = parse_name(name)
         except (ValueError, TypeError) as error:
             raise FileError(f"{where}, item {row}: {error}") from error
-        clip = rows.setdefault((session, thing), {})
-        if number in clip:
+        frame_rows = rows.setdefault((session, thing), {})
+        if number in frame_rows:
             raise FileError(
                 f"{where} holds frame {number} of s{session}/o{thing} twice ({name}): remove one"
             )
-        clip[number] = row
-    clips = {}
+        frame_rows[number] = row
+    sessions = {}
     for key in sorted(rows):
         numbers = sorted(rows[key])
-        clips[key] = Clip(
+        sessions[key] = SessionRows(
             np.array(numbers, np.int32), np.array([rows[key][n] for n in numbers], np.int64)
         )
-    return Source(frames, clips, clips)
+    return CORe50Files(frames, sessions, sessions)
 
 
 def _numbered(folder: Path, letter: str) -> Iterator[tuple[int, Path]]:
@@ -142,7 +158,9 @@ def _numbered(folder: Path, letter: str) -> Iterator[tuple[int, Path]]:
     return iter(sorted(found))
 
 
-def _images(folder: Path, size: int | None, bad: Bad, progress: Progress | None) -> Source:
+def _images(
+    folder: Path, size: int | None, bad: BadFiles, progress: Progress | None
+) -> CORe50Files:
     names: list[str] = []
     for session, of_session in _numbered(folder, "s"):
         for thing, of_object in _numbered(of_session, "o"):
@@ -163,28 +181,26 @@ def _images(folder: Path, size: int | None, bad: Bad, progress: Progress | None)
     read = partial(
         _decode_row, folder, names, side
     )  # not a closure: workers that pack must be able to receive it
-    source = names_source(LazyFrames(read, len(names)), names, folder)
+    source = _files_of_names(LazyFrames(read, len(names)), names, folder)
     if not bad.skip:
         return source
     good = _readable(folder, names, side, bad, progress)
+    readable = {key: rows.only(good) for key, rows in source.sessions.items()}
     return replace(
-        source,
-        clips={
-            key: clip for key, whole in source.clips.items() if len((clip := whole.only(good)).rows)
-        },
+        source, sessions={key: found for key, found in readable.items() if len(found.rows)}
     )
 
 
-def _side(folder: Path, names: list[str], bad: Bad) -> int:
+def _side(folder: Path, names: list[str], bad: BadFiles) -> int:
     """The side of the first picture that can be read."""
     for name in names:
-        with Bad(bad.skip, quiet=True).guard():
+        with BadFiles(bad.skip, quiet=True).guard():
             return len(read_image(folder / name, None))
     raise FileError(f"no picture of {folder} can be read: copy or download them again")
 
 
 def _readable(
-    folder: Path, names: list[str], side: int, bad: Bad, progress: Progress | None
+    folder: Path, names: list[str], side: int, bad: BadFiles, progress: Progress | None
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     good = np.zeros(len(names), bool)
     for done, name in enumerate(names, 1):
@@ -200,7 +216,7 @@ def _decode_row(folder: Path, names: list[str], side: int, row: int) -> np.ndarr
     return read_image(folder / names[row], side)
 
 
-class Rows:
+class MappedFrames:
     """Frames that are rows of a memory-mapped array: only those asked for are read."""
 
     def __init__(self, array: np.ndarray[Any, Any], size: int | None) -> None:
@@ -216,7 +232,7 @@ class Rows:
         return torch.stack([torch.from_numpy(crop_and_resize(image, self.size)) for image in chunk])
 
 
-def _packed(folder: Path, size: int | None) -> Source:
+def _packed(folder: Path, size: int | None) -> CORe50Files:
     names = read_pickle(folder / "paths.pkl")
     if isinstance(names, np.ndarray):
         names = names.tolist()
@@ -235,7 +251,7 @@ def _packed(folder: Path, size: int | None) -> Source:
             f"the array of images in {folder} is {array.dtype} of shape {array.shape}; it should be uint8, {len(names)} x H x "
             "W x 3, a row for each name in paths.pkl: download core50_imgs.npz and paths.pkl again"
         )
-    return names_source(Rows(array, size), names, folder / "paths.pkl")
+    return _files_of_names(MappedFrames(array, size), names, folder / "paths.pkl")
 
 
 def _array(folder: Path, count: int) -> np.ndarray[Any, Any]:

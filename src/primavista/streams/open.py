@@ -1,0 +1,284 @@
+"""The one way to open data: a source, such as a folder or `rendered:objects=2`, and its streams.
+
+dataset = open_dataset("~/data/core50")
+for batch in stream(dataset, "nicv2-391", run=0):
+    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from primavista.errors import InputError
+from primavista.streams.core50.dataset import CORe50
+from primavista.streams.core50.layout import is_core50
+from primavista.streams.core50.orders import official_batches
+from primavista.streams.dataset import DataSet, Stream
+from primavista.streams.folder import folder
+from primavista.streams.packed import INDEX, PART
+from primavista.streams.protocols import generated_stream
+from primavista.streams.rendered.dataset import rendered
+from primavista.streams.rendered.renderer import Scene
+from primavista.streams.rendered.written import read_scene
+from primavista.streams.store import open_store
+
+DEFAULT_SIZE = 128  # pixels
+SCENE_FIELDS = tuple(item.name for item in fields(Scene))
+MAX_DIGITS = 20  # of a number in a source text
+
+Kind = Literal["rendered", "store", "core50", "folder"]
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A place that data comes from, recognised but not opened yet.
+
+    Args:
+        kind: "rendered" (videos that the package draws), "store" (a packed store), "core50" (a
+            CORe50 folder or archive), or "folder" (pictures and videos by class and session).
+        path: The folder or file; None for rendered videos.
+        scene: The values that the source text gives for the fields of `Scene`.
+        text: The source as the user wrote it, for messages.
+    """
+
+    kind: Kind
+    path: Path | None = None
+    scene: Mapping[str, int] = field(default_factory=dict)
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text or str(self.path or self.kind)
+
+
+def parse_source(text: str | Path) -> DataSource:
+    """Recognise what a source text names, without opening it.
+
+    Args:
+        text: "rendered", "rendered:objects=2,frames=12" (the keys are the fields of `Scene`), or
+            the path of a packed store, of CORe50, or of a folder of pictures and videos.
+
+    Returns:
+        The source. A path that does not exist counts as a folder; opening it raises an error.
+
+    Raises:
+        InputError: If a rendered source has an unknown key or a value that is not an integer.
+    """
+    source = str(text)
+    if source == "rendered" or source.startswith("rendered:"):
+        return DataSource("rendered", scene=_scene_values(source), text=source)
+    path = Path(text).expanduser()
+    kind: Kind = "folder"
+    if (path / INDEX).exists() or (path / PART).exists():
+        kind = "store"
+    elif is_core50(path):
+        kind = "core50"
+    return DataSource(kind, path, text=source)
+
+
+def open_dataset(
+    source: str | Path | DataSource,
+    *,
+    size: int | None = None,
+    labels: Literal["object", "category"] | None = None,
+    test: str | Path | None = None,
+    test_sessions: Sequence[str] | None = None,
+    skip_bad: bool = False,
+    max_frames: int | None = None,
+    fps: float | None = None,
+    cache: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> DataSet:
+    """Open any data set: rendered videos, a packed store, CORe50, or a folder of your own.
+
+    Args:
+        source: A source text or path as in `parse_source`, or a source that was parsed before.
+        size: The side of the frames in pixels. The default is 128, or the size of the scene for a
+            folder that `primavista data render` wrote. A packed store has a fixed size.
+        labels: For CORe50, 50 objects (the default) or 10 categories.
+        test: For CORe50, which test frames to use; see `CORe50`.
+        test_sessions: For a folder, the names of the sessions to test on; see `folder`.
+        skip_bad: Leave out and count what cannot be decoded (CORe50 and folders).
+        max_frames: For a folder, the number of frames kept per video, evenly spread.
+        fps: For a folder, the number of frames per second to read from each video.
+        cache: For a folder, where decoded videos are kept.
+        progress: Called with (done, total) while pictures are checked or sessions are read.
+
+    Returns:
+        The data set. `dataset.note` says what the user should know about it.
+
+    Raises:
+        InputError: If an option does not apply to this kind of source.
+        FileError: If the data cannot be read.
+    """
+    found = source if isinstance(source, DataSource) else parse_source(source)
+    options = {
+        "size": size,
+        "labels": labels,
+        "test": test,
+        "test_sessions": test_sessions,
+        "skip_bad": skip_bad,
+        "max_frames": max_frames,
+        "fps": fps,
+        "cache": cache,
+    }
+    check_options(found, options)
+    if found.kind == "rendered":
+        return rendered(scene_of(found, size))
+    assert found.path is not None
+    if found.kind == "store":
+        return open_store(found.path)
+    side = size or _written_size(found.path) or DEFAULT_SIZE
+    if found.kind == "core50":
+        kind = labels or "object"
+        return CORe50(found.path, kind, test, size=side, skip_bad=skip_bad, progress=progress)
+    return folder(
+        found.path,
+        test=test_sessions or "quarter",
+        size=side,
+        max_frames=max_frames,
+        fps=fps,
+        skip_bad=skip_bad,
+        cache=cache,
+        progress=progress,
+    )
+
+
+def stream(
+    dataset: DataSet, protocol: str, run: int = 0, *, orders: str | Path | None = None
+) -> Stream:
+    """Order the training sessions of a data set into batches.
+
+    The official order of the run is used if its files are there, and one of our generator
+    otherwise. Official orders exist for "ni", "nc", "nic", "nicv2-79", "nicv2-196" and "nicv2-391"
+    in runs 0 to 9. They are read from the file lists, from LUP.pkl with paths.pkl, or from
+    nicv2_official_orders.json, in the folder of CORe50 or the one above it. A packed copy looks in
+    the folder that it was packed from. With category labels, the order is that of the objects.
+
+    Args:
+        dataset: Any data set.
+        protocol: "ni", "nc", "nic", "nicv2-79", "nicv2-196", "nicv2-391" or "nicv2-<batches>".
+        run: The number of the random order.
+        orders: Another folder with the official files. It serves any data set whose class i is
+            object i + 1 of CORe50.
+
+    Returns:
+        The stream. `stream.source` is "generated" or the file that the order comes from.
+
+    Raises:
+        InputError: If there is no such protocol, or the data set has too few sessions for it.
+        FileError: If the official files are there but damaged, or do not fit the data set.
+    """
+    name = protocol.lower().replace("_", "-")
+    official = official_batches(dataset, name, run, orders)
+    if official is not None:
+        batches, source = official
+        return Stream(dataset, batches, name, run, source)
+    objects = dataset.objects
+    if all(s.label == thing - 1 for s, thing in zip(dataset.train, objects, strict=True)):
+        return generated_stream(protocol, dataset, run)
+    drawn = generated_stream(protocol, _labelled_by_object(dataset), run)
+    originals = {session.start: session for session in dataset.train}
+    batches = [[originals[session.start] for session in batch] for batch in drawn.batches]
+    return Stream(dataset, batches, drawn.name, run)
+
+
+def scene_of(source: DataSource, size: int | None = None) -> Scene:
+    """Make the scene of a rendered source.
+
+    Args:
+        source: A source of the kind "rendered".
+        size: The side of the frames, if the source text does not give one. The default is 128.
+
+    Returns:
+        The scene; fields that the source text does not give have their defaults.
+
+    Raises:
+        InputError: If a value is out of range.
+    """
+    return Scene(**{"size": size or DEFAULT_SIZE, **source.scene})
+
+
+class _Takes(NamedTuple):
+    """The name of a kind of source in messages, and the options that it takes."""
+
+    name: str
+    options: frozenset[str]
+
+
+_VIDEO_OPTIONS = frozenset({"size", "skip_bad", "max_frames", "fps", "cache"})
+_TAKES = {
+    "rendered": _Takes("rendered videos", frozenset({"size"})),
+    "store": _Takes("a packed store", frozenset()),
+    "core50": _Takes("a CORe50 folder", frozenset({"size", "test", "labels", "skip_bad"})),
+    "written": _Takes("a folder of drawn videos", _VIDEO_OPTIONS),
+    "folder": _Takes("a class/session folder", _VIDEO_OPTIONS | {"test_sessions"}),
+}
+
+
+def check_options(
+    source: DataSource,
+    options: Mapping[str, object],
+    spelling: Callable[[str], str] = str,
+) -> None:
+    """Check that a kind of source takes the options that were given.
+
+    Args:
+        source: The source.
+        options: The options of `open_dataset` by name; None, False and empty ones are not given.
+        spelling: How the user writes an option, for the message.
+
+    Raises:
+        InputError: For the first option that does not apply. The message says what it is for.
+    """
+    kind: str = source.kind
+    if kind == "folder" and source.path is not None and read_scene(source.path):
+        kind = "written"
+    taken = _TAKES[kind]
+    for option in _given(options):
+        if option not in taken.options:
+            others = " or ".join(t.name for t in _TAKES.values() if option in t.options)
+            raise InputError(
+                f"{spelling(option)} is for {others}; {source} is {taken.name}: leave it out"
+            )
+
+
+def _given(options: Mapping[str, object]) -> Iterable[str]:
+    return [name for name, value in options.items() if value not in (None, False, [], ())]
+
+
+def _scene_values(source: str) -> dict[str, int]:
+    values = {}
+    text = source.removeprefix("rendered").removeprefix(":")
+    for part in filter(None, text.split(",")):
+        key, _, value = part.partition("=")
+        is_integer = value.removeprefix("-").isdecimal() and len(value) <= MAX_DIGITS
+        if key not in SCENE_FIELDS or not is_integer:
+            raise InputError(
+                f"{part!r} in {source!r}: write rendered:objects=2,frames=12; "
+                f"the keys are {', '.join(SCENE_FIELDS)}"
+            )
+        values[key] = int(value)
+    return values
+
+
+def _written_size(path: Path) -> int | None:
+    written = read_scene(path)
+    return written.scene.size if written else None
+
+
+def _labelled_by_object(dataset: DataSet) -> DataSet:
+    """Label the training sessions of a data set of categories by their objects."""
+    pairs = list(zip(dataset.objects, dataset.train, strict=True))
+    category = {thing - 1: session.label for thing, session in pairs}
+    count = max(dataset.objects)
+    return DataSet(
+        name=dataset.name,
+        frames=dataset.frames,
+        train=tuple(replace(session, label=thing - 1) for thing, session in pairs),
+        test=(),
+        classes=tuple(f"o{i + 1}" for i in range(count)),
+        categories=tuple(category.get(i, 0) for i in range(count)),
+    )
