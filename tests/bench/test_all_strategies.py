@@ -48,5 +48,5 @@ def test_a_precision_of_the_gpu_is_refused_before_anything_starts(precision):
     plan = make_plan(
         {"name": "all", "device": "cpu", "precision": precision, "groups": [group]}, []
     )
-    with pytest.raises(InputError, match=f"precision {precision} is the GPU's"):
+    with pytest.raises(InputError, match=f"precision {precision} needs a GPU"):
         plan.planned()

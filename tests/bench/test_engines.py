@@ -8,7 +8,7 @@ import pytest
 
 from primavista.bench.cell import Stopped, run_cell
 from primavista.bench.executors.local import Inline
-from primavista.bench.results import CellFolder
+from primavista.bench.folder import CellFolder
 from primavista.engine.onnx_runtime import installed
 from primavista.errors import InputError
 
@@ -33,7 +33,7 @@ def test_stopped_cells_go_on_to_the_same_bits(suite, tmp_path, results, strategy
     for _ in range(3):
         with (
             pytest.raises(Stopped),
-            CellFolder(state.path, state.planned.cell.model_dump()) as folder,
+            CellFolder(state.path, state.planned.cell) as folder,
         ):
             run_cell(state.planned.cell, folder, parts.settings, stopping=lambda: True)
     assert not suite(strategy, out=tmp_path / "parts", engine="onnx").run(Inline())

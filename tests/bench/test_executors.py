@@ -15,7 +15,7 @@ import torch
 
 from primavista.bench.cell import Stopped, run_cell
 from primavista.bench.executors.local import Inline, Processes
-from primavista.bench.results import CellFolder
+from primavista.bench.folder import CellFolder
 from primavista.bench.suite import counts, seconds_left
 from primavista.errors import InputError
 
@@ -61,7 +61,7 @@ def test_stopped_after_any_batch_a_cell_goes_on_to_the_same_bits(
     for _ in range(6):
         with (
             pytest.raises(Stopped),
-            CellFolder(state.path, state.planned.cell.model_dump()) as folder,
+            CellFolder(state.path, state.planned.cell) as folder,
         ):
             run_cell(state.planned.cell, folder, parts.settings, stopping=lambda: True)
     assert not suite(strategy, out=tmp_path / "parts", group=group).run(Inline())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from primavista.bench.executors.local import Inline
-from primavista.bench.results import METRICS, read_lines
+from primavista.bench.folder import METRICS, read_lines
 from primavista.bench.trackers import make_logger
 from primavista.errors import InputError, MissingExtraError
 

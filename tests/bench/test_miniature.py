@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from primavista.bench.executors.local import Processes
+from primavista.bench.folder import METRICS, read_json, read_lines
 from primavista.bench.plan import load_plan
-from primavista.bench.results import METRICS, read_json, read_lines
 from primavista.bench.suite import Suite
 from primavista.cli.bench import make_report
 

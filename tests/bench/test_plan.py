@@ -74,12 +74,12 @@ def test_cumulative_is_retrained_by_number():
     [
         (
             {"strategies": ["ar2"]},
-            "group 'g', 'ar2': there is no strategy 'ar2': choose from naive",
+            "group 'g', 'ar2': there is no strategy 'ar2': choose from ",
         ),
         ({"options": {"lerning": 1}}, "group 'g', 'cwr\\*': there is no option lerning"),
         ({"options": {"norm": "layer"}}, "norm='layer' is not one of bn, brn"),
         ({"options": {"lr": "fast"}}, "group 'g', 'cwr\\*': .*lr"),
-        ({"protocols": ["nicv3-391"]}, "group 'g': no protocol 'nicv3-391'"),
+        ({"protocols": ["nicv3-391"]}, "group 'g': there is no protocol 'nicv3-391'"),
         ({"strategies": []}, "groups.0.strategies"),
         ({"runs": 0}, "groups.0.runs"),
         ({"tests": ["half"]}, "groups.0.tests.0"),

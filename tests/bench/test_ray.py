@@ -7,7 +7,7 @@ import pytest
 from primavista.bench.cell import run_cell
 from primavista.bench.executors.local import Inline
 from primavista.bench.executors.ray import RayCluster
-from primavista.bench.results import CellFolder
+from primavista.bench.folder import CellFolder
 from primavista.errors import InputError
 
 ray = pytest.importorskip("ray")
@@ -89,7 +89,7 @@ def test_what_was_begun_here_goes_on_there(cluster, suite, tmp_path, results):
 
     with (
         pytest.raises(MemoryError),
-        CellFolder(state.path, state.planned.cell.model_dump()) as folder,
+        CellFolder(state.path, state.planned.cell) as folder,
     ):
         run_cell(state.planned.cell, folder, begun.settings, die)
     assert len((state.path / "metrics.jsonl").read_text().splitlines()) == 6

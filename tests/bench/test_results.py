@@ -10,13 +10,29 @@ import sys
 
 import pytest
 
+from primavista.bench.data import RenderedData
 from primavista.bench.executors.local import Inline
-from primavista.bench.record import claim_folder
-from primavista.bench.results import CHECKPOINT, METRICS, CellFolder, read_lines, state_of
+from primavista.bench.folder import (
+    CHECKPOINT,
+    METRICS,
+    CellFolder,
+    cell_status,
+    claim_folder,
+    read_lines,
+)
+from primavista.bench.plan import BackboneSpec, Cell
 from primavista.errors import FileError, InputError
 from primavista.storage.lock import BusyError, FileLock, is_locked
 
-RUN = {"format": 1, "strategy": "cwr*", "run": 0}
+RUN = Cell(
+    strategy="cwr*",
+    options={},
+    protocol="nicv2",
+    run=0,
+    data=RenderedData(),
+    backbone=BackboneSpec(),
+    seed=0,
+)
 
 
 def test_lines_after_the_checkpoint_are_cut(tmp_path):
@@ -49,10 +65,10 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
         pass
     with (
         pytest.raises(InputError, match="run with run 0, not 1: choose another folder"),
-        CellFolder(tmp_path, {**RUN, "run": 1}),
+        CellFolder(tmp_path, RUN.model_copy(update={"run": 1})),
     ):
         pass
-    assert json.loads((tmp_path / "run.json").read_text()) == RUN
+    assert json.loads((tmp_path / "run.json").read_text()) == RUN.model_dump(mode="json")
     assert not is_locked(tmp_path / ".lock")
 
 
@@ -66,7 +82,7 @@ def test_a_damaged_checkpoint_is_said(tmp_path):
     (tmp_path / CHECKPOINT).write_bytes(data)
     with (
         CellFolder(tmp_path, RUN) as folder,
-        pytest.raises(FileError, match=r"or delete .* to begin this cell anew"),
+        pytest.raises(FileError, match=r"or delete .* to restart this cell"),
     ):
         folder.resume()
 
@@ -74,12 +90,12 @@ def test_a_damaged_checkpoint_is_said(tmp_path):
 def test_a_failure_is_kept_until_the_cell_is_run_again(tmp_path):
     with CellFolder(tmp_path, RUN) as folder:
         folder.fail("no memory")
-    assert state_of(tmp_path) == "failed"
+    assert cell_status(tmp_path) == "failed"
     with CellFolder(tmp_path, RUN):
         assert not (tmp_path / "failed.json").exists()
-        assert state_of(tmp_path) == "running"
-    assert state_of(tmp_path) == "stopped"
-    assert state_of(tmp_path / "other") == "waiting"
+        assert cell_status(tmp_path) == "running"
+    assert cell_status(tmp_path) == "stopped"
+    assert cell_status(tmp_path / "other") == "waiting"
 
 
 HOLD = """
@@ -155,7 +171,7 @@ def test_a_full_disk_loses_nothing(suite, tmp_path, results, batches, room):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert len(failed) == 1
     assert "File too large" in failed[0].reason
-    assert "the same command goes on from there" in failed[0].reason
+    assert "the same command resumes" in failed[0].reason
     assert not list(full.out.rglob("*.part"))
     assert not full.run(Inline())
     assert results(full.out) == results(tmp_path / "undisturbed")

@@ -13,8 +13,8 @@ from primavista.bench import stacked as stacks
 from primavista.bench.cell import Stopped
 from primavista.bench.evaluate import Step, collect, pausing_steps
 from primavista.bench.features import Features
+from primavista.bench.folder import CHECKPOINT, FAILED
 from primavista.bench.jobs import Job, alike, attempt
-from primavista.bench.results import CHECKPOINT, FAILED
 from primavista.bench.stacked import lda_updates, learn_together, moment_updates, solve_together
 from primavista.bench.together import together
 from primavista.strategies import Strategy, create

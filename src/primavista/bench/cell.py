@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 
 from primavista import __version__
-from primavista.backbones.registry import Precision, build
-from primavista.bench.data import Data, Positive, Record, kept_data
+from primavista.backbones.registry import build
+from primavista.bench.data import Data, kept_data
 from primavista.bench.evaluate import Step, pausing_steps
 from primavista.bench.features import Features
+from primavista.bench.folder import TIMINGS, CellFolder, read_lines
 from primavista.bench.metrics import Tally
-from primavista.bench.results import TIMINGS, CellFolder, read_lines
+from primavista.bench.plan import Cell
 from primavista.bench.together import Pause
-from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
 from primavista.frames import read_frames
 from primavista.storage import learner_file as files
@@ -33,39 +32,6 @@ from primavista.streams.dataset import DataSet, Stream
 from primavista.streams.open import stream as open_stream
 
 FORMAT = 1
-Option = bool | int | float | str | None
-
-
-class BackboneSpec(Record):
-    """A backbone by name; its images have the size of the data's frames."""
-
-    name: str = "mobilenet_v1"
-    weights: str = "imagenet"
-    options: dict[str, Option] = Field(default_factory=dict)
-    seed: int = 0
-
-
-class Cell(Record):
-    """Everything that the numbers depend on: two cells that are equal give equal `metrics.jsonl`."""
-
-    format: Literal[1] = 1
-    strategy: str
-    options: dict[str, Option]
-    protocol: str
-    run: Annotated[int, Field(ge=0)]
-    data: Data
-    backbone: BackboneSpec
-    seed: int
-    device: Literal["cpu", "cuda"] = "cpu"
-    threads: Positive = 1
-    precision: Precision = "float32"
-    deterministic: bool = False
-    engine: Engine = "torch"  # what computes frozen features
-    test_every: Positive = 1
-    test_thin: Positive = 1
-    retrain: Positive | None = None  # Cumulative: so many retrainings, evenly spaced
-    limit: Positive | None = None  # only so many batches: a trial, not a result
-    hyperparameters_chosen_on_run: int = 0
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ Progress = Callable[[int, int], None]
 SHARE = 0.5  # of the free GPU memory that frames may take
 
 
-class Record(BaseModel):
+class StrictModel(BaseModel):
     """Frozen; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class RenderedData(Record):
+class RenderedData(StrictModel):
     """Object videos drawn by us: see `Scene`."""
 
     kind: Literal["rendered"] = "rendered"
@@ -53,7 +53,7 @@ class RenderedData(Record):
         )
 
 
-class CORe50Data(Record):
+class CORe50Data(StrictModel):
     """CORe50 on disk; `orders` is another folder with the official orders, `test` as in `CORe50`."""
 
     kind: Literal["core50"]
@@ -65,7 +65,7 @@ class CORe50Data(Record):
     orders: str | None = None
 
 
-class StoreData(Record):
+class StoreData(StrictModel):
     """A packed store."""
 
     kind: Literal["store"]
@@ -74,7 +74,7 @@ class StoreData(Record):
     orders: str | None = None
 
 
-class FolderData(Record):
+class FolderData(StrictModel):
     """A folder a class, in it a folder or a video a session."""
 
     kind: Literal["folder"]

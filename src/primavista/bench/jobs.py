@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from primavista.bench.cell import Cell, Settings, Stopped, pausing_cell, switches
-from primavista.bench.results import CellFolder
+from primavista.bench.cell import Settings, Stopped, pausing_cell, switches
+from primavista.bench.folder import CellFolder
+from primavista.bench.plan import Cell
 from primavista.bench.together import Pause, together
 from primavista.errors import PrimavistaError
 
@@ -91,7 +92,7 @@ def _pausing(
         listen(Event(job.number, "batch", line, batches))
 
     try:
-        with CellFolder(job.folder, job.cell.model_dump()) as folder:
+        with CellFolder(job.folder, job.cell) as folder:
             try:
                 yield from pausing_cell(job.cell, folder, settings, tell, stopping)
             except Exception as error:

@@ -1,52 +1,225 @@
-"""A plan: a grid of strategies, options, protocols and runs, as a TOML file; resolved into cells before anything starts."""
+"""Plans and cells: grids of strategies, options, protocols and runs, resolved before anything runs."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
 from primavista.backbones.registry import Precision
-from primavista.bench.cell import BackboneSpec, Cell, Option
-from primavista.bench.data import Data, Positive, Record, RenderedData, is_core50
+from primavista.bench.data import Data, Positive, RenderedData, StrictModel, is_core50
 from primavista.bench.resolve import all_options, freezes
 from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
 from primavista.learner.learner import choose_device
-from primavista.storage.settings import parse_setting
+from primavista.storage.settings import OptionValue, parse_setting
+from primavista.strategies.registry import RENAMED, current_names, strategy_info
+
+PROTOCOL = re.compile(r"ni|nc|nic|nicv2(-\d{1,9})?")
+# Files and the names of folders keep the names that options had when the first results were
+# written, so that results of every version resume.
+STORED = {new: old for old, new in RENAMED.items()}
+
+Value = TypeVar("Value")
+
+
+def stored_options(options: Mapping[str, Value]) -> dict[str, Value]:
+    """Return options under the names that they have in files and in the names of folders.
+
+    Args:
+        options: options of a strategy under their present names.
+
+    >>> stored_options({"moments_decay": 0.99, "lr": 0.1})
+    {'past': 0.99, 'lr': 0.1}
+    """
+    return {STORED.get(name, name): value for name, value in options.items()}
+
+
+def _read_options(options: dict[str, OptionValue]) -> dict[str, OptionValue]:
+    """The inverse of `stored_options`; it also accepts present names."""
+    return current_names(options, warn=False)
+
+
+StrategyOptions = Annotated[
+    dict[str, OptionValue],
+    AfterValidator(_read_options),
+    PlainSerializer(stored_options, return_type=dict[str, OptionValue]),
+]
+
+
+class BackboneSpec(StrictModel):
+    """A backbone by name; its input has the size of the data's frames.
+
+    Args:
+        name: the name of the backbone, as `primavista.backbones.registry.build` takes it.
+        weights: `imagenet`, `random`, `timm`, or the path of a file.
+        options: arguments of the backbone, such as `width`.
+        seed: the seed of random weights.
+    """
+
+    name: str = "mobilenet_v1"
+    weights: str = "imagenet"
+    options: dict[str, OptionValue] = Field(default_factory=dict)
+    seed: int = 0
+
+
+class Cell(StrictModel):
+    """One strategy over one run of a protocol: everything that its numbers depend on.
+
+    Two equal cells give equal `metrics.jsonl`. `model_dump` is what `run.json` holds, and the
+    sha256 of `model_dump_json` is the cell's key: both write options under their stored names.
+
+    Args:
+        format: the version of `run.json`.
+        strategy: the name of the strategy.
+        options: every option of the strategy, under its present name.
+        protocol: `ni`, `nc`, `nic`, or `nicv2` with an optional number of batches.
+        run: which random order of the protocol.
+        data: the data set.
+        backbone: the network as it begins.
+        seed: the seed of the strategy.
+        device: the device that learns.
+        threads: the CPU threads of the process.
+        precision: the precision of the backbone on a GPU.
+        deterministic: whether torch may use only deterministic algorithms.
+        engine: what computes features of a frozen representation.
+        test_every: the number of batches between two tests.
+        test_thin: one frame in so many of each test session is tested.
+        retrain: the number of evenly spaced retrainings of a joint strategy (Cumulative).
+        limit: learn only so many batches: a trial, not a result.
+        hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen.
+    """
+
+    format: Literal[1] = 1
+    strategy: str
+    options: StrategyOptions
+    protocol: str
+    run: Annotated[int, Field(ge=0)]
+    data: Data
+    backbone: BackboneSpec
+    seed: int
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: Positive = 1
+    precision: Precision = "float32"
+    deterministic: bool = False
+    engine: Engine = "torch"
+    test_every: Positive = 1
+    test_thin: Positive = 1
+    retrain: Positive | None = None
+    limit: Positive | None = None
+    hyperparameters_chosen_on_run: int = 0
+
+    @property
+    def key(self) -> str:
+        """The identity of the cell: the sha256 of its JSON, in hexadecimal digits."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    def changed_options(self) -> dict[str, Any]:
+        """The options that differ from the strategy's own on this protocol and data."""
+        usual = all_options(self.strategy, self.protocol, is_core50(self.data), {})
+        return {name: value for name, value in self.options.items() if usual.get(name) != value}
+
+    @property
+    def title(self) -> str:
+        """The cell in words, such as `cwr*, lr=0.5 on nicv2-391, run 0`."""
+        changed = {name: v for name, v in self.changed_options.items() if name != "every"}
+        options = "".join(f", {name}={value}" for name, value in changed.items())
+        return f"{self.strategy}{options} on {self.protocol}, run {self.run}"
+
+    @property
+    def folder_name(self) -> str:
+        """The cell's folder, relative to the folder of the results."""
+        name = self.strategy.replace("*", "-star").replace("+", "-plus")
+        changed = stored_options(self.changed_options)
+        options = "".join(f"-{option}={value}" for option, value in changed.items())
+        safe = re.sub(r"[^\w.=-]", "_", name + options)[:80]
+        return f"{self.protocol}/{safe}-run{self.run}-{self.key[:8]}"
+
 
 Runs = Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-Test = Literal["reduced", "full"]
-PROTOCOLS = re.compile(r"ni|nc|nic|nicv2(-\d{1,9})?")
+TestSet = Literal["reduced", "full"]
 Names = Annotated[list[str], Field(min_length=1)]
+NO_VARIANTS: list[dict[str, OptionValue]] = [{}]
 
 
-class Group(Record):
-    """Strategies x variants (sets of options) x protocols x runs; what is not given is the plan's."""
+class Group(StrictModel):
+    """Strategies x variants x protocols x runs; a setting of None is the plan's.
+
+    Args:
+        name: the figure or the claim that the group is for.
+        title: the heading in reports.
+        strategies: the names of strategies.
+        protocols: the names of protocols.
+        options: options of all the strategies.
+        variants: sets of options, each of which makes cells of its own.
+        runs: how many runs, or which.
+        tests: the test sets, each of which makes cells of its own.
+        test_every: the number of batches between two tests.
+        retrain: the number of retrainings of joint strategies; the others ignore it.
+    """
 
     name: str
     title: str = ""
     strategies: Names
     protocols: Names
-    options: dict[str, Option] = Field(default_factory=dict)
-    variants: Annotated[list[dict[str, Option]], Field(min_length=1)] = [{}]  # noqa: RUF012 - pydantic copies it
+    options: StrategyOptions = Field(default_factory=dict)
+    variants: Annotated[list[StrategyOptions], Field(min_length=1)] = NO_VARIANTS
     runs: Runs | None = None
-    tests: Annotated[list[Test], Field(min_length=1)] | None = None
+    tests: Annotated[list[TestSet], Field(min_length=1)] | None = None
     test_every: Positive | None = None
-    retrain: Positive | None = (
-        None  # Cumulative: so many retrainings, evenly spaced; the others are not concerned
-    )
+    retrain: Positive | None = None
 
 
-class Plan(Record):
-    """Groups, and what they have in common. A "reduced" test set is one frame in `test_thin` of each test session."""
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell of a plan.
+
+    Args:
+        cell: the cell.
+        folder: where its results go, relative to the folder of the plan's results.
+        title: what it is called in progress displays.
+        groups: the names of the groups that have it.
+    """
+
+    cell: Cell
+    folder: str
+    title: str
+    groups: list[str]
+
+
+class Plan(StrictModel):
+    """Groups of cells, and the settings that they have in common.
+
+    Args:
+        name: the name of the plan, and of its folder of results.
+        title: the heading in reports.
+        groups: what to run.
+        runs: how many runs, or which, unless a group says otherwise.
+        seed: the seed of run 0; run r has the seed `seed + r`.
+        device: `auto` is a GPU if there is one.
+        threads: the CPU threads of each cell.
+        precision: the precision of the backbone on a GPU.
+        deterministic: whether torch may use only deterministic algorithms.
+        engine: what computes frozen features on the CPU.
+        test: the whole test set, or the reduced one: CORe50's own list, else one frame in
+            `test_thin` of each session.
+        test_thin: see `test`.
+        test_every: the number of batches between two tests.
+        limit: learn only so many batches: a trial, not a result.
+        data: the data set.
+        backbone: the network.
+    """
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     title: str = ""
@@ -57,160 +230,181 @@ class Plan(Record):
     threads: Positive = 1
     precision: Precision = "float32"
     deterministic: bool = False
-    engine: Engine = "torch"  # what computes frozen features on the CPU
-    test: Test = "reduced"
+    engine: Engine = "torch"
+    test: TestSet = "reduced"
     test_thin: Positive = 20
     test_every: Positive = 1
     limit: Positive | None = None
     data: Data = RenderedData()
     backbone: BackboneSpec = BackboneSpec()
 
-    def planned(self) -> list[Planned]:
-        """Every cell once, in the order of the groups, run 0 of all before run 1; an error names what cannot be."""
-        found: dict[str, Planned] = {}
+    def planned(self) -> list[PlannedCell]:
+        """Return every cell once, in the order of the groups, run 0 of all before run 1.
+
+        Raises:
+            InputError: if a strategy, an option or a protocol does not exist; it names the group.
+        """
+        found: dict[str, PlannedCell] = {}
         for group in self.groups:
             for cell in self._cells(group):
-                key = hashlib.sha256(cell.model_dump_json().encode()).hexdigest()
-                here = found.setdefault(key, Planned(cell, _folder(cell, key), _title(cell), []))
-                here.groups.append(group.name)
+                key = cell.key
+                if key not in found:
+                    found[key] = PlannedCell(cell, cell.folder_name, cell.title, [])
+                found[key].groups.append(group.name)
         return sorted(found.values(), key=lambda planned: planned.cell.run)
 
     def base(self) -> dict[str, Any]:
-        """What all cells have in common: a folder of results is of one such."""
-        keys = {
-            "data",
-            "backbone",
-            "device",
-            "threads",
-            "precision",
-            "deterministic",
-            "limit",
-            "seed",
-        }
+        """Return what all cells have in common: one folder of results has one base."""
+        keys = {"data", "backbone", "device", "threads", "precision", "deterministic"}
+        keys |= {"limit", "seed"}
+        # Results of versions without engines do not name one.
         engine = {} if self.engine == "torch" else {"engine": self.engine}
-        return {
-            **self.model_dump(include=keys),
-            **engine,
-            "device": choose_device(self.device, here=False).type,
-        }
+        return {**self.model_dump(include=keys), **engine, "device": self._device()}
 
-    def _cells(self, group: Group) -> Iterable[Cell]:
-        for protocol in group.protocols:
-            if not PROTOCOLS.fullmatch(protocol):
-                raise InputError(
-                    f"group {group.name!r}: no protocol {protocol!r}: there are ni, nc, nic and nicv2-<batches>"
+    def _device(self) -> Literal["cpu", "cuda"]:
+        return "cuda" if choose_device(self.device, here=False).type == "cuda" else "cpu"
+
+    def _cells(self, group: Group) -> Iterator[Cell]:
+        device = self._device()
+        self._check(group, device)
+        runs = self.runs if group.runs is None else group.runs
+        numbers = range(runs) if isinstance(runs, int) else runs
+        grid = product(group.protocols, group.strategies, group.variants)
+        for protocol, strategy, variant in grid:
+            retrain = group.retrain if strategy_info(strategy).joint else None
+            options = self._options(group, strategy, protocol, variant, retrain)
+            engine = self._engine(strategy, options)
+            for test, run in product(group.tests or [self.test], numbers):
+                data, thin = self._tested(test)
+                yield Cell(
+                    strategy=strategy,
+                    options=options,
+                    protocol=protocol,
+                    run=run,
+                    data=data,
+                    seed=self.seed + run,
+                    test_every=group.test_every or self.test_every,
+                    test_thin=thin,
+                    retrain=retrain,
+                    device=device,
+                    backbone=self.backbone,
+                    threads=self.threads,
+                    precision=self.precision,
+                    deterministic=self.deterministic,
+                    limit=self.limit,
+                    engine=engine,
                 )
-        if self.precision != "float32" and choose_device(self.device, here=False).type == "cpu":
-            raise InputError(f"precision {self.precision} is the GPU's: on the CPU it is float32")
-        device: Any = choose_device(self.device, here=False).type
+
+    def _check(self, group: Group, device: str) -> None:
         for protocol in group.protocols:
-            for strategy in group.strategies:
-                retrain = group.retrain if strategy == "cumulative" else None
-                for variant in group.variants:
-                    options = self._options(group, strategy, protocol, variant, retrain)
-                    engine: Engine = (
-                        self.engine
-                        if self.engine == "torch" or freezes(strategy, options)
-                        else "torch"
-                    )
-                    for test in group.tests or [self.test]:
-                        data, thin = self._tested(test)
-                        for run in _runs(self.runs if group.runs is None else group.runs):
-                            yield Cell(
-                                strategy=strategy,
-                                options=options,
-                                protocol=protocol,
-                                run=run,
-                                data=data,
-                                seed=self.seed + run,
-                                test_every=group.test_every or self.test_every,
-                                test_thin=thin,
-                                retrain=retrain,
-                                device=device,
-                                backbone=self.backbone,
-                                threads=self.threads,
-                                precision=self.precision,
-                                deterministic=self.deterministic,
-                                limit=self.limit,
-                                engine=engine,
-                            )
+            if not PROTOCOL.fullmatch(protocol):
+                raise InputError(
+                    f"group {group.name!r}: there is no protocol {protocol!r}: "
+                    "choose from ni, nc, nic and nicv2-<batches>"
+                )
+        if self.precision != "float32" and device == "cpu":
+            raise InputError(f"precision {self.precision} needs a GPU: the CPU has float32 alone")
+
+    def _engine(self, strategy: str, options: dict[str, Any]) -> Engine:
+        """Only a representation that freezes can be computed by another engine than torch."""
+        if self.engine == "torch" or freezes(strategy, options):
+            return self.engine
+        return "torch"
 
     def _options(
         self,
         group: Group,
         strategy: str,
         protocol: str,
-        variant: dict[str, Option],
+        variant: dict[str, OptionValue],
         retrain: int | None,
     ) -> dict[str, Any]:
-        given = {**group.options, **variant, **({"every": None} if retrain else {})}
+        given = {**group.options, **variant}
+        if retrain:
+            given["every"] = None
         try:
             return all_options(strategy, protocol, is_core50(self.data), given)
         except InputError as error:
             raise InputError(f"group {group.name!r}, {strategy!r}: {error}") from error
 
-    def _tested(self, test: Test) -> tuple[Data, int]:
+    def _tested(self, test: TestSet) -> tuple[Data, int]:
         """CORe50 has an official reduced test set; of other data, one frame in so many is taken."""
-        if self.data.kind == "core50":
-            return self.data if test == "reduced" else self.data.model_copy(
-                update={"test": "full"}
-            ), 1
-        return self.data, 1 if test == "full" else self.test_thin
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A cell of a plan: where its results go, what it is called, and which groups have it."""
-
-    cell: Cell
-    folder: str
-    title: str
-    groups: list[str]
+        if self.data.kind != "core50":
+            return self.data, 1 if test == "full" else self.test_thin
+        if test == "reduced":
+            return self.data, 1
+        return self.data.model_copy(update={"test": "full"}), 1
 
 
 def shipped() -> list[str]:
-    """The plans that come with the package."""
-    return sorted(
-        item.name.removesuffix(".toml")
-        for item in _plans().iterdir()
-        if item.name.endswith(".toml")
-    )
+    """Return the names of the plans that come with the package."""
+    names = (item.name for item in _plans().iterdir())
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan:
-    """A shipped plan by name, or a TOML file; `overrides` are "key=value" with dots into tables, values as in TOML.
+    """Read a plan that comes with the package, or a TOML file.
+
+    Args:
+        name: the name of a plan of the package, or the path of a TOML file.
+        overrides: texts "key=value" with dots into tables; values are written as in TOML.
+        settings: whole keys of the plan that are replaced; None leaves a key as it is.
+
+    Raises:
+        InputError: if there is no such plan, or if it is not a valid one.
 
     >>> load_plan("quick", ["data.frames=2", "runs=3"]).data.frames
     2
     """
     if name in shipped():
-        raw, where = (_plans() / f"{name}.toml").read_text("utf-8"), name
+        text = (_plans() / f"{name}.toml").read_text("utf-8")
     else:
         try:
-            raw, where = Path(name).expanduser().read_text("utf-8"), name
+            text = Path(name).expanduser().read_text("utf-8")
         except OSError as error:
             raise InputError(
-                f"no plan {name!r}: {error.strerror or error}. Give a file, or one of {', '.join(shipped())}"
+                f"there is no plan {name!r}: {error.strerror or error}. "
+                f"Give a file, or one of {', '.join(shipped())}"
             ) from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{name} is not TOML: {error}") from error
     try:
-        table = tomllib.loads(raw)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{where} is not TOML: {error}") from error
-    return make_plan(table, overrides, where, **settings)
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{name} is not TOML: {error}") from error
+    return make_plan(table, overrides, name, **settings)
 
 
 def make_plan(
-    table: dict[str, Any], overrides: Sequence[str] = (), where: str = "the plan", **settings: Any
+    table: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    where: str = "the plan",
+    **settings: Any,
 ) -> Plan:
-    """A plan from what a TOML file says; `settings` replace whole keys, `overrides` single ones."""
-    table = {**table, **{key: value for key, value in settings.items() if value is not None}}
+    """Make a plan from the content of a TOML file.
+
+    Options under a name of an earlier version are accepted with a `DeprecationWarning`.
+
+    Args:
+        table: the content of the file.
+        overrides: texts "key=value" that set single keys; see `load_plan`.
+        where: the name of the file, for messages.
+        settings: whole keys that are replaced; None leaves a key as it is.
+
+    Raises:
+        InputError: if a key is unknown or has a wrong value; it names the key.
+    """
+    given = {key: value for key, value in settings.items() if value is not None}
+    content = {**copy.deepcopy(dict(table)), **given}
     pairs = [parse_setting(text, "data.frames=4") for text in overrides]
     if any(keys == ["data", "kind"] for keys, _ in pairs):
-        table["data"] = {}  # the settings of another kind of data do not hold
+        content["data"] = {}  # the settings of another kind of data do not apply
+    for group in _tables(content, "groups"):
+        _rename_options(group)
     for keys, value in pairs:
-        _put(table, keys, value)
+        _override(content, keys, value)
     try:
-        return Plan.model_validate(table)
+        return Plan.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -219,19 +413,38 @@ def make_plan(
         ) from error
 
 
-def _put(table: dict[str, Any], keys: list[str], value: Any) -> None:
-    """What groups may have of their own is set in them too: an override holds everywhere."""
+def _tables(table: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """The tables in an array of tables; the validation of the plan refuses everything else."""
+    found = table.get(key)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def _rename_options(group: dict[str, Any]) -> None:
+    """Replace earlier names of options by the present ones, with a warning."""
+    if isinstance(group.get("options"), dict):
+        group["options"] = current_names(group["options"])
+    if variants := _tables(group, "variants"):
+        group["variants"] = [current_names(variant) for variant in variants]
+
+
+def _override(table: dict[str, Any], keys: list[str], value: Any) -> None:
+    """Set one key; what groups may have of their own is set in them too, so that it holds everywhere."""
     name = keys[0]
+    if name == "options":  # of every strategy, everywhere
+        for group in _tables(table, "groups"):
+            options = current_names({".".join(keys[1:]): value})
+            group["options"] = {**group.get("options", {}), **options}
+        return
     if len(keys) == 1 and name in Group.model_fields and name not in ("name", "title"):
-        for group in table.get("groups", []):
+        for group in _tables(table, "groups"):
             if name in group:
                 group[name] = value
         if name not in Plan.model_fields:
             return
-    if name == "options":  # of every strategy, everywhere
-        for group in table.get("groups", []):
-            group["options"] = {**group.get("options", {}), ".".join(keys[1:]): value}
-        return
+    _set_in(table, keys, value)
+
+
+def _set_in(table: dict[str, Any], keys: list[str], value: Any) -> None:
     for key in keys[:-1]:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
@@ -239,27 +452,5 @@ def _put(table: dict[str, Any], keys: list[str], value: Any) -> None:
     table[keys[-1]] = value
 
 
-def _runs(runs: int | list[int]) -> list[int]:
-    return list(range(runs)) if isinstance(runs, int) else runs
-
-
-def _changed(cell: Cell) -> dict[str, Any]:
-    """The options that are not the strategy's own on this protocol."""
-    usual = all_options(cell.strategy, cell.protocol, is_core50(cell.data), {})
-    return {key: value for key, value in cell.options.items() if usual.get(key) != value}
-
-
-def _title(cell: Cell) -> str:
-    changed = "".join(f", {key}={value}" for key, value in _changed(cell).items() if key != "every")
-    return f"{cell.strategy}{changed} on {cell.protocol}, run {cell.run}"
-
-
-def _folder(cell: Cell, key: str) -> str:
-    name = cell.strategy.replace("*", "-star").replace("+", "-plus")
-    changed = "".join(f"-{key}={value}" for key, value in _changed(cell).items())
-    safe = re.sub(r"[^\w.=-]", "_", name + changed)[:80]
-    return f"{cell.protocol}/{safe}-run{cell.run}-{key[:8]}"
-
-
-def _plans() -> Any:
+def _plans() -> Traversable:
     return resources.files("primavista.bench") / "plans"

@@ -14,19 +14,19 @@ import torch
 from primavista.backbones.registry import build
 from primavista.bench.cell import Settings, make_stream
 from primavista.bench.data import open_data
-from primavista.bench.jobs import Event, Executor, Job
-from primavista.bench.plan import Plan, Planned
-from primavista.bench.record import claim_folder
-from primavista.bench.results import (
+from primavista.bench.folder import (
     FAILED,
     LOCK,
     RESULT,
     RUN,
     TIMINGS,
+    cell_status,
+    claim_folder,
     read_json,
     read_lines,
-    state_of,
 )
+from primavista.bench.jobs import Event, Executor, Job
+from primavista.bench.plan import Plan, PlannedCell
 from primavista.bench.trackers import Logger
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.frames import read_frames
@@ -53,7 +53,7 @@ COSTS = {
 class State:
     """How far a cell is."""
 
-    planned: Planned
+    planned: PlannedCell
     path: Path
     status: str  # done, running, failed, stopped, waiting
     batch: int = 0
@@ -186,9 +186,9 @@ def seconds_left(states: Sequence[State], at_once: int) -> float | None:
     return max(sum(lefts) / max(1, at_once), max(lefts, default=0.0))
 
 
-def _look(planned: Planned, out: Path) -> State:
+def _look(planned: PlannedCell, out: Path) -> State:
     path = out / planned.folder
-    state = State(planned, path, state_of(path))
+    state = State(planned, path, cell_status(path))
     result = read_json(path / RESULT)
     lines = read_lines(path / TIMINGS)
     state.batch, state.seconds = (

@@ -108,7 +108,7 @@ def status(
 
     Example: `primavista bench status quick`
     """
-    from primavista.bench.record import saved_plan
+    from primavista.bench.folder import saved_plan
     from primavista.bench.suite import Suite, counts, seconds_left
 
     chosen = find_plan(plan, overrides, data)

@@ -171,7 +171,7 @@ def _frames(plan: Plan) -> str:
 
 def _close(console: Console, suite: Suite) -> None:
     """The closing table, the best first."""
-    from primavista.bench.results import METRICS, RESULT, read_json, read_lines
+    from primavista.bench.folder import METRICS, RESULT, read_json, read_lines
 
     done = [
         (state, read_json(state.path / RESULT)) for state in suite.states if state.status == "done"

@@ -33,9 +33,9 @@ def rebuild(cell: Cell) -> Stream | None:
 
 
 def _rebuild(cell: Cell) -> Stream:
-    from primavista.bench.cell import Cell as Planned
     from primavista.bench.cell import make_stream
     from primavista.bench.data import open_data
+    from primavista.bench.plan import Cell as Planned
     from primavista.streams.rendered.dataset import rendered
 
     known = {key: value for key, value in cell.plan.items() if key in Planned.model_fields}

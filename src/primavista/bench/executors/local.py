@@ -14,9 +14,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from primavista.bench.cell import Cell, Settings, Stopped
+from primavista.bench.cell import Settings, Stopped
+from primavista.bench.folder import CellFolder
 from primavista.bench.jobs import Event, Job, Listener, alike, attempt
-from primavista.bench.results import CellFolder
+from primavista.bench.plan import Cell
 from primavista.errors import PrimavistaError
 
 PATIENCE = 20.0  # seconds for a process that was asked to stop to write its checkpoint
@@ -141,7 +142,7 @@ class _Pool:
         for job in worker.jobs:
             with (
                 contextlib.suppress(PrimavistaError),
-                CellFolder(job.folder, job.cell.model_dump()) as folder,
+                CellFolder(job.folder, job.cell) as folder,
             ):
                 folder.fail(reason)
             self.listen(Event(job.number, "failed", reason=reason))

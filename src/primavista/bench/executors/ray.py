@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from primavista.bench.cell import Cell, Settings, Stopped, run_cell
+from primavista.bench.cell import Settings, Stopped, run_cell
 from primavista.bench.executors.local import PATIENCE, Interrupt
-from primavista.bench.jobs import Event, Job, Listener, reason_of
-from primavista.bench.results import (
+from primavista.bench.folder import (
     CHECKPOINT,
     METRICS,
     RESULT,
@@ -27,6 +26,8 @@ from primavista.bench.results import (
     read_json,
     write_bytes,
 )
+from primavista.bench.jobs import Event, Job, Listener, reason_of
+from primavista.bench.plan import Cell
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.learner.fleet import ray_cluster
 from primavista.storage import learner_file as files
@@ -170,7 +171,7 @@ class _Driver:
         if kind == "start":
             self.started.add(job.number)
             if not self.cluster.shared and job.number not in self.open:
-                self.open[job.number] = CellFolder(job.folder, job.cell.model_dump()).__enter__()
+                self.open[job.number] = CellFolder(job.folder, job.cell).__enter__()
                 if self.open[job.number].resume() is None and payload["position"]:
                     raise InputError(
                         f"{job.folder} lost its checkpoint while it was waiting: run it again"
@@ -293,7 +294,7 @@ def _run(
         if not shared:
             post("save", {**news(), CHECKPOINT: (path / CHECKPOINT).read_bytes()})
 
-    with CellFolder(path, cell.model_dump()) as folder:
+    with CellFolder(path, cell) as folder:
         post("start", {"position": bool(seed)})
         try:
             run_cell(

@@ -1,0 +1,594 @@
+"""Folders of results: one per cell, and `plan.json`, which says which plans were run there.
+
+The folder of a cell holds
+
+- `run.json`: the cell;
+- `metrics.jsonl` and `timings.jsonl`: one line per batch, the reproducible part and the times;
+- `checkpoint.safetensors`: the state of the strategy, until the cell is done;
+- `result.json`: renamed into place at the end; its presence means that the cell is done;
+- `failed.json`: the reason, if the cell failed.
+
+Every file is either appended to by whole lines or replaced atomically, so a process that ends at
+any moment loses no more than the batches since the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from primavista.bench.data import StrictModel
+from primavista.bench.plan import Cell, Plan, PlannedCell
+from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
+from primavista.storage import learner_file
+from primavista.storage.atomic import write_atomically
+from primavista.storage.lock import FileLock, is_locked
+
+RUN = "run.json"
+METRICS = "metrics.jsonl"
+TIMINGS = "timings.jsonl"
+CHECKPOINT = "checkpoint.safetensors"
+RESULT = "result.json"
+FAILED = "failed.json"
+LOCK = ".lock"
+PLAN = "plan.json"
+KEPT = "Free some space or choose another folder; what is written is kept, and the same command resumes"
+
+Model = TypeVar("Model", bound=BaseModel)
+CellStatus = Literal["done", "running", "failed", "stopped", "waiting"]
+
+
+class _FileModel(BaseModel):
+    """What a file holds; fields of later versions are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class BatchMetrics(_FileModel):
+    """One line of `metrics.jsonl`: what is reproducible about one batch; see `bench.metrics`.
+
+    Args:
+        batch: the number of the batch, from 1.
+        patterns: how many patterns it had.
+        new_classes: the classes that it showed for the first time.
+        losses: the mean loss of each epoch; None if it was not finite.
+        saturated: the share of guarded weights whose importance is at its limit.
+        state_bytes: bytes beyond the backbone and the scoring head.
+        stored_bytes: bytes of stored data.
+        accuracy: percent over the whole test set; None, like the rest, if there was no test.
+        average: the average incremental accuracy, in percent.
+        forgetting: in points.
+        forward_transfer: in points.
+        class_accuracy: percent for each class of the test set, by its number as a text.
+    """
+
+    batch: int
+    patterns: int | None = None
+    new_classes: tuple[int, ...] = ()
+    losses: tuple[float | None, ...] = ()
+    saturated: float | None = None
+    state_bytes: int | None = None
+    stored_bytes: int | None = None
+    accuracy: float | None = None
+    average: float | None = None
+    forgetting: float | None = None
+    forward_transfer: float | None = None
+    class_accuracy: dict[str, float] | None = None
+
+
+class FinalMetrics(_FileModel):
+    """The measures after the last batch, in percent and points; see `bench.metrics`."""
+
+    accuracy: float | None = None
+    average: float | None = None
+    forgetting: float | None = None
+    forward_transfer: float | None = None
+
+
+class CellResult(_FileModel):
+    """The content of `result.json`.
+
+    Args:
+        format: the version of the file.
+        final: the measures after the last batch.
+        confusion: the confusion matrix after the last batch: rows are true classes.
+        classes: the names of the classes.
+        categories: the category of each class.
+        batches: how many batches were learned.
+        learn_seconds: time spent learning.
+        test_seconds: time spent testing.
+        state_bytes: bytes beyond the backbone and the scoring head.
+        stored_bytes: bytes of stored data.
+        parameters: the parameters of the backbone and the scoring head.
+        order: where the order of the batches comes from.
+        weights_sha256: the checksum of the strategy's final state.
+        machine: the machine that ran the last batches.
+    """
+
+    format: Literal[1] = 1
+    final: FinalMetrics = FinalMetrics()
+    confusion: list[list[int]] | None = None
+    classes: list[str] = []
+    categories: list[int] = []
+    batches: int
+    learn_seconds: float | None = None
+    test_seconds: float | None = None
+    state_bytes: int | None = None
+    stored_bytes: int | None = None
+    parameters: int | None = None
+    order: str | None = None
+    weights_sha256: str | None = None
+    machine: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class CellContents:
+    """The content of a cell's folder, as `read_cell` found it.
+
+    Args:
+        path: the folder.
+        cell: the cell, from `run.json`.
+        metrics: the lines of `metrics.jsonl` so far.
+        result: the content of `result.json`; None if the cell is not done.
+        failure: the reason in `failed.json`; None if the cell did not fail.
+    """
+
+    path: Path
+    cell: Cell
+    metrics: tuple[BatchMetrics, ...] = ()
+    result: CellResult | None = None
+    failure: str | None = None
+
+
+def read_cell(path: Path) -> CellContents:
+    """Read the folder of a cell, whatever its state; another process may be writing to it.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        FileError: if `run.json`, `result.json` or `failed.json` is damaged, or not of this format.
+    """
+    run = _read_object(path / RUN) or {}
+    if run.get("format") != 1:
+        raise FileError(f"{path / RUN} has format {run.get('format')!r}; this version reads 1")
+    result = _read_object(path / RESULT)
+    failed = _read_object(path / FAILED) if result is None else None
+    return CellContents(
+        path,
+        _validated(Cell, run, path / RUN),
+        tuple(read_metrics(path)),
+        None if result is None else _validated(CellResult, result, path / RESULT),
+        None if failed is None else str(failed.get("reason") or "no reason was given"),
+    )
+
+
+def read_metrics(path: Path) -> Iterator[BatchMetrics]:
+    """Read `metrics.jsonl` of a cell's folder.
+
+    Args:
+        path: the folder of the cell.
+
+    Yields:
+        One item per batch, up to the first line that is torn or damaged.
+    """
+    for line in _whole_lines(path / METRICS):
+        try:
+            yield BatchMetrics.model_validate_json(line)
+        except ValidationError:
+            return
+
+
+def _read_object(path: Path) -> dict[str, Any] | None:
+    found = read_json(path)
+    if found is not None and not isinstance(found, dict):
+        raise FileError(f"cannot read {path}: it does not hold a JSON object")
+    return found
+
+
+def _validated(model: type[Model], raw: object, path: Path) -> Model:
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise FileError(f"{path} has an invalid field {place}: {first['msg']}") from error
+
+
+class CellFolder:
+    """The folder of a cell, locked for writing: `with CellFolder(path, cell) as folder`.
+
+    Args:
+        path: the folder; it is made if it does not exist.
+        cell: the cell that `run.json` must hold; a folder of another cell is refused.
+
+    Raises:
+        InputError: on entering, if the folder holds another cell.
+        FileError: on entering, if it cannot be written, or if another process holds it.
+    """
+
+    def __init__(self, path: Path, cell: Cell) -> None:
+        self.path = path
+        self.cell = cell
+        self._lock = FileLock(path / LOCK)
+        self._lines: dict[str, FileIO] = {}
+
+    def __enter__(self) -> CellFolder:
+        make_folder(self.path)
+        self._lock.__enter__()
+        try:
+            self._claim()
+        except BaseException:
+            self._lock.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._lines.values():
+            file.close()
+        self._lines = {}
+        self._lock.__exit__()
+
+    @property
+    def done(self) -> bool:
+        """Whether the result is there."""
+        return (self.path / RESULT).exists()
+
+    def resume(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Read the checkpoint, and cut the lines of later batches, ready to append.
+
+        Returns:
+            The arrays and the manifest of the checkpoint; None if there is none.
+
+        Raises:
+            FileError: if the checkpoint is damaged, or has seen lines that are not there.
+        """
+        state = None
+        if (self.path / CHECKPOINT).exists():
+            try:
+                state = learner_file.read(self.path / CHECKPOINT)
+            except FileError as error:
+                raise FileError(f"{error}, or delete {self.path} to restart this cell") from error
+        position = 0 if state is None else state[1]["position"]
+        with self._writing():
+            for name in (METRICS, TIMINGS):
+                self._lines[name] = FileIO(self.path / name, "a+")
+                _truncate(self._lines[name], position, self.path)
+        return state
+
+    def append(self, metrics: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
+        """Append one line per file about a batch that is done.
+
+        Args:
+            metrics: the line of `metrics.jsonl`.
+            timings: the line of `timings.jsonl`.
+        """
+        for name, line in ((METRICS, metrics), (TIMINGS, timings)):
+            self.append_bytes(name, json.dumps(line, allow_nan=False).encode() + b"\n")
+
+    def append_bytes(self, name: str, data: bytes) -> None:
+        """Append whole lines that another machine wrote.
+
+        Args:
+            name: `metrics.jsonl` or `timings.jsonl`.
+            data: the lines.
+        """
+        with self._writing():
+            while data:
+                data = data[self._lines[name].write(data) :]
+
+    def checkpoint(self, arrays: learner_file.Arrays, manifest: Mapping[str, Any]) -> None:
+        """Write everything that is needed to resume after `manifest["position"]` batches.
+
+        Args:
+            arrays: the state of the strategy.
+            manifest: the position and the tally.
+        """
+        self._sync()
+        try:
+            learner_file.write(self.path / CHECKPOINT, arrays, manifest)
+        except FileError as error:
+            raise FileError(f"{error}. {KEPT}") from error
+
+    def checkpoint_bytes(self, data: bytes) -> None:
+        """Write a checkpoint that another machine made.
+
+        Args:
+            data: the content of the file.
+        """
+        self._sync()
+        write_bytes(self.path / CHECKPOINT, data)
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result; from now on this cell is done.
+
+        Args:
+            result: the content of `result.json`.
+        """
+        self._sync()
+        write_json(self.path / RESULT, result)
+        with contextlib.suppress(OSError):
+            (self.path / CHECKPOINT).unlink(missing_ok=True)
+
+    def fail(self, reason: str, traceback: str = "") -> None:
+        """Write why the cell failed, if the disk allows it.
+
+        Args:
+            reason: one line for the user.
+            traceback: the traceback of the error.
+        """
+        with contextlib.suppress(FileError):
+            write_json(self.path / FAILED, {"format": 1, "reason": reason, "traceback": traceback})
+
+    def _claim(self) -> None:
+        found, wanted = read_json(self.path / RUN), self.cell.model_dump(mode="json")
+        if found is None:
+            if self.done or (self.path / CHECKPOINT).exists():
+                raise FileError(
+                    f"{self.path} has results, but no {RUN} that describes them: "
+                    "choose another folder"
+                )
+            write_json(self.path / RUN, wanted)
+        elif found != wanted:
+            difference = _difference(found, wanted)
+            raise InputError(f"{self.path} holds {difference}: choose another folder, or delete it")
+        with self._writing():
+            (self.path / FAILED).unlink(missing_ok=True)
+            for left in self.path.glob(".*.part"):  # of a process killed while it wrote
+                left.unlink(missing_ok=True)
+
+    def _sync(self) -> None:
+        with self._writing():
+            for file in self._lines.values():
+                os.fsync(file.fileno())
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return file_errors("write in", self.path, KEPT)
+
+
+def cell_status(path: Path) -> CellStatus:
+    """Return the status of a cell; "stopped" is begun, but no process is working on it.
+
+    Args:
+        path: the folder of the cell, which need not exist.
+    """
+    if (path / RESULT).exists():
+        return "done"
+    if is_locked(path / LOCK):
+        return "running"
+    if (path / FAILED).exists():
+        return "failed"
+    return "stopped" if (path / RUN).exists() else "waiting"
+
+
+class GroupRecord(StrictModel):
+    """A group of a plan in `plan.json`.
+
+    Args:
+        name: the name of the group.
+        title: its heading in reports.
+        plan: the name of its plan.
+        cells: the folders of its cells, relative to the folder of the results.
+    """
+
+    name: str
+    title: str = ""
+    plan: str
+    cells: list[str]
+
+
+class FolderRecord(StrictModel):
+    """The content of `plan.json`: several plans may share a folder of results.
+
+    Args:
+        format: the version of the file.
+        base: what all cells have in common.
+        groups: the groups of all the plans; a cell that was begun stays in its groups.
+        plans: the plans as they were last run, by name.
+    """
+
+    format: Literal[2] = 2
+    base: dict[str, Any]
+    groups: list[GroupRecord]
+    plans: dict[str, dict[str, Any]]
+
+
+def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
+    """Record in `plan.json` that a plan is run in this folder, beside earlier ones.
+
+    Args:
+        out: the folder of the results.
+        plan: the plan.
+        planned: its cells.
+
+    Raises:
+        InputError: if the folder holds results with another base; nothing is changed.
+    """
+    found, base = read_folder_record(out), plan.base()
+    if found is not None and found.base != base:
+        wrong = [key for key in base | found.base if found.base.get(key) != base.get(key)]
+        raise InputError(
+            f"{out} holds results with another {', '.join(wrong)}: "
+            "choose another folder with --out, or delete it"
+        )
+    groups = {} if found is None else _begun_groups(out, found)
+    for group in plan.groups:
+        cells = [own.folder for own in planned if group.name in own.groups]
+        earlier = groups.get((plan.name, group.name))
+        if earlier is not None:
+            cells += [cell for cell in earlier.cells if cell not in cells]
+        groups[plan.name, group.name] = GroupRecord(
+            name=group.name, title=group.title, plan=plan.name, cells=cells
+        )
+    plans = {**(found.plans if found else {}), plan.name: plan.model_dump(mode="json")}
+    kept = [group for group in groups.values() if group.cells]
+    record = FolderRecord(base=base, groups=kept, plans=plans)
+    if record != found:
+        write_json(out / PLAN, record.model_dump(mode="json"))
+
+
+def _begun_groups(out: Path, record: FolderRecord) -> dict[tuple[str, str], GroupRecord]:
+    """The groups of earlier plans, without the cells that were never begun."""
+    groups = {}
+    for group in record.groups:
+        begun = [cell for cell in group.cells if (out / cell / RUN).exists()]
+        groups[group.plan, group.name] = group.model_copy(update={"cells": begun})
+    return groups
+
+
+def saved_plan(out: Path, name: str) -> Plan | None:
+    """Return a plan as it was last run in a folder, with everything that was set then.
+
+    Args:
+        out: the folder of the results.
+        name: the name of the plan.
+
+    Raises:
+        FileError: if `plan.json` is damaged.
+    """
+    record = read_folder_record(out)
+    if record is None or name not in record.plans:
+        return None
+    try:
+        return Plan.model_validate(record.plans[name])
+    except ValidationError as error:
+        raise _damaged(out, error) from error
+
+
+def read_folder_record(out: Path) -> FolderRecord | None:
+    """Read `plan.json` of a folder of results.
+
+    Args:
+        out: the folder.
+
+    Returns:
+        Its content; None if there is no such file.
+
+    Raises:
+        FileError: if it is damaged.
+    """
+    raw = read_json(out / PLAN)
+    try:
+        if isinstance(raw, dict) and raw.get("format") == 1:  # of one plan alone
+            groups = [{**group, "plan": raw["name"]} for group in raw["groups"]]
+            raw = {"base": raw["base"], "groups": groups, "plans": {raw["name"]: raw["plan"]}}
+        return None if raw is None else FolderRecord.model_validate(raw)
+    except (ValidationError, KeyError, TypeError) as error:
+        raise _damaged(out, error) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents.
+
+    Args:
+        path: the folder, which may exist already.
+
+    Raises:
+        FileError: if it cannot be made.
+    """
+    with file_errors("make", path, CHOOSE_FOLDER):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its content; None if there is no such file.
+
+    Raises:
+        FileError: if it cannot be read, or is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(
+            f"cannot read {path}: {error}. Restore it from a copy, or delete its folder"
+        ) from error
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a JSON lines file; a last line that is cut short is left out.
+
+    Args:
+        path: the file.
+
+    Returns:
+        One object per whole line; an empty list if there is no such file.
+    """
+    return [json.loads(line) for line in _whole_lines(path)]
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    return data[: data.rfind(b"\n") + 1].splitlines()
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file, the whole of it or nothing; each key begins a line.
+
+    Args:
+        path: the file.
+        value: its content.
+
+    Raises:
+        FileError: if it cannot be written.
+    """
+    items = value.items()
+    lines = [f" {json.dumps(key)}: {json.dumps(item, allow_nan=False)}" for key, item in items]
+    write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, the whole of it or nothing.
+
+    Args:
+        path: the file.
+        data: its content.
+
+    Raises:
+        FileError: if it cannot be written.
+    """
+    with file_errors("write", path, KEPT):
+        write_atomically(path, data)
+
+
+def _damaged(out: Path, error: Exception) -> FileError:
+    return FileError(
+        f"{out / PLAN} is damaged ({error}): restore it, or choose another folder with --out"
+    )
+
+
+def _truncate(file: FileIO, lines: int, folder: Path) -> None:
+    """Cut a file after so many lines."""
+    file.seek(0)
+    data, end = file.readall(), 0
+    for _ in range(lines):
+        end = data.find(b"\n", end) + 1
+        if not end:
+            raise FileError(
+                f"{folder} lacks lines that its checkpoint has seen: delete it to restart this cell"
+            )
+    file.truncate(end)
+
+
+def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    wrong = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
+    parts = (f"a run with {key} {found.get(key)}, not {wanted.get(key)}" for key in wrong[:3])
+    return "; ".join(parts)
