@@ -13,19 +13,19 @@ from serve_support import COLOURS, SMALL, frames, tiny  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 from primavista.serve.app import create_app  # noqa: E402
-from primavista.serve.engine import Engine  # noqa: E402
+from primavista.serve.learner_service import LearnerService  # noqa: E402
 
 
 @pytest.fixture
-def engine(tmp_path) -> Engine:
+def service(tmp_path) -> LearnerService:
     learner = tiny()
     learner.save(tmp_path / "kitchen.pv")
-    return Engine(learner, tmp_path / "kitchen.pv", SMALL)
+    return LearnerService(learner, tmp_path / "kitchen.pv", SMALL)
 
 
 @pytest.fixture
-def client(engine):
-    with TestClient(create_app(engine), base_url="http://localhost") as opened:
+def client(service):
+    with TestClient(create_app(service), base_url="http://localhost") as opened:
         yield opened
 
 

@@ -9,20 +9,20 @@ import numpy as np
 from PIL import Image
 
 from primavista import Learner
-from primavista.serve.engine import Engine
-from primavista.serve.limits import Limits
+from primavista.serve.learner_service import LearnerService
+from primavista.serve.limits import ServiceLimits
 
 COLOURS = {"mug": (200, 60, 60), "kettle": (60, 200, 60), "cup": (60, 60, 200)}
-SMALL = Limits(
-    body=300_000,
-    frame=40_000,
-    pixels=40_000,
-    frames=10,
-    queue=2,
-    requests=20,
-    sockets=2,
-    fps=50,
-    idle=5.0,
+SMALL = ServiceLimits(
+    body_bytes=300_000,
+    frame_bytes=40_000,
+    frame_pixels=40_000,
+    lesson_frames=10,
+    queued_jobs=2,
+    concurrent_requests=20,
+    concurrent_sockets=2,
+    messages_per_second=50,
+    idle_seconds=5.0,
 )
 
 
@@ -49,9 +49,9 @@ def frames(colour: str, count: int = 6) -> list[tuple[str, tuple[str, bytes, str
 class Gate:
     """Holds the writer up: what is submitted waits until `open()`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, service: LearnerService) -> None:
         self.begun, self._open = threading.Event(), threading.Event()
-        self.job = engine.submit("lesson", self._work, "gate", 0)
+        self.job = service.submit("lesson", self._work, "gate", 0)
         assert self.begun.wait(30)
 
     def _work(self, learner: Learner, tell) -> None:

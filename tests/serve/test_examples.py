@@ -59,7 +59,7 @@ def test_the_http_client_teaches_and_asks(tmp_path):
         (tmp_path / "no.jpg").write_text("no image")
         for arguments, environment, reason in (
             (["ask", images[0]], {"PRIMAVISTA_URL": running.url}, "401: this needs the token"),
-            (["ask", str(tmp_path / "no.jpg")], mine, "422: the frame is no image"),
+            (["ask", str(tmp_path / "no.jpg")], mine, "422: the frame is not an image"),
             (["ask", str(tmp_path / "none.jpg")], mine, "No such file"),
             (["ask", images[0]], {"PRIMAVISTA_URL": "http://localhost:1"}, "does it run there?"),
             (["teach", "a\nb", images[0]], mine, "422: a name is a text"),

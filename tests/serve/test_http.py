@@ -22,7 +22,7 @@ def known(client) -> dict[str, int]:
     return {one["label"]: one["frames"] for one in client.get("/api/model").json()["objects"]}
 
 
-def test_what_is_taught_is_recognised_and_on_disk(taught, engine):
+def test_what_is_taught_is_recognised_and_on_disk(taught, service):
     assert known(taught) == {"mug": 6, "kettle": 6, "cup": 6}
     for name in COLOURS:
         said = taught.post("/api/predict", files={"frame": picture(name, 99)}).json()
@@ -30,13 +30,13 @@ def test_what_is_taught_is_recognised_and_on_disk(taught, engine):
         assert [score["label"] for score in said["scores"]] == list(COLOURS)
         assert sum(score["share"] for score in said["scores"]) == pytest.approx(1, abs=1e-5)
         assert said["version"] == 3
-    assert Learner.load(engine.path, device="cpu").counts == known(taught)
+    assert Learner.load(service.path, device="cpu").counts == known(taught)
 
 
-def test_the_service_says_what_the_learner_says(taught, engine):
+def test_the_service_says_what_the_learner_says(taught, service):
     """One frame over HTTP, and the same one through the file that the service keeps."""
     image = np.array(Image.open(io.BytesIO(picture("cup", 7, side=60))))
-    expected = Learner.load(engine.path, device="cpu").predict(image)
+    expected = Learner.load(service.path, device="cpu").predict(image)
     said = taught.post("/api/predict", files={"frame": picture("cup", 7, side=60)}).json()
     assert {s["label"]: s["share"] for s in said["scores"]} == pytest.approx(
         expected.scores, abs=1e-5
@@ -44,7 +44,7 @@ def test_the_service_says_what_the_learner_says(taught, engine):
     assert (said["label"], said["known"]) == (expected.label, expected.known)
 
 
-def test_a_lesson_over_http_is_the_lesson_of_the_library(client, engine):
+def test_a_lesson_over_http_is_the_lesson_of_the_library(client, service):
     """The same frames given to a learner directly lead to the same scores."""
     teach(client, "mug", frames("mug"))
     teach(client, "cup", frames("cup"))
@@ -52,7 +52,7 @@ def test_a_lesson_over_http_is_the_lesson_of_the_library(client, engine):
     for name in ("mug", "cup"):
         alone.learn([np.array(Image.open(io.BytesIO(picture(name, k)))) for k in range(6)], name)
     image = np.array(Image.open(io.BytesIO(picture("mug", 50))))
-    served = engine.live.learner.predict(image).scores
+    served = service.learner.predict(image).scores
     assert served == pytest.approx(alone.predict(image).scores, abs=1e-4)
 
 
@@ -64,12 +64,12 @@ def test_what_was_taught_as_nothing_is_not_known(client):
     assert client.post("/api/predict", files={"frame": picture("mug", 99)}).json()["known"]
 
 
-def test_the_same_lesson_twice_is_left_out_unless_it_is_asked_for_again(taught, engine):
-    before = engine.path.read_bytes()
+def test_the_same_lesson_twice_is_left_out_unless_it_is_asked_for_again(taught, service):
+    before = service.path.read_bytes()
     said = teach(taught, "mug", frames("mug")).json()
     assert (said["state"], said["known"], said["version"], said["error"]) == ("done", True, 3, None)
     assert teach(taught, "beaker", frames("mug")).json()["known"]  # by another name too
-    assert engine.path.read_bytes() == before
+    assert service.path.read_bytes() == before
     again = taught.post(
         "/api/lessons?wait=30&again=true", data={"label": "mug"}, files=frames("mug")
     ).json()
@@ -101,19 +101,19 @@ def test_rename_forget_and_undo(taught):
     assert "nothing to undo" in again.json()["detail"]
 
 
-def test_save_and_load(taught, engine):
+def test_save_and_load(taught, service):
     saved = taught.get("/api/model/file")
-    assert saved.content == engine.path.read_bytes()
+    assert saved.content == service.path.read_bytes()
     assert 'filename="kitchen.pv"' in saved.headers["content-disposition"]
     taught.post("/api/forget", json={"label": "cup"})
-    before = engine.path.read_bytes()
+    before = service.path.read_bytes()
     assert taught.post("/api/model/file", files={"file": saved.content}).status_code == 200
     assert known(taught) == {"mug": 6, "kettle": 6, "cup": 6}
     assert (
-        engine.path.read_bytes()
+        service.path.read_bytes()
         == Learner.from_bytes(saved.content, device="cpu").settled().to_bytes()
     )
-    assert engine.path.with_name("kitchen.pv.before-load").read_bytes() == before
+    assert service.path.with_name("kitchen.pv.before-load").read_bytes() == before
 
 
 def other(label: str) -> bytes:
@@ -123,17 +123,19 @@ def other(label: str) -> bytes:
     return learner.to_bytes()
 
 
-def test_no_load_loses_what_was_known_before(taught, engine):
-    first = engine.path.read_bytes()
+def test_no_load_loses_what_was_known_before(taught, service):
+    first = service.path.read_bytes()
     for label in ("second", "third"):
         assert taught.post("/api/model/file", files={"file": other(label)}).status_code == 200
-    assert engine.path.with_name("kitchen.pv.before-load").read_bytes() == first
-    assert Learner.load(engine.path.with_name("kitchen.pv.before-load-2"), device="cpu").labels == [
+    assert service.path.with_name("kitchen.pv.before-load").read_bytes() == first
+    assert Learner.load(
+        service.path.with_name("kitchen.pv.before-load-2"), device="cpu"
+    ).labels == [
         "first",
         "second",
     ]
-    for k in range(3, SMALL.kept + 1):
-        engine.path.with_name(f"kitchen.pv.before-load-{k}").touch()
+    for k in range(3, SMALL.replaced_models + 1):
+        service.path.with_name(f"kitchen.pv.before-load-{k}").touch()
     refused = taught.post("/api/model/file", files={"file": other("fourth")})
     assert (refused.status_code, "move kitchen.pv.before-load" in refused.json()["detail"]) == (
         409,
@@ -142,11 +144,11 @@ def test_no_load_loses_what_was_known_before(taught, engine):
     assert known(taught) == {"first": 2, "third": 2}
 
 
-def test_undo_takes_a_load_back_and_nothing_from_before_it(taught, engine):
-    before = engine.path.read_bytes()
+def test_undo_takes_a_load_back_and_nothing_from_before_it(taught, service):
+    before = service.path.read_bytes()
     assert taught.post("/api/model/file", files={"file": other("second")}).json()["can_undo"]
     assert [one["label"] for one in taught.post("/api/undo").json()["objects"]] == list(COLOURS)
-    assert engine.path.read_bytes() == before
+    assert service.path.read_bytes() == before
     taught.post("/api/model/file", files={"file": other("second")})
     taught.post("/api/rename", json={"label": "first", "to": "one"})
     assert [one["label"] for one in taught.post("/api/undo").json()["objects"]] == [
@@ -165,15 +167,15 @@ def test_undo_takes_a_load_back_and_nothing_from_before_it(taught, engine):
         lambda data: b"PK\x03\x04" * 99,
     ],
 )
-def test_a_damaged_model_is_refused_and_changes_nothing(taught, engine, damage):
-    before = engine.path.read_bytes()
+def test_a_damaged_model_is_refused_and_changes_nothing(taught, service, damage):
+    before = service.path.read_bytes()
     refused = taught.post("/api/model/file", files={"file": damage(before)})
     assert refused.status_code == 422
-    assert str(engine.path.parent) not in refused.json()["detail"]
-    assert taught.get("/api/model/file").content == before == engine.path.read_bytes()
+    assert str(service.path.parent) not in refused.json()["detail"]
+    assert taught.get("/api/model/file").content == before == service.path.read_bytes()
 
 
-def test_a_model_with_names_that_cannot_be_shown_is_refused(client, engine):
+def test_a_model_with_names_that_cannot_be_shown_is_refused(client, service):
     strange = tiny()
     strange.learn(np.zeros((2, 32, 32, 3), np.uint8), "ab")
     strange._history = (
@@ -195,7 +197,7 @@ def test_models_that_keep_frames_or_see_huge_images_are_refused(client):
         assert (refused.status_code, reason in refused.json()["detail"]) == (status, True)
 
 
-def test_an_export_is_what_the_library_exports(taught, engine):
+def test_an_export_is_what_the_library_exports(taught, service):
     runtime = pytest.importorskip("onnxruntime")
     assert taught.get("/api/export?format=tflite").status_code == 422
     model = taught.get("/api/export")
@@ -203,10 +205,10 @@ def test_an_export_is_what_the_library_exports(taught, engine):
     session = runtime.InferenceSession(model.content)
     frames = np.zeros((2, 32, 32, 3), np.uint8)
     _, scores = session.run(None, {"frames": frames})
-    expected = engine.live.learner.strategy.scores(torch.from_numpy(frames)).numpy()
+    expected = service.learner.strategy.scores(torch.from_numpy(frames)).numpy()
     assert scores == pytest.approx(expected, rel=1e-3, abs=1e-3)
     edge = taught.get("/api/export?format=edge").content
-    assert Learner.from_bytes(edge, device="cpu").counts == engine.live.learner.counts
+    assert Learner.from_bytes(edge, device="cpu").counts == service.learner.counts
 
 
 def test_with_nothing_taught_there_is_nothing_to_export(client):
@@ -251,12 +253,12 @@ def test_a_video_is_a_lesson_too(client, tmp_path):
     [
         ("mug", [], 422, "either frames or a video"),
         ("mug", [*frames("mug", 1), ("video", ("a.mp4", b"x"))], 422, "either frames or a video"),
-        ("mug", [("frames", ("a", b"no image"))], 422, "frame 1 is no image"),
+        ("mug", [("frames", ("a", b"no image"))], 422, "frame 1 is not an image"),
         (
             "mug",
             [*frames("mug", 2), ("frames", ("a", picture("mug")[:200]))],
             422,
-            "frame 3 is no image",
+            "frame 3 is not an image",
         ),
         ("mug", frames("mug", 11), 413, "the limit is 10"),
         ("mug", [("frames", ("a", picture("mug", side=201)))], 413, "bytes"),
@@ -272,14 +274,14 @@ def test_a_video_is_a_lesson_too(client, tmp_path):
     ],
 )
 def test_a_lesson_that_is_refused_says_why_and_changes_nothing(
-    client, engine, label, files, status, reason
+    client, service, label, files, status, reason
 ):
-    before = engine.path.read_bytes()
+    before = service.path.read_bytes()
     refused = teach(client, label, files)
     assert refused.status_code == status
     assert any(part in refused.json()["detail"] for part in reason.split("|")), refused.json()
-    assert engine.path.read_bytes() == before
-    assert engine.live.version == 0
+    assert service.path.read_bytes() == before
+    assert service.snapshot.version == 0
 
 
 @pytest.mark.parametrize(
@@ -316,8 +318,8 @@ def test_a_request_of_another_form_is_told_the_right_one(client, path, request_,
     assert (refused.status_code, reason in refused.json()["detail"]) == (422, True), refused.json()
 
 
-def test_a_full_queue_is_refused_and_a_lesson_can_be_waited_for(client, engine):
-    gate = Gate(engine)
+def test_a_full_queue_is_refused_and_a_lesson_can_be_waited_for(client, service):
+    gate = Gate(service)
     first = teach(client, "mug", frames("mug"), wait=0).json()
     assert first["state"] == "queued"
     teach(client, "cup", frames("cup"), wait=0)

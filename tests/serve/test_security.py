@@ -12,8 +12,8 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from primavista import InputError, serve
 from primavista.serve.app import create_app
-from primavista.serve.engine import Engine
-from primavista.serve.limits import Rate, RefusedError, check_label
+from primavista.serve.learner_service import LearnerService
+from primavista.serve.limits import RateLimiter, RefusedError, check_label
 from primavista.serve.security import check_token
 
 PAGE = Path(serve.__file__).parent / "page"
@@ -23,9 +23,9 @@ EVIL = {"Origin": "http://evil.example"}
 
 @pytest.fixture
 def guarded(tmp_path):
-    engine = Engine(tiny(), tmp_path / "kitchen.pv", SMALL)
+    service = LearnerService(tiny(), tmp_path / "kitchen.pv", SMALL)
     with TestClient(
-        create_app(engine, "0.0.0.0", TOKEN), base_url="http://192.168.1.7:8765"
+        create_app(service, "0.0.0.0", TOKEN), base_url="http://192.168.1.7:8765"
     ) as client:
         yield client
 
@@ -64,7 +64,7 @@ def test_other_names_are_refused(client, host):
         "http://localhost.evil",
     ],
 )
-def test_another_page_changes_nothing(client, engine, origin):
+def test_another_page_changes_nothing(client, service, origin):
     refused = client.post(
         "/api/lessons?wait=9",
         data={"label": "mug"},
@@ -73,7 +73,7 @@ def test_another_page_changes_nothing(client, engine, origin):
     )
     assert refused.status_code == 403
     assert "own page" in refused.json()["detail"]
-    assert engine.live.version == 0
+    assert service.snapshot.version == 0
     with (
         pytest.raises(WebSocketDenialResponse) as denied,
         client.websocket_connect("ws://localhost/api/stream", headers={"Origin": origin}),
@@ -145,7 +145,7 @@ def test_where_others_can_reach_a_token_is_needed():
 
 
 def test_a_body_over_the_limit_is_refused_by_its_length_and_by_its_bytes(client):
-    big = b"x" * (SMALL.body + 1)
+    big = b"x" * (SMALL.body_bytes + 1)
     assert client.post("/api/predict", files={"frame": big}).status_code == 413
 
     def pieces():
@@ -158,7 +158,7 @@ def test_a_body_over_the_limit_is_refused_by_its_length_and_by_its_bytes(client)
         headers={"content-type": "multipart/form-data; boundary=x"},
     )
     assert refused.status_code == 413
-    assert str(SMALL.body) in refused.json()["detail"]
+    assert str(SMALL.body_bytes) in refused.json()["detail"]
 
 
 def test_every_answer_is_hardened(client):
@@ -216,10 +216,10 @@ def test_names_of_any_language_are_taken():
 
 
 def test_a_rate_is_bounded_over_two_seconds():
-    rate = Rate(10)
+    rate = RateLimiter(10)
     start = rate.last
-    assert [rate.allows(start) for _ in range(21)] == [True] * 20 + [False]
-    assert rate.allows(start + 1.0)
+    assert [rate.allow(start) for _ in range(21)] == [True] * 20 + [False]
+    assert rate.allow(start + 1.0)
 
 
 def test_too_many_sockets_are_refused(client):
@@ -238,7 +238,7 @@ def test_too_many_sockets_are_refused(client):
 
 def test_a_socket_that_sends_too_fast_is_closed(client):
     with client.websocket_connect("ws://localhost/api/stream") as socket:
-        for _ in range(SMALL.fps * 2 + 30):
+        for _ in range(SMALL.messages_per_second * 2 + 30):
             socket.send_text("x")
         message = {"type": "websocket.send"}
         while message["type"] == "websocket.send":

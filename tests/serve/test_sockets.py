@@ -19,48 +19,48 @@ def test_a_stream_answers_each_frame_and_goes_on_after_a_bad_one(taught):
             assert ("error" in said) == (label is None)
 
 
-def test_of_frames_that_come_too_fast_only_the_newest_is_kept(taught, engine, monkeypatch):
+def test_of_frames_that_come_too_fast_only_the_newest_is_kept(taught, service, monkeypatch):
     """While the first is recognised ten come: of those, one is answered, the last."""
     import threading
 
     hold, inside = threading.Event(), threading.Event()
-    predict = type(engine.live.learner).predict
+    predict = type(service.learner).predict
 
     def slow(self, images):
         inside.set()
         assert hold.wait(30)
         return predict(self, images)
 
-    monkeypatch.setattr(type(engine.live.learner), "predict", slow)
+    monkeypatch.setattr(type(service.learner), "predict", slow)
     with taught.websocket_connect("ws://localhost/api/stream") as socket:
         socket.send_bytes(picture("mug"))
         assert inside.wait(30)
         for k in range(10):
             socket.send_bytes(picture("cup", k))
-        while engine.metrics._counts["frames_dropped_total"] < 9:
+        while service.metrics._counts["frames_dropped_total"] < 9:
             pass
         hold.set()
         assert socket.receive_json()["frame"] == 1
         assert socket.receive_json()["frame"] == 11
 
 
-def test_a_lesson_frame_by_frame(client, engine):
+def test_a_lesson_frame_by_frame(client, service):
     with client.websocket_connect("ws://localhost/api/teach") as socket:
         socket.send_json({"label": "mug"})
         assert socket.receive_json() == {"frames": 0}
         for k in range(5):
             socket.send_bytes(picture("mug", k))
             assert socket.receive_json() == {"frames": k + 1}
-        assert engine.live.version == 0
+        assert service.snapshot.version == 0
         socket.send_json({"end": True})
         while (said := socket.receive_json()["lesson"])["state"] != "done":
             assert said["state"] in ("queued", "running")
         assert (said["frames"], said["version"], said["progress"]) == (5, 1, 1.0)
-    assert engine.live.learner.counts == {"mug": 5}
+    assert service.learner.counts == {"mug": 5}
 
 
 @pytest.mark.parametrize(("words", "count"), [({}, 5), ({"again": True}, 10)])
-def test_the_same_frames_twice_are_left_out_unless_asked_for_again(client, engine, words, count):
+def test_the_same_frames_twice_are_left_out_unless_asked_for_again(client, service, words, count):
     for asked in ({}, words):
         with client.websocket_connect("ws://localhost/api/teach") as socket:
             socket.send_json({"label": "mug", **asked})
@@ -71,24 +71,24 @@ def test_the_same_frames_twice_are_left_out_unless_asked_for_again(client, engin
             while said.get("lesson", {}).get("state") != "done":
                 said = socket.receive_json()
     assert said["lesson"]["known"] == (count == 5)
-    assert engine.live.learner.counts == {"mug": count}
+    assert service.learner.counts == {"mug": count}
 
 
-def test_a_lesson_that_breaks_off_changes_nothing(client, engine):
-    before = engine.path.read_bytes()
+def test_a_lesson_that_breaks_off_changes_nothing(client, service):
+    before = service.path.read_bytes()
     with client.websocket_connect("ws://localhost/api/teach") as socket:
         socket.send_json({"label": "mug"})
         socket.send_bytes(picture("mug"))
         socket.receive_json()
-    Gate(engine).open()
-    assert engine.live.learner.labels == []
-    assert engine.path.read_bytes() == before
+    Gate(service).open()
+    assert service.learner.labels == []
+    assert service.path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [
-        ([b"frame first"], "say the name first"),
+        ([b"frame first"], "send the name first"),
         (["no json"], "JSON object"),
         (["[" * 100_000], "JSON object"),
         (["{}"], "1 to 200"),
@@ -96,12 +96,12 @@ def test_a_lesson_that_breaks_off_changes_nothing(client, engine):
         (['{"label": "\\ud800"}'], "control"),
         (['{"label": "mug"}', '{"end": true}'], "no frames"),
         (['{"label": "mug"}', '{"label": "cup"}'], "then"),
-        (['{"label": "mug"}', b"no image"], "frame 1 is no image"),
-        (['{"label": "mug"}', b"x" * (SMALL.frame + 1)], "the limit is"),
+        (['{"label": "mug"}', b"no image"], "frame 1 is not an image"),
+        (['{"label": "mug"}', b"x" * (SMALL.frame_bytes + 1)], "the limit is"),
         (['{"label": "mug"}', *[picture("mug")] * 11], "at most 10 frames"),
     ],
 )
-def test_a_lesson_that_makes_no_sense_is_refused_with_the_reason(client, engine, sent, reason):
+def test_a_lesson_that_makes_no_sense_is_refused_with_the_reason(client, service, sent, reason):
     with client.websocket_connect("ws://localhost/api/teach") as socket:
         for message in sent:
             socket.send_bytes(message) if isinstance(message, bytes) else socket.send_text(message)
@@ -111,4 +111,4 @@ def test_a_lesson_that_makes_no_sense_is_refused_with_the_reason(client, engine,
         assert reason in said["error"]
         with pytest.raises(WebSocketDisconnect):
             socket.receive_json()
-    assert engine.live.version == 0
+    assert service.snapshot.version == 0

@@ -1,1 +1,1 @@
-"""The live service: teach and recognise over HTTP and WebSocket, and the page that does it with a camera."""
+"""The live service: teach and recognise objects over HTTP and WebSocket, with a page."""

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: `create_app(engine)`."""
+"""The service as an ASGI application."""
 
 from __future__ import annotations
 
@@ -11,72 +11,85 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
-from primavista.serve import changes, sockets, teaching
-from primavista.serve.engine import Engine
+from primavista.serve import frame_routes, model_routes, socket_routes
+from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import Health
-from primavista.serve.security import App, Guard
-from primavista.serve.uploads import Hands
+from primavista.serve.security import AccessControl
+from primavista.serve.threads import ThreadPools
 from primavista.storage.names import MAX_LABEL
 
-TYPES = {
+MEDIA_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-ABOUT = """Teach a machine to recognise objects from a few seconds of video, and ask it what a frame shows.
+DESCRIPTION = """Teach a machine to recognise objects from a few seconds of video, and ask it what a
+frame shows.
 
-Lessons are learned one after the other, each on disk before it is done; predictions go on meanwhile. The WebSockets
-`/api/stream` (recognise) and `/api/teach` (a lesson, frame by frame) are described in docs/live.md."""
+Lessons are learned one after the other, and each is on disk before it is done; predictions go on
+meanwhile. The WebSockets `/api/stream` (recognise) and `/api/teach` (a lesson, frame by frame) are
+described in docs/live.md."""
 
 
-def create_app(engine: Engine, host: str = "127.0.0.1", token: str | None = None) -> App:
-    """Everything under the guard. `host` is where it listens, `token` what every request must then bring."""
-    hands = Hands()
+def create_app(
+    service: LearnerService, host: str = "127.0.0.1", token: str | None = None
+) -> ASGIApp:
+    """Create the ASGI application: the routes, the page, and access control around them.
+
+    Args:
+        service: The learner service; the application starts and stops it.
+        host: The address that the server listens on; requests may be addressed to it.
+        token: The token that every request must carry, or None for no token.
+
+    Returns:
+        The application.
+    """
+    threads = ThreadPools()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await hands.long(engine.start)
+        await threads.run_long(service.start)
         yield
-        await hands.long(engine.stop)
-        hands.close()
+        await threads.run_long(service.stop)
+        threads.close()
 
     app = FastAPI(
         title="primavista",
         version="1",
-        description=ABOUT,
+        description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,
+        docs_url=None,  # the usual documentation pages load their scripts from a CDN
         redoc_url=None,
-        openapi_url="/api/openapi.json",  # the usual pages of documentation load from a CDN
+        openapi_url="/api/openapi.json",
     )
-    app.state.engine, app.state.hands = engine, hands
-    app.include_router(teaching.router)
-    app.include_router(changes.router)
-    app.include_router(sockets.router)
+    app.state.service = service
+    app.state.threads = threads
+    app.include_router(frame_routes.router)
+    app.include_router(model_routes.router)
+    app.include_router(socket_routes.router)
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(HTTPException, _http_error)
     _add_page(app)
-    _add_watch(app, engine)
-    guard: App = Guard(app, host, token, engine.limits, engine.metrics)
-    return guard
+    _add_monitoring(app, service)
+    return AccessControl(app, host, token, service.limits, service.metrics)
 
 
 def _add_page(app: FastAPI) -> None:
-    """The files of the page are read once: no path of a client reaches the file system."""
+    """Serve the files of the page from memory: no path of a client reaches the file system."""
     folder = files("primavista.serve") / "page"
     contents = {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
 
     async def page(name: str = "index.html") -> Response:
         suffix = name[name.rfind(".") :]
-        if name not in contents or suffix not in TYPES:
+        if name not in contents or suffix not in MEDIA_TYPES:
             raise RefusedError(404, "there is no such page")
-        return Response(
-            contents[name], media_type=TYPES[suffix], headers={"cache-control": "no-cache"}
-        )
+        headers = {"cache-control": "no-cache"}
+        return Response(contents[name], media_type=MEDIA_TYPES[suffix], headers=headers)
 
     async def icon() -> Response:
         return await page("icon.svg")
@@ -89,22 +102,21 @@ def _add_page(app: FastAPI) -> None:
     app.add_api_route("/page/{name}", page, include_in_schema=False)
 
 
-def _add_watch(app: FastAPI, engine: Engine) -> None:
+def _add_monitoring(app: FastAPI, service: LearnerService) -> None:
     async def health() -> Health:
-        """That the service is there; needs no token."""
+        """Say that the service is running; needs no token."""
         return Health()
 
     async def metrics() -> PlainTextResponse:
-        """Counts and times in the text format of Prometheus."""
-        live = engine.live
+        """Return counts and times in the text format of Prometheus."""
+        snapshot = service.snapshot
         gauges = {
-            "objects": ("objects known", float(len(live.learner.labels))),
-            "version": ("lessons and changes since the start", float(live.version)),
-            "queued": ("lessons and changes that wait or run", float(engine.queued)),
+            "objects": ("objects taught", float(len(snapshot.learner.labels))),
+            "version": ("lessons and changes since the start", float(snapshot.version)),
+            "queued": ("lessons and changes that wait or run", float(service.queued)),
         }
-        return PlainTextResponse(
-            engine.metrics.text(gauges), media_type="text/plain; version=0.0.4"
-        )
+        text = service.metrics.text(gauges)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     app.add_api_route("/healthz", health, tags=["watch"])
     app.add_api_route("/metrics", metrics, tags=["watch"], response_class=PlainTextResponse)
@@ -115,22 +127,26 @@ async def _refused(_: Request, error: Any) -> JSONResponse:
 
 
 async def _invalid(request: Request, error: Any) -> JSONResponse:
-    content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return JSONResponse({"detail": _said(error.errors()[0], content)}, 422)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return JSONResponse({"detail": _explanation(error.errors()[0], media_type)}, 422)
 
 
-def _said(first: dict[str, Any], content: str) -> str:
-    """What is wrong with a request of that type of content; the validator knows neither its format nor our names."""
-    where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
-    if first["type"] in ("json_invalid", "model_attributes_type"):
+def _explanation(error: dict[str, Any], media_type: str) -> str:
+    """Explain a validation error to the client: what is wrong, and what to send instead.
+
+    The validator itself knows neither the format of the request nor what the fields mean.
+    """
+    kind = error["type"]
+    field = ".".join(str(part) for part in error["loc"] if part not in ("body", "query"))
+    if kind in ("json_invalid", "model_attributes_type"):
         return "send a JSON object, with the header 'Content-Type: application/json'"
-    if first["type"] == "missing" and content not in ("multipart/form-data", "application/json"):
-        example = "label=mug" if where == "label" else f"{where}=@FILE"
-        return f"send a form (multipart/form-data) with the field {where}: curl -F {example}"
-    if first["type"] == "missing" and where == "label":
-        return f"label: say what it shows, a name of 1 to {MAX_LABEL} characters"
-    return f"{where}: {first['msg']}" if where else str(first["msg"])
+    if kind == "missing" and media_type not in ("multipart/form-data", "application/json"):
+        example = "label=mug" if field == "label" else f"{field}=@FILE"
+        return f"send a form (multipart/form-data) with the field {field}: curl -F {example}"
+    if kind == "missing" and field == "label":
+        return f"label: say what it shows, with a name of 1 to {MAX_LABEL} characters"
+    return f"{field}: {error['msg']}" if field else str(error["msg"])
 
 
-async def _http(_: Request, error: Any) -> JSONResponse:
+async def _http_error(_: Request, error: Any) -> JSONResponse:
     return JSONResponse({"detail": str(error.detail)}, error.status_code, headers=error.headers)

@@ -1,4 +1,4 @@
-"""How much of anything a client may ask for; whatever is over it is refused with a 4xx status and the reason."""
+"""Limits on what a client may ask for; anything over a limit is refused with a 4xx status."""
 
 from __future__ import annotations
 
@@ -11,68 +11,122 @@ from primavista.storage.names import checked_name
 
 
 @dataclass(frozen=True)
-class Limits:
-    """All of them, in one place."""
+class ServiceLimits:
+    """All limits of the service in one place; the defaults suit one machine with a few clients.
 
-    body: int = 128 * 2**20  # bytes of a request; a model may have 50 MiB
-    frame: int = 8 * 2**20  # bytes of one image, in a request or a WebSocket message
-    pixels: int = 16_000_000  # of one image
-    frames: int = 600  # of a lesson or a check
-    size: int = 512  # the side of the images that a model sees, of one that is loaded from a client
-    fps: int = 120  # frames a second on one WebSocket
-    queue: int = 8  # lessons and changes that wait
-    requests: int = 64  # at once
-    sockets: int = 64  # at once
-    waiting: int = 128  # frames that wait to be recognised
-    jobs: int = 200  # finished ones that are remembered
-    kept: int = 20  # models from before a load that are kept
-    idle: float = 60.0  # seconds after which a silent WebSocket is closed
-    wait: float = 60.0  # seconds that a request may wait for a lesson
+    Attributes:
+        body_bytes: Size of a request; a saved model may have 50 MiB.
+        frame_bytes: Size of one encoded image, in a request or in a WebSocket message.
+        frame_pixels: Number of pixels of one image.
+        lesson_frames: Number of frames of one lesson or one check.
+        image_side: Side, in pixels, of the images that an uploaded model reads.
+        messages_per_second: Messages per second on one WebSocket, averaged over two seconds.
+        queued_jobs: Lessons and changes that may wait at the same time.
+        concurrent_requests: HTTP requests that are served at the same time.
+        concurrent_sockets: WebSockets that are open at the same time.
+        waiting_frames: Frames that may wait to be recognised.
+        finished_jobs: Finished jobs whose status can still be asked for.
+        replaced_models: Files with models that were replaced by an upload.
+        idle_seconds: Time after which a silent request or WebSocket is closed.
+        wait_seconds: Time that a request may wait for a job, or a video may take to decode.
+    """
+
+    body_bytes: int = 128 * 2**20
+    frame_bytes: int = 8 * 2**20
+    frame_pixels: int = 16_000_000
+    lesson_frames: int = 600
+    image_side: int = 512
+    messages_per_second: int = 120
+    queued_jobs: int = 8
+    concurrent_requests: int = 64
+    concurrent_sockets: int = 64
+    waiting_frames: int = 128
+    finished_jobs: int = 200
+    replaced_models: int = 20
+    idle_seconds: float = 60.0
+    wait_seconds: float = 60.0
 
 
 class RefusedError(PrimavistaError):
-    """A request that is not served: a 4xx status, and the reason for whoever sent it."""
+    """A request that the service refuses.
+
+    Args:
+        status: The HTTP status, 400 to 499.
+        reason: The reason, as a sentence for the client.
+    """
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
-        self.status, self.reason = status, reason
+        self.status = status
+        self.reason = reason
 
 
-def check_label(text: object, known: Collection[str] = ()) -> str:
-    """A name as it is kept, by the rule of `naming`."""
+def check_label(text: object, taught: Collection[str] = ()) -> str:
+    """Return a label in the form in which it is stored.
+
+    Args:
+        text: The label that a client sent; anything but a string is refused.
+        taught: The labels that were taught before; one of them is returned as it is.
+
+    Returns:
+        The label, stripped and in Unicode normal form C.
+
+    Raises:
+        RefusedError: If the label is empty, too long or contains control characters (422).
+    """
     try:
-        return checked_name(text, known)
+        return checked_name(text, taught)
     except InputError as error:
         raise RefusedError(422, str(error).partition("\n")[0]) from error
 
 
-class Rate:
-    """At most `limit` a second, on average over two seconds."""
+class RateLimiter:
+    """A token bucket: at most `limit` events per second, on average over two seconds.
+
+    Args:
+        limit: The allowed number of events per second.
+    """
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.spare, self.last = limit, 2.0 * limit, time.monotonic()
+        self.limit = limit
+        self.tokens = 2.0 * limit
+        self.last = time.monotonic()
 
-    def allows(self, now: float | None = None) -> bool:
-        """Whether one more may come now."""
+    def allow(self, now: float | None = None) -> bool:
+        """Count one event and say if it is within the rate.
+
+        Args:
+            now: The time of the event in seconds on the monotonic clock; the current time if None.
+
+        Returns:
+            False if the event is one too many.
+        """
         now = time.monotonic() if now is None else now
-        self.spare = min(2.0 * self.limit, self.spare + (now - self.last) * self.limit) - 1
+        refilled = self.tokens + (now - self.last) * self.limit
+        self.tokens = min(2.0 * self.limit, refilled) - 1
         self.last = now
-        return self.spare >= 0
+        return self.tokens >= 0
 
 
-class Places:
-    """A number of places that are taken and given back, all on the event loop."""
+class ConcurrencyLimit:
+    """A semaphore that refuses instead of waiting; a context manager for use on the event loop.
+
+    Args:
+        limit: How many holders there may be at the same time.
+        reason: What a client is told if there are too many; the limit is added to it.
+    """
 
     def __init__(self, limit: int, reason: str) -> None:
-        self.limit, self.reason, self.taken = limit, reason, 0
+        self.limit = limit
+        self.reason = reason
+        self.held = 0
 
-    def __enter__(self) -> Places:
-        if self.taken >= self.limit:
-            raise RefusedError(
-                429, f"{self.reason} (the limit is {self.limit}): try again in a moment"
-            )
-        self.taken += 1
+    def __enter__(self) -> ConcurrencyLimit:
+        if self.held >= self.limit:
+            reason = f"{self.reason} (the limit is {self.limit}): try again in a moment"
+            raise RefusedError(429, reason)
+        self.held += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.taken -= 1
+        self.held -= 1

@@ -1,4 +1,8 @@
-"""What the service says, as OpenAPI describes it."""
+"""The JSON objects of the HTTP interface, as the OpenAPI document describes them.
+
+A class that sets `__qualname__` and `title` is called by that name in the document: clients may
+have been generated from it.
+"""
 
 from __future__ import annotations
 
@@ -7,152 +11,193 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from primavista.learner.learner import Prediction
-from primavista.serve.engine import Engine, Job
+from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
 from primavista.storage.names import MAX_LABEL
 
-NOTHING = "nothing"  # a lesson of this name shows the background: what looks like it is not known
-Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
-Share = Annotated[float, Field(ge=0, le=1)]
+NOTHING = "nothing"  # the label of lessons that show the background
+LabelField = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class Said(BaseModel):
-    """Whatever the service answers."""
+class ResponseModel(BaseModel):
+    """The base class of all answers."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Problem(Said):
+class Problem(ResponseModel):
     """Why a request was refused."""
 
     detail: str
 
 
-class Score(Said):
-    """The share of one known object."""
+class Score(ResponseModel):
+    """The probability of one taught object."""
 
     label: str
-    share: Share
+    share: Fraction
 
 
-class Recognised(Said):
-    """What a frame shows. `known` is false where nothing that was taught looks like it, or what was taught as "nothing"."""
+class Recognised(ResponseModel):
+    """What a frame shows.
+
+    `known` is false if the frame looks like nothing that was taught, or like what was taught as
+    "nothing".
+    """
 
     label: str | None
-    confidence: Share
+    confidence: Fraction
     known: bool
     familiarity: Annotated[
-        float | None, Field(description="how much it looks like anything taught: from 0 to about 1")
+        float | None,
+        Field(description="how much the frame looks like anything taught, from 0 to about 1"),
     ]
     scores: list[Score]
     version: Annotated[
         int,
-        Field(description="the number of lessons and changes, since the start, that it comes from"),
+        Field(description="the number of lessons and changes since the start that it comes from"),
     ]
 
     @classmethod
     def of(cls, prediction: Prediction, version: int) -> Recognised:
-        """From what the learner says."""
+        """Convert a prediction of the learner.
+
+        Args:
+            prediction: The prediction for one frame.
+            version: The version of the snapshot that it comes from.
+
+        Returns:
+            The answer for the client; probabilities are clipped to the range from 0 to 1.
+        """
+        scores = [
+            Score(label=name, share=_clipped(score)) for name, score in prediction.scores.items()
+        ]
         return cls(
             label=prediction.label,
-            confidence=min(max(prediction.confidence, 0.0), 1.0),
+            confidence=_clipped(prediction.confidence),
             known=prediction.known and prediction.label != NOTHING,
             familiarity=prediction.familiarity,
-            scores=[
-                Score(label=name, share=min(max(p, 0.0), 1.0))
-                for name, p in prediction.scores.items()
-            ],
+            scores=scores,
             version=version,
         )
 
 
-class Known(Said):
+class TaughtObject(ResponseModel):
     """One object that was taught."""
+
+    __qualname__ = "Known"
+    model_config = ConfigDict(title="Known")
 
     label: str
     frames: Annotated[int, Field(ge=0)]
 
 
-class Model(Said):
-    """What is known now."""
+class Model(ResponseModel):
+    """The current state of the learner."""
 
     name: str
     strategy: str
-    size: Annotated[int, Field(description="the side of the square that the network sees")]
-    objects: list[Known]
+    size: Annotated[int, Field(description="the side of the square image that the network reads")]
+    objects: list[TaughtObject]
     can_undo: bool
-    queued: Annotated[int, Field(description="lessons and changes that wait or run")]
+    queued: Annotated[int, Field(description="the number of lessons and changes that wait or run")]
     version: int
-    max_frames: Annotated[int, Field(description="of one lesson")]
+    max_frames: Annotated[int, Field(description="the largest number of frames of one lesson")]
 
     @classmethod
-    def of(cls, engine: Engine) -> Model:
-        """As it stands."""
-        live = engine.live
+    def of(cls, service: LearnerService) -> Model:
+        """Describe the current snapshot of a service.
+
+        Args:
+            service: The service.
+
+        Returns:
+            The answer for the client.
+        """
+        snapshot = service.snapshot
+        learner = snapshot.learner
         return cls(
-            name=engine.path.name,
-            strategy=live.learner.strategy_name,
-            size=live.learner.size,
-            objects=[
-                Known(label=label, frames=frames) for label, frames in live.learner.counts.items()
-            ],
-            can_undo=live.can_undo,
-            queued=engine.queued,
-            version=live.version,
-            max_frames=engine.limits.frames,
+            name=service.path.name,
+            strategy=learner.strategy_name,
+            size=learner.size,
+            objects=[TaughtObject(label=name, frames=n) for name, n in learner.counts.items()],
+            can_undo=snapshot.can_undo,
+            queued=service.queued,
+            version=snapshot.version,
+            max_frames=service.limits.lesson_frames,
         )
 
 
-class Lesson(Said):
-    """A lesson or a change. `progress` goes from 0 to 1, null where it cannot be told; done means: learned, and on disk.
+class JobStatus(ResponseModel):
+    """The status of a lesson or a change.
 
-    `known` is true where it was taught before, and so left out: nothing was changed.
+    `progress` goes from 0 to 1 and is null if it cannot be told. `done` means learned and on disk.
+    `known` is true if the lesson was taught before and therefore left out: nothing was changed.
     """
 
+    __qualname__ = "Lesson"
+    model_config = ConfigDict(title="Lesson")
+
     id: str
-    kind: Literal["lesson", "rename", "forget", "undo", "load"]
+    kind: JobKind
     label: str | None
     frames: int
-    state: Literal["queued", "running", "done", "failed"]
-    progress: Share | None
+    state: JobState
+    progress: Fraction | None
     error: str | None
     seconds: float | None
     parts: Annotated[
-        dict[str, float], Field(description="of the seconds: working, and saving to the disk")
+        dict[str, float],
+        Field(description="how the seconds were spent: working, and saving to disk"),
     ]
     version: int | None
     known: bool
 
     @classmethod
-    def of(cls, job: Job) -> Lesson:
-        """As it stands."""
+    def of(cls, job: ChangeJob) -> JobStatus:
+        """Describe a job.
+
+        Args:
+            job: The job.
+
+        Returns:
+            Its current status.
+        """
         return cls.model_validate(job, from_attributes=True)
 
 
-class Checked(Said):
-    """How many held-out frames of an object were recognised, and what the others were taken for ("unknown" if not known)."""
+class Checked(ResponseModel):
+    """The result of a check: how many frames of an object were recognised.
+
+    `taken_for` counts what the other frames were taken for, "unknown" among them.
+    """
 
     label: str
     frames: int
     right: int
-    accuracy: Share
+    accuracy: Fraction
     taken_for: dict[str, int]
     version: int
 
 
 class Renaming(BaseModel):
-    """Another name for a known object."""
+    """A new name for a taught object."""
 
-    label: Label
-    to: Label
+    label: LabelField
+    to: LabelField
 
 
 class Forgetting(BaseModel):
-    """A known object to take out."""
+    """A taught object to remove."""
 
-    label: Label
+    label: LabelField
 
 
-class Health(Said):
-    """That it is there."""
+class Health(ResponseModel):
+    """The answer that says that the service is running."""
 
     status: Literal["ok"] = "ok"
+
+
+def _clipped(share: float) -> float:
+    return min(max(share, 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""Who may ask, and from where: Host, Origin, token, body size, and headers that let a page do no more than ours does."""
+"""Access control: the Host and Origin headers, the token, the size of bodies, security headers."""
 
 from __future__ import annotations
 
@@ -10,28 +10,38 @@ import ipaddress
 import json
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from primavista.errors import InputError
-from primavista.serve.limits import Limits, Places, RefusedError
-from primavista.serve.metrics import Metrics
+from primavista.serve.limits import ConcurrencyLimit, RefusedError, ServiceLimits
+from primavista.serve.prometheus import ServiceMetrics
 
 MIN_TOKEN = 16
-PROTOCOL = "primavista"  # of WebSockets; a browser cannot send a header with one, so the token comes beside it
+# The WebSocket subprotocol. A browser cannot send a header with a WebSocket, so the token comes as
+# a second subprotocol.
+PROTOCOL = "primavista"
 BEARER = "bearer."
-OPEN = (
-    "/",
-    "/healthz",
-    "/favicon.ico",
-)  # paths without a token, and everything under /page/: nothing of the learner
-CHANGING = ("POST", "PUT", "PATCH", "DELETE")
+# The paths that need no token; nor do those under /page/. They reveal nothing about the learner.
+PUBLIC_PATHS = ("/", "/healthz", "/favicon.ico")
+CHANGING_METHODS = ("POST", "PUT", "PATCH", "DELETE")
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob: data:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
 HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
-    "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -40,17 +50,21 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there.
+    """Say if only this machine can reach an address.
 
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, True, False)
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost")
+    (True, True, True)
+    >>> is_loopback("0.0.0.0")
+    False
+
+    Args:
+        host: An IP address or a host name.
+
+    Returns:
+        True for a loopback address and for "localhost".
     """
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -59,81 +73,117 @@ def is_loopback(host: str) -> bool:
 
 
 def check_token(host: str, token: str | None) -> None:
-    """Refuse to listen where others can reach without a token that cannot be guessed."""
-    if token is None and not is_loopback(host):
+    """Refuse to listen on an address that others can reach without a token that is hard to guess.
+
+    Args:
+        host: The address to listen on.
+        token: The token, or None.
+
+    Raises:
+        InputError: If the token is missing, too short, or contains blanks or control characters.
+    """
+    if token is None:
+        if is_loopback(host):
+            return
         raise InputError(
             f"others can reach {host}, so the service needs a token there.\n"
             f"  right: the same command with --token {secrets.token_hex(24)}\n"
             f"  or, for this machine alone: the same command without --host {host}"
         )
-    if token is not None and (
-        len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token
-    ):
+    printable = token.isascii() and token.isprintable() and " " not in token
+    if len(token) < MIN_TOKEN or not printable:
         raise InputError(
-            f"a token has at least {MIN_TOKEN} letters, digits or signs, without blanks"
+            f"a token has at least {MIN_TOKEN} letters, digits or punctuation marks, without blanks"
         )
 
 
-class Guard:
-    """ASGI middleware around the whole service."""
+class AccessControl:
+    """ASGI middleware around the whole service: it refuses what is not allowed, with the reason.
+
+    Args:
+        app: The application to protect.
+        host: The address that the server listens on.
+        token: The token that requests must carry, or None.
+        limits: The limits on requests, sockets and bodies.
+        metrics: Counts what was refused.
+    """
 
     def __init__(
-        self, app: App, host: str, token: str | None, limits: Limits, metrics: Metrics
+        self,
+        app: ASGIApp,
+        host: str,
+        token: str | None,
+        limits: ServiceLimits,
+        metrics: ServiceMetrics,
     ) -> None:
-        self.app, self.token, self.limits, self.metrics = app, token, limits, metrics
+        self.app = app
+        self.token = token
+        self.limits = limits
+        self.metrics = metrics
         own = socket.gethostname().lower()
         self.hosts = {"localhost", host.lower(), own, f"{own}.local"}
-        self.requests = Places(limits.requests, "too many requests at once")
-        self.sockets = Places(limits.sockets, "too many WebSockets are open")
+        requests, sockets = limits.concurrent_requests, limits.concurrent_sockets
+        self.requests = ConcurrencyLimit(requests, "too many requests at once")
+        self.sockets = ConcurrencyLimit(sockets, "too many WebSockets are open")
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve what is allowed; refuse the rest with its reason."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request or a WebSocket, or refuse it.
+
+        Args:
+            scope: The ASGI scope of the connection.
+            receive: Returns the next message of the client.
+            send: Sends a message to the client.
+        """
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
-        is_http = scope["type"] == "http"
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        exchange = _Exchange(receive, send, self.limits, hardened=is_http)
+        exchange = _Exchange(receive, send, self.limits)
         try:
             self._check(scope, headers)
-            with self.requests if is_http else self.sockets:
-                if is_http:
-                    exchange.check_length(headers.get("content-length"))
-                    await self.app(scope, exchange.receive, exchange.send)
-                    exchange.check_end()
-                else:
+            if scope["type"] == "http":
+                await self._serve_request(scope, headers, exchange)
+            else:
+                with self.sockets:
                     await self.app(scope, receive, send)
         except RefusedError as refused:
             self.metrics.count("refused")
             await exchange.refuse(scope, refused)
-        except ClientDisconnect:  # whoever asked has gone, and nothing was changed
+        except ClientDisconnect:  # the client has gone away, and nothing was changed
             self.metrics.count("refused")
 
-    def _check(self, scope: Message, headers: dict[str, str]) -> None:
-        host = headers.get("host", "")
-        if not self._is_ours(host):
-            raise RefusedError(
-                403,
-                f"this service is not called {host[:80]!r}: open it by its address or by localhost",
-            )
-        changing = scope["type"] == "websocket" or scope["method"] in CHANGING
-        origin = headers.get("origin")
-        if changing and origin is not None and _place(origin) != host.lower():
-            raise RefusedError(403, "only this service's own page may ask this from a browser")
-        if changing and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise RefusedError(403, "only this service's own page may ask this from a browser")
-        path = scope["path"]
-        if self.token is not None and path not in OPEN and not path.startswith("/page/"):
-            given = _given_token(headers)
-            if given is None or not hmac.compare_digest(given.encode(), self.token.encode()):
-                raise RefusedError(
-                    401, "this needs the token: send the header 'Authorization: Bearer TOKEN'"
-                )
+    async def _serve_request(
+        self, scope: Scope, headers: dict[str, str], exchange: _Exchange
+    ) -> None:
+        with self.requests:
+            exchange.check_length(headers.get("content-length"))
+            await self.app(scope, exchange.receive, exchange.send)
+            exchange.raise_refusal()
 
-    def _is_ours(self, host: str) -> bool:
-        """An address, or a name of this machine: a page that makes its own name lead here (DNS rebinding) has another."""
+    def _check(self, scope: Scope, headers: dict[str, str]) -> None:
+        host = headers.get("host", "")
+        if not self._is_own(host):
+            reason = f"this service is not called {host[:80]!r}"
+            raise RefusedError(403, f"{reason}: open it by its address or as localhost")
+        changing = scope["type"] == "websocket" or scope["method"] in CHANGING_METHODS
+        if changing and not _is_same_site(host, headers):
+            raise RefusedError(403, "only this service's own page may ask this from a browser")
+        if self.token is not None and not _is_public(scope["path"]):
+            self._check_given_token(headers, self.token)
+
+    def _check_given_token(self, headers: dict[str, str], token: str) -> None:
+        given = _given_token(headers)
+        if given is None or not hmac.compare_digest(given.encode(), token.encode()):
+            reason = "this needs the token: send the header 'Authorization: Bearer TOKEN'"
+            raise RefusedError(401, reason)
+
+    def _is_own(self, host: str) -> bool:
+        """Accept an IP address or a name of this machine.
+
+        A page that makes its own name lead here (DNS rebinding) sends that other name.
+        """
         try:
             name = urlsplit(f"//{host}").hostname or ""
             ipaddress.ip_address(name)
@@ -144,55 +194,73 @@ class Guard:
 
 
 class _Exchange:
-    """One request: its body counted, its response hardened, and replaced where the body was too large or too slow."""
+    """One request and its response.
 
-    def __init__(self, receive: Receive, send: Send, limits: Limits, hardened: bool) -> None:
-        self._receive, self._send, self._limits, self._hardened = receive, send, limits, hardened
-        self._got, self._complete, self._began = 0, False, False
+    It counts the bytes of the body, adds the security headers to the response, and replaces the
+    response if the body was too large or too slow.
+    """
+
+    def __init__(self, receive: Receive, send: Send, limits: ServiceLimits) -> None:
+        self._receive = receive
+        self._send = send
+        self._limits = limits
+        self._received_bytes = 0
+        self._body_complete = False
+        self._response_started = False
         self._refused: RefusedError | None = None
 
     def check_length(self, length: str | None) -> None:
-        """By what the client says; what it then sends is counted too."""
-        if length is not None and (not length.isdecimal() or int(length[:20]) > self._limits.body):
+        """Refuse by the Content-Length header; what then comes is counted as well."""
+        if length is None:
+            return
+        if not length.isdecimal() or int(length[:20]) > self._limits.body_bytes:
             raise self._too_large()
 
     async def receive(self) -> Message:
-        """The next piece of the body."""
-        if self._complete:
+        """Receive the next piece of the body."""
+        if self._body_complete:
             return await self._receive()
+        idle = self._limits.idle_seconds
         try:
-            message = await asyncio.wait_for(self._receive(), self._limits.idle)
+            message = await asyncio.wait_for(self._receive(), idle)
         except TimeoutError:
-            self._refused = RefusedError(408, f"nothing came for {self._limits.idle:g} seconds")
+            self._refused = RefusedError(408, f"nothing came for {idle:g} seconds")
             raise self._refused from None
-        self._complete = message["type"] != "http.request" or not message.get("more_body", False)
-        self._got += len(message.get("body", b""))
-        if self._got > self._limits.body:
+        more = message["type"] == "http.request" and message.get("more_body", False)
+        self._body_complete = not more
+        self._received_bytes += len(message.get("body", b""))
+        if self._received_bytes > self._limits.body_bytes:
             self._refused = self._too_large()
             raise self._refused
         return message
 
     async def send(self, message: Message) -> None:
-        """What the service answers; whatever it made of a broken-off body gives way to the real reason."""
-        if self._refused is not None and not self._began:
+        """Send the response, unless the body was refused: the reason is sent instead then."""
+        if self._refused is not None and not self._response_started:
             return
         if message["type"] == "http.response.start":
-            self._began = True
+            self._response_started = True
             present = {name.lower() for name, _ in message["headers"]}
-            added = [
-                (n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in present
-            ]
+            added = [pair for pair in _encoded(HEADERS) if pair[0] not in present]
             message = {**message, "headers": [*message["headers"], *added]}
         await self._send(message)
 
-    def check_end(self) -> None:
-        """Say the reason if the body was refused while it came."""
+    def raise_refusal(self) -> None:
+        """Raise the refusal of the body, if it was refused while it came."""
         if self._refused is not None:
             raise self._refused
 
-    async def refuse(self, scope: Message, refused: RefusedError) -> None:
-        """Answer with the reason, as the service itself would."""
-        if self._began:
+    async def refuse(self, scope: Scope, refused: RefusedError) -> None:
+        """Answer with the reason of a refusal, as the service itself would."""
+        if self._response_started:
+            return
+        if scope["type"] == "http":
+            kind = "http.response"
+        elif "websocket.http.response" in scope.get("extensions", {}):
+            kind = "websocket.http.response"
+        else:
+            reason = refused.reason[:120]
+            await self._send({"type": "websocket.close", "code": 1008, "reason": reason})
             return
         body = json.dumps({"detail": refused.reason}).encode()
         headers = {**HEADERS, "content-type": "application/json", "content-length": str(len(body))}
@@ -200,26 +268,34 @@ class _Exchange:
             headers["www-authenticate"] = "Bearer"
         if refused.status in (408, 413):
             headers["connection"] = "close"  # the rest of the body is not read
-        coded = [(name.encode(), value.encode()) for name, value in headers.items()]
-        if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
-            "extensions", {}
-        ):
-            await self._send(
-                {"type": "websocket.close", "code": 1008, "reason": refused.reason[:120]}
-            )
-            return
-        kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
-        await self._send({"type": f"{kind}.start", "status": refused.status, "headers": coded})
+        start = {"status": refused.status, "headers": _encoded(headers)}
+        await self._send({"type": f"{kind}.start", **start})
         await self._send({"type": f"{kind}.body", "body": body})
 
     def _too_large(self) -> RefusedError:
-        return RefusedError(
-            413, f"a request has at most {self._limits.body} bytes: send fewer or smaller frames"
-        )
+        limit = self._limits.body_bytes
+        reason = f"a request has at most {limit} bytes: send fewer or smaller frames"
+        return RefusedError(413, reason)
 
 
-def _place(origin: str) -> str | None:
-    """The host and port of an origin; None for one that makes no sense."""
+def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def _is_public(path: str) -> bool:
+    return path in PUBLIC_PATHS or path.startswith("/page/")
+
+
+def _is_same_site(host: str, headers: dict[str, str]) -> bool:
+    """Accept requests of our own page, and of programs that are not browsers."""
+    origin = headers.get("origin")
+    if origin is not None and _network_location(origin) != host.lower():
+        return False
+    return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+
+
+def _network_location(origin: str) -> str | None:
+    """Return the host and port of an origin, or None for an invalid one."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -227,6 +303,7 @@ def _place(origin: str) -> str | None:
 
 
 def _given_token(headers: dict[str, str]) -> str | None:
+    """Return the token from the Authorization header or from a WebSocket subprotocol."""
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and token:
         return token.strip()

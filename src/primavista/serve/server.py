@@ -15,14 +15,14 @@ import uvicorn
 
 from primavista.errors import FileError, InputError
 from primavista.learner.learner import Learner
+from primavista.serve.allocator import return_large_blocks
 from primavista.serve.app import create_app
-from primavista.serve.engine import Engine, check_keeps_nothing
-from primavista.serve.limits import Limits
-from primavista.serve.memory import give_back_large_blocks
+from primavista.serve.learner_service import LearnerService, check_rehearsal_free
+from primavista.serve.limits import ServiceLimits
 from primavista.serve.security import check_token, is_loopback
 from primavista.storage.lock import file_lock
 
-Tls = tuple[Path, Path]
+Certificate = tuple[Path, Path]  # the certificate and its key
 
 
 @contextmanager
@@ -49,40 +49,65 @@ def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner
         else:
             given = {name: value for name, value in options.items() if value is not None}
             learner = Learner(device=device, **given)
-            check_keeps_nothing(learner)
+            check_rehearsal_free(learner)
         yield learner
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 is any that is free."""
-    advice = "For any port that is free: --port 0"
-    with ExitStack() as undone:
+    """Open a listening socket.
+
+    Args:
+        host: The address to listen on.
+        port: The port; 0 chooses a free one.
+
+    Returns:
+        The socket; the caller closes it.
+
+    Raises:
+        InputError: If the address does not belong to this machine, or if the port is taken.
+    """
+    with ExitStack() as cleanup:
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            listening = undone.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listening = cleanup.enter_context(socket.socket(family, socket.SOCK_STREAM))
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
         except OSError as error:
-            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-                advice = "--host is an address of this machine: 127.0.0.1 for itself alone, 0.0.0.0 for others too"
-            raise InputError(
-                f"cannot listen on {host} port {port}: {error.strerror or error}. {advice}"
-            ) from error
-        undone.pop_all()
+            why = error.strerror or error
+            advice = _listening_advice(error)
+            raise InputError(f"cannot listen on {host} port {port}: {why}. {advice}") from error
+        cleanup.pop_all()
     return listening
 
 
+def _listening_advice(error: OSError) -> str:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return (
+            "--host is an address of this machine: "
+            "127.0.0.1 for this machine alone, 0.0.0.0 for others too"
+        )
+    return "To use any free port: --port 0"
+
+
 def address_of(listening: socket.socket, host: str, tls: bool) -> str:
-    """What to type into a browser on this machine."""
-    shown = (
-        "localhost"
-        if is_loopback(host)
-        else socket.gethostname()
-        if host in ("0.0.0.0", "::")
-        else host
-    )
-    shown = f"[{shown}]" if ":" in shown else shown
-    return f"{'https' if tls else 'http'}://{shown}:{listening.getsockname()[1]}"
+    """Return the URL to type into a browser.
+
+    Args:
+        listening: The listening socket.
+        host: The address that the service was told to listen on.
+        tls: True if the service speaks https.
+
+    Returns:
+        The URL without a path, for example "http://localhost:8765".
+    """
+    if is_loopback(host):
+        name = "localhost"
+    elif host in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+    else:
+        name = f"[{host}]" if ":" in host else host
+    scheme = "https" if tls else "http"
+    return f"{scheme}://{name}:{listening.getsockname()[1]}"
 
 
 def serve(
@@ -92,43 +117,59 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8765,
     token: str | None = None,
-    tls: Tls | None = None,
-    limits: Limits | None = None,
+    tls: Certificate | None = None,
+    limits: ServiceLimits | None = None,
     ready: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve until interrupted; `ready(address)` is called when the first request can be answered."""
+    """Serve a learner until the process is interrupted.
+
+    Args:
+        learner: The learner to begin with.
+        path: The file that every change is saved to; it is created if it does not exist.
+        host: The address to listen on; any but a loopback address requires a token.
+        port: The port to listen on; 0 chooses a free one.
+        token: The token that every request must carry, or None.
+        tls: The files of a certificate and its key (PEM), to serve https.
+        limits: The limits on what clients may ask for; the defaults if None.
+        ready: Called with the URL as soon as the service answers requests.
+
+    Raises:
+        InputError: If the service cannot listen there, or if the token or certificate is invalid.
+        FileError: If the file cannot be written.
+    """
     check_token(host, token)
     if tls:
-        _check_tls(tls)
-    limits = limits or Limits()
-    give_back_large_blocks()
+        _check_certificate(tls)
+    limits = limits or ServiceLimits()
+    return_large_blocks()
     with listen(host, port) as listening:
-        if not path.exists():  # not before it is sure that it can be served
+        if not path.exists():  # only now is it certain that the learner can be served
             learner.save(path)
         address = address_of(listening, host, tls is not None)
+        certificate, key = tls or (None, None)
         config = uvicorn.Config(
-            create_app(Engine(learner, path, limits), host, token),
+            create_app(LearnerService(learner, path, limits), host, token),
             log_level="warning",
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            ws_max_size=limits.frame,
+            ws_max_size=limits.frame_bytes,
             ws_max_queue=4,
             timeout_graceful_shutdown=3,
             timeout_keep_alive=30,
-            ssl_certfile=tls[0] if tls else None,
-            ssl_keyfile=tls[1] if tls else None,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
         )
-        # uvicorn takes a WebSocket that was refused with a reason for one that was not answered
+        # uvicorn reports a WebSocket that was refused with a reason as one that was not answered
         logging.getLogger("uvicorn.error").addFilter(
             lambda record: "without completing handshake" not in str(record.msg)
         )
-        with suppress(KeyboardInterrupt):  # the usual way to end it
-            _Server(config, lambda: ready(address)).run(sockets=[listening])
+        with suppress(KeyboardInterrupt):  # the usual way to stop the service
+            _NotifyingServer(config, lambda: ready(address)).run(sockets=[listening])
 
 
-class _Server(uvicorn.Server):
-    """One that says when it is ready."""
+class _NotifyingServer(uvicorn.Server):
+    """A uvicorn server that calls a function when it is ready."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -140,12 +181,15 @@ class _Server(uvicorn.Server):
             self._ready()
 
 
-def _check_tls(tls: Tls) -> None:
+def _check_certificate(tls: Certificate) -> None:
+    certificate, key = tls
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*tls)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
+        names = f"DNS:localhost,DNS:{socket.gethostname()},IP:127.0.0.1"
         raise InputError(
-            f"{tls[0]} and {tls[1]} are no certificate and its key ({error.strerror or error}). One for trying out:\n"
+            f"{certificate} and {key} are not a certificate and its key "
+            f"({error.strerror or error}). To make one for testing:\n"
             "  openssl req -x509 -newkey rsa:2048 -nodes -days 365 -subj /CN=primavista \\\n"
-            f"    -addext subjectAltName=DNS:localhost,DNS:{socket.gethostname()},IP:127.0.0.1 -out cert.pem -keyout key.pem"
+            f"    -addext subjectAltName={names} -out cert.pem -keyout key.pem"
         ) from error

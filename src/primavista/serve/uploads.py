@@ -1,102 +1,119 @@
-"""From the bytes of a client to frames at model size. Nothing of what it sends names a file here."""
+"""Decoding of uploaded images and videos into frames at model size.
+
+Nothing that a client sends names a file on this machine.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from primavista.errors import FileError, MissingExtraError
-from primavista.serve.limits import Limits, RefusedError
+from primavista.serve.limits import RefusedError, ServiceLimits
 from primavista.streams.decode import Item, TooLargeError, decode_image, video_frames, without_skip
 from primavista.streams.video import BadFiles, FrameSampler
 
-Array = np.ndarray[Any, Any]
-T = TypeVar("T")
+Image = np.ndarray[Any, Any]
 
 
-class Hands:
-    """Threads for what would hold up the event loop: few, so that they do not crowd out the network."""
+def decode_frame(
+    data: bytes | BinaryIO, size: int, limits: ServiceLimits, name: str = "the frame"
+) -> Image:
+    """Decode one image: its centre square, resized.
 
-    def __init__(self) -> None:
-        self._quick = ThreadPoolExecutor(2, "frame")
-        self._long = ThreadPoolExecutor(2, "lesson")
+    Args:
+        data: The encoded image.
+        size: The side of the result in pixels.
+        limits: The limits on bytes and pixels.
+        name: What the messages call the image.
 
-    async def quick(self, work: Callable[..., T], *arguments: Any) -> T:
-        """One frame."""
-        return await asyncio.get_running_loop().run_in_executor(self._quick, work, *arguments)
+    Returns:
+        The image: uint8, size x size x 3, RGB.
 
-    async def long(self, work: Callable[..., T], *arguments: Any) -> T:
-        """A whole lesson, a model."""
-        return await asyncio.get_running_loop().run_in_executor(self._long, work, *arguments)
-
-    def close(self) -> None:
-        """Wait for what runs."""
-        self._quick.shutdown(cancel_futures=True)
-        self._long.shutdown(cancel_futures=True)
-
-
-def image(data: bytes | BinaryIO, size: int, limits: Limits, name: str = "the frame") -> Array:
-    """One image, uint8, size x size x 3."""
+    Raises:
+        RefusedError: If the image is too large (413) or cannot be decoded (422).
+    """
     file = BytesIO(data) if isinstance(data, bytes) else data
-    length = len(data) if isinstance(data, bytes) else file.seek(0, 2)
+    length = file.seek(0, 2)
     file.seek(0)
-    if length > limits.frame:
-        raise RefusedError(
-            413, f"{name} has {length} bytes, and the limit is {limits.frame}: make it smaller"
-        )
+    if length > limits.frame_bytes:
+        limit = limits.frame_bytes
+        reason = f"{name} has {length} bytes, and the limit is {limit}: make it smaller"
+        raise RefusedError(413, reason)
     try:
-        return decode_image(file, name, size, limits.pixels)
+        return decode_image(file, name, size, limits.frame_pixels)
     except TooLargeError as error:
         raise RefusedError(413, str(error)) from error
     except FileError as error:
-        raise RefusedError(
-            422, f"{name} is no image that can be decoded: send JPEG, PNG, WebP or BMP"
-        ) from error
+        reason = f"{name} is not an image that can be decoded: send JPEG, PNG, WebP or BMP"
+        raise RefusedError(422, reason) from error
 
 
-def images(files: list[BinaryIO], size: int, limits: Limits) -> list[Array]:
-    """Several, all or none."""
-    if len(files) > limits.frames:
-        raise RefusedError(
-            413,
-            f"{len(files)} frames were sent, and the limit is {limits.frames}: send every second one",
-        )
-    return [image(file, size, limits, f"frame {k}") for k, file in enumerate(files, 1)]
+def decode_frames(files: Sequence[BinaryIO], size: int, limits: ServiceLimits) -> list[Image]:
+    """Decode several images; if one of them is refused, all are.
+
+    Args:
+        files: The encoded images.
+        size: The side of the results in pixels.
+        limits: The limits on the number of images and on each of them.
+
+    Returns:
+        The images: uint8, size x size x 3, RGB.
+
+    Raises:
+        RefusedError: If there are too many images or one of them is refused.
+    """
+    if len(files) > limits.lesson_frames:
+        limit = limits.lesson_frames
+        reason = f"{len(files)} frames were sent, and the limit is {limit}: send every second one"
+        raise RefusedError(413, reason)
+    return [decode_frame(file, size, limits, f"frame {k}") for k, file in enumerate(files, 1)]
 
 
-def video(file: BinaryIO, size: int, limits: Limits) -> list[Array]:
-    """The frames of a video, thinned evenly to the limit; it lies in a file of our own while it is read."""
+def decode_video(file: BinaryIO, size: int, limits: ServiceLimits) -> list[Image]:
+    """Decode a video, evenly thinned to the allowed number of frames.
+
+    The video is copied to a temporary file while it is decoded.
+
+    Args:
+        file: The encoded video.
+        size: The side of the frames in pixels.
+        limits: The limits on frames and on the time that decoding may take.
+
+    Returns:
+        The frames: uint8, size x size x 3, RGB.
+
+    Raises:
+        RefusedError: If the video is too large or too long (413) or cannot be decoded (422).
+    """
     with tempfile.TemporaryDirectory(prefix="primavista-") as folder:
-        path = Path(folder) / "video.mp4"  # what kind it is, its contents say
+        path = Path(folder) / "video.mp4"  # the decoder looks at the contents, not at the name
         with open(path, "wb") as copy:
             shutil.copyfileobj(file, copy)
         try:
-            keep = FrameSampler(limits.frames)
-            keep.offer(_in_time(video_frames(path, size), limits.wait), BadFiles())
+            sampler = FrameSampler(limits.lesson_frames)
+            sampler.offer(_within(video_frames(path, size), limits.wait_seconds), BadFiles())
         except MissingExtraError as error:
             raise RefusedError(422, "this machine cannot read videos: send frames") from error
         except TooLargeError as error:
             raise RefusedError(413, str(error).replace(str(path), "the video")) from error
         except FileError as error:
             raise RefusedError(422, without_skip(error).replace(str(path), "the video")) from error
-        return keep.frames
+        return sampler.frames
 
 
-def _in_time(frames: Iterable[Item], seconds: float) -> Iterator[Item]:
+def _within(frames: Iterable[Item], seconds: float) -> Iterator[Item]:
+    """Yield frames for at most so many seconds, then refuse the video."""
     end = time.monotonic() + seconds
     for frame in frames:
         if time.monotonic() > end:
-            raise RefusedError(
-                413,
-                f"the video takes more than {seconds:g} seconds to decode: send a shorter or smaller one",
-            )
+            reason = f"the video takes more than {seconds:g} seconds to decode"
+            raise RefusedError(413, f"{reason}: send a shorter or smaller one")
         yield frame

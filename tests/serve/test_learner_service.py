@@ -11,8 +11,8 @@ import pytest
 from serve_support import Gate, tiny
 
 from primavista import FileError, InputError, Learner
-from primavista.serve.engine import Engine
-from primavista.serve.limits import Limits, RefusedError
+from primavista.serve.learner_service import LearnerService
+from primavista.serve.limits import RefusedError, ServiceLimits
 from primavista.serve.server import opened, serve
 
 
@@ -20,8 +20,8 @@ def clip(value: int, count: int = 4) -> np.ndarray:
     return np.full((count, 32, 32, 3), value, np.uint8)
 
 
-def lesson(engine: Engine, label: str, value: int = 0):
-    return engine.submit(
+def lesson(service: LearnerService, label: str, value: int = 0):
+    return service.submit(
         "lesson", lambda learner, tell: learner.learn(clip(value), label) and None, label
     )
 
@@ -30,15 +30,17 @@ def lesson(engine: Engine, label: str, value: int = 0):
 def running(tmp_path):
     learner = tiny()
     learner.save(tmp_path / "kitchen.pv")
-    engine = Engine(learner, tmp_path / "kitchen.pv", Limits(queue=4, jobs=3))
-    engine.start()
-    yield engine
-    engine.stop()
+    service = LearnerService(
+        learner, tmp_path / "kitchen.pv", ServiceLimits(queued_jobs=4, finished_jobs=3)
+    )
+    service.start()
+    yield service
+    service.stop()
 
 
 def test_starting_warms_up_and_teaches_nothing(running):
-    assert running.live.learner.labels == []
-    assert Learner.load(running.path, device="cpu").to_bytes() == running.live.learner.to_bytes()
+    assert running.learner.labels == []
+    assert Learner.load(running.path, device="cpu").to_bytes() == running.learner.to_bytes()
 
 
 def test_lessons_are_learned_in_the_order_in_which_they_came(running):
@@ -48,7 +50,7 @@ def test_lessons_are_learned_in_the_order_in_which_they_came(running):
     for job in jobs:
         job.ended.result(30)
     assert [job.version for job in jobs] == [2, 3, 4]
-    assert running.live.learner.labels == ["a", "b", "c"]
+    assert running.learner.labels == ["a", "b", "c"]
 
 
 def test_predictions_go_on_from_the_state_before(running):
@@ -70,7 +72,9 @@ def test_a_lesson_is_on_disk_before_it_is_known(running, monkeypatch):
 
     def watched(self, path):
         save(self, path)
-        seen.append((running.live.version, Learner.load(path, device="cpu").labels, job[0].state))
+        seen.append(
+            (running.snapshot.version, Learner.load(path, device="cpu").labels, job[0].state)
+        )
 
     job = []
     gate = Gate(running)
@@ -79,13 +83,13 @@ def test_a_lesson_is_on_disk_before_it_is_known(running, monkeypatch):
     gate.open()
     job[0].ended.result(30)
     assert seen[-1] == (1, ["mug"], "running")
-    assert running.live.version == 2
+    assert running.snapshot.version == 2
 
 
 @pytest.mark.parametrize("error", [FileError("no space left"), MemoryError(), InputError("bad")])
 def test_a_lesson_that_cannot_be_saved_is_not_known(running, monkeypatch, error):
     lesson(running, "mug").ended.result(30)
-    before, live = running.path.read_bytes(), running.live
+    before, live = running.path.read_bytes(), running.snapshot
 
     def fail(self, path):
         raise error
@@ -96,10 +100,10 @@ def test_a_lesson_that_cannot_be_saved_is_not_known(running, monkeypatch, error)
     monkeypatch.undo()
     assert job.state == "failed"
     assert job.error
-    assert running.live is live
+    assert running.snapshot is live
     assert running.path.read_bytes() == before
     lesson(running, "kettle").ended.result(30)  # and the next one is learned as ever
-    assert running.live.learner.labels == ["mug", "kettle"]
+    assert running.learner.labels == ["mug", "kettle"]
 
 
 def test_a_full_queue_refuses(running):
@@ -123,14 +127,14 @@ def test_old_jobs_are_let_go_of(running):
 
 def test_stopping_ends_the_lesson_that_runs_and_refuses_those_that_wait(tmp_path):
     learner = tiny()
-    engine = Engine(learner, tmp_path / "kitchen.pv")
-    engine.start()
-    gate = Gate(engine)
-    waiting = lesson(engine, "mug")
-    engine._stopping = True
+    service = LearnerService(learner, tmp_path / "kitchen.pv")
+    service.start()
+    gate = Gate(service)
+    waiting = lesson(service, "mug")
+    service._stopping = True
     gate.open()
     waiting.ended.result(30)
-    engine.stop()
+    service.stop()
     assert (gate.job.state, waiting.state) == ("done", "failed")
     assert Learner.load(tmp_path / "kitchen.pv", device="cpu").labels == []
 
@@ -173,30 +177,30 @@ def test_a_service_that_cannot_start_leaves_no_file_and_says_what_to_do(tmp_path
 def test_what_is_known_is_held_once(tmp_path):
     """A lesson shares the network with the state before it; of the two, only the one that predicts is solved."""
     learner = Learner("ridge", weights="random", width=0.0625, size=32, device="cpu")
-    engine = Engine(learner, tmp_path / "kitchen.pv")
-    engine.start()
+    service = LearnerService(learner, tmp_path / "kitchen.pv")
+    service.start()
     try:
         for value, name in ((0, "dark"), (255, "bright")):
-            lesson(engine, name, value).ended.result(30)
-        now, before = (state.strategy for state in engine.live.learner._history)
+            lesson(service, name, value).ended.result(30)
+        now, before = (state.strategy for state in service.learner._history)
         assert now.backbone is before.backbone
         assert now._familiar is not None
         assert before._solved is before._familiar is None
-        assert engine.live.learner.predict(clip(255)[0]).label == "bright"
-        engine.submit("undo", lambda draft, tell: draft.undo()).ended.result(30)
-        assert engine.predict(clip(255)[0]).result(30)[0].label == "dark"
+        assert service.learner.predict(clip(255)[0]).label == "bright"
+        service.submit("undo", lambda draft, tell: draft.undo()).ended.result(30)
+        assert service.predict(clip(255)[0]).result(30)[0].label == "dark"
     finally:
-        engine.stop()
+        service.stop()
 
 
 def test_large_blocks_go_back_when_they_are_freed():
     """Three of 20 MB, the middle one freed last: with glibc's own bound they would lie in the heap, and stay."""
     code = """
 import ctypes
-from primavista.serve.memory import give_back_large_blocks
+from primavista.serve.allocator import return_large_blocks
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20
-print(give_back_large_blocks())
+print(return_large_blocks())
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
 def block():

@@ -1,0 +1,54 @@
+"""What every route needs: the learner service, the thread pools, and its refusals for OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends
+from fastapi.requests import HTTPConnection
+
+from primavista.serve.learner_service import LearnerService
+from primavista.serve.schemas import Problem
+from primavista.serve.threads import ThreadPools
+
+REASONS = {
+    400: "the body cannot be parsed",
+    401: "a token is required",
+    403: "the request comes from another page or is addressed to another host",
+    404: "there is no such thing",
+    408: "the body came too slowly",
+    409: "the current state of the learner does not allow it",
+    413: "too large: bytes, pixels or frames",
+    422: "the contents are invalid",
+    429: "too many requests at once: try again in a moment",
+}
+ALWAYS = (401, 403, 429)  # every route may refuse with these
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the refusals of a route for the OpenAPI document.
+
+    Args:
+        *statuses: The statuses with which this route may refuse, beside those of every route.
+
+    Returns:
+        The `responses` argument of a FastAPI route.
+    """
+    return {
+        status: {"model": Problem, "description": REASONS[status]}
+        for status in sorted({*ALWAYS, *statuses})
+    }
+
+
+def _service(connection: HTTPConnection) -> LearnerService:
+    service: LearnerService = connection.app.state.service
+    return service
+
+
+def _threads(connection: HTTPConnection) -> ThreadPools:
+    threads: ThreadPools = connection.app.state.threads
+    return threads
+
+
+Service = Annotated[LearnerService, Depends(_service)]
+Threads = Annotated[ThreadPools, Depends(_threads)]

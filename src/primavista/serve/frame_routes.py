@@ -1,0 +1,151 @@
+"""HTTP routes that take frames: teach, recognise, check.
+
+The docstrings of the handlers are descriptions in the OpenAPI document; their arguments are
+described in the annotations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, File, Form, Path, Query, UploadFile
+
+from primavista.learner.learner import Prediction
+from primavista.serve.dependencies import Service, Threads, refusals
+from primavista.serve.learner_service import LearnerService
+from primavista.serve.limits import RefusedError, check_label
+from primavista.serve.operations import recognise, submit_lesson, wait_for_job
+from primavista.serve.schemas import NOTHING, Checked, JobStatus, Recognised
+from primavista.serve.threads import ThreadPools
+from primavista.serve.uploads import decode_frame, decode_frames, decode_video
+
+router = APIRouter(prefix="/api")
+LabelForm = Annotated[
+    str, Form(min_length=1, max_length=200, description="the object's name", examples=["mug"])
+]
+FrameFiles = Annotated[
+    list[UploadFile],
+    File(
+        default_factory=list,
+        json_schema_extra={"default": []},  # a factory alone would not show in the document
+        description="images: JPEG, PNG, WebP or BMP of any size; the centre square is used",
+    ),
+]
+VideoFile = Annotated[
+    UploadFile | None, File(description="or one video: MP4, WebM, MKV, MOV or AVI")
+]
+WaitQuery = Annotated[
+    float,
+    Query(ge=0, le=60, description="answer when it is done, or after this many seconds"),
+]
+AgainQuery = Annotated[bool, Query(description="learn it even if the same was taught before")]
+CHECK_CHUNK = 16
+
+
+@router.post("/lessons", status_code=202, tags=["teach"], responses=refusals(400, 408, 413, 422))
+async def teach(
+    service: Service,
+    threads: Threads,
+    label: LabelForm,
+    frames: FrameFiles,
+    video: VideoFile = None,
+    wait: WaitQuery = 0,
+    again: AgainQuery = False,
+) -> JobStatus:
+    """Teach one lesson: frames or a video of one object, and its name.
+
+    Lessons are learned in the order in which they come. The same frames a second time are left
+    out, because they would count twice; `known` is true then.
+    """
+    name = check_label(label, service.learner.labels)
+    images = await _decode(service, threads, frames, video)
+    lesson = service.learner.open_lesson()
+    for image in images:
+        lesson.add(image)
+    job = submit_lesson(service, lesson, name, again)
+    if wait:
+        await wait_for_job(job, wait)
+    return JobStatus.of(job)
+
+
+@router.get("/lessons/{id}", tags=["teach"], responses=refusals(404, 422))
+async def progress(
+    service: Service,
+    id: Annotated[str, Path(pattern="^[0-9a-f]{16}$")],
+    wait: WaitQuery = 0,
+) -> JobStatus:
+    """Ask for the status of a lesson."""
+    job = service.job(id)
+    if wait:
+        await wait_for_job(job, wait)
+    return JobStatus.of(job)
+
+
+@router.post("/predict", tags=["recognise"], responses=refusals(400, 408, 413, 422))
+async def predict(
+    service: Service,
+    threads: Threads,
+    frame: Annotated[UploadFile, File(description="one image; its centre square is used")],
+) -> Recognised:
+    """Recognise the object in one frame."""
+    size = service.learner.size
+    image = await threads.run_short(decode_frame, frame.file, size, service.limits)
+    return await recognise(service, image)
+
+
+@router.post("/check", tags=["recognise"], responses=refusals(400, 408, 409, 413, 422))
+async def check(
+    service: Service,
+    threads: Threads,
+    label: LabelForm,
+    frames: FrameFiles,
+    video: VideoFile = None,
+) -> Checked:
+    """Check the accuracy on frames of a taught object that were not used for teaching."""
+    snapshot = service.snapshot
+    name = check_label(label, snapshot.learner.labels)
+    if name not in snapshot.learner.labels:
+        raise RefusedError(409, f"{name!r} was not taught, so it cannot be checked")
+    images = await _decode(service, threads, frames, video)
+    counts: Counter[str] = Counter()
+    # In chunks, so that frames of other clients are recognised in between.
+    for start in range(0, len(images), CHECK_CHUNK):
+        chunk = images[start : start + CHECK_CHUNK]
+        predictions = await threads.run_long(snapshot.learner.predict, chunk)
+        counts.update(_outcome(prediction, name) for prediction in predictions)
+    right = counts.pop(name, 0)
+    return Checked(
+        label=name,
+        frames=len(images),
+        right=right,
+        accuracy=right / len(images),
+        taken_for=dict(counts),
+        version=snapshot.version,
+    )
+
+
+def _outcome(prediction: Prediction, expected: str) -> str:
+    """Return the label that a checked frame was taken for, or "unknown"."""
+    if prediction.label == NOTHING:
+        recognised = expected == NOTHING
+    else:
+        recognised = prediction.known
+    return str(prediction.label) if recognised else "unknown"
+
+
+async def _decode(
+    service: LearnerService,
+    threads: ThreadPools,
+    frames: list[UploadFile],
+    video: UploadFile | None,
+) -> list[np.ndarray[Any, Any]]:
+    """Decode the frames or the video of a request, whichever was sent."""
+    size = service.learner.size
+    if bool(frames) == (video is not None):
+        raise RefusedError(422, "send either frames or a video")
+    if video is not None:
+        return await threads.run_long(decode_video, video.file, size, service.limits)
+    files = [frame.file for frame in frames]
+    return await threads.run_long(decode_frames, files, size, service.limits)

@@ -1,0 +1,351 @@
+"""One writer, many readers: the learner behind the service.
+
+One thread applies lessons and changes in order; each is on disk before it takes effect. Another
+thread predicts from the state before, so predictions never wait for a lesson.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, Literal
+
+import numpy as np
+
+from primavista.errors import InputError, PrimavistaError
+from primavista.learner.learner import Learner, Prediction
+from primavista.serve.limits import RefusedError, ServiceLimits
+from primavista.serve.prometheus import ServiceMetrics
+
+Image = np.ndarray[Any, Any]
+JobKind = Literal["lesson", "rename", "forget", "undo", "load"]
+JobState = Literal["queued", "running", "done", "failed"]
+ReportProgress = Callable[[float], None]
+Work = Callable[[Learner, ReportProgress], Learner | None]
+MAX_FRAMES_PER_PASS = 16  # of all clients together
+log = logging.getLogger("primavista")
+
+
+class AlreadyTaughtError(PrimavistaError):
+    """A lesson that was taught before: it is left out, and nothing changes."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The learner at one moment. A change replaces it whole, so nobody sees half a lesson.
+
+    Attributes:
+        version: The number of lessons and changes since the service started.
+        learner: The learner that predictions come from.
+        replaced: The learner before the last change, if that change loaded another model.
+    """
+
+    version: int
+    learner: Learner
+    replaced: Learner | None = None
+
+    @property
+    def can_undo(self) -> bool:
+        """True if the last change, or the loading of a model, can be taken back."""
+        return self.replaced is not None or self.learner.can_undo
+
+
+@dataclass
+class ChangeJob:
+    """One lesson or change, from its place in the queue to its end.
+
+    Attributes:
+        kind: lesson, rename, forget, undo or load.
+        label: The object that it is about, if there is one.
+        frames: The number of frames of a lesson.
+        work: The function that changes a copy of the learner; it may return another learner.
+        id: A random name by which clients ask for the status.
+        state: The state of the job.
+        progress: The fraction that is done, or None if it cannot be told.
+        error: The reason of a failure.
+        seconds: The time from the start of the work to its end.
+        parts: How the seconds were spent: working, and saving to disk.
+        version: The version of the snapshot that the job led to.
+        known: True if the lesson was taught before and therefore left out.
+        ended: A future that is resolved when the job has ended.
+    """
+
+    kind: JobKind
+    label: str | None
+    frames: int
+    work: Work
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    state: JobState = "queued"
+    progress: float | None = None
+    error: str | None = None
+    seconds: float | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+    version: int | None = None
+    known: bool = False
+    ended: Future[None] = field(default_factory=Future)
+
+    def report_progress(self, fraction: float) -> None:
+        """Set the progress; it never goes back and never exceeds 1.
+
+        Args:
+            fraction: The fraction of the work that is done.
+        """
+        self.progress = min(max(fraction, self.progress or 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """One frame that waits to be recognised, and the future for its answer."""
+
+    image: Image
+    answer: Future[tuple[Prediction, int]]
+
+
+class LearnerService:
+    """A learner with one writer thread and one reader thread.
+
+    Args:
+        learner: The learner to begin with.
+        path: The file that every change is saved to.
+        limits: The limits on queues; the defaults if None.
+    """
+
+    def __init__(self, learner: Learner, path: Path, limits: ServiceLimits | None = None) -> None:
+        self.path = path
+        self.limits = limits or ServiceLimits()
+        self.metrics = ServiceMetrics()
+        self._snapshot = Snapshot(0, learner)
+        self._jobs: OrderedDict[str, ChangeJob] = OrderedDict()
+        self._lock = Lock()
+        self._pending: queue.Queue[ChangeJob | None] = queue.Queue()
+        self._requests: queue.Queue[_Request | None] = queue.Queue()
+        self._threads = [
+            Thread(target=self._run_jobs, name="writer", daemon=True),
+            Thread(target=self._answer_requests, name="reader", daemon=True),
+        ]
+        self._stopping = False
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state that predictions come from."""
+        return self._snapshot
+
+    @property
+    def learner(self) -> Learner:
+        """The learner of the current snapshot."""
+        return self._snapshot.learner
+
+    @property
+    def queued(self) -> int:
+        """The number of lessons and changes that wait or run."""
+        with self._lock:
+            return sum(job.state in ("queued", "running") for job in self._jobs.values())
+
+    def start(self) -> None:
+        """Start both threads, after a trial lesson that warms up what the first lesson needs.
+
+        The trial is learned by a copy of the learner and thrown away.
+        """
+        trial = self.learner.copy()
+        blank = _blank_frames(trial)
+        # A strategy that accepts no more classes can still predict.
+        with contextlib.suppress(PrimavistaError):
+            trial.learn(blank, "warm")
+        trial.predict(blank)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Wait until the running lesson has ended, and refuse those that wait."""
+        self._stopping = True
+        self._pending.put(None)
+        self._requests.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def submit(
+        self, kind: JobKind, work: Work, label: str | None = None, frames: int = 0
+    ) -> ChangeJob:
+        """Append a lesson or a change to the queue.
+
+        Args:
+            kind: lesson, rename, forget, undo or load.
+            work: The function that changes the copy of the learner that it is given; a learner
+                that it returns takes the place of that copy.
+            label: The object that it is about.
+            frames: The number of frames of a lesson.
+
+        Returns:
+            The job, whose `ended` is resolved when the change is on disk or has failed.
+
+        Raises:
+            RefusedError: If too many jobs wait, or if the service is stopping (429).
+        """
+        job = ChangeJob(kind, label, frames, work)
+        with self._lock:
+            waiting = sum(other.state == "queued" for other in self._jobs.values())
+            if self._stopping or waiting >= self.limits.queued_jobs:
+                self.metrics.count("refused")
+                reason = f"{waiting} lessons and changes are waiting already"
+                raise RefusedError(429, f"{reason}: try again when some are done")
+            self._jobs[job.id] = job
+            self._drop_old_jobs()
+        self._pending.put(job)
+        return job
+
+    def job(self, id: str) -> ChangeJob:
+        """Return a job that was submitted not too long ago.
+
+        Args:
+            id: The `id` of the job.
+
+        Returns:
+            The job.
+
+        Raises:
+            RefusedError: If there is no such job, or if it was dropped (404).
+        """
+        with self._lock:
+            if id not in self._jobs:
+                raise RefusedError(404, "there is no such job, or it ended long ago")
+            return self._jobs[id]
+
+    def predict(self, image: Image) -> Future[tuple[Prediction, int]]:
+        """Recognise one frame; frames that wait are recognised together in one pass.
+
+        Args:
+            image: The frame at model size: uint8, H x W x 3, RGB.
+
+        Returns:
+            A future of the prediction and the version of the snapshot that it comes from.
+
+        Raises:
+            RefusedError: If too many frames wait (429).
+        """
+        if self._requests.qsize() >= self.limits.waiting_frames:
+            self.metrics.count("refused")
+            raise RefusedError(429, "too many frames wait to be recognised: send fewer per second")
+        answer: Future[tuple[Prediction, int]] = Future()
+        self._requests.put(_Request(image, answer))
+        return answer
+
+    def _drop_old_jobs(self) -> None:
+        """Forget all but the newest finished jobs."""
+        finished = [job.id for job in self._jobs.values() if job.ended.done()]
+        for id in finished[: -self.limits.finished_jobs or None]:
+            del self._jobs[id]
+
+    def _run_jobs(self) -> None:
+        """Run the queued jobs one after the other: the body of the writer thread."""
+        while (job := self._pending.get()) is not None:
+            began = time.monotonic()
+            self._run_job(job)
+            job.seconds = time.monotonic() - began
+            job.work = _no_work  # releases the frames of the lesson
+            state = "known" if job.known else job.state
+            self.metrics.count_job(job.kind, state, job.seconds, job.frames)
+            job.ended.set_result(None)
+
+    def _run_job(self, job: ChangeJob) -> None:
+        try:
+            if self._stopping:
+                raise RefusedError(429, "the service was stopped before this began")
+            self._apply(job)
+        except AlreadyTaughtError:
+            job.known = True
+            job.progress = 1.0
+            job.version = self._snapshot.version
+        except PrimavistaError as error:
+            job.error = str(error)
+        except Exception as error:
+            log.exception("a %s failed", job.kind)
+            job.error = f"it failed ({type(error).__name__}); nothing was changed"
+        job.state = "done" if job.error is None else "failed"
+
+    def _apply(self, job: ChangeJob) -> None:
+        """Apply a change to a copy of the learner, save it, then make it the current snapshot."""
+        job.state = "running"
+        before = self._snapshot
+        draft = before.learner.copy()
+        began = time.monotonic()
+        draft = job.work(draft, job.report_progress) or draft
+        # A strategy solves its head at the first prediction: better now than in a client's time.
+        draft.predict(_blank_frames(draft))
+        worked = time.monotonic()
+        # On disk first: what was acknowledged or recognised is never lost.
+        draft.save(self.path)
+        job.parts = {"working": worked - began, "saving": time.monotonic() - worked}
+        job.version = before.version + 1
+        job.progress = 1.0
+        replaced = before.learner if job.kind == "load" else None
+        self._snapshot = Snapshot(job.version, draft, replaced)
+        draft.rest()  # the state before is only kept for undo
+
+    def _answer_requests(self) -> None:
+        """Recognise waiting frames, several per pass: the body of the reader thread."""
+        while (first := self._requests.get()) is not None:
+            requests = [first, *self._waiting_requests(MAX_FRAMES_PER_PASS - 1)]
+            answered = [one for one in requests if one.answer.set_running_or_notify_cancel()]
+            if answered:
+                self._answer(answered)
+
+    def _waiting_requests(self, limit: int) -> list[_Request]:
+        """Take up to `limit` requests that are waiting now."""
+        requests: list[_Request] = []
+        while len(requests) < limit:
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                break
+            if request is None:
+                self._requests.put(None)  # the signal to stop is for the thread's own loop
+                break
+            requests.append(request)
+        return requests
+
+    def _answer(self, requests: list[_Request]) -> None:
+        snapshot = self._snapshot
+        began = time.monotonic()
+        try:
+            predictions = snapshot.learner.predict([request.image for request in requests])
+        except Exception as error:
+            for request in requests:
+                request.answer.set_exception(error)
+            return
+        self.metrics.count_prediction(len(requests), time.monotonic() - began)
+        for request, prediction in zip(requests, predictions, strict=True):
+            request.answer.set_result((prediction, snapshot.version))
+
+
+def check_rehearsal_free(learner: Learner) -> None:
+    """Refuse a learner that keeps frames; the page promises that none are kept.
+
+    Args:
+        learner: The learner to check.
+
+    Raises:
+        InputError: If the strategy of the learner stores its training frames.
+    """
+    if not learner.strategy.rehearsal_free:
+        raise InputError(
+            f"{learner.strategy_name} keeps its frames, and this service keeps none: "
+            "choose another strategy"
+        )
+
+
+def _blank_frames(learner: Learner) -> Image:
+    return np.zeros((2, learner.size, learner.size, 3), np.uint8)
+
+
+def _no_work(learner: Learner, report_progress: ReportProgress) -> Learner | None:
+    return None

@@ -1,0 +1,184 @@
+"""HTTP routes that need no frames: the model's state, rename, forget, undo, save, export, load.
+
+The docstrings of the handlers are descriptions in the OpenAPI document; their arguments are
+described in the annotations.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+from urllib.parse import quote
+
+import torch
+from fastapi import APIRouter, File, Request, Response, UploadFile
+from fastapi.responses import StreamingResponse
+
+from primavista.errors import InputError, MissingExtraError, PrimavistaError
+from primavista.learner.export import SUFFIXES, Format
+from primavista.learner.export import export as write_export
+from primavista.learner.learner import Learner
+from primavista.serve.dependencies import Service, Threads, refusals
+from primavista.serve.learner_service import (
+    JobKind,
+    LearnerService,
+    ReportProgress,
+    check_rehearsal_free,
+)
+from primavista.serve.limits import RefusedError, check_label
+from primavista.serve.operations import wait_for_change
+from primavista.serve.schemas import Forgetting, Model, Renaming
+
+router = APIRouter(prefix="/api", tags=["model"])
+BINARY = "application/octet-stream"
+SENT_BYTES = 2**18  # of a file, at once
+FILE_RESPONSE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}
+}
+
+
+@router.get("/model", responses=refusals())
+async def model(service: Service) -> Model:
+    """Return the current state of the learner."""
+    return Model.of(service)
+
+
+@router.post("/rename", responses=refusals(400, 408, 409, 413, 422))
+async def rename(service: Service, body: Renaming) -> Model:
+    """Give a taught object another name."""
+    old = body.label
+    new = check_label(body.to)
+    return await _change(service, "rename", new, lambda learner: learner.rename(old, new))
+
+
+@router.post("/forget", responses=refusals(400, 408, 409, 413, 422))
+async def forget(service: Service, body: Forgetting) -> Model:
+    """Remove a taught object."""
+    return await _change(service, "forget", body.label, lambda learner: learner.forget(body.label))
+
+
+@router.post("/undo", responses=refusals(408, 409, 413))
+async def undo(service: Service, request: Request) -> Model:
+    """Take back the last lesson, renaming, forgetting or loading.
+
+    There is one level of undo. It survives a restart, except for the loading of a model.
+    """
+    await request.body()  # a request that breaks off or turns out malformed changes nothing
+
+    def take_back(learner: Learner, report_progress: ReportProgress) -> Learner | None:
+        replaced = service.snapshot.replaced
+        if replaced is None:
+            learner.undo()
+        return replaced
+
+    await wait_for_change(service, service.submit("undo", take_back))
+    return Model.of(service)
+
+
+@router.get("/model/file", response_class=Response, responses={**refusals(), **FILE_RESPONSE})
+async def save(service: Service, threads: Threads) -> Response:
+    """Download the model as a file that `Learner.load` reads."""
+    return _attachment(await threads.run_long(service.learner.pieces), service.path.name)
+
+
+@router.get("/export", response_class=Response, responses={**refusals(409, 422), **FILE_RESPONSE})
+async def export(service: Service, threads: Threads, format: Format = "onnx") -> Response:
+    """Download an ONNX model, or a file with which `primavista-edge` continues to learn."""
+    try:
+        data = await threads.run_long(_exported, service.learner, format)
+    except MissingExtraError as error:
+        reason = "this machine cannot export: run pip install 'primavista[onnx]' on it"
+        raise RefusedError(422, reason) from error
+    except InputError as error:
+        raise RefusedError(409, str(error)) from error
+    return _attachment([data], f"{service.path.stem}{SUFFIXES[format]}")
+
+
+@router.post("/model/file", responses=refusals(400, 408, 409, 413, 422))
+async def load(
+    service: Service,
+    threads: Threads,
+    file: Annotated[UploadFile, File(description="a file that was saved before")],
+) -> Model:
+    """Continue with a saved model instead of the current one.
+
+    The current model is kept next to its file as NAME.before-load, or -2, -3 and so on.
+    """
+    device = service.learner.strategy.device
+    loaded = await threads.run_long(_loaded, file.file, device, service.limits.image_side)
+    if isinstance(loaded, RefusedError):
+        raise loaded
+
+    def replace(learner: Learner, report_progress: ReportProgress) -> Learner:
+        learner.save(_unused_path(service.path, service.limits.replaced_models))
+        # Undo takes back the load, and nothing that was done to the loaded model elsewhere.
+        return loaded.settled()
+
+    await wait_for_change(service, service.submit("load", replace))
+    return Model.of(service)
+
+
+def _unused_path(path: Path, limit: int) -> Path:
+    """Return a path for the model before a load; no earlier one is overwritten."""
+    first = f"{path.name}.before-load"
+    for number in range(1, limit + 1):
+        candidate = path.with_name(first if number == 1 else f"{first}-{number}")
+        if not candidate.exists():
+            return candidate
+    raise InputError(
+        f"there are {limit} models from before earlier loads next to {path.name}: "
+        f"move {first} and the others away first"
+    )
+
+
+def _attachment(pieces: Sequence[bytes | memoryview], name: str) -> Response:
+    """Return a download that is sent piece by piece: a slow client does not hold a copy of it."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    disposition = f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"
+    length = sum(map(len, pieces))
+    headers = {"content-disposition": disposition, "content-length": str(length)}
+    return StreamingResponse(_chunks(pieces), media_type=BINARY, headers=headers)
+
+
+async def _chunks(pieces: Sequence[bytes | memoryview]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        for start in range(0, len(piece), SENT_BYTES):
+            yield bytes(piece[start : start + SENT_BYTES])
+
+
+def _exported(learner: Learner, format: Format) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="primavista-") as folder:
+        return write_export(learner, Path(folder) / "model", format).read_bytes()
+
+
+def _loaded(file: BinaryIO, device: torch.device, max_side: int) -> Learner | RefusedError:
+    """Load an uploaded model, or return the reason why it is refused.
+
+    The error is returned because a raised one keeps the whole file alive through its traceback.
+    """
+    try:
+        loaded = Learner.from_bytes(file.read(), "the uploaded file", device=device)
+        if loaded.size > max_side:
+            reason = f"its images have a side of {loaded.size}, and the limit is {max_side}"
+            return RefusedError(413, reason)
+        check_rehearsal_free(loaded)
+        for label in loaded.labels:
+            check_label(label)
+    except PrimavistaError as error:
+        return RefusedError(422, str(error))
+    return loaded
+
+
+async def _change(
+    service: LearnerService, kind: JobKind, label: str, change: Callable[[Learner], None]
+) -> Model:
+    """Submit a small change, wait for it, and return the new state."""
+
+    def work(learner: Learner, report_progress: ReportProgress) -> None:
+        change(learner)
+
+    await wait_for_change(service, service.submit(kind, work, label))
+    return Model.of(service)

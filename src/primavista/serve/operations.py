@@ -1,0 +1,123 @@
+"""What the HTTP routes and the WebSockets have in common: recognise, submit a lesson, wait."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from primavista.learner.learner import Learner
+from primavista.learner.lesson import Lesson
+from primavista.learner.state import lesson_id
+from primavista.serve.learner_service import (
+    AlreadyTaughtError,
+    ChangeJob,
+    LearnerService,
+    ReportProgress,
+)
+from primavista.serve.limits import RefusedError
+from primavista.serve.schemas import Recognised
+
+
+async def recognise(service: LearnerService, image: np.ndarray[Any, Any]) -> Recognised:
+    """Recognise one frame; it waits in the queue that all clients share.
+
+    Args:
+        service: The service.
+        image: The frame at model size.
+
+    Returns:
+        What the frame shows.
+
+    Raises:
+        RefusedError: If too many frames wait.
+    """
+    prediction, version = await asyncio.wrap_future(service.predict(image))
+    return Recognised.of(prediction, version)
+
+
+def submit_lesson(
+    service: LearnerService, lesson: Lesson, label: str, again: bool = False
+) -> ChangeJob:
+    """Queue a lesson whose frames are complete.
+
+    Args:
+        service: The service.
+        lesson: The frames of the lesson.
+        label: The name of the object that they show.
+        again: Learn the lesson even if the same one was taught before.
+
+    Returns:
+        The job; its `known` is True in the end if the lesson was left out.
+
+    Raises:
+        RefusedError: If there are no frames (422) or the queue is full (429).
+    """
+    if not len(lesson):
+        raise RefusedError(422, "there are no frames: send at least one")
+
+    def learn(learner: Learner, report_progress: ReportProgress) -> None:
+        if not again and lesson_id(lesson) in learner.lessons:
+            raise AlreadyTaughtError
+        for done in lesson.finish():
+            report_progress(0.9 * done / len(lesson))
+        passes, read = getattr(getattr(learner.strategy, "options", None), "epochs", None), 0
+
+        def watch(frames: int) -> None:
+            nonlocal read
+            read += frames
+            if passes:
+                report_progress(0.95 * read / (passes * len(lesson)))
+
+        lesson.watch = watch
+        learner.learn(lesson, label)
+
+    return service.submit("lesson", learn, label, len(lesson))
+
+
+async def wait_for_job(job: ChangeJob, seconds: float) -> bool:
+    """Wait until a job has ended. The job goes on if the client that waits goes away.
+
+    Args:
+        job: The job.
+        seconds: The longest time to wait.
+
+    Returns:
+        True if the job has ended.
+    """
+    done, _ = await asyncio.wait([asyncio.wrap_future(_observer(job))], timeout=seconds)
+    return bool(done)
+
+
+async def wait_for_change(service: LearnerService, job: ChangeJob) -> None:
+    """Wait until a small change is done; it waits behind the lessons before it.
+
+    Args:
+        service: The service, whose limits say how long to wait.
+        job: The job of the change.
+
+    Raises:
+        RefusedError: If the change failed (409) or if it takes too long (429).
+    """
+    if not await wait_for_job(job, service.limits.wait_seconds):
+        raise RefusedError(
+            429,
+            "the lessons before this change take long; it will be made after them: "
+            "GET /api/model shows when",
+        )
+    if job.state == "failed":
+        raise RefusedError(409, job.error or "it failed")
+
+
+def _observer(job: ChangeJob) -> Future[None]:
+    """Return a future that follows the job's: cancelling it leaves the job's alone."""
+    observer: Future[None] = Future()
+
+    def resolve(_: Future[None]) -> None:
+        if observer.set_running_or_notify_cancel():
+            observer.set_result(None)
+
+    job.ended.add_done_callback(resolve)
+    return observer

@@ -1,0 +1,179 @@
+"""WebSockets: a stream of frames to recognise, and a lesson that is taught frame by frame."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+
+from primavista.learner.lesson import Lesson
+from primavista.serve.dependencies import Service, Threads
+from primavista.serve.learner_service import ChangeJob, LearnerService
+from primavista.serve.limits import RateLimiter, RefusedError, check_label
+from primavista.serve.operations import recognise, submit_lesson, wait_for_job
+from primavista.serve.schemas import JobStatus
+from primavista.serve.security import PROTOCOL
+from primavista.serve.threads import ThreadPools
+from primavista.serve.uploads import decode_frame
+
+router = APIRouter()
+STATUS_SECONDS = 0.1  # between two messages about the progress of a lesson
+
+
+@router.websocket("/api/stream")
+async def stream(socket: WebSocket, service: Service, threads: Threads) -> None:
+    """Recognise a stream of frames: binary images come in, JSON objects go out.
+
+    While one frame is recognised, only the newest of those that come is kept.
+    """
+    await _accept(socket)
+    latest: asyncio.Queue[tuple[int, bytes | str]] = asyncio.Queue(1)
+
+    async def answer() -> None:
+        with contextlib.suppress(WebSocketDisconnect):
+            while True:
+                number, frame = await latest.get()
+                recognised = await _recognised(service, threads, frame)
+                await socket.send_json({"frame": number, **recognised})
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(answer)
+        number = 0
+        async for message in _messages(socket, service):
+            number += 1
+            if latest.full():
+                latest.get_nowait()
+                service.metrics.count("frames_dropped")
+            latest.put_nowait((number, message))
+        group.cancel_scope.cancel()
+
+
+@router.websocket("/api/teach")
+async def teach(socket: WebSocket, service: Service, threads: Threads) -> None:
+    """Teach one lesson frame by frame.
+
+    The client sends {"label": "mug"}, then images as binary messages, then {"end": true}. The
+    service answers each with the number of frames so far, then sends the status of the lesson
+    until it is done. A socket that closes before the end changes nothing.
+    """
+    await _accept(socket)
+    # A client that goes away after the end has taught its lesson all the same.
+    with contextlib.suppress(WebSocketDisconnect):
+        try:
+            job = await _receive_lesson(socket, service, threads)
+        except RefusedError as refused:
+            service.metrics.count("refused")
+            await socket.send_json({"error": refused.reason})
+            await socket.close(1008, refused.reason[:100])
+            return
+        if job is not None:
+            await _send_status(socket, job)
+
+
+async def _send_status(socket: WebSocket, job: ChangeJob) -> None:
+    """Send the status of a lesson until it has ended, then close the socket."""
+    while True:
+        last = job.ended.done()
+        await socket.send_json({"lesson": JobStatus.of(job).model_dump()})
+        if last:
+            return await socket.close()
+        await wait_for_job(job, STATUS_SECONDS)
+
+
+async def _receive_lesson(
+    socket: WebSocket, service: LearnerService, threads: ThreadPools
+) -> ChangeJob | None:
+    """Receive a lesson and submit it; None if the socket closes before its end."""
+    label = None
+    again = False
+    lesson = service.learner.open_lesson()
+    async for message in _messages(socket, service):
+        if isinstance(message, bytes):
+            if label is None:
+                raise RefusedError(422, 'send the name first: {"label": "mug"}')
+            await _add_frame(socket, service, threads, lesson, message)
+            continue
+        command = _json_object(message)
+        if label is None:
+            label = check_label(command.get("label"), service.learner.labels)
+            again = command.get("again") is True
+            await socket.send_json({"frames": 0})
+        elif command.get("end") is True:
+            return submit_lesson(service, lesson, label, again)
+        else:
+            raise RefusedError(422, 'send images, then {"end": true}')
+    return None
+
+
+async def _add_frame(
+    socket: WebSocket,
+    service: LearnerService,
+    threads: ThreadPools,
+    lesson: Lesson,
+    data: bytes,
+) -> None:
+    """Add one frame to a lesson, and compute features while the client sends more."""
+    limits = service.limits
+    if len(lesson) >= limits.lesson_frames:
+        reason = f"a lesson has at most {limits.lesson_frames} frames: end it, and begin another"
+        raise RefusedError(413, reason)
+    name = f"frame {len(lesson) + 1}"
+    lesson.add(await threads.run_short(decode_frame, data, lesson.size, limits, name))
+    await socket.send_json({"frames": len(lesson)})
+    await threads.run_long(lesson.prepare)
+
+
+async def _accept(socket: WebSocket) -> None:
+    offered = socket.headers.get("sec-websocket-protocol", "").split(",")
+    known = PROTOCOL in (name.strip() for name in offered)
+    await socket.accept(PROTOCOL if known else None)
+
+
+async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator[bytes | str]:
+    """Yield messages until the socket closes; close one that is silent or sends too fast."""
+    limits = service.limits
+    rate = RateLimiter(limits.messages_per_second)
+    while True:
+        message = None
+        with anyio.move_on_after(limits.idle_seconds):
+            message = await socket.receive()
+        if message is None:
+            await socket.close(1001, f"nothing came for {limits.idle_seconds:g} seconds")
+            return
+        if message["type"] == "websocket.disconnect":
+            return
+        if not rate.allow():
+            service.metrics.count("refused")
+            await socket.close(1008, f"more than {rate.limit} messages per second")
+            return
+        data = message.get("bytes")
+        yield data if data is not None else message.get("text") or ""
+
+
+async def _recognised(
+    service: LearnerService, threads: ThreadPools, frame: bytes | str
+) -> dict[str, Any]:
+    try:
+        if isinstance(frame, str):
+            raise RefusedError(422, "send images, as binary messages")
+        size = service.learner.size
+        image = await threads.run_short(decode_frame, frame, size, service.limits)
+        return (await recognise(service, image)).model_dump()
+    except RefusedError as refused:
+        return {"error": refused.reason}
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        reason = 'a text message is a JSON object: {"label": "mug"} or {"end": true}'
+        raise RefusedError(422, reason)
+    return parsed
