@@ -165,7 +165,7 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
         options = {"every": None, **options}
     strategy = create(name, build(size=args.size), seed=run, **options).to(args.device)
     strategy.backbone.precision = args.precision
-    strategy.use_engine(args.engine)
+    strategy.representation.use_engine(args.engine)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = (
         args.precision != "float32"
     )

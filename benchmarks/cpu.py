@@ -106,7 +106,7 @@ def features(threads: int, repeats: int) -> list[dict[str, Any]]:
     """Point 6: frozen features by ONNX Runtime and by torch, eager and channels-last."""
     torch.set_num_threads(threads)
     backbone, many = build(size=SIDE).eval(), random_frames(32)
-    one, onnx = many[:1].clone(), OnnxFeatures(0)
+    one, onnx = many[:1].clone(), OnnxFeatures()
 
     @torch.no_grad()
     def chunked() -> Tensor:
@@ -151,8 +151,8 @@ def lessons(engine: Any, frames: int, repeats: int) -> list[dict[str, Any]]:
     images, labels = random_frames(frames), torch.arange(frames) % 2
     found = []
     for name in ("cwr*", "dslda"):
-        strategy = create(name, build(size=SIDE), first_batch=False)
-        strategy.use_engine(engine)
+        strategy: Any = create(name, build(size=SIDE), first_batch=False)
+        strategy.representation.use_engine(engine)
 
         def forward(strategy: Any = strategy) -> None:
             strategy.embed(images)
@@ -269,8 +269,8 @@ def ten_runs(
         shared, steps = Features(), []
         for run in range(runs):
             order = torch.randperm(batches, generator=torch.Generator().manual_seed(run)).tolist()
-            strategy = create(name, build(size=SIDE), seed=run)
-            strategy.use_engine(engine)
+            strategy: Any = create(name, build(size=SIDE), seed=run)
+            strategy.representation.use_engine(engine)
             steps.append(
                 pausing_steps(
                     strategy,
@@ -322,7 +322,7 @@ def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]
     works: dict[str, Callable[[], Any]] = {
         "predict": predict,
         "one thread": lambda: single(predict),
-        "its pass": lambda: single(lambda: strategy.embed(one)),
+        "its pass": lambda: single(lambda: strategy.representation.features(one, frozen=True)),
     }
     idle = statistics.median(timed(works, repeats)["predict"]) * 1e3
     with busy_cores():  # what loses its core takes twice as long: of the mean, since the median jumps between the two

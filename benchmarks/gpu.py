@@ -116,12 +116,9 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
     batch = Batch(
         1 if first else 2,
         frames,
-        None,
         labels,
         torch.arange(50).cuda(),
         torch.ones(50).cuda(),
-        (),
-        None,
     )
     weights = made._weights(batch.i)
     modulation = pull = si = None

@@ -24,8 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from primavista.backbones.registry import Backbone, Spec
-from primavista.strategies.conformance import CountOperations, hidden_size
 from primavista.strategies.base import Strategy
+from primavista.strategies.conformance import CountOperations, hidden_size
+from primavista.strategies.embedding import is_frozen
 from primavista.strategies.registry import STRATEGIES, create, names
 
 SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes a batch, two patterns of each
@@ -55,14 +56,14 @@ def patterns(batch: int, classes: int, seen_by: int) -> tuple[Tensor, Tensor]:
 
 
 def learn(strategy: Strategy, frames: Tensor, labels: Tensor) -> None:
-    if strategy.embeds:
+    if is_frozen(strategy):
         strategy.learn_embedded(frames.flatten(1)[:, :DIM].float() / 255, labels)
     else:
         strategy.learn(frames, labels)
 
 
 def score(strategy: Strategy, frames: Tensor) -> None:
-    if strategy.embeds:
+    if is_frozen(strategy):
         strategy.scores_embedded(frames[:1].flatten(1)[:, :DIM].float() / 255)
     else:
         strategy.scores(frames[:1])

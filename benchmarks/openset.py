@@ -21,6 +21,7 @@ import random
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,6 @@ from torch import Tensor
 
 from primavista.backbones.registry import build
 from primavista.heads.open_set import KNOWN
-from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create
 from primavista.streams.dataset import DataSet, Session
 
@@ -55,7 +55,7 @@ COLUMNS = [
 ]
 
 
-def features(array: Path, strategy: Strategy, folder: Path) -> Tensor:
+def features(array: Path, strategy: Any, folder: Path) -> Tensor:
     """Of every frame, as the strategy's backbone gives them, kept in a file."""
     out = folder / f"{array.stem}_{strategy.backbone.dim}.npy"
     if not out.exists():
@@ -107,7 +107,7 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> floa
 
 
 def measure(
-    strategy: Strategy,
+    strategy: Any,
     z: Tensor,
     data: DataSet,
     run: int,

@@ -389,8 +389,8 @@ class Shipped:
         size = frames.shape[1]
         file = self.args.out / f"{data}_{size}{'_mirrored' * mirrored}_shipped.safetensors"
         if not file.exists():
-            strategy = create("prima", build(size=size)).to(self.args.device)
-            strategy.use_engine(self.args.engine)
+            strategy: Any = create("prima", build(size=size)).to(self.args.device)
+            strategy.representation.use_engine(self.args.engine)
             frames = frames.flip(2) if mirrored else frames
             save_file(
                 {
@@ -406,7 +406,7 @@ class Shipped:
         return load_file(file)["z"]
 
     def accuracy(self, how: Frames, frames: dict[str, Tensor], _: int, split: Split) -> float:
-        strategy = create("prima", build(size=how.size)).to(self.args.device)
+        strategy: Any = create("prima", build(size=how.size)).to(self.args.device)
         z = self.features(split.data, frames[split.data])
         lessons = [z[split.train]]
         if how.mirrored:
@@ -495,7 +495,7 @@ def times(args: argparse.Namespace) -> None:
     for strategy in (prima, cwr):
         for k in range(3):
             strategy.learn(frames[:60], torch.arange(60) % 10 + 10 * k)
-        strategy.use_engine(args.engine)
+        strategy.representation.use_engine(args.engine)
 
     clock = (
         time.perf_counter if args.device == "cuda" else time.process_time

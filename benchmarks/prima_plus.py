@@ -33,7 +33,7 @@ from primavista.streams.protocols import nicv2
 def over(backbone: Backbone, lessons: list[tuple[Tensor, Tensor]], device: str) -> Prima:
     """prima over the backbone as it is now."""
     prima = Prima(copy.deepcopy(backbone).cpu()).to(device)
-    prima.use_engine("auto")
+    prima.representation.use_engine("auto")
     for frames, labels in lessons:
         prima.learn(frames, labels)
     return prima
@@ -80,7 +80,7 @@ def run(
     heads = {name: Prima(build(size=128)).to(device) for name in ("as they were", "moved")}
 
     reader = over(learner.backbone, [], device)
-    reader.use_engine("torch")  # its weights change under it
+    reader.representation.use_engine("torch")  # its weights change under it
 
     def read(frames: Tensor) -> Tensor:
         """The features of the learner's backbone as it is now."""

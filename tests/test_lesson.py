@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from primavista import InputError, Learner
+from primavista.engine.representation import Representation
 from primavista.learner.lesson import CHUNK
 from primavista.strategies.registry import names
 
@@ -49,11 +50,11 @@ def test_the_result_does_not_depend_on_when_frames_came():
 def test_features_are_computed_while_frames_come_and_once(monkeypatch):
     learner = Learner("cwr*", **TINY)
     seen = []
-    forward = type(learner.strategy)._forward
+    forward = Representation.some_features
     monkeypatch.setattr(
-        type(learner.strategy),
-        "_forward",
-        lambda self, f, i: seen.append(len(i)) or forward(self, f, i),
+        Representation,
+        "some_features",
+        lambda self, f, i, **how: seen.append(len(i)) or forward(self, f, i, **how),
     )
     lesson = filled(learner, 1)
     assert seen == [CHUNK, CHUNK]

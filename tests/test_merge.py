@@ -116,7 +116,7 @@ def test_what_does_not_match_is_named(tmp_path):
         with pytest.raises(InputError, match=words):
             a.merge(other)
     with pytest.raises(
-        InputError, match=r"depends on the order.*those that can are ncm, lda, ridge"
+        InputError, match=r"depends on the order.*those that can are prima, ncm, lda"
     ):
         taught(FIRST, strategy="cwr*").merge(taught([("cup", 2)], strategy="cwr*"))
     with pytest.raises(FileError, match="cannot read"):

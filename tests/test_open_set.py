@@ -11,6 +11,7 @@ import torch
 
 from primavista import Learner
 from primavista.strategies import Strategy, create
+from primavista.strategies.open_set import judge
 from primavista.streams.rendered.renderer import Scene, render
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -154,27 +155,27 @@ def test_what_is_kept_for_the_next_prediction_does_not_outlive_a_change(strategy
         return found
 
     def same_as_fresh() -> None:
-        ours, theirs = learner.judge(frames), fresh().judge(frames)
+        ours, theirs = judge(learner, frames), judge(fresh(), frames)
         assert ours.temperature == pytest.approx(theirs.temperature, rel=1e-6)
         torch.testing.assert_close(
             ours.familiarity, theirs.familiarity, rtol=1e-4, atol=1e-4
         )  # another engine
 
     same_as_fresh()
-    before = learner.judge(frames).familiarity.clone()
+    before = judge(learner, frames).familiarity.clone()
     learner.learn(torch.from_numpy(clip(5)), torch.full((8,), 1))
     same_as_fresh()
     assert not torch.allclose(
-        learner.judge(frames).familiarity, before
+        judge(learner, frames).familiarity, before
     )  # so that a stale answer would show
     learner.forget(0)
     same_as_fresh()
-    learner.judge(frames)
-    before = learner.judge(frames).familiarity.clone()
+    judge(learner, frames)
+    before = judge(learner, frames).familiarity.clone()
     other.forget(0)
     learner.load_state_dict({**learner.state_dict(), **_own(other)})
     same_as_fresh()
-    assert not torch.allclose(learner.judge(frames).familiarity, before)
+    assert not torch.allclose(judge(learner, frames).familiarity, before)
 
 
 def _own(strategy: Strategy) -> dict[str, torch.Tensor]:

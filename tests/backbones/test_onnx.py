@@ -26,7 +26,7 @@ def random_frames(count: int, size: int, seed: int = 0) -> Tensor:
 
 def assert_equal(backbone: Backbone, size: int) -> None:
     backbone.eval()
-    features = OnnxFeatures(0)
+    features = OnnxFeatures()
     for count in (1, 5):
         frames = random_frames(count, size)
         assert features.session(backbone, frames) is not None
@@ -113,7 +113,7 @@ class AcrossFrames(nn.Module):
 @pytest.mark.parametrize("body", [Strange(), AcrossFrames()])
 def test_what_cannot_be_translated_stays_with_torch_and_says_so_once(body: nn.Module) -> None:
     backbone = build(body, size=8).eval()
-    features, frames = OnnxFeatures(0), random_frames(2, 8)
+    features, frames = OnnxFeatures(), random_frames(2, 8)
     with pytest.warns(UserWarning, match="computed by torch"):
         z = features(backbone, frames)
     assert torch.equal(z, backbone(frames))
@@ -126,7 +126,7 @@ def tiny() -> Backbone:
 
 def test_a_changed_representation_makes_a_new_graph_and_copies_share_theirs() -> None:
     strategy = create("cwr*", tiny(), first_batch=True)
-    assert strategy.use_engine("onnx") == "onnx"
+    assert strategy.representation.use_engine("onnx") == "onnx"
     frames = random_frames(6, 32)
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
     twin = copy.deepcopy(strategy)
@@ -141,7 +141,7 @@ def test_a_changed_representation_makes_a_new_graph_and_copies_share_theirs() ->
     with torch.no_grad():
         assert (twin.embed(frames) - twin.backbone(frames)).abs().max() < 1e-4
     copied = copy.deepcopy(strategy)
-    assert copied._onnx is strategy._onnx
+    assert copied.representation._onnx is strategy.representation._onnx
     assert torch.equal(copied.embed(frames), strategy.embed(frames))
     copied.load_state_dict(twin.state_dict())
     assert torch.equal(copied.embed(frames), twin.embed(frames))
@@ -149,7 +149,7 @@ def test_a_changed_representation_makes_a_new_graph_and_copies_share_theirs() ->
 
 def test_a_representation_that_learns_is_torchs() -> None:
     strategy = create("ar1*", tiny())
-    assert strategy.use_engine("onnx") == "torch"
+    assert strategy.representation.use_engine("onnx") == "torch"
     assert not strategy.freezes
 
 

@@ -6,8 +6,8 @@ import torch
 import primavista.bench.evaluate as module
 from primavista.bench.evaluate import Examiner, collect, evaluate, spaced, state_bytes
 from primavista.bench.features import Features
+from primavista.engine.representation import Representation
 from primavista.errors import InputError
-from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create
 from primavista.streams.protocols import generated_stream
 
@@ -79,15 +79,15 @@ def test_features_of_a_frozen_representation_are_computed_once(
     test = generated_stream("nicv2", tiny_data)[:5].test()
     for name in counts:
         strategy = create(name, tiny_backbone)
-        forward = strategy._forward
+        forward = strategy.representation.some_features
 
-        def counted(frames, indices, name=name, forward=forward):
+        def counted(frames, indices, name=name, forward=forward, **how):
             counts[name] += int(
                 getattr(frames, "indices", None) is not None and len(frames) == len(test.labels)
             )
-            return forward(frames, indices)
+            return forward(frames, indices, **how)
 
-        monkeypatch.setattr(strategy, "_forward", counted)
+        monkeypatch.setattr(strategy.representation, "some_features", counted)
         collect(strategy, generated_stream("nicv2", tiny_data)[:5])
     assert counts == {"cwr*": 1, "naive": 5}
 
@@ -162,9 +162,11 @@ def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
         for run in range(3)
     ]
     frames = []
-    forward = Strategy._forward
+    forward = Representation.some_features
     monkeypatch.setattr(
-        Strategy, "_forward", lambda self, *a: frames.append(len(a[1])) or forward(self, *a)
+        Representation,
+        "some_features",
+        lambda self, *a, **how: frames.append(len(a[1])) or forward(self, *a, **how),
     )
     shared = Features()
     together = [

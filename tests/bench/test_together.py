@@ -17,7 +17,8 @@ from primavista.bench.folder import CHECKPOINT, FAILED
 from primavista.bench.jobs import Job, alike, attempt
 from primavista.bench.stacked import lda_updates, learn_together, moment_updates, solve_together
 from primavista.bench.together import together
-from primavista.strategies import Strategy, create
+from primavista.strategies import create
+from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.streams.protocols import nicv2
 
 
@@ -194,7 +195,7 @@ def test_updates_in_stacks_are_those_of_each(name, tiny_backbone):
         labels = torch.full((7,), label)
         for strategy, z in zip(one_by_one, zs, strict=True):
             strategy.learn_embedded(z, labels)
-        update([(s, s._enter(None, z, labels, None)) for s, z in zip(in_stacks, zs, strict=True)])
+        update([(s, s.begin_batch(z, labels)) for s, z in zip(in_stacks, zs, strict=True)])
     for a, b in zip(one_by_one, in_stacks, strict=True):
         assert a.state_dict().keys() == b.state_dict().keys()
         for key, tensor in a.state_dict().items():
@@ -271,13 +272,13 @@ def test_solving_that_finds_no_memory_is_left_to_each(tiny_backbone, tiny_data, 
 
 
 def test_the_features_of_a_test_are_charged_to_it(tiny_backbone, tiny_data, monkeypatch):
-    embed = Strategy.embed
+    embed = EmbeddingStrategy.embed
 
     def slow(self, images):
         time.sleep(0.2)
         return embed(self, images)
 
-    monkeypatch.setattr(Strategy, "embed", slow)
+    monkeypatch.setattr(EmbeddingStrategy, "embed", slow)
     first, second = collect("dslda", nicv2(tiny_data)[:2], backbone=tiny_backbone)
     assert first.test_seconds >= 0.2
     assert first.learn_seconds >= 0.2

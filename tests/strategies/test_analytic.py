@@ -12,6 +12,7 @@ from primavista.errors import InputError
 from primavista.heads.statistics import Moments
 from primavista.storage.packed import add_gram
 from primavista.strategies.conformance import tiny_backbone
+from primavista.strategies.merging import merge
 from primavista.strategies.registry import STRATEGIES, create
 
 DIM = 16
@@ -129,7 +130,7 @@ def test_what_does_not_match_is_refused_and_changes_nothing():
         with pytest.raises(InputError, match=words):
             ours.merge(other, labels)
     with pytest.raises(InputError, match="Naive depends on the order"):
-        create("naive", tiny_backbone()).merge(ours)
+        merge(create("naive", tiny_backbone()), ours)
     after = ours.state_dict()
     assert all(tensor.equal(after[name]) for name, tensor in before.items())
 

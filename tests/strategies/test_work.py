@@ -129,7 +129,7 @@ def test_each_frame_of_a_frozen_representation_is_computed_once(name, engine, mo
     strategy = create(
         name, build("mobilenet_v1", "random", width=0.25, size=SIDE), first_batch=False
     )
-    assert strategy.use_engine(engine) == engine
+    assert strategy.representation.use_engine(engine) == engine
     passes = Passes(monkeypatch, strategy)
     strategy.learn(frames(), torch.arange(FRAMES) % 3)
     assert passes.frames == FRAMES
@@ -199,8 +199,8 @@ def test_predicting_does_not_copy_the_frame_it_is_given(monkeypatch):
     learner.learn(frames().numpy(), "mug")
     seen: list[Frames] = []
     monkeypatch.setattr(
-        learner.strategy,
-        "_evaluated",
+        learner.strategy.representation,
+        "_captured",
         {"float32": lambda images: seen.append(images) or torch.zeros(1, 256)},
     )
     one = frames()[:1]
@@ -222,4 +222,4 @@ def test_counters_are_read_without_waiting_for_the_device(name):
 
 def batch_of(count):
     columns = torch.zeros(count, dtype=torch.int64)
-    return Batch(2, None, None, columns, torch.zeros(1), torch.ones(1), (), None)
+    return Batch(2, torch.zeros(count, 0), columns, torch.zeros(1), torch.ones(1))

@@ -159,7 +159,7 @@ def make_strategy(cell: Cell, data: DataSet) -> Strategy:
     chosen: dict[str, Any] = dict(cell.options)
     strategy = create(cell.strategy, backbone, seed=cell.seed, **chosen).to(cell.device)
     strategy.backbone.precision = cell.precision
-    strategy.use_engine(cell.engine)
+    strategy.representation.use_engine(cell.engine)
     return strategy
 
 

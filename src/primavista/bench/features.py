@@ -12,6 +12,7 @@ from torch import Tensor
 from primavista.errors import InputError
 from primavista.frames import Selection
 from primavista.strategies import Strategy
+from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.streams.dataset import Patterns
 
 LIMIT = {"cpu": 2**30, "cuda": 2**33}  # bytes kept
@@ -60,6 +61,7 @@ def now(strategy: Strategy) -> float:
 
 
 def _timed(strategy: Strategy, images: Selection) -> tuple[Tensor, float]:
+    assert isinstance(strategy, EmbeddingStrategy)
     began = now(strategy)
     z = strategy.embed(images)
     if not bool(z.isfinite().all()):

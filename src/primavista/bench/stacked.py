@@ -31,7 +31,7 @@ def learn_together(lessons: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[L
         if len(numbers) > 1:
             chosen = [lessons[k] for k in numbers]
             batches = [
-                (strategy, strategy._enter(None, z, labels, None)) for strategy, z, labels in chosen
+                (strategy, strategy.begin_batch(z, labels)) for strategy, z, labels in chosen
             ]
             learn = _stacking(*chosen[0][:2])
             assert learn is not None
@@ -127,23 +127,23 @@ def _columns(lessons: Sequence[tuple[Strategy, Batch]]) -> list[int]:
     return [int(batch.present[0]) for _, batch in lessons]
 
 
-def _stack(lessons: Sequence[tuple[Strategy, Batch]]) -> Tensor:
+def _stack(lessons: Sequence[tuple[Any, Batch]]) -> Tensor:
     return torch.stack(
         [strategy.phi(strategy.features(batch)) for strategy, batch in lessons]
     ).double()
 
 
 @torch.no_grad()
-def solve_together(strategies: Sequence[Strategy]) -> None:
+def solve_together(strategies: Sequence[Any]) -> None:
     """w_s = B_s inv(A_s) of each strategy s that has a `system`, those of one size and device as a stack.
 
     On the CPU the factors are the same, bit for bit, as those that each strategy would have found by itself; on a GPU another
     kernel makes them, and they agree to the rounding of float64. Where one cannot be factorised all are left alone: each will
     try by itself, and say what is wrong with it.
     """
-    alike: dict[object, list[tuple[Strategy, Tensor, Tensor]]] = {}
+    alike: dict[object, list[tuple[Any, Tensor, Tensor]]] = {}
     for strategy in strategies:
-        if (system := strategy.system()) is not None:
+        if hasattr(strategy, "system") and (system := strategy.system()) is not None:
             a, b = system
             alike.setdefault((a.shape, a.device), []).append((strategy, a, b))
     for group in alike.values():

@@ -15,6 +15,7 @@ from primavista.bench.features import now
 from primavista.bench.stacked import learn_together, solve_together
 from primavista.strategies import Strategy
 from primavista.strategies.base import LearnReport
+from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.streams.dataset import Patterns
 
 Item = TypeVar("Item")
@@ -121,7 +122,7 @@ class Lesson(Pause):
         if self.exam is not None and not self.exam.done:
             self.exam.do()
         began, batch = now(self.strategy), self.patterns
-        if self.z is None:
+        if self.z is None or not isinstance(self.strategy, EmbeddingStrategy):
             self.report = self.strategy.learn(batch.images, batch.labels, batch.sessions)
         else:
             self.report = self.strategy.learn_embedded(self.z, batch.labels, batch.sessions)

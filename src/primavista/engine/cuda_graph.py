@@ -1,4 +1,4 @@
-"""A function on the GPU recorded once and replayed: hundreds of kernels at the price of one launch."""
+"""Functions captured as CUDA graphs: hundreds of kernels for the price of one launch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-EAGER = 2  # calls of a shape before it is recorded: kernels are chosen and compiled in them
-SHAPES = 8  # recordings kept, the oldest dropped first
+EAGER = 2  # calls with one shape before it is captured: kernels are chosen and compiled in them
+SHAPES = 8  # captured shapes that are kept; the oldest is dropped first
 
 
 @dataclass
-class _Recording:
+class _Capture:
     calls: int = 0
     inputs: tuple[Tensor, ...] = ()
     output: Tensor | None = None
@@ -23,63 +23,72 @@ class _Recording:
 
 
 @dataclass
-class Replay:
-    """`function(*inputs)`, which gives a tensor or nothing; all else that it touches must stay where it is.
+class CapturedFunction:
+    """A function of tensors that runs as a CUDA graph from its third call on.
 
-    On the CPU it is called as it is. On a GPU its third call with inputs of one shape is recorded as a CUDA graph, and from
-    then on replayed over copies of the inputs. The numbers are the same. A function that cannot be recorded is called as it is.
+    On the CPU the function is called as it is. On a GPU the third call with inputs of one shape is
+    captured, and later calls launch the graph over copies of the inputs. The numbers are the same.
+    A function that cannot be captured is called as it is, with a warning.
+
+    Args:
+        function: gives a tensor or None. All other tensors that it reads or writes must stay where
+            they are in memory.
     """
 
     function: Callable[..., Tensor | None]
-    _recordings: dict[Any, _Recording] = field(default_factory=dict)
+    _captures: dict[Any, _Capture] = field(default_factory=dict)
     _possible: bool = True
     _pool: Any = None
 
     def __call__(self, *inputs: Tensor) -> Tensor | None:
-        """Call or replay."""
+        """Call the function, or launch its graph."""
         if not inputs[0].is_cuda or not self._possible:
             return self.function(*inputs)
         key = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
-        recording = self._recordings.setdefault(key, _Recording())
-        recording.calls += 1
-        if recording.graph is None and (
-            recording.calls <= EAGER or not self._record(recording, inputs)
-        ):
-            return self.function(*inputs)
-        for own, given in zip(recording.inputs, inputs, strict=True):
+        capture = self._captures.setdefault(key, _Capture())
+        capture.calls += 1
+        if capture.graph is None:
+            if capture.calls <= EAGER or not self._capture(capture, inputs):
+                return self.function(*inputs)
+        for own, given in zip(capture.inputs, inputs, strict=True):
             own.copy_(given)
-        recording.graph.replay()
-        return None if recording.output is None else recording.output.clone()
+        capture.graph.replay()
+        return None if capture.output is None else capture.output.clone()
 
-    def _record(self, recording: _Recording, inputs: tuple[Tensor, ...]) -> bool:
-        for key in [key for key, kept in self._recordings.items() if kept.graph is not None][
-            : 1 - SHAPES
-        ]:
-            del self._recordings[key]
-        recording.inputs = tuple(tensor.clone() for tensor in inputs)
+    @property
+    def graphs(self) -> list[Any]:
+        """The CUDA graphs that were captured, with their inputs."""
+        return [capture for capture in self._captures.values() if capture.graph is not None]
+
+    def _capture(self, capture: _Capture, inputs: tuple[Tensor, ...]) -> bool:
+        captured = [key for key, kept in self._captures.items() if kept.graph is not None]
+        for key in captured[: 1 - SHAPES]:
+            del self._captures[key]
+        capture.inputs = tuple(tensor.clone() for tensor in inputs)
         graph = torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         torch.cuda.synchronize()
         try:
             # other threads may go on predicting meanwhile
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                recording.output = self.function(*recording.inputs)
+                capture.output = self.function(*capture.inputs)
         except RuntimeError as error:
             self._possible = False
             warnings.warn(
-                f"this network cannot be recorded as a CUDA graph, so each step is launched: {error}",
+                "this network cannot be captured as a CUDA graph, so every kernel is launched "
+                f"by itself: {error}",
                 stacklevel=3,
             )
             return False
-        recording.graph = graph
+        capture.graph = graph
         return True
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Replay:
-        raise TypeError("a recording belongs to the tensors that it was made of")
+    def __deepcopy__(self, memo: dict[int, object]) -> CapturedFunction:
+        raise TypeError("a captured function belongs to the tensors that it was made of")
 
 
-class Kept(dict[Any, Any]):
-    """What belongs to the tensors of one module and is made again where it is wanted: a copy of the module starts with none."""
+class NotCopiedCache(dict[Any, Any]):
+    """A cache that `deepcopy` does not copy: a copy of its owner starts with an empty one."""
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Kept:
-        return Kept()
+    def __deepcopy__(self, memo: dict[int, object]) -> NotCopiedCache:
+        return NotCopiedCache()

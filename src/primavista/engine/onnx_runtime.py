@@ -31,8 +31,7 @@ class OnnxFeatures:
     does not give the same numbers, goes on with torch, and a warning says so.
     """
 
-    def __init__(self, version: int) -> None:
-        self.version = version  # of the weights that it was made from
+    def __init__(self) -> None:
         self._sessions: dict[tuple[int, int, int], Any] = {}
 
     def __deepcopy__(self, memo: Any) -> OnnxFeatures:

@@ -17,6 +17,7 @@ from primavista.errors import InputError, file_errors
 from primavista.learner.learner import Learner
 from primavista.storage import learner_file as files
 from primavista.storage.atomic import write_atomically
+from primavista.strategies.open_set import judge, tells_strangers
 
 Format = Literal["onnx", "edge"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "edge": ".edge.pv"}
@@ -75,9 +76,9 @@ def onnx_model(learner: Learner) -> bytes:
         "format": FORMAT,
         "strategy": learner.strategy_name,
         "classes": [name for name in names if name is not None],
-        "temperature": strategy.judge(probe).temperature,
+        "temperature": judge(strategy, probe).temperature,
         "threshold": learner.threshold,
-        "threshold_of": "familiarity" if strategy.open_set else "confidence",
+        "threshold_of": "familiarity" if tells_strangers(strategy) else "confidence",
         "preprocessing": learner.preprocessing,
         "blocks": list(
             getattr(strategy.backbone, "sizes", [strategy.backbone.dim])

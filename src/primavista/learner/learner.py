@@ -31,6 +31,9 @@ from primavista.storage.manifest import (
 from primavista.storage.names import checked_name, checked_names
 from primavista.storage.tensors import same_bits
 from primavista.strategies.base import LearnReport, Strategy
+from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.merging import merge
+from primavista.strategies.open_set import OpenSet, judge
 from primavista.strategies.registry import STRATEGIES, create
 
 CAPACITY = 64
@@ -101,11 +104,13 @@ class Learner:
             else build(backbone, weights, size=size, seed=seed, **width)
         )
         made = create(strategy, features, seed=seed, **options).to(choose_device(device))
-        made.use_engine(engine)
+        made.representation.use_engine(engine)
         self._name, self._options = strategy, _options(made, options)
         self._spec = features.spec
         if threshold is None:
-            threshold = made.known_from if made.open_set else THRESHOLD
+            threshold = (
+                made.known_from if isinstance(made, OpenSet) and made.open_set else THRESHOLD
+            )
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise InputError(f"threshold must lie from 0 to 1; got {threshold!r}")
         self.threshold = threshold
@@ -164,7 +169,7 @@ class Learner:
     @property
     def engine(self) -> Engine:
         """What computes the features where they are frozen."""
-        return self._state.strategy.engine
+        return self._state.strategy.representation.engine
 
     @property
     def size(self) -> int:
@@ -206,9 +211,10 @@ class Learner:
         lesson = lesson_id(images)
         strategy = state.strategy.draft()  # predictions go on from the old one meanwhile
         z = images.features_for(strategy, self._origin) if isinstance(images, Lesson) else None
-        report = (
-            strategy.learn(images, numbers) if z is None else strategy.learn_embedded(z, numbers)
-        )
+        if z is not None and isinstance(strategy, EmbeddingStrategy):
+            report = strategy.learn_embedded(z, numbers)
+        else:
+            report = strategy.learn(images, numbers)
         counts = dict(state.counts)
         for i in numbers.tolist():
             counts[i] = counts.get(i, 0) + 1
@@ -236,7 +242,7 @@ class Learner:
         if not names:
             unknown = Prediction(None, 0.0, False)
             return unknown if single else [unknown] * len(images)
-        judged = state.strategy.judge(images)
+        judged = judge(state.strategy, images)
         scores = judged.scores if len(columns) == len(known) else judged.scores[:, columns]
         shares = (scores / judged.temperature).float().softmax(1).tolist()
         familiar = (
@@ -308,7 +314,7 @@ class Learner:
             new = [name for name in theirs.names.values() if name not in ids]
             ids |= {name: state.next_id + k for k, name in enumerate(new)}
             strategy = state.strategy.draft()
-            strategy.merge(theirs.strategy, {i: ids[name] for i, name in theirs.names.items()})
+            merge(strategy, theirs.strategy, {i: ids[name] for i, name in theirs.names.items()})
             counts = dict(state.counts)
             for i, name in theirs.names.items():
                 counts[ids[name]] = counts.get(ids[name], 0) + theirs.counts[i]
@@ -322,7 +328,7 @@ class Learner:
         made = create(self._name, strategy.backbone, seed=int(strategy.seed), **self._options).to(
             strategy.device
         )
-        made.use_engine(strategy.engine)
+        made.representation.use_engine(strategy.representation.engine)
         fresh._history, fresh._writing = (State(made), None), Lock()
         return fresh
 
@@ -337,7 +343,7 @@ class Learner:
     def rest(self) -> None:
         """Let go of what the state before the last change had solved; that is solved again if it is asked for."""
         if self._history[1] is not None:
-            self._history[1].strategy.rest()
+            self._history[1].strategy.derived.clear()
 
     @property
     def can_undo(self) -> bool:
@@ -474,7 +480,7 @@ class Learner:
     def _use_engine(self, engine: EngineChoice) -> None:
         for state in self._history:
             if state is not None:
-                state.strategy.use_engine(engine)
+                state.strategy.representation.use_engine(engine)
 
     def _is_known(self, p: float, k: int, familiarity: float | None) -> bool:
         if familiarity is not None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from primavista.errors import InputError
 from primavista.frames import crop_and_resize
 from primavista.strategies.base import Strategy
+from primavista.strategies.embedding import is_frozen
 
 CHUNK = 16  # frames whose features are computed together; fixed, so that they do not depend on how fast the frames came
 
@@ -67,6 +68,7 @@ class Lesson:
         return torch.stack([self._frames[int(i)] for i in indices.tolist()])
 
     def _embed_next(self) -> int:
+        assert is_frozen(self._strategy)
         start = len(self._features) * CHUNK
         self._features.append(
             self._strategy.embed(torch.stack(self._frames[start : start + CHUNK]))

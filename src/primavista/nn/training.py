@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.engine.cuda_graph import Replay
+from primavista.engine.cuda_graph import CapturedFunction
 from primavista.nn.guards import SynapticIntelligence
 from primavista.nn.sgd import SGD
 
@@ -25,7 +25,7 @@ class Trainer:
     ) -> None:
         self.sgd, self.si, self._logits = sgd, si, logits
         self._loss = torch.zeros((), device=sgd.theta[0].device)
-        self.step = Replay(self._step)
+        self.step = CapturedFunction(self._step)
 
     def _step(self, x: Tensor, goal: Tensor, rate: Tensor | None = None) -> None:
         sgd = self.sgd

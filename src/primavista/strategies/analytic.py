@@ -11,12 +11,13 @@ from torch import Tensor
 
 from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
-from primavista.heads.open_set import Familiarity, familiarity
+from primavista.heads.open_set import KNOWN, Familiarity, familiarity
 from primavista.heads.statistics import Moments
-from primavista.strategies.base import Batch, LearnReport, Strategy
+from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.merging import MergeableStrategy
 
 
-class AnalyticStrategy(Strategy):
+class AnalyticStrategy(MergeableStrategy):
     """scores = w phi(z) + b, with w and b solved from `Moments` of phi(z): the same for any order and split of the frames.
 
     The features are those of the backbone as it is given; phi is the identity unless a strategy says otherwise. Scores are
@@ -24,7 +25,7 @@ class AnalyticStrategy(Strategy):
     is not kept for each class, stays in the pooled one.
     """
 
-    order_invariant: ClassVar[bool] = True
+    known_from: ClassVar[float] = KNOWN
     GRAM: ClassVar[bool] = True  # whether G is needed
 
     def __init__(
@@ -39,6 +40,9 @@ class AnalyticStrategy(Strategy):
         self.moments = Moments(dim or self.backbone.dim, gram=self.GRAM, blocks=blocks)
         self._solved: tuple[Tensor, Tensor] | None = None
         self._familiar: Familiarity | None = None
+
+    def phi(self, z: Tensor) -> Tensor:
+        return z
 
     @property
     def open_set(self) -> bool:

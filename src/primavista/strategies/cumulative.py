@@ -148,7 +148,6 @@ class Cumulative(GradientStrategy):
         self.memory = Memory()
 
     def learn_batch(self, batch: Batch) -> LearnReport:
-        assert batch.images is not None
         self.memory.add(batch.images, self.classes.cpu()[batch.columns[: len(batch.images)]])
         every = self.options.every
         losses: tuple[float, ...] = ()
@@ -170,14 +169,7 @@ class Cumulative(GradientStrategy):
         columns = torch.tensor([column[label] for label in self.memory.labels.tolist()])
         present, cur = columns.unique(return_counts=True)
         union = Batch(
-            1,
-            self.memory.images(),
-            None,
-            columns,
-            present.to(self.device),
-            cur.to(self.device),
-            (),
-            None,
+            1, self.memory.images(), columns, present.to(self.device), cur.to(self.device)
         )
         self.head.load(union.present, True)
         losses = self._sgd(union, self._weights(union.i), rate=one_cycle)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from primavista.backbones.registry import Backbone
 from primavista.heads.linear import CWRHead, HeadKind
-from primavista.heads.open_set import Familiarity, familiarity
+from primavista.heads.open_set import KNOWN, Familiarity, familiarity
 from primavista.heads.statistics import Moments
 from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
 
@@ -27,12 +29,13 @@ class CWROptions(Options):
     open_set: bool = False  # keep the mean of each class, to tell what was never taught and to calibrate the shares
 
 
-class CWR(GradientStrategy):
+class CWR(EmbeddingStrategy, GradientStrategy):
     """Algorithm 1 of the paper (CWR*), and with `head="cwr+"` Algorithm 2.
 
     From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once, in evaluation mode.
     """
 
+    known_from: ClassVar[float] = KNOWN
     OPTIONS = CWROptions
     options: CWROptions
     THETA_LEARNS = False
@@ -41,6 +44,9 @@ class CWR(GradientStrategy):
         super().__init__(backbone, **options)
         self.seen = Moments(self.backbone.dim, gram=False) if self.open_set else None
         self._familiar: Familiarity | None = None
+
+    def phi(self, z: Tensor) -> Tensor:
+        return z
 
     @property
     def open_set(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,9 +11,10 @@ from torch import Tensor
 from primavista.backbones.registry import Backbone
 from primavista.heads.dslda import lda_update, oas_covariance, offsets, shrunk
 from primavista.heads.linear import LinearHead
-from primavista.heads.open_set import Familiarity, lda_familiarity
+from primavista.heads.open_set import KNOWN, Familiarity, lda_familiarity
 from primavista.nn.class_rows import Rows
 from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Options
 
@@ -50,7 +51,7 @@ class Statistics(Rows):
         return self
 
 
-class DSLDA(GradientStrategy):
+class DSLDA(EmbeddingStrategy, GradientStrategy):
     """scores = w z + b,  w = Lambda mu,  b = -mu^T Lambda mu / 2,  Lambda = inv((1 - eps) Sigma + eps I)
 
     with one covariance Sigma for all classes, updated with every sample. A batch is one matrix product, and the Cholesky solve
@@ -58,6 +59,7 @@ class DSLDA(GradientStrategy):
     """
 
     IN_RELEASE = False
+    known_from: ClassVar[float] = KNOWN
     OPTIONS = DSLDAOptions
     options: DSLDAOptions
 
@@ -74,6 +76,9 @@ class DSLDA(GradientStrategy):
         self.statistics = Statistics(self.backbone.dim)
         self._solved: tuple[Tensor, Tensor] | None = None
         self._familiar: Familiarity | None = None
+
+    def phi(self, z: Tensor) -> Tensor:
+        return z
 
     @property
     def open_set(self) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from primavista.backbones.registry import Backbone
-from primavista.engine.cuda_graph import Kept, Replay
+from primavista.engine.cuda_graph import CapturedFunction
 from primavista.nn.guards import Fisher, Guard
 from primavista.nn.sgd import Weight
 from primavista.strategies.base import Batch, LearnReport
@@ -49,11 +48,10 @@ class EWC(GradientStrategy):
         **overrides: object,
     ) -> None:
         super().__init__(backbone, seed=seed, options=options, **overrides)
-        self._adders = Kept()
         self.importance = Fisher(self._to_guard(), self.options.max_f, self._head_names())
 
     def learn_batch(self, batch: Batch) -> LearnReport:
-        batch = replace(batch, images=self._at_hand(batch))
+        batch = replace(batch, inputs=self._at_hand(batch))
         weights = self._weights(batch.i)
         guarded = [weight.tensor for weight in weights if weight.guarded]
         has_past = bool(self.importance.batches > 0)
@@ -84,7 +82,7 @@ class EWC(GradientStrategy):
         self.importance.finish()
         self.backbone.eval()
 
-    def _adder(self, theta: list[Tensor], parts: int) -> Replay:
+    def _adder(self, theta: list[Tensor], parts: int) -> CapturedFunction:
         """Adds the share of one minibatch of `parts`; on a GPU the one of earlier batches, as long as it fits."""
 
         def add(x: Tensor, goal: Tensor) -> None:
@@ -98,20 +96,14 @@ class EWC(GradientStrategy):
             *self.head.buffers(),
         )  # see `_trainer`; the importance grows with the head
         key = (
+            "fisher",
             parts,
             len(theta),
             self.backbone.precision,
             tuple(tensor.data_ptr() for tensor in touched),
         )
-        if key not in self._adders:
-            self._adders.clear()
-            self._adders[key] = Replay(add)
-        return self._adders[key]  # type: ignore[no-any-return]
-
-    def _forgot(self, label: int) -> None:
-        super()._forgot(label)
-        self._adders.clear()
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        self._adders.clear()
-        return super()._apply(*args, **kwargs)
+        if key not in self.captured:
+            for old in [k for k in self.captured if k[0] == "fisher"]:
+                del self.captured[old]
+            self.captured[key] = CapturedFunction(add)
+        return self.captured[key]  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.registry import Backbone
-from primavista.engine.cuda_graph import Kept
+from primavista.engine.representation import CHUNK_CUDA
 from primavista.errors import InputError
 from primavista.frames import Frames, read_frames, split_indices
 from primavista.heads.linear import CWRHead, LinearHead
@@ -20,7 +20,8 @@ from primavista.nn.renorm import norm_layers, replace_batch_norm, set_limits
 from primavista.nn.sgd import SGD, Weight, generator, minibatches
 from primavista.nn.shuffling import pieces
 from primavista.nn.training import Trainer
-from primavista.strategies.base import CHUNK_CUDA, Batch, LearnReport, Strategy
+from primavista.progress import Progress
+from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.options import PAPER, Options
 
 RESIDENT = 2**30  # bytes of frames that a batch may take on a GPU
@@ -46,7 +47,6 @@ class GradientStrategy(Strategy):
         self.options = options
         self.release = options.release if self.IN_RELEASE else PAPER
         self._guarded: frozenset[str] = frozenset()
-        self._trainers = Kept()
         fixed = {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
         if options.norm == "brn":
             self.backbone.body = replace_batch_norm(
@@ -87,12 +87,12 @@ class GradientStrategy(Strategy):
             rows *= 2
         return rows
 
-    def _enter(
+    def begin_batch(
         self,
-        frames: Frames | None,
-        features: Tensor | None,
+        inputs: Frames | Tensor,
         labels: Tensor,
-        sessions: Tensor | None,
+        sessions: Tensor | None = None,
+        progress: Progress | None = None,
     ) -> Batch:
         if self.release.all_outputs and int(labels.max()) >= self.options.capacity:
             raise InputError(
@@ -101,8 +101,8 @@ class GradientStrategy(Strategy):
         if self.release.pad_batch:
             size = self.options.minibatch
             index = torch.arange(pieces(len(labels), size) * size) % len(labels)
-            return super()._enter(frames, features, labels[index], None)
-        return super()._enter(frames, features, labels, sessions)
+            return super().begin_batch(inputs, labels[index], None, progress)
+        return super().begin_batch(inputs, labels, sessions, progress)
 
     def _head_names(self) -> list[str]:
         return [f"head.{name}" for name in self.head.weights()]
@@ -189,7 +189,7 @@ class GradientStrategy(Strategy):
             losses.append(trainer.epoch_loss(batch.count))
         if features is None:
             self.backbone.eval()
-            self.embedding_version += 1
+            self._representation_changed()
         return torch.stack(losses)
 
     def _trainer(
@@ -211,6 +211,7 @@ class GradientStrategy(Strategy):
             *self.head.buffers(),
         )  # the head grows; the backbone moves only by `_apply`
         key = (
+            "trainer",
             logits,
             batch.i == 1,
             self.backbone.precision,
@@ -219,7 +220,7 @@ class GradientStrategy(Strategy):
             tuple((weight.name, weight.lr) for weight in weights),
             tuple(tensor.data_ptr() for tensor in touched),
         )
-        found: Trainer | None = self._trainers.get(key)
+        found: Trainer | None = self.captured.get(key)
         if found is not None:
             found.sgd.restart(velocity, modulation, pull)
             return found
@@ -233,9 +234,9 @@ class GradientStrategy(Strategy):
         )
         trainer = Trainer(logits, sgd, si)
         if self.device.type == "cuda":
-            while len(self._trainers) > 1:  # one for batch 1 and one for those after it
-                del self._trainers[next(iter(self._trainers))]
-            self._trainers[key] = trainer
+            while len(self.captured) > 1:  # one for batch 1 and one for those after it
+                del self.captured[next(iter(self.captured))]
+            self.captured[key] = trainer
         return trainer
 
     def _report(
@@ -269,7 +270,6 @@ class GradientStrategy(Strategy):
 
     def _at_hand(self, batch: Batch) -> Frames:
         """The frames of a batch; on a GPU brought there once, where they are not too many."""
-        assert batch.images is not None
         if self.device.type != "cuda" or (
             isinstance(batch.images, Tensor) and batch.images.is_cuda
         ):
@@ -285,13 +285,6 @@ class GradientStrategy(Strategy):
                 for part in split_indices(len(batch.images), CHUNK_CUDA)
             ]
         )
-
-    def _forgot(self, label: int) -> None:
-        self._trainers.clear()  # the rows of the head are elsewhere now
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        self._trainers.clear()
-        return super()._apply(*args, **kwargs)
 
     def _train_mode(self) -> None:
         """Norms on minibatch statistics; everything else as in evaluation, so that no dropout draws random numbers."""

@@ -61,7 +61,6 @@ class LatentReplay(AR1):
         self.memory = LatentMemory(self._latents(self._any_frame(), 1).shape[1:])
 
     def learn_batch(self, batch: Batch) -> LearnReport:
-        assert batch.images is not None
         if batch.i == 1:
             report = super().learn_batch(batch)
             latents = self._latents(batch.images, batch.count)
@@ -85,21 +84,21 @@ class LatentReplay(AR1):
         present, cur = columns.unique(return_counts=True)
         return replace(
             batch,
-            images=None,
-            features=torch.cat([latents.half(), self.memory.latents]),
+            inputs=torch.cat([latents.half(), self.memory.latents]),
             columns=columns,
             present=present,
             cur=cur.float(),
         )
 
     def _sgd(self, batch: Batch, weights: list[Weight], **how: Any) -> Tensor:
-        if batch.images is not None:
+        if not batch.has_features:
             return super()._sgd(batch, weights, **how)
         options, losses, limits, t = self.options, [], None, 0
         trainer = self._trainer(
             batch, weights, self._logits_above, how["modulation"], how["pull"], how["si"]
         )
-        assert batch.features is not None
+        inputs = batch.inputs
+        assert isinstance(inputs, Tensor)
         goal, total = (
             batch.columns.to(self.device),
             options.epochs * pieces(batch.count, options.minibatch),
@@ -111,11 +110,11 @@ class LatentReplay(AR1):
             for index in self._order(batch, epoch):
                 if limits != (now := options.renorm.at(batch.i, t, total)):
                     set_limits(self.backbone, limits := now)
-                trainer.step(batch.features[index].float(), goal[index])
+                trainer.step(inputs[index].float(), goal[index])
                 t += 1
             losses.append(trainer.epoch_loss(batch.count))
         self.backbone.eval()
-        self.embedding_version += 1
+        self._representation_changed()
         return torch.stack(losses)
 
     def _weights(self, i: int, theta: bool = True) -> list[Weight]:
@@ -147,7 +146,7 @@ class LatentReplay(AR1):
         cut = self._cut()
         parts = [
             cut.latents(self.backbone, read_frames(frames, i % len(frames), self.device))
-            for i in split_indices(count, self._chunk)
+            for i in split_indices(count, self.representation.chunk)
         ]
         return torch.cat(parts)
 

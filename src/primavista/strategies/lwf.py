@@ -29,7 +29,7 @@ class LwF(GradientStrategy):
     options: LwFOptions
 
     def learn_batch(self, batch: Batch) -> LearnReport:
-        batch = replace(batch, images=self._at_hand(batch))
+        batch = replace(batch, inputs=self._at_hand(batch))
         weights = self._weights(batch.i)
         has_past = batch.i > 1 and len(batch.new) < len(self.classes)
         targets = self._targets(batch) if has_past else None

@@ -1,0 +1,82 @@
+"""Telling strangers: strategies with a familiarity, and scores and familiarity from one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from primavista.frames import Frames, check_frames, split_indices
+from primavista.heads.open_set import Familiarity
+from primavista.strategies.base import Strategy
+
+
+@runtime_checkable
+class OpenSet(Protocol):
+    """What a strategy has if it can tell frames of objects that were never taught."""
+
+    known_from: ClassVar[float]  # the default threshold: `known` is familiarity >= threshold
+
+    @property
+    def open_set(self) -> bool:
+        """Whether this instance has a familiarity."""
+
+    def familiar(self) -> Familiarity | None:
+        """Return the function that gives the familiarity of features; None if there is none."""
+
+    def phi(self, z: Tensor) -> Tensor:
+        """Return the features that the statistics are of, from those of the backbone."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Scores and familiarity of frames.
+
+    Args:
+        scores: N x K; softmax(scores / temperature) are probabilities.
+        temperature: the calibration of the scores.
+        familiarity: one value per frame; None if the strategy does not tell strangers.
+    """
+
+    scores: Tensor
+    temperature: float
+    familiarity: Tensor | None
+
+
+def tells_strangers(strategy: Strategy) -> bool:
+    """Return whether a strategy has a familiarity.
+
+    Args:
+        strategy: any strategy.
+    """
+    return isinstance(strategy, OpenSet) and strategy.open_set
+
+
+@torch.no_grad()
+def judge(strategy: Strategy, images: Frames) -> Judgement:
+    """Compute the scores of frames, and how familiar they are, from one pass.
+
+    Args:
+        strategy: any strategy; one that is not `OpenSet` gives no familiarity.
+        images: frames, uint8, N x H x W x 3.
+    """
+    frames = check_frames(images)
+    open_set = strategy if isinstance(strategy, OpenSet) and len(strategy.classes) else None
+    familiar = None if open_set is None else open_set.familiar()
+    scores, found = [], []
+    for indices in split_indices(len(frames), strategy.representation.chunk):
+        z = strategy.representation.some_features(frames, indices, frozen=strategy.embeds)
+        scores.append(strategy.score_features(z)[:, : len(strategy.classes)])
+        if open_set is not None and familiar is not None:
+            found.append(familiar(open_set.phi(z).double(), scores[-1].argmax(1)))
+    return Judgement(
+        _joined(scores),
+        temperature=1.0 if familiar is None else familiar.temperature,
+        familiarity=_joined(found) if found else None,
+    )
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
