@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.backbones.registry import Precision, build
+from primavista.backbones.base import Precision
+from primavista.backbones.registry import build
 from primavista.bench.evaluate import evaluate, pausing_steps
 from primavista.bench.features import Features
 from primavista.bench.together import together

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.registry import Backbone, Spec
+from primavista.backbones.base import Backbone, Spec
 from primavista.strategies.base import Strategy
 from primavista.strategies.conformance import CountOperations, hidden_size
 from primavista.strategies.embedding import is_frozen

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from primavista.backbones.base import Backbone
 from primavista.backbones.multidepth import tapped
-from primavista.backbones.registry import Backbone, build
+from primavista.backbones.registry import build
 from primavista.engine.onnx_runtime import OnnxFeatures, installed
 from primavista.learner.learner import Learner
 from primavista.nn.renorm import BatchRenorm, replace_batch_norm

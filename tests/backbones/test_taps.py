@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from primavista.backbones.base import Backbone, Spec
 from primavista.backbones.multidepth import MOST, tapped
-from primavista.backbones.registry import Backbone, Spec, build
+from primavista.backbones.registry import build
 
 HALF = (0.5, 0.5, 0.5)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from primavista.backbones.registry import Backbone, build
+from primavista.backbones.base import Backbone
+from primavista.backbones.registry import build
 from primavista.bench.cell import Settings
 from primavista.bench.plan import Plan, make_plan
 from primavista.bench.suite import Suite

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from primavista.backbones.registry import Backbone, Spec
+from primavista.backbones.base import Backbone, Spec
 from primavista.errors import InputError
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import generator, minibatches

@@ -1,5 +1,6 @@
 """Backbones: MobileNet v1, EfficientNet-Lite0, or any module from images to features."""
 
-from primavista.backbones.registry import Backbone, Spec, build
+from primavista.backbones.base import Backbone, Spec
+from primavista.backbones.registry import build
 
 __all__ = ["Backbone", "Spec", "build"]

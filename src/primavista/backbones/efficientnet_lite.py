@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from primavista.backbones.layers import ConvNorm, pooled
+from primavista.backbones.layers import ConvNorm, global_average_pool
 
 # (repeats, kernel, stride of the first, expansion, output channels) of the seven stages
 STAGES = (
@@ -61,4 +61,4 @@ class EfficientNetLite0(nn.Module):
         x = self.stem(x)
         for block in self.blocks:
             x = block(x)
-        return pooled(self.head(x))
+        return global_average_pool(self.head(x))

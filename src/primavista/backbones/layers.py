@@ -11,7 +11,7 @@ from torch import Tensor, nn
 Padding = Literal["same", "symmetric"]
 
 
-def pooled(x: Tensor) -> Tensor:
+def global_average_pool(x: Tensor) -> Tensor:
     """N x C x H x W to N x C: the mean over the map, at least in float32."""
     return x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32))
 

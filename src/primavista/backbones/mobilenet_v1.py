@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from primavista.backbones.layers import ConvNorm, Padding, pooled
+from primavista.backbones.layers import ConvNorm, Padding, global_average_pool
 
 # (output channels at width 1, stride) of the 13 depthwise separable blocks
 BLOCKS = (
@@ -56,4 +56,4 @@ class MobileNetV1(nn.Module):
         x = self.stem(x)
         for block in self.blocks:
             x = block(x)
-        return pooled(x)
+        return global_average_pool(x)

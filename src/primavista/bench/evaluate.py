@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone, build
+from primavista.backbones.base import Backbone
+from primavista.backbones.registry import build
 from primavista.bench import metrics
 from primavista.bench.features import Features, now
 from primavista.bench.metrics import Tally

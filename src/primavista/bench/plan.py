@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
-from primavista.backbones.registry import Precision
+from primavista.backbones.base import Precision
 from primavista.bench.data import Data, Positive, RenderedData, StrictModel, is_core50
 from primavista.bench.resolve import all_options, freezes
 from primavista.engine.onnx_runtime import Engine

@@ -7,7 +7,8 @@ from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import Any
 
-from primavista.backbones.registry import Backbone, build
+from primavista.backbones.base import Backbone
+from primavista.backbones.registry import build
 from primavista.errors import InputError
 from primavista.strategies.registry import RENORM, STRATEGIES, create
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.errors import require_extra
 

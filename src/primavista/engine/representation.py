@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.engine.cuda_graph import CapturedFunction, NotCopiedCache
 from primavista.engine.onnx_runtime import Engine, EngineChoice, OnnxFeatures, installed
 from primavista.errors import InputError, require_extra

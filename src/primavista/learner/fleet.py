@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from torch import nn
 
-from primavista.backbones.registry import CUSTOM
+from primavista.backbones.base import CUSTOM
 from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.frames import model_frames

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from primavista.backbones.registry import CUSTOM, Backbone, Spec, build, rebuild
+from primavista.backbones.base import CUSTOM, Backbone, Spec
+from primavista.backbones.registry import build, rebuild
 from primavista.engine.onnx_runtime import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, model_frames

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Spec, shapes
+from primavista.backbones.base import Spec
+from primavista.backbones.registry import convolution_shapes
 from primavista.errors import InputError
 from primavista.frames import Frames, check_labels, read_frames
 from primavista.heads.statistics import Moments
@@ -104,7 +105,7 @@ def _check_statistics(strategy: Strategy, arrays: dict[str, Any], taught: list[i
 
 def check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None:
     """What the manifest asks to be built must be as large as what the file holds: a small file takes little memory."""
-    for name, shape in shapes(spec).items():
+    for name, shape in convolution_shapes(spec).items():
         array = arrays.get(f"backbone.body.{name}")
         if array is None or tuple(array.shape) != shape:
             raise InputError(

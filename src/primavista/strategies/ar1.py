@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.heads.linear import HeadKind
 from primavista.nn.guards import Guard, Path, SynapticIntelligence
 from primavista.strategies.base import Batch, LearnReport

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone, check_seed
+from primavista.backbones.base import Backbone, check_seed
 from primavista.engine.cuda_graph import NotCopiedCache
 from primavista.engine.representation import Representation
 from primavista.errors import InputError

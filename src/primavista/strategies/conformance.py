@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from primavista.backbones.registry import Backbone, Spec
+from primavista.backbones.base import Backbone, Spec
 from primavista.errors import InputError
 from primavista.strategies.base import Strategy
 from primavista.strategies.embedding import EmbeddingStrategy

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, Selection, read_frames, split_indices
 from primavista.nn.class_rows import AnySize

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.heads.linear import CWRHead, HeadKind
 from primavista.heads.open_set import KNOWN, Familiarity, familiarity
 from primavista.heads.statistics import Moments

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.heads.dslda import lda_update, oas_covariance, offsets, shrunk
 from primavista.heads.linear import LinearHead
 from primavista.heads.open_set import KNOWN, Familiarity, lda_familiarity

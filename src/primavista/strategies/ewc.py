@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.engine.cuda_graph import CapturedFunction
 from primavista.nn.guards import Fisher, Guard
 from primavista.nn.sgd import Weight

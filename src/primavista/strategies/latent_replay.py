@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, read_frames, split_indices
 from primavista.nn.latents import Cut, LatentMemory

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.errors import InputError
 from primavista.heads.dslda import oas, offsets, shrunk
 from primavista.heads.ridge import FLOOR

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.strategies.analytic import AnalyticStrategy
 
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from primavista.backbones.base import Backbone
 from primavista.backbones.multidepth import tapped
-from primavista.backbones.registry import Backbone
 from primavista.errors import InputError
 from primavista.heads.open_set import ALIKE, Alike, likeness
 from primavista.heads.prima import Head, judged_ridge, shares

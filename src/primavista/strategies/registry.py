@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.errors import InputError
 from primavista.strategies.base import Strategy
 

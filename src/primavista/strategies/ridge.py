@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import Backbone
+from primavista.backbones.base import Backbone
 from primavista.errors import InputError
 from primavista.heads.ridge import Regression, choose_rho, regression, ridge_weights
 from primavista.strategies.analytic import AnalyticStrategy
