@@ -15,10 +15,10 @@ import primavista as pv
 from primavista.cli.data import app, open_data
 from primavista.streams import core50
 from primavista.streams.open import parse_source, scene_of
-from primavista.streams.packed import FRAMES
 from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import open_store
+from primavista.streams.store.index import FRAMES
 
 SCENE = "rendered:categories=2,objects=1,sessions=3,frames=4,size=16"
 SMALL = Scene(categories=2, objects=1, sessions=3, frames=4, size=16)
@@ -146,7 +146,7 @@ def test_a_damaged_store_fails_its_check(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["verify", "nowhere"], "is no packed store"),
+        (["verify", "nowhere"], "is not a packed store"),
         (["pack", "nowhere", "s"], "cannot read the folder nowhere"),
         (["pack", "rendered:colour=2", "s"], "the keys are categories, objects"),
         (["pack", "rendered:frames=0", "s"], "frames must be at least 1"),
@@ -169,7 +169,7 @@ def test_the_whole_command_prints_one_message_and_exits_with_one(tmp_path: Path)
     command = [sys.executable, "-c", code, "data", "verify", "nowhere"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert result.returncode == 1
-    assert "nowhere is no packed store" in result.stderr
+    assert "nowhere is not a packed store" in result.stderr
     assert "Traceback" not in result.stderr
 
 

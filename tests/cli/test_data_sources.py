@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.data import app, open_data
-from primavista.streams import store
 from primavista.streams.open import stream as open_stream
 from primavista.streams.rendered import dataset
 from primavista.streams.rendered.dataset import materialise
@@ -133,12 +132,12 @@ def test_a_stopped_drawing_says_so_and_leaves_no_litter(
 def test_a_stopped_packing_says_so_and_leaves_no_litter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from primavista.streams import packing
+    from primavista.streams.store import workers
 
     def stop(*arguments: Any) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(packing, "_write_chunk", stop)
+    monkeypatch.setattr(workers, "_write_chunk", stop)
     result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
     assert result.exit_code == 130
     assert "the same command goes on" in result.output
@@ -339,7 +338,7 @@ def test_a_store_that_the_disk_cannot_hold_is_refused_before_a_byte_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        store.shutil, "disk_usage", lambda folder: SimpleNamespace(free=96 * 16 * 16 * 3)
+        shutil, "disk_usage", lambda folder: SimpleNamespace(free=96 * 16 * 16 * 3)
     )
     result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
     assert isinstance(result.exception, pv.InputError)

@@ -21,20 +21,21 @@ import torch
 
 import primavista as pv
 from primavista.frames import LazyFrames
-from primavista.streams import packed, packing
 from primavista.streams.dataset import DataSet, Session
-from primavista.streams.packed import (
+from primavista.streams.store import open_store, pack, verify, with_store, workers
+from primavista.streams.store.index import (
     CHUNK,
     DONE,
     FRAMES,
     INDEX,
     LOCK,
     PART,
-    dump,
-    packing_lock,
-    plan_of,
+    StoreIndex,
+    dump_index,
+    make_index,
 )
-from primavista.streams.store import open_store, pack, verify, with_store
+from primavista.streams.store.packing import packing_lock
+from primavista.streams.store.reading import PackedFrames
 
 
 def made(count: int = 3 * CHUNK + 17, seed: int = 0, side: int = 4) -> DataSet:
@@ -126,13 +127,13 @@ def test_processes_are_started_where_they_pay(
     started: list[list[int]] = []
 
     def spy(
-        frames: object, plan: object, folder: Path, todo: list[int], workers: int
+        frames: object, plan: object, folder: Path, todo: list[int], count: int
     ) -> Iterator[tuple[int, str]]:
         started.append(todo)
-        return iter([(chunk, packing._write_chunk(frames, plan, folder, chunk)) for chunk in todo])  # type: ignore[arg-type]
+        return iter([(chunk, workers._write_chunk(frames, plan, folder, chunk)) for chunk in todo])  # type: ignore[arg-type]
 
-    monkeypatch.setattr(packing, "_in_processes", spy)
-    monkeypatch.setattr(packing, "cores", lambda: 2)
+    monkeypatch.setattr(workers, "_in_processes", spy)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 2)
     data = made()
     lazy = DataSet(
         "some",
@@ -144,7 +145,7 @@ def test_processes_are_started_where_they_pay(
     )
     assert same(data, pack(lazy, tmp_path / "quick"))
     assert started == []
-    monkeypatch.setattr(packing, "PAYS", 0)
+    monkeypatch.setattr(workers, "WORTHWHILE_SECONDS", 0)
     assert same(data, pack(lazy, tmp_path / "slow"))
     assert started == [[1, 2, 3]]
     assert same(data, pack(lazy, tmp_path / "asked", 2))
@@ -171,11 +172,11 @@ def test_large_arrays_are_not_sent_to_workers(monkeypatch: pytest.MonkeyPatch) -
     class Rows:
         array = np.zeros((10, 8, 8, 3), np.uint8)
 
-    monkeypatch.setattr(packing, "LARGE", 1000)
-    assert not packing._portable(LazyFrames(Rows.array.__getitem__, 10))
-    monkeypatch.setattr(packing, "LARGE", 10_000)
-    assert packing._portable(LazyFrames(Rows.array.__getitem__, 10))
-    assert not packing._portable(made(40).frames)
+    monkeypatch.setattr(workers, "LARGE_ARRAY", 1000)
+    assert not workers._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
+    monkeypatch.setattr(workers, "LARGE_ARRAY", 10_000)
+    assert workers._can_be_sent(LazyFrames(Rows.array.__getitem__, 10))
+    assert not workers._can_be_sent(made(40).frames)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -205,7 +206,7 @@ def test_a_data_set_keeps_what_it_knows_and_takes_its_frames_from_its_store(tmp_
     pack(own, tmp_path / "s")
     stored = with_store(own, tmp_path / "s")
     assert (stored.whence, stored.train) == ("here", own.train)
-    assert isinstance(stored.frames, packed.Packed)
+    assert isinstance(stored.frames, PackedFrames)
     with pytest.raises(pv.InputError, match="was not packed from this data set"):
         with_store(made(41), tmp_path / "s")
 
@@ -220,8 +221,8 @@ def test_resident_on_a_device(tmp_path: Path) -> None:
 def test_opening_a_store_of_the_size_of_core50_takes_less_than_a_second(tmp_path: Path) -> None:
     count, side = 164_866, 128
     sessions = [(label, number, 0, 300) for label in range(50) for number in range(1, 12)]
-    plan = packed.Plan("core50", ("o",) * 50, (0,) * 50, tuple(sessions), (), count, side, side, "")
-    (tmp_path / INDEX).write_bytes(dump(plan, ["0" * 64] * plan.chunks))
+    plan = StoreIndex("core50", ("o",) * 50, (0,) * 50, tuple(sessions), (), count, side, side, "")
+    (tmp_path / INDEX).write_bytes(dump_index(plan, ["0" * 64] * plan.chunks))
     with open(tmp_path / FRAMES, "wb") as file:
         file.write(plan.header)
         file.truncate(plan.file_bytes)  # 8 GB of nothing
@@ -238,7 +239,7 @@ def test_a_damaged_chunk_is_found_and_named(tmp_path: Path) -> None:
     assert verify(tmp_path / "s", lambda done, total: seen.append((done, total))).ok
     assert seen[-1] == (3 * CHUNK + 17, 3 * CHUNK + 17)
     with open(tmp_path / "s" / FRAMES, "r+b") as file:
-        file.seek(len(result.frames.plan.header) + 48 * (CHUNK + 5))  # type: ignore[attr-defined]
+        file.seek(len(result.frames.index.header) + 48 * (CHUNK + 5))  # type: ignore[attr-defined]
         byte = file.read(1)[0]
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte ^ 1]))
@@ -277,7 +278,7 @@ def test_cut_foreign_and_damaged_stores_are_refused(tmp_path: Path) -> None:
     (tmp_path / "s" / INDEX).write_text(json.dumps(record))
     with pytest.raises(pv.FileError, match="newer primavista"):
         open_store(tmp_path / "s")
-    with pytest.raises(pv.FileError, match="is no packed store"):
+    with pytest.raises(pv.FileError, match="is not a packed store"):
         open_store(tmp_path)
 
 
@@ -335,6 +336,12 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(pv.InputError, match="not empty"):
         pack(made(40), tmp_path)
     assert contents(tmp_path) == {FRAMES: b"mine"}
+
+
+def test_what_a_killed_packer_left_at_its_very_beginning_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text("process 1 on elsewhere\n")
+    (tmp_path / f".{PART}.0123456789abcdef.part").write_text("{")
+    assert same(made(40), pack(made(40), tmp_path))
 
 
 PACKER = """
@@ -488,14 +495,14 @@ def test_a_full_disk_is_found_out_before_anything_is_decoded(tmp_path: Path) -> 
 def test_a_disk_that_fills_on_the_way_keeps_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, real = made(), packing._write_chunk
+    data, real = made(), workers._write_chunk
 
     def full(frames: object, plan: object, folder: object, chunk: int) -> str:
         if chunk == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(frames, plan, folder, chunk)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(packing, "_write_chunk", full)
+    monkeypatch.setattr(workers, "_write_chunk", full)
     with pytest.raises(pv.FileError, match=r"No space left on device. What is done is kept"):
         pack(data, tmp_path / "s", 1)
     monkeypatch.undo()
@@ -541,7 +548,7 @@ def test_a_bad_picture_stops_it_by_name_and_the_rest_is_kept(tmp_path: Path) -> 
 
 
 def test_plans_tell_data_sets_of_equal_shape_apart() -> None:
-    assert plan_of(made(40)) == plan_of(made(40))
-    assert plan_of(made(40)) != plan_of(made(40, seed=1))
+    assert make_index(made(40)) == make_index(made(40))
+    assert make_index(made(40)) != make_index(made(40, seed=1))
     with pytest.raises(pv.InputError, match="workers"):
         pack(made(40), "nowhere", 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from primavista.errors import InputError
 from primavista.frames import Frames, Selection
+from primavista.notebook import html_table
 
 SHOWN_BATCHES = 5  # in the HTML representation of a stream
 SHOWN_CLASSES = 6  # per batch
@@ -248,34 +248,28 @@ class Stream:
         )
 
     def _repr_html_(self) -> str:
-        """Render a compact table for notebooks; every text is escaped."""
-        head = ("batch", "classes", "new", "sessions", "frames", "names")
-        lines = [
-            f"<p><b>{escape(self.name)}</b>, run {self.run}: {len(self)} batches over "
-            f"{escape(self.data.name)} ({len(self.data.classes)} classes, "
-            f"{len(self.data.frames)} frames); order: {escape(self.source)}</p>",
-            "<table><thead><tr>",
-            *(f"<th>{title}</th>" for title in head),
-            "</tr></thead><tbody>",
-            *self._html_rows(),
-            "</tbody></table>",
-        ]
+        """Render a compact table of the first batches for notebooks; every text is escaped."""
+        title = f"{self.name}, run {self.run}: {len(self)} batches of {self.data.name}"
+        counts = f"{len(self.data.classes)} classes, {len(self.data.frames)} frames"
+        header = ("batch", "sessions", "frames", "classes", "new", "names")
+        rows = self._table_rows()
         if len(self) > SHOWN_BATCHES:
-            lines.append(f"<p>and {len(self) - SHOWN_BATCHES} more batches</p>")
-        return "".join(lines)
+            rows.append(("...",) + ("",) * (len(header) - 1))
+        return html_table(rows, header=header, caption=f"{title} ({counts}; {self.source})")
 
-    def _html_rows(self) -> Iterator[str]:
+    def _table_rows(self) -> list[tuple[object, ...]]:
         seen: set[int] = set()
+        rows: list[tuple[object, ...]] = []
         for i in range(min(len(self), SHOWN_BATCHES)):
             batch = self.batches[i]
             labels = list(dict.fromkeys(session.label for session in batch))
             names = ", ".join(self.data.classes[label] for label in labels[:SHOWN_CLASSES])
-            if len(labels) > SHOWN_CLASSES:
-                names += ", ..."
+            more = ", ..." if len(labels) > SHOWN_CLASSES else ""
             new = len(set(labels) - seen)
-            cells = (i + 1, len(labels), new, len(batch), sum(map(len, batch)), escape(names))
+            frames = sum(map(len, batch))
+            rows.append((i + 1, len(batch), frames, len(labels), new, names + more))
             seen.update(labels)
-            yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+        return rows
 
 
 class _CumulativeBatches(Sequence[BatchSessions]):

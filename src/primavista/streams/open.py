@@ -18,12 +18,11 @@ from primavista.streams.core50.layout import is_core50
 from primavista.streams.core50.orders import official_batches
 from primavista.streams.dataset import DataSet, Stream
 from primavista.streams.folder import folder
-from primavista.streams.packed import INDEX, PART
 from primavista.streams.protocols import generated_stream
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.rendered.written import read_scene
-from primavista.streams.store import open_store
+from primavista.streams.store.reading import is_store, open_store
 
 DEFAULT_SIZE = 128  # pixels
 SCENE_FIELDS = tuple(item.name for item in fields(Scene))
@@ -71,7 +70,7 @@ def parse_source(text: str | Path) -> DataSource:
         return DataSource("rendered", scene=_scene_values(source), text=source)
     path = Path(text).expanduser()
     kind: Kind = "folder"
-    if (path / INDEX).exists() or (path / PART).exists():
+    if is_store(path):
         kind = "store"
     elif is_core50(path):
         kind = "core50"

@@ -1,0 +1,291 @@
+"""Reading and checking packed stores."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from primavista.errors import FileError, InputError, file_error
+from primavista.frames import ImageArray
+from primavista.streams.dataset import DataSet
+from primavista.streams.store.index import (
+    DONE,
+    FRAMES,
+    INDEX,
+    PART,
+    StoreIndex,
+    chunk_checksum,
+    load_index,
+    session_table,
+)
+
+AnyDataSet = TypeVar("AnyDataSet", bound=DataSet)
+
+
+class PackedFrames:
+    """The frames of a finished store, memory-mapped and read-only.
+
+    The file is opened when it is first used; each process has one mapping, and pickling sends the
+    path alone.
+
+    Args:
+        path: The folder of the store.
+        index: Its index.
+    """
+
+    def __init__(self, path: Path, index: StoreIndex) -> None:
+        self.path, self.index = path, index
+        self._map: mmap.mmap | None = None
+        self._array: ImageArray | None = None
+
+    def __len__(self) -> int:
+        return self.index.count
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        chosen = indices.detach().cpu().numpy()
+        if chosen.dtype == bool:
+            chosen = np.flatnonzero(chosen)
+        array = self.array
+        self._prefetch(chosen)
+        return torch.from_numpy(array[chosen])
+
+    @property
+    def array(self) -> ImageArray:
+        """The memory-mapped array, N x H x W x 3."""
+        if self._array is None:
+            try:
+                with open(self.path / FRAMES, "rb") as file:
+                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:
+                raise FileError(f"cannot read {self.path / FRAMES}: {error}") from error
+            flat = np.frombuffer(self._map, np.uint8, offset=len(self.index.header))
+            self._array = flat.reshape(self.index.shape)
+        return self._array
+
+    def _prefetch(self, chosen: NDArray[Any]) -> None:
+        """Let the system read all these frames at once.
+
+        From a cold disk this is many times faster than reading them page by page.
+        """
+        if self._map is None or not hasattr(mmap, "MADV_WILLNEED") or not len(chosen):
+            return
+        order = np.unique(chosen % self.index.count)
+        runs = np.split(order, np.flatnonzero(np.diff(order) > 1) + 1)
+        header, size = len(self.index.header), self.index.frame_bytes
+        for run in runs:
+            start = header + int(run[0]) * size
+            stop = header + (int(run[-1]) + 1) * size
+            start -= start % mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_WILLNEED, start, stop - start)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedFrames, (self.path, self.index)
+
+
+@dataclass(frozen=True, repr=False)
+class Store(DataSet):
+    """A data set whose frames lie in a finished store. Several processes may read it at once.
+
+    Args:
+        path: The folder of the store; the other arguments are those of `DataSet`.
+    """
+
+    path: Path
+
+    def to(self, device: str | torch.device) -> DataSet:
+        """Copy all frames into one tensor.
+
+        Args:
+            device: Where to put the tensor.
+
+        Returns:
+            The same data set with its frames on `device`.
+        """
+        packed = self.frames
+        assert isinstance(packed, PackedFrames)
+        frames = torch.empty(packed.index.shape, dtype=torch.uint8, device=device)
+        for chunk in range(packed.index.chunks):
+            start, stop = packed.index.bounds(chunk)
+            frames[start:stop] = packed[torch.arange(start, stop)].to(device, non_blocking=True)
+        return packed.index.data_set(frames)
+
+
+@dataclass(frozen=True)
+class StoreReport:
+    """The result of `verify`.
+
+    Args:
+        frames: The number of frames in the store.
+        chunks: The number of chunks.
+        bad: The numbers of the damaged chunks.
+        sessions: The sessions, as text, that have frames in damaged chunks.
+    """
+
+    frames: int
+    chunks: int
+    bad: tuple[int, ...]
+    sessions: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True if every bit is as it was packed."""
+        return not self.bad
+
+
+def is_store(path: Path) -> bool:
+    """Return True if a folder holds a packed store, finished or not.
+
+    Args:
+        path: The folder; it need not exist.
+    """
+    return (path / INDEX).exists() or (path / PART).exists()
+
+
+def open_store(path: str | Path) -> Store:
+    """Open a finished store without reading its frames.
+
+    Args:
+        path: The folder of the store.
+
+    Returns:
+        The data set that was packed into it.
+
+    Raises:
+        FileError: If it is not a store, unfinished, or damaged. The message says what to do.
+    """
+    folder = Path(path).expanduser()
+    if not (folder / INDEX).is_file():
+        raise _not_finished(folder)
+    index, checksums = load_index(folder / INDEX)
+    try:
+        size = os.stat(folder / FRAMES).st_size
+    except OSError as error:
+        raise file_error("read", folder / FRAMES, error, "Pack the data set again") from error
+    if size != index.file_bytes or len(checksums) != index.chunks:
+        raise FileError(
+            f"{folder / FRAMES} has {size} bytes, not {index.file_bytes}: it is damaged. "
+            "Pack the data set again"
+        )
+    made = index.data_set(PackedFrames(folder, index))
+    return Store(
+        name=made.name,
+        frames=made.frames,
+        train=made.train,
+        test=made.test,
+        classes=made.classes,
+        categories=made.categories,
+        path=folder,
+        origin=made.origin,
+    )
+
+
+def with_store(data: AnyDataSet, path: str | Path) -> AnyDataSet:
+    """Read the frames of a data set from the store that it was packed into.
+
+    Args:
+        data: The data set.
+        path: The folder of the store.
+
+    Returns:
+        A copy of `data`, of its own class and with all that it knows, whose frames are those of the
+        store.
+
+    Raises:
+        InputError: If the store holds other sessions.
+    """
+    store = open_store(path)
+    if not _same_sessions(data, store):
+        raise InputError(
+            f"{path} was not packed from this data set ({data.name}): "
+            f"it holds other sessions ({store.name})"
+        )
+    stored = copy.copy(data)
+    object.__setattr__(stored, "frames", store.frames)  # a frozen dataclass, but a copy of our own
+    return stored
+
+
+def verify(path: str | Path, progress: Callable[[int, int], None] | None = None) -> StoreReport:
+    """Compare every chunk of a finished store with its checksum.
+
+    Args:
+        path: The folder of the store.
+        progress: Called with (done, total), in frames.
+
+    Returns:
+        Which chunks are damaged, and the sessions that they belong to.
+
+    Raises:
+        FileError: If the store cannot be opened.
+    """
+    store = open_store(path)
+    index, checksums = load_index(store.path / INDEX)
+    bad = []
+    for chunk in range(index.chunks):
+        if chunk_checksum(store.path, index, chunk) != checksums[chunk]:
+            bad.append(chunk)
+        if progress:
+            progress(index.bounds(chunk)[1], index.count)
+    damaged = _sessions_in(store, [index.bounds(chunk) for chunk in bad])
+    return StoreReport(index.count, index.chunks, tuple(bad), damaged)
+
+
+def finished_chunks(folder: Path) -> dict[int, str]:
+    """Return the checksums of the finished chunks of an unfinished store.
+
+    Args:
+        folder: The folder of the store. A last line that was cut off while writing does not count.
+    """
+    finished: dict[int, str] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for line in (folder / DONE).read_bytes().splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                entry = json.loads(line)
+                finished[int(entry["chunk"])] = str(entry["sha256"])
+    return finished
+
+
+def _not_finished(folder: Path) -> FileError:
+    if not (folder / PART).exists():
+        return FileError(
+            f"{folder} is not a packed store: it has no {INDEX}. "
+            "Make one with: primavista data pack SOURCE STORE"
+        )
+    try:
+        index, _ = load_index(folder / PART)
+        done = len(finished_chunks(folder))
+        state = f"{done} of {index.chunks} chunks of {index.name} are done"
+    except (FileError, OSError):
+        state = "it was stopped at its very beginning"
+    return FileError(
+        f"{folder} is an unfinished store: {state}. Pack the same data set to the same path to "
+        "finish it (primavista data pack SOURCE STORE), or delete the folder"
+    )
+
+
+def _same_sessions(data: DataSet, store: DataSet) -> bool:
+    return (
+        session_table(data.train) == session_table(store.train)
+        and session_table(data.test) == session_table(store.test)
+        and data.classes == store.classes
+    )
+
+
+def _sessions_in(store: Store, spans: list[tuple[int, int]]) -> tuple[str, ...]:
+    """The sessions that have frames in these spans."""
+    names = []
+    for session in (*store.train, *store.test):
+        if any(session.start < stop and start < session.stop for start, stop in spans):
+            names.append(f"{store.classes[session.label]}, session {session.number}")
+    return tuple(names)

@@ -1,0 +1,156 @@
+"""Decoding of a store's chunks, in this process or in worker processes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from primavista.errors import InputError, PrimavistaError
+from primavista.frames import Frames, read_frames
+from primavista.streams import decode
+from primavista.streams.store.index import FRAMES, StoreIndex
+
+# Seconds of work that pay for starting workers: each takes about three to import torch.
+WORTHWHILE_SECONDS = 15.0
+# Bytes. A larger array of frames is not sent to workers: it is in memory, so decoded already.
+LARGE_ARRAY = 64 * 2**20
+
+
+def decode_chunks(
+    frames: Frames, index: StoreIndex, folder: Path, chunks: list[int], workers: int | None
+) -> Iterator[tuple[int, str]]:
+    """Decode chunks and write them to the file of frames, in any order.
+
+    Args:
+        frames: The frames of the data set.
+        index: The index of the store.
+        folder: The folder of the store, whose file of frames exists.
+        chunks: The numbers of the chunks to decode.
+        workers: The number of processes. None starts one per core, but only if decoding in this
+            process would take longer than starting them pays for.
+
+    Yields:
+        The number of a chunk and its sha256, once its frames are safely on disk.
+
+    Raises:
+        InputError: If the frames do not all have the size that the index gives.
+        PrimavistaError: If a worker process ends early.
+    """
+    todo, count = list(chunks), workers or usable_cores()
+    can_share = count > 1 and len(todo) > 1 and _can_be_sent(frames)
+    while todo:
+        if can_share and workers is not None:
+            break
+        began = time.perf_counter()
+        chunk = todo.pop(0)
+        yield chunk, _write_chunk(frames, index, folder, chunk)
+        left = (time.perf_counter() - began) * len(todo)
+        if can_share and left > WORTHWHILE_SECONDS:
+            break
+    if todo:
+        yield from _in_processes(frames, index, folder, todo, min(count, len(todo)))
+
+
+def usable_cores() -> int:
+    """Return the number of processors that this process may use, which a container may limit."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _in_processes(
+    frames: Frames, index: StoreIndex, folder: Path, chunks: list[int], workers: int
+) -> Iterator[tuple[int, str]]:
+    job = (frames, index, folder)
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
+        waiting: dict[Future[str], int] = {pool.submit(_work, chunk): chunk for chunk in chunks}
+        try:
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
+        except BrokenProcessPool as error:
+            raise PrimavistaError(
+                "a worker process of pack ended early: it was out of memory, stopped from outside, "
+                'or started by a script that calls pack without `if __name__ == "__main__":` above.'
+                " What is done is kept; resume with the same call, or with workers=1"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+_job: tuple[Frames, StoreIndex, Path]
+
+
+def _start_worker(job: tuple[Frames, StoreIndex, Path]) -> None:
+    """Prepare a worker: one thread, and an end when the parent process ends, however it ends."""
+    global _job
+    _job = job
+    # Ctrl-C reaches all processes; the parent ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    decode.threads = 1
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_exit_with, args=(parent,), daemon=True).start()
+
+
+def _exit_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _work(chunk: int) -> str:
+    return _write_chunk(*_job, chunk)
+
+
+def _write_chunk(frames: Frames, index: StoreIndex, folder: Path, chunk: int) -> str:
+    start, stop = index.bounds(chunk)
+    images = read_frames(frames, torch.arange(start, stop), torch.device("cpu")).contiguous()
+    if images.shape != (stop - start, *index.shape[1:]):
+        raise InputError(
+            f"frames {start} to {stop} have shape {tuple(images.shape)}; "
+            "all frames of a store must have one size"
+        )
+    data = images.numpy().reshape(-1).data
+    with open(folder / FRAMES, "r+b", buffering=0) as file:
+        file.seek(len(index.header) + start * index.frame_bytes)
+        sent = 0
+        while sent < len(data):
+            sent += file.write(data[sent:]) or 0
+        os.fsync(file.fileno())
+    return hashlib.sha256(data).hexdigest()
+
+
+class _SmallPickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        """Stop before a large array is copied."""
+        size = value.nbytes if isinstance(value, np.ndarray | Tensor) else 0
+        if size > LARGE_ARRAY or (isinstance(value, Tensor) and value.device.type != "cpu"):
+            raise pickle.PicklingError("frames that are in memory already")
+        return NotImplemented
+
+
+def _can_be_sent(frames: Frames) -> bool:
+    """True if the frames can be pickled, and are not decoded already."""
+    if isinstance(frames, Tensor):
+        return False
+    try:
+        _SmallPickler(io.BytesIO()).dump(frames)
+    except Exception:
+        return False
+    return True
