@@ -7,7 +7,7 @@ EXTRAS := video,hub,lite,live,onnx,plots,ray,trackers,dev,docs
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-all lint chromium clean
+.PHONY: run test test-all lint docs dist chromium clean
 
 run: $(STAMP)
 	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
@@ -24,6 +24,16 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# the documentation site, in site/; a broken link fails
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# both distributions, each in a folder of its own
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist/primavista .
+	$(BIN)/python -m build --wheel --outdir dist/primavista-edge edge
+
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
@@ -36,4 +46,4 @@ chromium:
 		{ apt-get update -q && apt-get install -qy --no-install-recommends chromium; } || true
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, in order, in one place a page."""
+"""Every Python block of the README and the pages runs, in order, in one folder per page."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from primavista.backbones.registry import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "edge" / "README.md"]
+GUIDES = ROOT / "docs" / "guides"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 
 
@@ -39,7 +41,7 @@ def write_toys(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name
+    "page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.stem
 )
 def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -66,7 +68,7 @@ def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
     write_toys(tmp_path)
     (tmp_path / "kettle-photos").mkdir()
     Image.new("RGB", (64, 64), "red").save(tmp_path / "kettle-photos" / "1.jpg")
-    text = (ROOT / "docs" / "terminal.md").read_text()
+    text = (GUIDES / "terminal.md").read_text()
     commands = [
         line.partition("#")[0].split()[1:]
         for line in text.splitlines()
@@ -86,14 +88,14 @@ def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", ["your-own-strategy.md", "your-own-data.md"])
 def test_the_tutorials_are_twenty_lines_long(page):
-    block = BLOCK.search((ROOT / "docs" / page).read_text())
+    block = BLOCK.search((GUIDES / page).read_text())
     assert block is not None
     lines = [line for line in block[1].splitlines() if line.strip()]
     assert len(lines) <= 20
 
 
 def test_links_between_pages_lead_somewhere():
-    for page in PAGES:
+    for page in LINKED:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
@@ -108,10 +110,31 @@ def test_the_projects_files_name_no_machine():
 def test_the_plan_of_the_benchmarks_page_is_a_plan(tmp_path):
     from primavista.bench.plan import load_plan
 
-    block = re.search(r"^```toml\n(.*?)^```", (ROOT / "docs" / "bench.md").read_text(), re.S | re.M)
+    block = re.search(r"^```toml\n(.*?)^```", (GUIDES / "bench.md").read_text(), re.S | re.M)
     assert block is not None
     (tmp_path / "mine.toml").write_text(block[1])
     assert load_plan(str(tmp_path / "mine.toml")).groups[0].variants == [
         {"norm": "brn"},
         {"norm": "bn"},
     ]
+
+
+def test_the_pages_that_the_code_names_exist():
+    """Messages and docstrings point to pages by their path."""
+    named = {
+        (name, path)
+        for folder in ("src", "edge", "benchmarks", "tests", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r"\bdocs/[\w/-]+\.(?:md|ipynb)", path.read_text(encoding="utf-8"))
+    }
+    missing = sorted(f"{path.name}: {name}" for name, path in named if not (ROOT / name).exists())
+    assert not missing
+
+
+def test_pages_are_wrapped_at_120_columns():
+    """Tables, code blocks and single long words (links) may be wider."""
+    for page in [*LINKED, ROOT / "CHANGELOG.md"]:
+        text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+        for line in text.splitlines():
+            prose = not line.lstrip().startswith(("|", "!["))
+            assert len(line) <= 120 or not prose, f"{page.name}: {line}"

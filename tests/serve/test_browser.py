@@ -20,7 +20,7 @@ TAUGHT = {"cup": 44, "ball": 31, "glasses": 26}
 NEVER = {
     "scissors": 13,
     "a plug": 3,
-}  # in the place of the lessons; most things are told from what it knows: docs/unknown.md
+}  # in the place of the lessons; most things are told from what it knows: docs/guides/unknown.md
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def teach(
 ) -> None:
     """Teach it in front of your camera: a page where you show an object, say its name, and it is recognised.
 
-    The same over HTTP and WebSocket for robots and scripts (docs/live.md). Every lesson is in MODEL before it counts as done;
+    The same over HTTP and WebSocket for robots and scripts (docs/guides/live.md). Every lesson is in MODEL before it counts as done;
     no frame is kept.
     """
     require_extra("uvicorn", "live")

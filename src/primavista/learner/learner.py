@@ -309,7 +309,7 @@ class Learner:
             if twice := sorted(set(state.lessons) & set(theirs.lessons)):
                 raise InputError(
                     f"{len(twice)} of the other's {len(theirs.lessons)} lessons are among ours: they would count twice.\n"
-                    "  right: teach learner.untaught() what is new, and merge that (docs/merging.md)"
+                    "  right: teach learner.untaught() what is new, and merge that (docs/guides/merging.md)"
                 )
             ids = {name: i for i, name in state.names.items()}
             new = [name for name in theirs.names.values() if name not in ids]

@@ -32,7 +32,7 @@ frame shows.
 
 Lessons are learned one after the other, and each is on disk before it is done; predictions go on
 meanwhile. The WebSockets `/api/stream` (recognise) and `/api/teach` (a lesson, frame by frame) are
-described in docs/live.md."""
+described in docs/guides/live.md."""
 
 
 def create_app(
