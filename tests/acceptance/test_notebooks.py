@@ -38,7 +38,7 @@ def test_a_notebook_is_small_and_has_outputs(path):
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
-    """Each cell runs, and what was printed before is printed again; pictures and addresses differ."""
+    """Each cell runs, and a cell that printed something prints something again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = read_notebook(path)
