@@ -33,7 +33,7 @@ from primavista.bench.cell import machine
 from primavista.bench.evaluate import pausing_steps
 from primavista.bench.features import Features
 from primavista.bench.together import together
-from primavista.engine.onnx_runtime import OnnxFeatures, installed
+from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
 from primavista.strategies.registry import create
@@ -373,8 +373,8 @@ def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
     repeats, frames = (3, 64) if quick else (9, FRAMES)
     rows = []
     try:
-        engines = ["torch", "onnx"] if installed() else ["torch"]
-        if installed():
+        engines = ["torch", "onnx"] if onnx_installed() else ["torch"]
+        if onnx_installed():
             rows += features(threads, repeats)
         torch.set_num_threads(threads)
         for engine in engines:

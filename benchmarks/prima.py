@@ -28,7 +28,7 @@ from accuracy import data_set, pack, pack_rendered
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from primavista.backbones.multidepth import SOFT, pooled
+from primavista.backbones.multidepth import ROOT_SOFTENING, grid_average_pool
 from primavista.backbones.registry import build
 from primavista.heads.prima import POWER, Head, judged_ridge, shares
 from primavista.heads.ridge import Regression, choose_rho, regression, ridge_weights
@@ -175,7 +175,7 @@ class Maps:
 
             def hook(k: int) -> Callable[..., None]:
                 def note(module: Any, inputs: Any, x: Tensor) -> None:
-                    keep(f"mean {k}", pooled(x, (4, 4)).half())
+                    keep(f"mean {k}", grid_average_pool(x, (4, 4)).half())
                     keep(f"maximum {k}", x.amax((2, 3), keepdim=True).half())
 
                 return note
@@ -195,8 +195,8 @@ class Maps:
             .float()
         )
         if not group.maximum:
-            x = pooled(x, (group.grid, group.grid))
-        x = x / (x.abs() + SOFT).sqrt() if group.root else x
+            x = grid_average_pool(x, (group.grid, group.grid))
+        x = x / (x.abs() + ROOT_SOFTENING).sqrt() if group.root else x
         channels = x.shape[1]
         if group.channels < channels and group.picked:
             x = x[:, :: channels // group.channels]

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone
-from primavista.backbones.multidepth import tapped
+from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.backbones.registry import build
-from primavista.engine.onnx_runtime import OnnxFeatures, installed
+from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
 from primavista.nn.renorm import BatchRenorm, replace_batch_norm
 from primavista.strategies.registry import create
 
-pytestmark = pytest.mark.skipif(not installed(), reason="the extra onnx is not installed")
+pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 
 
 def random_frames(count: int, size: int, seed: int = 0) -> Tensor:
@@ -50,7 +50,7 @@ def test_mobilenet_with_its_imagenet_weights(size: int, norm: str) -> None:
 
 @pytest.mark.parametrize("size", [128, 160, 72])
 def test_what_prima_reads_in_cells_that_need_not_divide_the_maps(size: int) -> None:
-    assert_equal(tapped(build("mobilenet_v1", "imagenet", size=size)), size)
+    assert_equal(MultiDepthBackbone(build("mobilenet_v1", "imagenet", size=size)), size)
 
 
 def test_renormalisation_with_moved_moments() -> None:

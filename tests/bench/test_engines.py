@@ -9,10 +9,10 @@ import pytest
 from primavista.bench.cell import Stopped, run_cell
 from primavista.bench.executors.local import Inline
 from primavista.bench.folder import CellFolder
-from primavista.engine.onnx_runtime import installed
+from primavista.engine.onnx_runtime import onnx_installed
 from primavista.errors import InputError
 
-pytestmark = pytest.mark.skipif(not installed(), reason="the extra onnx is not installed")
+pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 
 
 def test_only_strategies_whose_representation_freezes_have_it(plan):

@@ -11,9 +11,9 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.app import app
-from primavista.engine.onnx_runtime import installed
+from primavista.engine.onnx_runtime import onnx_installed
 
-pytestmark = pytest.mark.skipif(not installed(), reason="the extra onnx is not installed")
+pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 
 
 def call(*arguments: object) -> Result:

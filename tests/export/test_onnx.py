@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from primavista import InputError, Learner
 from primavista.cli.app import app
-from primavista.engine.onnx_runtime import installed
+from primavista.engine.onnx_runtime import onnx_installed
 from primavista.learner.export import export
 from primavista.strategies.registry import STRATEGIES
 
-pytestmark = pytest.mark.skipif(not installed(), reason="the extra onnx is not installed")
+pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 
 
 def frames(seed: int, count: int = 5) -> np.ndarray:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.registry import build
-from primavista.engine.onnx_runtime import OnnxFeatures, installed
+from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
 from primavista.frames import Frames
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
@@ -122,7 +122,7 @@ def test_what_is_counted_as_allocated():
 
 @pytest.mark.parametrize(
     "engine",
-    ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not installed(), reason="extra"))],
+    ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not onnx_installed(), reason="extra"))],
 )
 @pytest.mark.parametrize("name", ["cwr*", "cwr+", "dslda"])
 def test_each_frame_of_a_frozen_representation_is_computed_once(name, engine, monkeypatch):

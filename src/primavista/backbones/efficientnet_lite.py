@@ -1,4 +1,7 @@
-"""EfficientNet-Lite0 (Tan & Le 2019, the variant for small devices: no squeeze-and-excitation, ReLU6)."""
+"""EfficientNet-Lite0, the variant of EfficientNet (Tan & Le 2019) for small devices.
+
+It has no squeeze-and-excitation, and ReLU6 as its activation.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,17 @@ STAGES = (
 
 
 class InvertedResidual(nn.Module):
-    """x + project(depthwise(expand(x))); without the sum where the shape changes, without `expand` at expansion 1."""
+    """y = x + project(depthwise(expand(x))).
+
+    There is no sum if the shape changes, and no `expand` at expansion 1.
+
+    Args:
+        inputs: Number of input channels.
+        outputs: Number of output channels.
+        kernel: Side of the depthwise kernel.
+        stride: Step of the depthwise kernel in pixels.
+        expansion: Factor of the number of channels inside.
+    """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -30,13 +43,16 @@ class InvertedResidual(nn.Module):
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        """N x C x H x W to N x C' x H' x W'."""
+        """Map N x C x H x W to N x C' x H' x W'."""
         y: Tensor = self.project(self.depthwise(self.expand(x)))
         return x + y if self.residual else y
 
 
 class EfficientNetLite0(nn.Module):
-    """N x 3 x H x W to N x 1280: 3.4 million weights in the body.
+    """N x 3 x H x W to N x 1280, with 3.4 million weights.
+
+    A full convolution, 16 inverted residual blocks in seven stages, a pointwise convolution and the
+    mean over the map.
 
     >>> import torch
     >>> EfficientNetLite0()(torch.zeros(2, 3, 64, 64)).shape
@@ -49,15 +65,13 @@ class EfficientNetLite0(nn.Module):
         self.blocks = nn.ModuleList()
         inputs = 32
         for repeats, kernel, stride, expansion, outputs in STAGES:
-            for repeat in range(repeats):
-                self.blocks.append(
-                    InvertedResidual(inputs, outputs, kernel, 1 if repeat else stride, expansion)
-                )
+            for step in (stride, *[1] * (repeats - 1)):
+                self.blocks.append(InvertedResidual(inputs, outputs, kernel, step, expansion))
                 inputs = outputs
         self.head = ConvNorm(inputs, 1280, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features: the mean of the last map."""
+        """Return the features, the mean of the last map, of N x 3 x H x W images."""
         x = self.stem(x)
         for block in self.blocks:
             x = block(x)

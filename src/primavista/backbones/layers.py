@@ -1,4 +1,4 @@
-"""The building block of both networks: convolution, norm, ReLU6, with either of the two paddings in use."""
+"""The building block of both networks: convolution, norm and ReLU6, with either padding."""
 
 from __future__ import annotations
 
@@ -12,15 +12,31 @@ Padding = Literal["same", "symmetric"]
 
 
 def global_average_pool(x: Tensor) -> Tensor:
-    """N x C x H x W to N x C: the mean over the map, at least in float32."""
+    """Return the mean over each map, computed at least in float32.
+
+    Args:
+        x: N x C x H x W.
+
+    Returns:
+        N x C, float32 or wider.
+    """
     return x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32))
 
 
 class Conv(nn.Conv2d):
-    """A convolution without bias; `padding="same"` is TensorFlow's.
+    """A convolution without bias, padded like TensorFlow or symmetrically.
 
-    TensorFlow pads max((ceil(n / s) - 1) s + k - n, 0) in all, the odd pixel at the right and the bottom: at stride 2 and
-    an even side only there. Weights trained so lose 8 to 18 points of accuracy under symmetric padding.
+    TensorFlow pads max((ceil(n / s) - 1) s + k - n, 0) pixels in all, the odd one at the right and
+    the bottom: at stride 2 and an even side, only there. Weights that were trained so lose 8 to 18
+    points of accuracy under symmetric padding.
+
+    Args:
+        inputs: Number of input channels.
+        outputs: Number of output channels.
+        kernel: Side of the kernel.
+        stride: Step of the kernel in pixels.
+        groups: Number of groups of channels; `inputs` for a depthwise convolution.
+        padding: "same" for TensorFlow's padding, or "symmetric".
     """
 
     def __init__(
@@ -31,7 +47,7 @@ class Conv(nn.Conv2d):
         self.pads_like_tensorflow = padding == "same" and stride > 1
 
     def forward(self, x: Tensor) -> Tensor:
-        """N x C x H x W to N x C' x ceil(H / s) x ceil(W / s)."""
+        """Convolve N x C x H x W to N x C' x ceil(H / s) x ceil(W / s)."""
         if self.pads_like_tensorflow:
             x = F.pad(x, (*self._pads(x.shape[3]), *self._pads(x.shape[2])))
         return super().forward(x)
@@ -43,7 +59,18 @@ class Conv(nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """ReLU6(BN(conv(x))); without the ReLU6 where `linear`."""
+    """y = ReLU6(BN(conv(x))), or BN(conv(x)) if `linear`.
+
+    Args:
+        inputs: Number of input channels.
+        outputs: Number of output channels.
+        kernel: Side of the kernel.
+        stride: Step of the kernel in pixels.
+        groups: Number of groups of channels.
+        padding: "same" for TensorFlow's padding, or "symmetric".
+        eps: Added to the variance by the norm.
+        linear: Leave out the ReLU6.
+    """
 
     def __init__(
         self,
@@ -63,9 +90,9 @@ class ConvNorm(nn.Module):
         self.linear = linear
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve, normalise, clip to [0, 6]."""
+        """Convolve N x C x H x W, normalise, and clip to [0, 6] unless the block is linear."""
         x = self.conv(x)
         if self.linear:
             return self.bn(x)  # type: ignore[no-any-return]
-        in_one = getattr(self.bn, "relu6", None)  # batch renormalisation has it
-        return F.relu6(self.bn(x)) if in_one is None else in_one(x)
+        fused = getattr(self.bn, "relu6", None)  # batch renormalisation has it
+        return F.relu6(self.bn(x)) if fused is None else fused(x)

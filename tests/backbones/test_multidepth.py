@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from primavista.backbones.base import Backbone, Spec
-from primavista.backbones.multidepth import MOST, tapped
+from primavista.backbones.multidepth import MAX_OWN_FEATURES, MultiDepthBackbone
 from primavista.backbones.registry import build
 
 HALF = (0.5, 0.5, 0.5)
@@ -31,9 +31,9 @@ def backbone(body, side=16):
     return Backbone(body, Spec("custom", side, HALF, HALF))
 
 
-def read(taps, images):
+def read(deep, images):
     with torch.no_grad():
-        return taps.eval()(images)
+        return deep.eval()(images)
 
 
 def slow_root(x):
@@ -67,9 +67,9 @@ def slow_part(maps, place, grid, most):
 def test_mobilenet_v1_is_read_at_blocks_4_6_8_10_and_its_end():
     plain = build("mobilenet_v1", "random", size=64)
     images = frames(2, 64)
-    taps = tapped(plain)
-    assert taps.sizes == (1536, 1536, 1536, 1536, 1024)
-    parts = read(taps, images).double().numpy()
+    deep = MultiDepthBackbone(plain)
+    assert deep.sizes == (1536, 1536, 1536, 1536, 1024)
+    parts = read(deep, images).double().numpy()
     plain.eval()
     with torch.no_grad():
         x = plain.body.stem(images.permute(0, 3, 1, 2) * plain.scale + plain.shift)
@@ -87,13 +87,13 @@ def test_mobilenet_v1_is_read_at_blocks_4_6_8_10_and_its_end():
 
 def test_names_weights_and_spec_stay_and_the_given_backbone_is_left_alone():
     plain = build("mobilenet_v1", "random", width=0.25, size=32)
-    taps = tapped(plain)
-    assert taps.spec == plain.spec
-    assert list(taps.state_dict()) == list(plain.state_dict())
+    deep = MultiDepthBackbone(plain)
+    assert deep.spec == plain.spec
+    assert list(deep.state_dict()) == list(plain.state_dict())
     assert not any(module._forward_hooks for module in plain.modules())
     with torch.no_grad():
-        next(taps.parameters()).add_(1)
-    assert not next(taps.parameters()).equal(next(plain.parameters()))
+        next(deep.parameters()).add_(1)
+    assert not next(deep.parameters()).equal(next(plain.parameters()))
 
 
 class Times(nn.Module):
@@ -107,15 +107,17 @@ class Times(nn.Module):
 
 def test_a_map_is_read_before_the_next_layer_overwrites_it():
     images = torch.full((1, 16, 16, 3), 0, dtype=torch.uint8)  # -1 everywhere
-    taps = tapped(
+    deep = MultiDepthBackbone(
         backbone(
             nn.Sequential(*[layer for k in range(6) for layer in (Times(2), nn.ReLU(inplace=True))])
         )
     )
     # members 4, 6, 8 and 10 of 12: each is -1 doubled and cut to 0 before, so only zeros; with member 1 kept negative:
-    assert float(read(taps, images).abs().max()) == 0
+    assert float(read(deep, images).abs().max()) == 0
     body = nn.Sequential(Times(1), Times(1), nn.ReLU(inplace=True), Times(1), Times(1), Times(1))
-    first = read(tapped(backbone(body)), images)[:, :48]  # the block at a third: member 1
+    first = read(MultiDepthBackbone(backbone(body)), images)[
+        :, :48
+    ]  # the block at a third: member 1
     assert torch.allclose(first, torch.full((1, 48), -1 / 1.001**0.5))
 
 
@@ -156,42 +158,42 @@ class Staged(nn.Module):
 )
 def test_blocks_are_found_in_stages_and_under_wrappers(wrap):
     """Six blocks: those at a third to five sixths are 1, 2, 3, 4, of 8, 16, 16 and 100 channels and 4 points a side or more."""
-    taps = tapped(backbone(wrap(Staged()), 32))
-    assert taps.sizes == (8 * 16, 16 * 16, 16 * 16, 96 * 16, 100)
-    assert read(taps, frames(2, 32)).shape == (2, 128 + 256 + 256 + 1536 + 100)
+    deep = MultiDepthBackbone(backbone(wrap(Staged()), 32))
+    assert deep.sizes == (8 * 16, 16 * 16, 16 * 16, 96 * 16, 100)
+    assert read(deep, frames(2, 32)).shape == (2, 128 + 256 + 256 + 1536 + 100)
 
 
 def test_a_body_without_maps_gives_its_own_features():
     body = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 5))
     plain = backbone(body, 8)
-    taps = tapped(plain)
+    deep = MultiDepthBackbone(plain)
     images = frames(3, 8)
-    assert taps.sizes == (5,)
+    assert deep.sizes == (5,)
     assert np.allclose(
-        read(taps, images).numpy(), slow_root(read(plain, images).numpy()), atol=1e-6
+        read(deep, images).numpy(), slow_root(read(plain, images).numpy()), atol=1e-6
     )
 
 
 def test_too_many_features_of_its_own_are_mixed_down():
-    wide = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, MOST + 10))
-    assert tapped(backbone(wide, 8)).sizes == (MOST,)
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, MAX_OWN_FEATURES + 10))
+    assert MultiDepthBackbone(backbone(wide, 8)).sizes == (MAX_OWN_FEATURES,)
 
 
 def test_images_of_other_sizes_give_as_many_numbers():
-    taps = tapped(build("mobilenet_v1", "random", width=0.25, size=64))
+    deep = MultiDepthBackbone(build("mobilenet_v1", "random", width=0.25, size=64))
     for side in (32, 64, 80):
-        assert read(taps, frames(2, side)).shape == (2, taps.dim)
+        assert read(deep, frames(2, side)).shape == (2, deep.dim)
 
 
 def test_threads_that_share_it_do_not_mix_up_their_maps():
-    taps = tapped(build("mobilenet_v1", "random", width=0.25, size=32))
+    deep = MultiDepthBackbone(build("mobilenet_v1", "random", width=0.25, size=32))
     images = [frames(2, 32, seed) for seed in range(4)]
-    alone = [read(taps, part) for part in images]
+    alone = [read(deep, part) for part in images]
     wrong = []
 
     def again(k):
         for _ in range(10):
-            if not torch.allclose(read(taps, images[k]), alone[k], atol=1e-5):
+            if not torch.allclose(read(deep, images[k]), alone[k], atol=1e-5):
                 wrong.append(k)
 
     threads = [threading.Thread(target=again, args=(k,)) for k in range(4)]
@@ -203,12 +205,12 @@ def test_threads_that_share_it_do_not_mix_up_their_maps():
 
 
 def test_a_copy_reads_its_own_body():
-    taps = tapped(build("mobilenet_v1", "random", width=0.25, size=32))
-    other = copy.deepcopy(taps)
+    deep = MultiDepthBackbone(build("mobilenet_v1", "random", width=0.25, size=32))
+    other = copy.deepcopy(deep)
     images = frames(2, 32)
-    before = read(taps, images)
+    before = read(deep, images)
     with torch.no_grad():
-        for parameter in taps.parameters():
+        for parameter in deep.parameters():
             parameter.zero_()
     assert read(other, images).equal(before)
-    assert not read(taps, images).equal(before)
+    assert not read(deep, images).equal(before)
