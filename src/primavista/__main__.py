@@ -1,10 +1,10 @@
-"""`primavista`, and `python -m primavista`."""
+"""The command `primavista`, and `python -m primavista`."""
 
 import sys
 
 
 def main() -> None:
-    """The command line; Ctrl-C ends it quietly from the first import on."""
+    """Run the command line. Ctrl-C ends it without a traceback, even while modules are imported."""
     try:
         from primavista.cli.app import main as command_line
 

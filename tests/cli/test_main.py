@@ -69,7 +69,7 @@ def test_a_full_disk_behind_the_output(place: Path, arguments: tuple[str, ...]) 
     with open("/dev/full", "w") as full:
         ran = primavista(command, "kitchen.pv", *rest, cwd=place, stdout=full)
     assert ran.returncode == 1
-    assert ran.stderr.strip() == "error: cannot write what there is to say: No space left on device"
+    assert ran.stderr.strip() == "error: cannot write to stdout: No space left on device"
 
 
 def test_a_reader_that_has_seen_enough(place: Path) -> None:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 import primavista as pv
 from primavista.cli.annotate import draw
 from primavista.cli.app import app
-from primavista.cli.predict import Teller
+from primavista.cli.predict import PredictionReporter
 from primavista.learner.learner import Prediction
 from primavista.storage import learner_file as files
 from primavista.streams import decode
@@ -108,7 +108,7 @@ def test_what_it_is_not_sure_of_is_unknown(model: Path, videos: Path, tmp_path: 
 
 def test_the_vote() -> None:
     def winner(known: list[str], unknown: int) -> str | None:
-        return Teller(3, False, 5, votes=Counter(known), unknown=unknown).winner()
+        return PredictionReporter(3, False, 5, votes=Counter(known), unknown=unknown).winner()
 
     assert winner(["mug", "mug", "cup"], 2) == "mug"
     assert winner(["mug", "cup"], 2) is None
@@ -237,7 +237,7 @@ def test_where_nothing_can_be_written_nothing_is_drawn(
     system = SimpleNamespace(access=lambda *_: False, W_OK=os.W_OK)
     monkeypatch.setattr(sys.modules["primavista.cli.predict"], "os", system)
     mine = call("predict", model, videos / "toys/plug/1.mp4", "--annotate", tmp_path / "where.mp4")
-    assert f"cannot write in {tmp_path}: you may not" in str(mine.exception)
+    assert f"cannot write in {tmp_path}: permission denied" in str(mine.exception)
 
 
 def test_what_is_drawn() -> None:

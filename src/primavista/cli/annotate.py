@@ -1,28 +1,31 @@
-"""A video with what is recognised drawn into it: the same size, frame rate and orientation, without sound."""
+"""A video with its predictions drawn into it: same size, frame rate and orientation, no sound."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageColor, ImageDraw
 
 from primavista.cli.fonts import font_for
-from primavista.cli.look import Look
+from primavista.cli.sampling import SampledFrame
 from primavista.cli.sources import shown
-from primavista.errors import FileError, require_extra
+from primavista.errors import CHOOSE_FOLDER, FileError, file_error, require_extra
+from primavista.storage.atomic import replacing
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner, Prediction
     from primavista.streams.video import BadFiles
 
 SUFFIXES = (".mp4", ".mkv", ".mov")
-TICKS = 90_000  # a second, of the time stamps that are written
-KNOWN, NOT, PAPER, INK = "#3DDC97", "#B0B0B0", (0, 0, 0, 150), "#FFFFFF"
+TICKS_PER_SECOND = 90_000  # of the time stamps that are written
+KNOWN_COLOUR = "#3DDC97"
+UNKNOWN_COLOUR = "#B0B0B0"
+TEXT_COLOUR = "#FFFFFF"
+BAND_COLOUR = (0, 0, 0, 150)
 
 
 def annotate_video(
@@ -32,106 +35,146 @@ def annotate_video(
     fps: float,
     bad: BadFiles,
     progress: Callable[[int, int], None],
-) -> Iterator[tuple[Look, Prediction]]:
-    """Write `target`, whole or not at all, looking `fps` times a second; gives each look with its prediction."""
+) -> Iterator[tuple[SampledFrame, Prediction]]:
+    """Write a copy of a video with predictions drawn into it; the whole file or none.
+
+    Args:
+        learner: The learner.
+        source: The video to read.
+        target: The video to write; its suffix decides the format.
+        fps: How many frames per second are recognised; the others show the last prediction.
+        bad: Decides what happens with frames that cannot be decoded.
+        progress: Called after each frame with the number of frames done and in all.
+
+    Yields:
+        Each frame that was recognised, with its prediction.
+
+    Raises:
+        FileError: If the video cannot be read or written.
+        MissingExtraError: If PyAV is not installed.
+    """
     from primavista.frames import crop_and_resize
     from primavista.streams.decode import Due, timed_frames, turned, video_rate
 
     av = require_extra("av", "video")
     rate, total = video_rate(source)
-    part = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
-    due, count, latest = Due(fps), 0, None
-    try:
-        with _writing(av, part, target) as container:
-            stream = None
-            for at, frame in timed_frames(source):
-                with bad.guard():
-                    if isinstance(frame, FileError):
-                        raise frame
-                    picture = turned(frame)
-                    if due(at) or latest is None:
-                        look = Look(str(source), at, crop_and_resize(picture, learner.size))
-                        latest = learner.predict(look.image)
-                        yield look, latest
-                    stream = stream or _stream(av, container, picture.size, rate)
-                    _put(av, container, stream, draw(picture, latest), at)
-                count += 1
-                progress(count, max(total, count))
-            if stream is not None:
-                container.mux(stream.encode())
-        os.replace(part, target)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+    due = Due(fps)
+    latest = None
+    with replacing(target, keep_suffix=True) as part, _container(av, part, target) as container:
+        writer = _VideoWriter(av, container, rate)
+        for count, (seconds, frame) in enumerate(timed_frames(source), 1):
+            with bad.guard():
+                if isinstance(frame, FileError):
+                    raise frame
+                picture = turned(frame)
+                if due(seconds) or latest is None:
+                    image = crop_and_resize(picture, learner.size)
+                    latest = learner.predict(image)
+                    yield SampledFrame(str(source), seconds, image), latest
+                writer.write(draw(picture, latest), seconds)
+            progress(count, max(total, count))
+        writer.finish()
 
 
 def draw(picture: Image.Image, prediction: Prediction) -> Image.Image:
-    """The picture with a band at its foot: its name and a bar of the confidence, or "unknown"; a frame round what counts."""
+    """Draw a prediction into a picture.
+
+    A band at the bottom shows the name, the confidence and a bar of it, or "unknown"; a rectangle
+    shows the centre square, which is what the network sees.
+
+    Args:
+        picture: The picture, of any size.
+        prediction: What it shows.
+
+    Returns:
+        A new picture of the same size, RGB.
+    """
     canvas = picture.convert("RGBA")
-    width, height = canvas.size
-    side = min(width, height)
-    text, band = max(10, side // 14), max(16, side // 8)
     layer = Image.new("RGBA", canvas.size)
     pen = ImageDraw.Draw(layer)
-    known = prediction.known and prediction.label is not None
-    colour = KNOWN if known else NOT
+    label = prediction.label if prediction.known else None
+    _draw_square(pen, canvas.size, UNKNOWN_COLOUR if label is None else KNOWN_COLOUR)
+    _draw_band(pen, canvas.size, label, prediction.confidence)
+    return Image.alpha_composite(canvas, layer).convert("RGB")
+
+
+def _draw_square(pen: ImageDraw.ImageDraw, size: tuple[int, int], colour: str) -> None:
+    width, height = size
+    if width == height:
+        return
+    side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
-    if width != height:
-        pen.rectangle(
-            (left, top, left + side - 1, top + side - 1),
-            outline=(*_rgb(colour), 160),
-            width=max(1, side // 200),
-        )
-    pen.rectangle((0, height - band, width, height), fill=PAPER)
+    square = (left, top, left + side - 1, top + side - 1)
+    outline = (*ImageColor.getrgb(colour)[:3], 160)
+    pen.rectangle(square, outline=outline, width=max(1, side // 200))
+
+
+def _draw_band(
+    pen: ImageDraw.ImageDraw, size: tuple[int, int], label: str | None, confidence: float
+) -> None:
+    width, height = size
+    side = min(width, height)
+    band = max(16, side // 8)
     bar = max(2, band // 8)
-    share = (
-        f"{100 * prediction.confidence:.0f} %" if known else ""
-    )  # beside "unknown" it would read as that of it
-    if known:
-        pen.rectangle((0, height - bar, round(width * prediction.confidence), height), fill=colour)
-    font, name = font_for(
-        shown(prediction.label) if known and prediction.label else "unknown", text
-    )
+    pen.rectangle((0, height - band, width, height), fill=BAND_COLOUR)
+    share = ""  # next to "unknown", a percentage would read as that of the unknown
+    if label is not None:
+        share = f"{100 * confidence:.0f} %"
+        pen.rectangle((0, height - bar, round(width * confidence), height), fill=KNOWN_COLOUR)
+    font, name = font_for(shown(label) if label else "unknown", max(10, side // 14))
     room = width - 3 * bar - font.getlength(share) - 2 * bar
     while len(name) > 1 and font.getlength(name) > room:
         name = name[:-2] + "…" if len(name) > 2 else "…"
     middle = height - bar - (band - bar) // 2
-    pen.text((2 * bar, middle), name, font=font, fill=INK if known else NOT, anchor="lm")
-    pen.text((width - 2 * bar, middle), share, font=font, fill=INK, anchor="rm")
-    return Image.alpha_composite(canvas, layer).convert("RGB")
+    colour = UNKNOWN_COLOUR if label is None else TEXT_COLOUR
+    pen.text((2 * bar, middle), name, font=font, fill=colour, anchor="lm")
+    pen.text((width - 2 * bar, middle), share, font=font, fill=TEXT_COLOUR, anchor="rm")
 
 
-def _stream(av: Any, container: Any, size: tuple[int, int], rate: Fraction) -> Any:
-    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
-    stream = container.add_stream(codec, rate=rate)
-    stream.width, stream.height = (
-        side - side % 2 for side in size
-    )  # the colours of two by two pixels are kept as one
-    stream.pix_fmt = "yuv420p"
-    stream.codec_context.time_base = Fraction(1, TICKS)
-    if codec == "libx264":
-        stream.options = {"crf": "20"}
-    return stream
+class _VideoWriter:
+    """The video stream of a container; the first picture decides its size."""
 
+    def __init__(self, av: Any, container: Any, rate: Fraction) -> None:
+        self._av = av
+        self._container = container
+        self._rate = rate
+        self._stream: Any = None
 
-def _put(av: Any, container: Any, stream: Any, picture: Image.Image, at: float) -> None:
-    frame = av.VideoFrame.from_image(picture.crop((0, 0, stream.width, stream.height)))
-    frame.pts, frame.time_base = round(at * TICKS), Fraction(1, TICKS)
-    container.mux(stream.encode(frame))
+    def write(self, picture: Image.Image, seconds: float) -> None:
+        """Append a picture that is shown from a time on."""
+        if self._stream is None:
+            self._stream = self._add_stream(picture.size)
+        stream = self._stream
+        cropped = picture.crop((0, 0, stream.width, stream.height))
+        frame = self._av.VideoFrame.from_image(cropped)
+        frame.pts = round(seconds * TICKS_PER_SECOND)
+        frame.time_base = Fraction(1, TICKS_PER_SECOND)
+        self._container.mux(stream.encode(frame))
+
+    def finish(self) -> None:
+        """Write what the encoder still holds."""
+        if self._stream is not None:
+            self._container.mux(self._stream.encode())
+
+    def _add_stream(self, size: tuple[int, int]) -> Any:
+        codec = "libx264" if "libx264" in self._av.codecs_available else "mpeg4"
+        stream = self._container.add_stream(codec, rate=self._rate)
+        # yuv420p stores the colours of two by two pixels as one, so both sides must be even
+        stream.width, stream.height = (side - side % 2 for side in size)
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.time_base = Fraction(1, TICKS_PER_SECOND)
+        if codec == "libx264":
+            stream.options = {"crf": "20"}
+        return stream
 
 
 @contextlib.contextmanager
-def _writing(av: Any, part: Path, target: Path) -> Iterator[Any]:
+def _container(av: Any, part: Path, target: Path) -> Iterator[Any]:
+    """Open a video file for writing; errors name the file that was asked for."""
     try:
         with av.open(str(part), "w") as container:
             yield container
+    except FileError:
+        raise
     except (av.FFmpegError, OSError) as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(
-            f"cannot write {target}: {error.strerror or error}. Choose a folder that you may write"
-        ) from error
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+        raise file_error("write", target, error, CHOOSE_FOLDER) from error

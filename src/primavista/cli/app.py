@@ -1,4 +1,7 @@
-"""The command line. Nothing here imports torch until a command needs it, so that `--help` answers at once."""
+"""The command line: the commands, and how errors end it.
+
+Nothing here imports torch until a command needs it, so that `--help` answers at once.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +34,14 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="""Learn to recognise objects from short videos, one small batch at a time, keeping none of the frames.
+    help="""Learn to recognise objects from short videos, one small batch at a time, without
+    storing any frames.
 
-    Begin with `primavista run`: the paper's strategies side by side on object videos that are drawn on the spot.
-    `primavista doctor` says what this machine has and what is missing.""",
+    Begin with `primavista run`: it compares the paper's strategies on object videos that it draws
+    itself. `primavista doctor` reports what this machine has and what is missing.""",
 )
-app.command()(teach)
-app.command()(learn)
-app.command()(predict)
-app.command()(inspect)
-app.command()(rename)
-app.command()(forget)
-app.command()(undo)
-app.command()(run)
-app.command()(export)
-app.command()(doctor)
+for command in (teach, learn, predict, inspect, rename, forget, undo, run, export, doctor):
+    app.command()(command)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 
@@ -54,41 +50,50 @@ app.add_typer(data.app, name="data")
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
-    """Options of every command."""
+    """Handle the options that come before a command."""
     if version:
         print(f"primavista {__version__}")
         raise typer.Exit
 
 
 def main() -> None:
-    """Run the command line; an error that we know is one message and exit code 1."""
-    # before torch is imported: threads that wait sleep, instead of taking the cores from others (10 times faster under load)
+    """Run the command line; an expected error is one message and exit code 1."""
+    # Before torch is imported: waiting threads sleep instead of taking the cores from others,
+    # which is 10 times faster on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a letter that the terminal cannot show is no reason to stop
+            # a letter that the terminal cannot show is not a reason to stop
+            stream.reconfigure(errors="replace")
     try:
-        try:
-            app()
-        finally:
-            if sys.stdout is not None:  # as where it is closed: >&-
-                sys.stdout.flush()
+        _run_and_flush()
     except PrimavistaError as error:
-        _fail("\n".join(map(shown, str(error).split("\n"))))
+        _fail("\n".join(shown(line) for line in str(error).split("\n")))
     except OSError as error:
-        if error.filename is not None:
-            raise
-        with suppress(
-            OSError
-        ):  # what is still to be written goes nowhere, or Python would try again at the end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if error.errno == errno.EPIPE:  # the reader has seen enough
-            sys.exit(1)
-        _fail(f"cannot write what there is to say: {error.strerror or error}")
+        _fail_to_write(error)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _run_and_flush() -> None:
+    """Run the command and flush its output, so that an error of writing is noticed here."""
+    try:
+        app()
+    finally:
+        if sys.stdout is not None:  # it is None if the shell closed it: >&-
+            sys.stdout.flush()
+
+
+def _fail_to_write(error: OSError) -> None:
+    """End the command after an error of writing to the standard output; raise any other error."""
+    if error.filename is not None:
+        raise error
+    # The rest of the output goes nowhere; otherwise Python would try to write it again at exit.
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:  # the reader, such as `head`, has closed the pipe
+        sys.exit(1)
+    _fail(f"cannot write to stdout: {error.strerror or error}")
 
 
 def _fail(text: str) -> None:

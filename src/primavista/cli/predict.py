@@ -1,4 +1,4 @@
-"""`primavista predict`: what a saved learner sees in images, folders, videos, and through a camera."""
+"""`primavista predict`: what a saved learner sees in images, folders, videos and cameras."""
 
 from __future__ import annotations
 
@@ -14,18 +14,27 @@ from rich.console import Console
 from rich.markup import escape
 
 from primavista.cli.learn import Device, Model
-from primavista.cli.look import BATCH, Look, is_live, is_one_video, looks, recognised
+from primavista.cli.sampling import (
+    BATCH,
+    SampledFrame,
+    is_camera,
+    is_video_file,
+    predict_frames,
+    sample_frames,
+)
 from primavista.cli.sources import shown
-from primavista.errors import FileError, InputError
+from primavista.errors import CHOOSE_FOLDER, FileError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from primavista.learner.learner import Learner, Prediction
+    from primavista.streams.video import BadFiles
 
 UNKNOWN = "unknown"
-FPS, SMOOTH = 2.0, 10.0  # looks a second: for reading, and for a video that is watched
-BAR = 12
+FPS = 2.0  # frames per second that are recognised, to be read as lines
+ANNOTATED_FPS = 10.0  # and in a video that is watched
+BAR_WIDTH = 12  # characters
 
 
 def predict(
@@ -33,85 +42,83 @@ def predict(
     source: Annotated[str, typer.Argument(help="An image, a folder, a video, or camera:0.")],
     annotate: Annotated[
         Path | None,
-        typer.Option(help="Write the video with what is recognised drawn in, e.g. out.mp4."),
+        typer.Option(help="Write a copy of the video with the predictions drawn in, e.g. out.mp4."),
     ] = None,
     fps: Annotated[
         float | None,
         typer.Option(
-            help="Looks a second at videos and cameras (default: 2; 10 with --annotate).", min=0.001
+            help="Frames per second to recognise in videos and cameras "
+            "(default: 2; 10 with --annotate).",
+            min=0.001,
         ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(help="How long to look through a camera (default: until Ctrl-C)."),
+        typer.Option(help="How long to watch a camera (default: until Ctrl-C)."),
     ] = None,
-    top: Annotated[int, typer.Option(help="How many of the likeliest names to show.", min=1)] = 3,
+    top: Annotated[int, typer.Option(help="How many of the most likely names to show.", min=1)] = 3,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")
     ] = False,
     device: Device = "auto",
     as_json: Annotated[
-        bool, typer.Option("--json", help="A line of JSON for each frame and one at the end.")
+        bool, typer.Option("--json", help="Print one line of JSON per frame, and one at the end.")
     ] = False,
 ) -> None:
-    """Say what a learner sees: a line for each image, or each look at a video or a camera, and the vote of all of them.
+    """Recognise objects in images, videos or a camera: one line per frame, then the majority vote.
 
-    What looks like nothing that was taught is `unknown`, with the likeliest names in brackets.
+    A frame that looks like nothing that was taught is `unknown`; the most likely names follow in
+    brackets.
 
-    Examples: `primavista predict kitchen.pv photo.jpg`, `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
+    Examples: `primavista predict kitchen.pv photo.jpg`,
+    `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
     """
     from primavista.learner.learner import Learner
     from primavista.streams.video import BadFiles
 
     if annotate is not None:
         _check_target(source, annotate)
-    learner, bad = Learner.load(model.expanduser(), device=device), BadFiles(skip_bad)
-    teller = Teller(
-        top, as_json, max((len(name) for name in [*learner.labels, UNKNOWN]), default=0)
-    )
+    learner = Learner.load(model.expanduser(), device=device)
+    bad = BadFiles(skip_bad)
+    width = max(len(name) for name in [*learner.labels, UNKNOWN])
+    reporter = PredictionReporter(top, as_json, width, quiet=annotate is not None)
     if annotate is not None:
-        frames = _annotated(learner, source, annotate, fps or SMOOTH, bad)
-        teller.quiet = not as_json
+        predictions = _annotated(learner, source, annotate, fps or ANNOTATED_FPS, bad)
     else:
-        frames = recognised(
-            learner,
-            looks(source, learner.size, fps or FPS, seconds, bad),
-            1 if is_live(source) else BATCH,
-        )
+        frames = sample_frames(source, learner.size, fps or FPS, seconds, bad)
+        predictions = predict_frames(learner, frames, 1 if is_camera(source) else BATCH)
     try:
-        for look, prediction in frames:
-            teller.tell(look, prediction)
+        for frame, prediction in predictions:
+            reporter.report(frame, prediction)
     except KeyboardInterrupt:
-        if not is_live(source):
+        if not is_camera(source):
             raise
-    teller.close(bad.skipped)
+    reporter.close(bad.skipped)
     if annotate is not None and not as_json:
         typer.echo(f"wrote {annotate}")
 
 
 def _check_target(source: str, target: Path) -> None:
+    """Refuse a video that cannot be annotated, and a file that cannot or must not be written."""
     from primavista.cli.annotate import SUFFIXES
 
-    if not is_one_video(source):
-        raise InputError(f"--annotate is for one video file, and {source} is none")
+    if not is_video_file(source):
+        raise InputError(f"--annotate is for one video file, and {source} is not one")
     if target.suffix.lower() not in SUFFIXES:
         raise InputError(f"--annotate {target}: the name of a video ends in {', '.join(SUFFIXES)}")
     folder = target.absolute().parent
     if not os.access(folder, os.W_OK):
-        why = "you may not" if folder.is_dir() else "there is no such folder"
-        raise FileError(f"cannot write in {folder}: {why}. Choose a folder that you may write")
+        reason = "permission denied" if folder.is_dir() else "there is no such folder"
+        raise FileError(f"cannot write in {folder}: {reason}. {CHOOSE_FOLDER}")
     if target.exists():
         same = target.samefile(Path(source).expanduser())
-        raise InputError(
-            f"{target} is the video itself: give another name"
-            if same
-            else f"{target} exists: give another name"
-        )
+        problem = "is the video itself" if same else "exists"
+        raise InputError(f"{target} {problem}: give another name")
 
 
 def _annotated(
-    learner: Learner, source: str, target: Path, fps: float, bad: Any
-) -> Iterator[tuple[Look, Prediction]]:
+    learner: Learner, source: str, target: Path, fps: float, bad: BadFiles
+) -> Iterator[tuple[SampledFrame, Prediction]]:
     from primavista.cli.annotate import annotate_video
     from primavista.cli.data import bar
 
@@ -120,90 +127,145 @@ def _annotated(
 
 
 @dataclass
-class Teller:
-    """A line for each prediction, and at the end the vote of all."""
+class PredictionReporter:
+    """Prints one line per prediction and the majority vote at the end.
+
+    Attributes:
+        top: How many of the most likely names a line shows.
+        as_json: Print JSON for scripts instead of text.
+        width: The length of the longest name, which aligns the columns.
+        quiet: Print no line per prediction unless `as_json` is set.
+        votes: How many frames were recognised as each object.
+        unknown: How many frames were not.
+        console: Where text is printed.
+    """
 
     top: int
     as_json: bool
-    width: int  # of the longest name
+    width: int
     quiet: bool = False
     votes: Counter[str] = field(default_factory=Counter)
     unknown: int = 0
     console: Console = field(default_factory=lambda: Console(highlight=False))
 
-    def tell(self, look: Look, prediction: Prediction) -> None:
-        """One line."""
+    def report(self, frame: SampledFrame, prediction: Prediction) -> None:
+        """Count one prediction and print its line.
+
+        Args:
+            frame: The frame.
+            prediction: What it shows.
+        """
         if prediction.known and prediction.label is not None:
             self.votes[prediction.label] += 1
         else:
             self.unknown += 1
         if self.as_json:
-            typer.echo(json.dumps(record(look, prediction)))
+            typer.echo(json.dumps(as_record(frame, prediction)))
         elif not self.quiet:
-            self.console.print(self._line(look, prediction), soft_wrap=True)
+            self.console.print(self._line(frame, prediction), soft_wrap=True)
 
     def close(self, skipped: int) -> None:
-        """The vote: the name that most frames were known by, or unknown where most were not."""
-        total = sum(self.votes.values()) + self.unknown
+        """Print the vote of all frames.
+
+        Args:
+            skipped: How many frames could not be decoded.
+        """
         if self.as_json:
-            label = self.winner()
-            count = self.unknown if label is None else self.votes[label]
-            vote = {
-                "label": label,
-                "share": count / total if total else 0.0,
-                "frames": total,
-                "votes": dict(self.votes),
-            }
-            typer.echo(
-                json.dumps({"summary": {**vote, "unknown": self.unknown, "skipped": skipped}})
-            )
+            typer.echo(json.dumps({"summary": self._summary(skipped)}))
             return
+        total = self._total()
         if total > 1 or self.quiet:
-            winner = self.winner() or UNKNOWN
-            counts = {**dict(self.votes.most_common()), UNKNOWN: self.unknown}
-            others = ", ".join(
-                f"{name} {count}" for name, count in counts.items() if count and name != winner
-            )
-            text = f"{counts[winner]} of {total} frames" + (f" ({others})" if others else "")
-            self.console.print(
-                f"[bold]{escape(shown(winner))}[/bold]: {escape(shown(text))}", soft_wrap=True
-            )
+            self._print_vote(total)
         if skipped:
             self.console.print(f"skipped {skipped} that could not be decoded")
 
     def winner(self) -> str | None:
-        """The name with the most frames, None where more are unknown."""
+        """Return the name with the most frames, or None if more frames are unknown.
+
+        Returns:
+            The name; None as well if there were no frames.
+        """
         best = self.votes.most_common(1)
         return best[0][0] if best and best[0][1] >= self.unknown else None
 
-    def _line(self, look: Look, prediction: Prediction) -> str:
-        where = escape(clock(look.at) if look.at is not None else shown(Path(look.source).name))
+    def _total(self) -> int:
+        return sum(self.votes.values()) + self.unknown
+
+    def _summary(self, skipped: int) -> dict[str, Any]:
+        label = self.winner()
+        count = self.unknown if label is None else self.votes[label]
+        total = self._total()
+        return {
+            "label": label,
+            "share": count / total if total else 0.0,
+            "frames": total,
+            "votes": dict(self.votes),
+            "unknown": self.unknown,
+            "skipped": skipped,
+        }
+
+    def _print_vote(self, total: int) -> None:
+        winner = self.winner() or UNKNOWN
+        counts = {**dict(self.votes.most_common()), UNKNOWN: self.unknown}
+        others = [f"{name} {count}" for name, count in counts.items() if count and name != winner]
+        text = f"{counts[winner]} of {total} frames"
+        if others:
+            text += f" ({', '.join(others)})"
+        name = f"[bold]{escape(shown(winner))}[/bold]"
+        self.console.print(f"{name}: {escape(shown(text))}", soft_wrap=True)
+
+    def _line(self, frame: SampledFrame, prediction: Prediction) -> str:
+        if frame.seconds is None:
+            where = escape(shown(Path(frame.source).name))
+        else:
+            where = format_time(frame.seconds)
         ranked = sorted(prediction.scores.items(), key=lambda item: -item[1])[: self.top]
         names = [f"{escape(shown(label))} {100 * share:.0f} %" for label, share in ranked]
-        if (
-            not prediction.known or prediction.label is None
-        ):  # no share and no bar: they would read as those of "unknown"
-            likeliest = f"({', '.join(names)})" if names else ""
-            return f"{where:<8} [dim]{UNKNOWN:<{self.width}} {' ' * (BAR + 6)}  {likeliest}[/dim]".rstrip()
-        filled = round(BAR * prediction.confidence)
+        if prediction.known and prediction.label is not None:
+            name = f"[bold]{escape(shown(prediction.label)):<{self.width}}[/bold]"
+            bar = self._bar(prediction.confidence)
+            return f"{where:<8} {name} {bar}  [dim]{', '.join(names[1:])}[/dim]".rstrip()
+        # no percentage and no bar: they would read as those of "unknown"
+        candidates = f"({', '.join(names)})" if names else ""
+        blank = " " * (BAR_WIDTH + 6)
+        return f"{where:<8} [dim]{UNKNOWN:<{self.width}} {blank}  {candidates}[/dim]".rstrip()
+
+    def _bar(self, confidence: float) -> str:
+        filled = round(BAR_WIDTH * confidence)
         full, empty = "#-" if self.console.options.ascii_only else "━─"
-        bar = f"{100 * prediction.confidence:3.0f} % {full * filled}[dim]{empty * (BAR - filled)}[/dim]"
-        name = f"[bold]{escape(shown(prediction.label)):<{self.width}}[/bold]"
-        return f"{where:<8} {name} {bar}  [dim]{', '.join(names[1:])}[/dim]".rstrip()
+        rest = empty * (BAR_WIDTH - filled)
+        return f"{100 * confidence:3.0f} % {full * filled}[dim]{rest}[/dim]"
 
 
-def record(look: Look, prediction: Prediction) -> dict[str, Any]:
-    """A prediction for scripts, in the words of Python and the service: `label` is the likeliest name, `known` or not."""
-    time = {} if look.at is None else {"seconds": round(look.at, 3)}
-    facts = ("label", "known", "confidence", "familiarity", "scores")
-    return {"source": look.source, **time, **{name: getattr(prediction, name) for name in facts}}
+def as_record(frame: SampledFrame, prediction: Prediction) -> dict[str, Any]:
+    """Return a prediction as a JSON object, with the field names of Python and of the service.
+
+    Args:
+        frame: The frame.
+        prediction: What it shows.
+
+    Returns:
+        The source, the seconds if it is a frame of a video, and the fields of the prediction.
+    """
+    record: dict[str, Any] = {"source": frame.source}
+    if frame.seconds is not None:
+        record["seconds"] = round(frame.seconds, 3)
+    for name in ("label", "known", "confidence", "familiarity", "scores"):
+        record[name] = getattr(prediction, name)
+    return record
 
 
-def clock(seconds: float) -> str:
-    """A time in a video.
+def format_time(seconds: float) -> str:
+    """Format a time in a video as minutes, seconds and tenths.
 
-    >>> clock(61.25)
+    >>> format_time(61.25)
     '1:01.2'
+
+    Args:
+        seconds: The time in seconds.
+
+    Returns:
+        The text.
     """
     tenths = int(seconds * 10 + 1e-6)
     return f"{tenths // 600}:{tenths // 10 % 60:02d}.{tenths % 10}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Annotated
@@ -16,91 +17,97 @@ from primavista.cli.learn import LARGEST, SMALLEST
 from primavista.cli.sources import shown
 from primavista.errors import require_extra
 
+MAX_NAMES = 8  # objects that are listed when the service starts
+
 
 def teach(
     model: Annotated[
-        Path, typer.Argument(help="The file to teach; made if it does not exist.")
+        Path, typer.Argument(help="The file to teach; it is created if it does not exist.")
     ] = Path("objects.pv"),
     host: Annotated[
         str,
         typer.Option(
-            help="Address to listen on. Any but this machine's own needs --token, and for a camera --tls."
+            help="Address to listen on. One that other machines can reach needs --token, "
+            "and --tls for their cameras."
         ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="Port to listen on; 0 is any that is free.", min=0, max=65535)
+        int, typer.Option(help="Port to listen on; 0 chooses a free one.", min=0, max=65535)
     ] = 8765,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
     token: Annotated[
         str | None,
         typer.Option(
-            help="What every request must bring (Authorization: Bearer TOKEN).",
+            help="Token that every request must carry (Authorization: Bearer TOKEN).",
             envvar="PRIMAVISTA_TOKEN",
         ),
     ] = None,
     tls: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Certificate and key (PEM): serve https.")
+        tuple[Path, Path] | None, typer.Option(help="Certificate and key (PEM), to serve https.")
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="How a new model learns, e.g. prima (default) or 'cwr*'.")
+        str | None,
+        typer.Option(help="Strategy of a new model, e.g. prima (default) or 'cwr*'."),
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option(help="Side of the images that a new model sees.", min=SMALLEST, max=LARGEST),
+        typer.Option(
+            help="Side in pixels of the images that a new model reads.", min=SMALLEST, max=LARGEST
+        ),
     ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="How familiar a frame must be to count as known, 0 to 1; a new model has 0.4.",
+            help="Familiarity from which a frame counts as known, 0 to 1; 0.4 in a new model.",
             min=0,
             max=1,
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Teach it in front of your camera: a page where you show an object, say its name, and it is recognised.
+    """Teach objects in front of your camera: a page where you show an object and name it.
 
-    The same over HTTP and WebSocket for robots and scripts (docs/guides/live.md). Every lesson is in MODEL before it counts as done;
-    no frame is kept.
+    Robots and scripts can do the same over HTTP and WebSocket (docs/guides/live.md). Every lesson
+    is saved in MODEL before it counts as done; no frame is kept.
     """
     require_extra("uvicorn", "live")
     require_extra("fastapi", "live")
     require_extra("multipart", "live")
     import torch
 
-    from primavista.heads.open_set import IN_PLACE
     from primavista.serve.security import check_token
     from primavista.serve.server import opened, serve
+    from primavista.strategies.registry import strategy_info
 
     check_token(host, token)
-    console = Console(highlight=False, soft_wrap=True)
-    if not os.environ.get("OMP_NUM_THREADS"):  # one half recognises while the other learns
+    if not os.environ.get("OMP_NUM_THREADS"):  # one half recognises while the other half learns
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
     def ready(address: str) -> None:
-        known = ", ".join(map(shown, learner.labels[:8])) + (
-            " ..." if len(learner.labels) > 8 else ""
-        )
-        console.print(
-            f"[bold]{escape(shown(model.name))}[/bold] ({escape(known) or 'nothing taught yet'}) is being taught at"
-        )
-        console.print(
-            f"  [bold cyan]{address}/[/bold cyan]{'#token=' + escape(token) if token else ''}"
-        )
-        console.print("Ctrl-C stops; everything learned by then is on disk.")
+        page = f"{address}/#token={token}" if token else f"{address}/"
+        _announce(model, learner.labels, page)
         if browser:
-            page = f"{address}/{'#token=' + token if token else ''}"
             Thread(target=webbrowser.open, args=(page,), daemon=True).start()
 
-    if threshold is None and strategy in (None, "prima") and not model.expanduser().exists():
-        threshold = IN_PLACE  # what is shown to it stays before the camera that taught it
+    path = model.expanduser().absolute()
+    is_new = not path.exists()
     with opened(model, device, strategy=strategy, size=size, threshold=threshold) as learner:
-        serve(
-            learner,
-            model.expanduser().absolute(),
-            host=host,
-            port=port,
-            token=token,
-            tls=tls,
-            ready=ready,
-        )
+        camera_threshold = strategy_info(learner.strategy_name).camera_threshold
+        if is_new and threshold is None and camera_threshold is not None:
+            learner.threshold = camera_threshold
+        serve(learner, path, host=host, port=port, token=token, tls=tls, ready=ready)
+
+
+def _announce(model: Path, labels: Sequence[str], page: str) -> None:
+    """Print the address of the page, on a line of its own."""
+    names = [shown(label) for label in labels[:MAX_NAMES]]
+    known = ", ".join(names) or "nothing taught yet"
+    if len(labels) > MAX_NAMES:
+        known += " ..."
+    console = Console(highlight=False, soft_wrap=True)
+    name = f"[bold]{escape(shown(model.name))}[/bold]"
+    console.print(f"{name} ({escape(known)}) can be taught at")
+    console.print(f"  [bold cyan]{escape(page)}[/bold cyan]")
+    console.print("Press Ctrl-C to stop; everything learned by then is on disk.")

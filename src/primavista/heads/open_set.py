@@ -17,7 +17,6 @@ Array = Any  # a numpy array or a torch tensor: only what both understand is use
 LOGIT = 10.0  # how far a class leads the average, as a logit, at its own mean
 KNOWN = 0.25  # familiarity from which on a frame counts as known: most frames of a new video of a known object have it
 ALIKE = 0.3  # the same of `Alike`, in any place
-IN_PLACE = 0.4  # and where the camera stays in the place of the lessons, which makes all more familiar, taught or not
 
 
 @dataclass(frozen=True)
