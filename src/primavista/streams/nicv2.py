@@ -1,4 +1,9 @@
-"""The two ways to draw a NICv2 order: by the statistics of the official orders, and by the published pseudocode."""
+"""NICv2 orders: Algorithm 3 of the paper to the letter, and orders like the official ones.
+
+`paper_order` is the published pseudocode. The official orders cannot have been made by it: with the
+published values it nearly always ends in a state in which no batch has room. `sampled_order` draws
+orders with the statistics of the official ones; the benchmark uses it if there is no official order.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +14,63 @@ from primavista.errors import InputError
 from primavista.streams.dataset import Session
 
 REDRAWS = 200
-EARLIEST = (
-    2  # batches counted from 0: no official order introduces a class in the batch after the first
-)
+# Counted from 0: no official order introduces a class in the batch after the first.
+EARLIEST = 2
 
 Queues = Mapping[int, Sequence[Session]]
 Points = list[tuple[int, int]]  # (insertion point, label), ascending
 
 
-def draw_order(
+def paper_order(
+    queues: Queues, opening: Sequence[int], batches: int, last: int, draw: random.Random
+) -> list[list[Session]]:
+    """Algorithm 3 of the paper, one run; comments give its lines (the procedure's head is line 1).
+
+    Its batches count from 1. Lines 10 to 13 sample batches until one is not full; this is one draw
+    among the batches that are not full. If there is none, the pseudocode loops for ever.
+
+    Args:
+        queues: The training sessions of each class.
+        opening: The classes of batch 1, one per category.
+        batches: `num_batches` of the paper.
+        last: `max_start` of the paper, the largest insertion point.
+        draw: The random numbers of this run.
+
+    Returns:
+        The sessions of each batch. Batches that stay empty are left out. No later session of the
+        classes of batch 1 is placed, as in the pseudocode.
+
+    Raises:
+        InputError: If `last` is out of range, or the pseudocode would loop for ever.
+    """
+    if not 1 <= last <= batches:
+        raise InputError(
+            f"max_start must lie from 1 to {batches}, the number of batches; got {last}"
+        )
+    room = _sizes(sum(map(len, queues.values())) - len(opening), batches)
+    room[0] = 0
+    first = [queues[label][0] for label in opening]  # line 6
+    order: list[list[Session]] = [first, *([] for _ in range(batches - 1))]
+    for label in queues:  # line 7
+        if label in opening:
+            continue
+        insertion_point = draw.randint(1, last)  # line 8
+        for session in queues[label]:  # line 9
+            not_full = [c for c in range(insertion_point, batches + 1) if room[c - 1]]
+            if not not_full:
+                raise InputError(
+                    f"the published NICv2 pseudocode loops for ever here: class {label} starts at "
+                    f"batch {insertion_point}, and no batch from there to {batches} has room for "
+                    f"its session {session.number}. Choose another run, a max_start below {last}, "
+                    "or method='statistics'"
+                )
+            c = draw.choice(not_full)  # lines 11 to 13
+            order[c - 1].append(session)  # line 14
+            room[c - 1] -= 1
+    return [batch for batch in order if batch]
+
+
+def sampled_order(
     queues: Queues,
     opening: Sequence[int],
     batches: int,
@@ -26,78 +79,63 @@ def draw_order(
     *,
     exact: bool,
 ) -> list[list[Session]]:
-    """An order with the statistics of the official ones: every session once, every batch full.
+    """Draw an order with the statistics of the official ones: every session once, no batch short.
 
-    Each new class' insertion point is drawn uniformly in [2, last]. Then, batch by batch, the classes due get their first
-    session, and each free slot the next session of an introduced class, drawn in proportion to the sessions it has left.
-    Points under which some slot would find no session, or some class no slot by `last`, are drawn anew, at most 200 times;
-    after that such slots bring the next class forward. An error is left only for what no order satisfies. Unless `exact`,
-    `last` is raised as far as the number of classes needs.
+    The insertion point of each new class is drawn uniformly in [2, last]. Then, batch by batch, the
+    classes that are due get their first session, and each free slot gets the next session of an
+    introduced class, drawn in proportion to the sessions that the class has left. Insertion points
+    under which some slot would find no session, or some class no slot by `last`, are drawn again,
+    at most 200 times; after that, such slots bring the next class forward.
+
+    Args:
+        queues: The training sessions of each class, in the order in which they are to come.
+        opening: The classes of batch 1.
+        batches: The number of batches.
+        last: The last batch, counted from 0, in which a class may be introduced.
+        draw: The random numbers of this run.
+        exact: Keep `last` as it is; otherwise it is raised as far as the number of classes needs.
+
+    Returns:
+        The sessions of each batch.
+
+    Raises:
+        InputError: If no order satisfies `last`.
     """
     sizes = _sizes(sum(map(len, queues.values())) - len(opening), batches)
     new = [label for label in queues if label not in set(opening)]
     kept = sum(len(queues[label]) - 1 for label in opening)
     earliest = EARLIEST if batches > EARLIEST and kept >= sizes[1] else 1
-    least = _least_last(sizes, len(new), earliest)
-    last = last if exact else min(max(last, least), batches - 1)
-    if new and not least <= last < batches:
-        raise InputError(
-            f"max_start must lie from {least} (the first batch by which {len(new)} new classes find a slot each) to "
-            f"{batches - 1} (the last batch, counted from 0); got {last}"
-        )
+    last = _last_start(sizes, len(new), earliest, last, exact=exact)
     lengths = {label: len(queues[label]) for label in new}
     for _ in range(REDRAWS):
-        points = _points(new, earliest, last, draw)
+        points = _draw_points(new, earliest, last, draw)
         if _feasible(points, lengths, kept, sizes, last):
             break
-    return _walk(
-        {label: list(queue) for label, queue in queues.items()}, opening, points, sizes, last, draw
-    )
-
-
-def paper_order(
-    queues: Queues, opening: Sequence[int], batches: int, last: int, draw: random.Random
-) -> list[list[Session]]:
-    """The published pseudocode, line by line; its batches count from 1.
-
-    Sampling batches until one is not full is one draw among those that are not full; where there is none it would never end.
-    """
-    if not 1 <= last <= batches:
-        raise InputError(
-            f"max_start must lie from 1 to {batches}, the number of batches; got {last}"
-        )
-    room = _sizes(sum(map(len, queues.values())) - len(opening), batches)
-    room[0] = 0
-    order: list[list[Session]] = [
-        [queues[label][0] for label in opening],
-        *([] for _ in range(batches - 1)),
-    ]
-    for label in queues:
-        if label in opening:
-            continue
-        insertion_point = draw.randint(1, last)
-        for session in queues[label]:
-            not_full = [c for c in range(insertion_point, batches + 1) if room[c - 1]]
-            if not not_full:
-                raise InputError(
-                    f"the published NICv2 pseudocode loops for ever here: class {label} starts at batch {insertion_point}, "
-                    f"and no batch from there to {batches} has room for its session {session.number}. Choose another run, a "
-                    f"max_start below {last}, or method='statistics'"
-                )
-            c = draw.choice(not_full)
-            order[c - 1].append(session)
-            room[c - 1] -= 1
-    return [batch for batch in order if batch]
+    remaining = {label: list(queue) for label, queue in queues.items()}
+    return _place(remaining, opening, points, sizes, last, draw)
 
 
 def _sizes(rest: int, batches: int) -> list[int]:
-    """The slots of each batch after the first (whose entry is 0); they differ by at most one, spread evenly."""
-    return [0] + [
-        rest * (i + 1) // (batches - 1) - rest * i // (batches - 1) for i in range(batches - 1)
-    ]
+    """The slots of each batch; they differ by at most one, spread evenly. The first entry is 0."""
+    later = batches - 1
+    return [0] + [rest * (i + 1) // later - rest * i // later for i in range(later)]
+
+
+def _last_start(sizes: Sequence[int], new: int, earliest: int, last: int, *, exact: bool) -> int:
+    """The last batch in which a class may start; an error if not all classes find a slot by it."""
+    least = _least_last(sizes, new, earliest)
+    if not exact:
+        last = min(max(last, least), len(sizes) - 1)
+    if new and not least <= last < len(sizes):
+        raise InputError(
+            f"max_start must lie from {least} (the first batch by which {new} new classes find a "
+            f"slot each) to {len(sizes) - 1} (the last batch, counted from 0); got {last}"
+        )
+    return last
 
 
 def _least_last(sizes: Sequence[int], new: int, earliest: int) -> int:
+    """The first batch by which every new class finds a slot."""
     slots = 0
     for i in range(earliest, len(sizes)):
         slots += sizes[i]
@@ -106,7 +144,7 @@ def _least_last(sizes: Sequence[int], new: int, earliest: int) -> int:
     return earliest
 
 
-def _points(new: Sequence[int], earliest: int, last: int, draw: random.Random) -> Points:
+def _draw_points(new: Sequence[int], earliest: int, last: int, draw: random.Random) -> Points:
     drawn = sorted((draw.randint(earliest, last), draw.random(), label) for label in new)
     return [(point, label) for point, _, label in drawn]
 
@@ -114,7 +152,7 @@ def _points(new: Sequence[int], earliest: int, last: int, draw: random.Random) -
 def _feasible(
     points: Points, lengths: Mapping[int, int], kept: int, sizes: Sequence[int], last: int
 ) -> bool:
-    """Whether every slot finds a session of a class due by then, and every class a slot by `last`."""
+    """True if every slot finds a session of a class due by then, and every class a slot in time."""
     due, free = 0, kept  # sessions not placed, of the classes introduced so far
     waiting = 0
     for i in range(1, len(sizes)):
@@ -127,7 +165,7 @@ def _feasible(
     return True
 
 
-def _walk(
+def _place(
     queues: dict[int, list[Session]],
     opening: Sequence[int],
     points: Points,
@@ -135,6 +173,7 @@ def _walk(
     last: int,
     draw: random.Random,
 ) -> list[list[Session]]:
+    """Fill the batches one after the other, given the insertion points of the new classes."""
     order = [[queues[label].pop(0) for label in opening]]
     introduced = {label: len(queues[label]) for label in opening if queues[label]}
     slots_left = sum(sizes[: last + 1])  # in which a class may still start
@@ -154,7 +193,6 @@ def _walk(
             introduced[label] -= 1
             if not introduced[label]:
                 del introduced[label]
-        order.append(
-            sorted(batch, key=lambda session: (session.number, session.label, session.start))
-        )
+        batch.sort(key=lambda session: (session.number, session.label, session.start))
+        order.append(batch)
     return order
