@@ -86,7 +86,7 @@ def _sessions(place: Path, label: str) -> list[Lesson]:
 
 def _objects(root: Path) -> list[Lesson]:
     """The lessons of a folder with a folder an object; of CORe50's layout, s1/o1, too."""
-    from primavista.streams.folder import objects_outside, subfolders
+    from primavista.streams.folder import sessions_by_object, subfolders
     from primavista.streams.rendered.written import read_scene, scene_classes
 
     places = subfolders(root)
@@ -99,7 +99,7 @@ def _objects(root: Path) -> list[Lesson]:
         place.name: [(Path(one.name).stem, one) for one in _sessions(place, place.name)]
         for place in places
     }
-    turned = objects_outside(
+    turned = sessions_by_object(
         {name: [(stem, Path(one.name)) for stem, one in own] for name, own in named.items()}
     )
     lessons = {Path(one.name): one for own in named.values() for _, one in own}

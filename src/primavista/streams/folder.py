@@ -1,38 +1,58 @@
-"""Anybody's own data: `<class>/<session>/<frame>.png` pictures and `<class>/<session>.mp4` videos, mixed as they come."""
+"""Your own data: `<class>/<session>/<frame>.png` pictures and `<class>/<session>.mp4` videos.
+
+Pictures and videos can be mixed.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import logging
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from primavista.errors import FileError, InputError
+from primavista.errors import FileError, InputError, file_errors
+from primavista.frames import ImageArray
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.decode import read_image
-from primavista.streams.rendered.written import WrittenScene, read_scene, scene_classes, scene_name
+from primavista.streams.rendered.written import (
+    WrittenScene,
+    read_scene,
+    scene_classes,
+    scene_name,
+)
 from primavista.streams.split import held_out
-from primavista.streams.video import IMAGES, VIDEOS, BadFiles, Clip, media_in, natural, open_frames
+from primavista.streams.video import IMAGES, VIDEOS, BadFiles, media_in, natural
+from primavista.streams.video_cache import VideoCache, default_video_cache, map_video
 
-MAX_FRAMES = 600  # of a video
-VERSION = 2  # of what is kept of a decoded video
+MAX_FRAMES = 600  # per video
+SHOWN_SESSIONS = 12  # in the note of a data set
+LAYOUT = "Expected are <class>/<session>/<frame>.png pictures or <class>/<session>.mp4 videos"
 log = logging.getLogger("primavista")
+
+# The sessions of each class: (name, place).
+FoundSessions = dict[str, list[tuple[str, Path]]]
 
 
 @dataclass(frozen=True)
-class Segment:
-    """The frames of one session: picture files, or an array file that a video was decoded into."""
+class SessionFiles:
+    """The files of one session: pictures, or one array that a video was decoded into.
+
+    Args:
+        name: The name of the session.
+        count: The number of its frames.
+        pictures: The picture files; empty for a video.
+        array: The array file; None for pictures.
+        thinned: What was left out of a long video, as a text.
+    """
 
     name: str
     count: int
@@ -42,28 +62,36 @@ class Segment:
 
 
 class FolderFrames:
-    """`Frames` of several segments, one after the other: pictures are decoded when asked for, arrays memory-mapped."""
+    """The frames of several sessions, one after the other.
 
-    def __init__(self, segments: Sequence[Segment], size: int) -> None:
-        self.segments, self.size = tuple(segments), size
-        self.starts = np.array([0, *accumulate(s.count for s in self.segments)])
+    Pictures are decoded each time they are asked for; decoded videos are memory-mapped.
+
+    Args:
+        sessions: The files of each session.
+        size: The side of the frames in pixels.
+    """
+
+    def __init__(self, sessions: Sequence[SessionFiles], size: int) -> None:
+        self.sessions, self.size = tuple(sessions), size
+        self.starts = np.array([0, *accumulate(files.count for files in self.sessions)])
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def __getitem__(self, indices: Tensor) -> Tensor:
         asked = torch.arange(len(self))[indices.cpu()].numpy()
-        where = np.searchsorted(self.starts, asked, "right") - 1
+        session = np.searchsorted(self.starts, asked, "right") - 1
         pictures = np.empty((len(asked), self.size, self.size, 3), np.uint8)
-        for i in np.unique(where).tolist():
-            here = np.flatnonzero(where == i)
-            pictures[here] = self._read(self.segments[i], asked[here] - self.starts[i])
+        for i in np.unique(session).tolist():
+            here = np.flatnonzero(session == i)
+            pictures[here] = self._read(self.sessions[i], asked[here] - self.starts[i])
         return torch.from_numpy(pictures)
 
-    def _read(self, segment: Segment, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        if segment.array is None:
-            return np.stack([read_image(segment.pictures[i], self.size) for i in places.tolist()])
-        return np.asarray(_array(segment.array)[places])
+    def _read(self, files: SessionFiles, positions: NDArray[Any]) -> ImageArray:
+        if files.array is None:
+            images = [read_image(files.pictures[i], self.size) for i in positions.tolist()]
+            return np.stack(images)
+        return np.asarray(map_video(files.array)[positions])
 
 
 def folder(
@@ -77,302 +105,271 @@ def folder(
     cache: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> DataSet:
-    """The data set of a folder: a folder a class, in it a folder of pictures or a video a session, in natural order.
+    """Open a folder of your own: one folder per class, with one folder or video per session.
 
-    Of videos that `primavista data render` wrote, a folder a session (`s1/o1.mp4`), the names, categories and test sessions are
-    those of the scene: the same data set as `rendered(scene)`.
-    `test="quarter"` takes every fourth session of each class from its third (of two, the second; of 11, CORe50's 3, 7, 10) for
-    testing; a list of session names takes those of every class; "none" takes none. Each class is a category of its own.
-    Pictures are decoded whenever they are asked for: `pack` a data set that is used more than once. Videos are decoded now, at
-    most `max_frames` (600; of a scene all) of each, into `cache` (default ~/.cache/primavista/videos), once until they change.
-    With `skip_bad`, every picture is decoded once now, and those that cannot be are left out and counted. `progress(done,
-    total)` counts sessions.
+    Names are sorted naturally (s2 before s10). Each class is a category of its own. Pictures are
+    decoded each time they are asked for: `pack` a data set that is used more than once. Videos are
+    decoded now, once until they change. If `primavista data render` wrote the folder
+    (`s1/o1.mp4`), then the names, categories and test sessions are those of the scene: the data set
+    is the same as `rendered(scene)`.
+
+    Args:
+        path: The folder.
+        test: The test sessions. "quarter" takes every fourth session of each class from its third
+            (of two, the second; of 11, CORe50's 3, 7 and 10), "none" takes none, and a list of
+            session names takes those of every class.
+        size: The side of the frames in pixels.
+        max_frames: The number of frames kept per video, evenly spread. The default is 600, or all
+            frames of a scene.
+        fps: The number of frames per second to read from each video. By default all are read.
+        skip_bad: Decode every picture once now; leave out and count those that are damaged.
+        cache: The folder for decoded videos. The default is ~/.cache/primavista/videos.
+        progress: Called with (done, total), in sessions.
+
+    Returns:
+        The data set. Its `note` says which sessions are the test set and what was left out, and
+        `skipped` counts the pictures and frames that were left out.
+
+    Raises:
+        InputError: If `test` names sessions that do not exist, or the cache cannot be written.
+        FileError: If the folder is not laid out like this, or a file is damaged.
     """
     root, bad = Path(path).expanduser(), BadFiles(skip_bad)
     written = read_scene(root)
-    found = _find(root, bad)
-    limit = (
-        max(MAX_FRAMES, written.scene.frames if written else 0)
-        if max_frames is None
-        else max_frames
+    found = _find_sessions(root, bad)
+    videos = VideoCache(
+        folder=Path(cache).expanduser() if cache else default_video_cache(),
+        size=size,
+        max_frames=_frame_limit(max_frames, written),
+        fps=fps,
+        skip_bad=skip_bad,
     )
-    reader = _Reader(size, limit, fps, bad, Path(cache).expanduser() if cache else _default_cache())
-    keys, segments, rows = sorted(found, key=natural), [], []
+    read = _read_sessions(found, _SessionReader(videos, bad), progress)
+    is_test = _test_flags(read, test, found)
+    classes = _class_names(found) if written is None else _scene_names(root, written, found)
+    if written and fps is None and not skip_bad:
+        _check_counts(root, written, read)
+    if not read:
+        raise _nothing_to_read(root, bad)
+    note = _describe(read, is_test, classes, bad)
+    log.info("%s: %s", root, note)
+    categories = tuple(range(len(classes)))
+    return DataSet(
+        name=scene_name(written.scene) if written else root.resolve().name,
+        frames=FolderFrames([item.files for item in read], size),
+        train=tuple(item.session for item, t in zip(read, is_test, strict=True) if not t),
+        test=tuple(item.session for item, t in zip(read, is_test, strict=True) if t),
+        classes=tuple(classes),
+        categories=scene_classes(written.scene)[1] if written else categories,
+        note=note,
+        skipped=bad.skipped,
+    )
+
+
+@dataclass(frozen=True)
+class _SessionWithFiles:
+    session: Session
+    files: SessionFiles
+
+
+@dataclass(frozen=True)
+class _SessionReader:
+    """Finds the frames of sessions; what cannot be decoded goes to `bad`."""
+
+    videos: VideoCache
+    bad: BadFiles
+
+    def read(self, name: str, path: Path) -> SessionFiles | None:
+        """The frames of one session, or None if none can be decoded and `bad` skips."""
+        with self.bad.guard():
+            return self._pictures(name, path) if path.is_dir() else self._video(name, path)
+        return None
+
+    def _pictures(self, name: str, path: Path) -> SessionFiles:
+        files = media_in(path, IMAGES)
+        if self.bad.skip:
+            files = [file for file in files if self._is_readable(file)]
+        if not files:
+            raise FileError(f"the session {path} has no pictures that can be read. {LAYOUT}")
+        return SessionFiles(name, len(files), tuple(files))
+
+    def _is_readable(self, file: Path) -> bool:
+        with self.bad.guard():
+            read_image(file, self.videos.size)
+            return True
+        return False
+
+    def _video(self, name: str, path: Path) -> SessionFiles:
+        video = self.videos.decoded(path)
+        self.bad.skipped += video.skipped
+        self.bad.problems += video.problems
+        return SessionFiles(name, video.count, array=video.path, thinned=video.thinned)
+
+
+def _frame_limit(max_frames: int | None, written: WrittenScene | None) -> int:
+    if max_frames is not None:
+        return max_frames
+    return max(MAX_FRAMES, written.scene.frames if written else 0)
+
+
+def _class_names(found: FoundSessions) -> list[str]:
+    return sorted(found, key=natural)
+
+
+def _read_sessions(
+    found: FoundSessions,
+    reader: _SessionReader,
+    progress: Callable[[int, int], None] | None,
+) -> list[_SessionWithFiles]:
+    """The sessions that can be read, class by class; each follows the one before."""
+    read: list[_SessionWithFiles] = []
     total, done, start = sum(map(len, found.values())), 0, 0
-    for label, name in enumerate(keys):
-        for number, (session, place) in enumerate(found[name], 1):
-            segment = reader.session(session, place)
+    for label, name in enumerate(_class_names(found)):
+        for number, (session_name, path) in enumerate(found[name], 1):
+            files = reader.read(session_name, path)
             done += 1
             if progress:
                 progress(done, total)
-            if segment is not None:
-                segments.append(segment)
-                rows.append(Session(label, number, start, start + segment.count))
-                start += segment.count
-    held = _held_out(rows, segments, test, [len(found[name]) for name in keys])
-    classes = keys if written is None else _scene_names(root, written, keys)
-    if written and fps is None and not skip_bad:
-        _check_counts(root, written, rows, segments)
-    thinned = [
-        f"{classes[r.label]}/{s.name} {s.thinned}"
-        for r, s in zip(rows, segments, strict=True)
-        if s.thinned
-    ]
-    data = _data_set(root, classes, rows, held, FolderFrames(segments, size), bad, segments)
-    if thinned:
-        more = f", and {len(thinned) - 1} more videos likewise" if len(thinned) > 1 else ""
-        data = replace(data, note=f"{data.note}; {thinned[0]}{more} (--max-frames)")
-    log.info("%s: %s", root, data.note)
-    if written is None:
-        return data
-    return replace(data, name=scene_name(written.scene), categories=scene_classes(written.scene)[1])
+            if files is not None:
+                session = Session(label, number, start, start + files.count)
+                read.append(_SessionWithFiles(session, files))
+                start = session.stop
+    return read
 
 
-def _scene_names(root: Path, written: WrittenScene, keys: list[str]) -> list[str]:
+def _test_flags(
+    read: list[_SessionWithFiles], test: str | Sequence[str], found: FoundSessions
+) -> list[bool]:
+    """One truth value per session: whether it is for testing."""
+    if test == "none":
+        return [False] * len(read)
+    if test == "quarter":
+        counts = [len(found[name]) for name in _class_names(found)]
+        sessions = [item.session for item in read]
+        return [session.number in held_out(counts[session.label]) for session in sessions]
+    if isinstance(test, str):
+        raise InputError(
+            f'test is "quarter", "none" or a list of session names; got {test!r}. '
+            f'Right: test=["{test}"]'
+        )
+    names = {item.files.name for item in read}
+    missing = [name for name in test if name not in names]
+    if missing:
+        some = sorted(names, key=natural)[:20]
+        raise InputError(f"there are no sessions {', '.join(missing)}; there are {', '.join(some)}")
+    chosen = set(test)
+    return [item.files.name in chosen for item in read]
+
+
+def _scene_names(root: Path, written: WrittenScene, found: FoundSessions) -> list[str]:
     """The names of a scene's objects, if the folder holds those and nothing else."""
     names = list(scene_classes(written.scene)[0])
-    if keys != [f"o{i + 1}" for i in range(len(names))]:
+    if _class_names(found) != [f"o{i + 1}" for i in range(len(names))]:
         raise FileError(
             f"{root} holds other folders beside those of its scene (scene.json): move them away"
         )
     return names
 
 
-def _check_counts(
-    root: Path, written: WrittenScene, rows: list[Session], segments: list[Segment]
-) -> None:
-    for row, segment in zip(rows, segments, strict=True):
-        if segment.count < written.scene.frames and not segment.thinned:
-            place = root / written.location(row.label + 1, row.number)
+def _check_counts(root: Path, written: WrittenScene, read: list[_SessionWithFiles]) -> None:
+    for item in read:
+        if item.files.count < written.scene.frames and not item.files.thinned:
+            path = root / written.location(item.session.label + 1, item.session.number)
             raise FileError(
-                f"{place} holds {segment.count} of its {written.scene.frames} frames: "
+                f"{path} holds {item.files.count} of its {written.scene.frames} frames: "
                 f"delete it and finish it with the same command: {written.command(root)}"
             )
 
 
-def _data_set(
-    root: Path,
-    classes: list[str],
-    rows: list[Session],
-    held: list[bool],
-    frames: FolderFrames,
-    bad: BadFiles,
-    segments: list[Segment],
-) -> DataSet:
-    if not rows:
-        why = f", the first: {bad.problems[0]}" if bad.problems else ""
-        raise FileError(
-            f"{root} holds no session that can be read ({bad.skipped} skipped{why}). {LAYOUT}"
-        )
-    chosen = [
-        f"{classes[r.label]}/{s.name}" for r, s, h in zip(rows, segments, held, strict=True) if h
-    ]
-    few = ", ".join(chosen[:12]) + (f" and {len(chosen) - 12} more" if len(chosen) > 12 else "")
-    note = f"{len(chosen)} of {len(rows)} sessions are the test set: {few or 'none'}"
-    note += (
-        f"; skipped {bad.skipped} that could not be decoded, the first: {bad.problems[0]}"
-        if bad.problems
-        else ""
-    )
-    return DataSet(
-        name=root.resolve().name,
-        frames=frames,
-        train=tuple(r for r, h in zip(rows, held, strict=True) if not h),
-        test=tuple(r for r, h in zip(rows, held, strict=True) if h),
-        classes=tuple(classes),
-        categories=tuple(range(len(classes))),
-        note=note,
-        skipped=bad.skipped,
+def _nothing_to_read(root: Path, bad: BadFiles) -> FileError:
+    why = f", the first: {bad.problems[0]}" if bad.problems else ""
+    return FileError(
+        f"{root} holds no session that can be read ({bad.skipped} skipped{why}). {LAYOUT}"
     )
 
 
-def _held_out(
-    rows: list[Session], segments: list[Segment], test: str | Sequence[str], counts: list[int]
-) -> list[bool]:
-    if test == "none":
-        return [False] * len(rows)
-    if test == "quarter":
-        return [r.number in held_out(counts[r.label]) for r in rows]
-    if isinstance(test, str):
-        raise InputError(
-            f'test is "quarter", "none" or a list of session names; got {test!r}. Right: test=["{test}"]'
-        )
-    names = {s.name for s in segments}
-    if missing := [name for name in test if name not in names]:
-        raise InputError(
-            f"there are no sessions {', '.join(missing)}; there are {', '.join(sorted(names, key=natural)[:20])}"
-        )
-    return [s.name in set(test) for s in segments]
+def _describe(
+    read: list[_SessionWithFiles], is_test: list[bool], classes: list[str], bad: BadFiles
+) -> str:
+    """The note of a data set: its test sessions, what was skipped, and what was thinned."""
+    names = [f"{classes[item.session.label]}/{item.files.name}" for item in read]
+    chosen = [name for name, flag in zip(names, is_test, strict=True) if flag]
+    few = ", ".join(chosen[:SHOWN_SESSIONS]) or "none"
+    if len(chosen) > SHOWN_SESSIONS:
+        few += f" and {len(chosen) - SHOWN_SESSIONS} more"
+    notes = [f"{len(chosen)} of {len(read)} sessions are the test set: {few}"]
+    if bad.problems:
+        notes.append(bad.note)
+    pairs = zip(names, read, strict=True)
+    thinned = [f"{name} {item.files.thinned}" for name, item in pairs if item.files.thinned]
+    if thinned:
+        more = f", and {len(thinned) - 1} more videos likewise" if len(thinned) > 1 else ""
+        notes.append(f"{thinned[0]}{more} (--max-frames)")
+    return "; ".join(notes)
 
 
-Found = dict[str, list[tuple[str, Path]]]
-LAYOUT = "Expected are <class>/<session>/<frame>.png pictures or <class>/<session>.mp4 videos"
-
-
-def _find(root: Path, bad: BadFiles) -> Found:
+def _find_sessions(root: Path, bad: BadFiles) -> FoundSessions:
     """The sessions of each class by name: folders of pictures, and videos."""
-    found: Found = {}
-    for place in subfolders(root):
+    found: FoundSessions = {}
+    for path in subfolders(root):
         with bad.guard():
-            places = sorted(
-                [*subfolders(place), *media_in(place, VIDEOS)], key=lambda p: natural(p.name)
-            )
-            if not places:
-                loose = (
-                    " directly in it: put those of each video in a folder of their own"
-                    if media_in(place, IMAGES)
-                    else ""
-                )
-                raise FileError(
-                    f"the class {place} has no sessions{' but pictures' if loose else ''}{loose}. {LAYOUT}"
-                )
-            found[place.name] = [(_name(p), p) for p in places]
+            inside = [*subfolders(path), *media_in(path, VIDEOS)]
+            if not inside:
+                raise _no_sessions(path)
+            inside.sort(key=lambda item: natural(item.name))
+            found[path.name] = [(_session_name(item), item) for item in inside]
     if not found and not bad.problems:
         raise FileError(f"{root} holds no classes. {LAYOUT}")
-    return objects_outside(found)
+    return sessions_by_object(found)
 
 
-def objects_outside(found: Found) -> Found:
-    """CORe50 has its sessions outside: s1/o1 becomes o1/s1."""
-    objects = [name for sessions in found.values() for name, _ in sessions]
-    if not all(re.fullmatch(r"s\d+", name) for name in found) or not all(
-        re.fullmatch(r"o\d+", name) for name in objects
-    ):
-        return found
-    turned: Found = {}
-    for session in sorted(found, key=natural):
-        for name, place in found[session]:
-            turned.setdefault(name, []).append((session, place))
-    return turned
-
-
-def _name(place: Path) -> str:
-    return place.stem if place.suffix.lower() in VIDEOS and not place.is_dir() else place.name
-
-
-def subfolders(place: Path) -> list[Path]:
-    """The folders in a folder, in natural order; hidden ones are left out."""
-    try:
-        names = [
-            e.name
-            for e in os.scandir(place)
-            if not e.name.startswith(".") and (place / e.name).is_dir()
-        ]
-    except OSError as error:
-        raise FileError(
-            f"cannot read the folder {place}: {error.strerror or error}. Check the path and permissions"
-        ) from error
-    return [place / name for name in sorted(names, key=natural)]
-
-
-@dataclass(frozen=True)
-class _Reader:
-    size: int
-    max_frames: int
-    fps: float | None
-    bad: BadFiles
-    cache: Path
-
-    def session(self, name: str, place: Path) -> Segment | None:
-        """The frames of one session, or nothing where none can be decoded and that was asked for."""
-        with self.bad.guard():
-            return self._pictures(name, place) if place.is_dir() else self._video(name, place)
-        return None
-
-    def _pictures(self, name: str, place: Path) -> Segment:
-        files = media_in(place, IMAGES)
-        if self.bad.skip:
-            files = [file for file in files if self._reads(file)]
-        if not files:
-            raise FileError(f"the session {place} has no pictures that can be read. {LAYOUT}")
-        return Segment(name, len(files), tuple(files))
-
-    def _reads(self, file: Path) -> bool:
-        with self.bad.guard():
-            read_image(file, self.size)
-            return True
-        return False
-
-    def _video(self, name: str, place: Path) -> Segment:
-        target = self.cache / f"{self._key(place)}.npy"
-        if not target.exists():
-            clip = open_frames(
-                place,
-                size=self.size,
-                max_frames=self.max_frames,
-                fps=self.fps,
-                skip_bad=self.bad.skip,
-            )
-            _save(target, clip)
-        record = _record(target)
-        self.bad.skipped += record["skipped"]
-        self.bad.problems += record["problems"]
-        return Segment(name, len(_array(target)), array=target, thinned=record["thinned"])
-
-    def _key(self, place: Path) -> str:
-        """Another file, or the same one changed, has another key."""
-        try:
-            found = os.stat(place)
-        except OSError as error:
-            raise FileError(f"cannot read {place}: {error.strerror or error}") from error
-        what = [
-            VERSION,
-            str(place.resolve()),
-            found.st_size,
-            found.st_mtime_ns,
-            self.size,
-            self.max_frames,
-            self.fps,
-            self.bad.skip,
-        ]
-        return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
-
-
-def _save(target: Path, clip: Clip) -> None:
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        record = {"skipped": clip.skipped, "problems": clip.problems, "thinned": clip.thinned}
-        target.with_suffix(".json").write_text(json.dumps(record))
-        with open(part, "wb") as file:
-            np.save(file, clip.frames.numpy())
-        os.replace(part, target)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(
-            f"cannot keep decoded videos in {target.parent}: {reason}. Make room, or pass another folder as cache"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def _record(target: Path) -> dict[str, Any]:
-    """What was said when the video was decoded."""
-    try:
-        record = json.loads(target.with_suffix(".json").read_text())
-        return {
-            "skipped": int(record["skipped"]),
-            "problems": list(record["problems"]),
-            "thinned": str(record["thinned"]),
-        }
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(
-            f"the record of the decoded video {target} is damaged ({error}): delete {target}"
-        ) from error
-
-
-def _array(path: Path) -> np.ndarray[Any, Any]:
-    try:
-        frames: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise FileError(
-            f"the decoded video {path} is damaged or gone ({error}): delete it and open the folder again"
-        ) from error
-    return frames
-
-
-def _default_cache() -> Path:
-    return (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "primavista" / "videos"
+def _no_sessions(path: Path) -> FileError:
+    if not media_in(path, IMAGES):
+        return FileError(f"the class {path} has no sessions. {LAYOUT}")
+    return FileError(
+        f"the class {path} has no sessions but pictures directly in it: "
+        f"put those of each video in a folder of their own. {LAYOUT}"
     )
+
+
+def sessions_by_object(found: FoundSessions) -> FoundSessions:
+    """Turn CORe50's layout, which has the sessions outside, round: s1/o1 becomes o1/s1.
+
+    Args:
+        found: The inner folders of each outer folder, as (name, path).
+
+    Returns:
+        The sessions of each object if all names are like s1/o1; otherwise `found` itself.
+    """
+    inner = [name for sessions in found.values() for name, _ in sessions]
+    is_sessions = all(re.fullmatch(r"s\d+", name) for name in found)
+    if not is_sessions or not all(re.fullmatch(r"o\d+", name) for name in inner):
+        return found
+    by_object: FoundSessions = {}
+    for session in sorted(found, key=natural):
+        for name, path in found[session]:
+            by_object.setdefault(name, []).append((session, path))
+    return by_object
+
+
+def _session_name(path: Path) -> str:
+    is_video = path.suffix.lower() in VIDEOS and not path.is_dir()
+    return path.stem if is_video else path.name
+
+
+def subfolders(path: Path) -> list[Path]:
+    """List the folders in a folder, in natural order; hidden ones are left out.
+
+    Args:
+        path: The folder.
+
+    Returns:
+        The paths of its subfolders.
+
+    Raises:
+        FileError: If the folder cannot be read.
+    """
+    with file_errors("read the folder", path, "Check the path and permissions"):
+        names = [entry.name for entry in os.scandir(path) if not entry.name.startswith(".")]
+        folders = [name for name in names if (path / name).is_dir()]
+    return [path / name for name in sorted(folders, key=natural)]

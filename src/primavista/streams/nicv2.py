@@ -2,7 +2,7 @@
 
 `paper_order` is the published pseudocode. The official orders cannot have been made by it: with the
 published values it nearly always ends in a state in which no batch has room. `sampled_order` draws
-orders with the statistics of the official ones; the benchmark uses it if there is no official order.
+orders with the statistics of the official ones, and serves wherever there is no official order.
 """
 
 from __future__ import annotations

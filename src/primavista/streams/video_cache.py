@@ -1,0 +1,152 @@
+"""Videos decoded once into array files, which are used again until the video changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from primavista.errors import FileError, InputError, file_errors
+from primavista.frames import ImageArray
+from primavista.storage.atomic import replacing, write_atomically
+from primavista.streams.video import Clip, open_frames
+
+VERSION = 2  # of what is kept of a decoded video
+
+
+@dataclass(frozen=True)
+class DecodedVideo:
+    """A video that was decoded into an array file.
+
+    Args:
+        path: The .npy file with the frames, uint8, N x size x size x 3.
+        count: The number of frames in it.
+        skipped: The number of frames that could not be decoded and were left out.
+        problems: Why, one line each.
+        thinned: What was left out because the video is long, as a text; empty if nothing was.
+    """
+
+    path: Path
+    count: int
+    skipped: int
+    problems: tuple[str, ...]
+    thinned: str
+
+
+@dataclass(frozen=True)
+class VideoCache:
+    """A folder of decoded videos, all read with the same options.
+
+    Args:
+        folder: Where the array files lie; it is made when the first video is decoded.
+        size: The side of the frames in pixels.
+        max_frames: The number of frames kept per video, evenly spread.
+        fps: The number of frames per second to read; None reads all.
+        skip_bad: Leave out frames that cannot be decoded instead of stopping.
+    """
+
+    folder: Path
+    size: int
+    max_frames: int
+    fps: float | None
+    skip_bad: bool
+
+    def decoded(self, video: Path) -> DecodedVideo:
+        """Decode a video, or find it decoded.
+
+        Args:
+            video: The file.
+
+        Returns:
+            The array file and what was said when the video was decoded.
+
+        Raises:
+            FileError: If the video, or what was kept of it, cannot be read.
+            InputError: If the folder of the cache cannot be written.
+        """
+        target = self.folder / f"{self._key(video)}.npy"
+        if not target.exists():
+            clip = open_frames(
+                video,
+                size=self.size,
+                max_frames=self.max_frames,
+                fps=self.fps,
+                skip_bad=self.skip_bad,
+            )
+            _save(target, clip)
+        return _load(target)
+
+    def _key(self, video: Path) -> str:
+        """A key that changes with the file and with the options."""
+        with file_errors("read", video):
+            found = os.stat(video)
+        facts = [
+            VERSION,
+            str(video.resolve()),
+            found.st_size,
+            found.st_mtime_ns,
+            self.size,
+            self.max_frames,
+            self.fps,
+            self.skip_bad,
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def default_video_cache() -> Path:
+    """Return the folder for decoded videos: primavista/videos in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "primavista" / "videos"
+
+
+def map_video(path: Path) -> ImageArray:
+    """Memory-map the frames of a decoded video.
+
+    Args:
+        path: The .npy file of a `DecodedVideo`.
+
+    Returns:
+        The frames, uint8, N x size x size x 3, read-only.
+
+    Raises:
+        FileError: If the file is damaged or gone.
+    """
+    try:
+        frames: ImageArray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise FileError(
+            f"the decoded video {path} is damaged or gone ({error}): "
+            "delete it and open the folder again"
+        ) from error
+    return frames
+
+
+def _save(target: Path, clip: Clip) -> None:
+    """Write the record first: the array file means that both are there."""
+    record = {"skipped": clip.skipped, "problems": clip.problems, "thinned": clip.thinned}
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target.with_suffix(".json"), json.dumps(record).encode())
+        with replacing(target) as part, open(part, "xb") as file:
+            np.save(file, clip.frames.numpy())
+    except OSError as error:
+        raise InputError(
+            f"cannot keep decoded videos in {target.parent}: {error.strerror or error}. "
+            "Make room, or pass another folder as cache"
+        ) from error
+
+
+def _load(target: Path) -> DecodedVideo:
+    try:
+        record = json.loads(target.with_suffix(".json").read_text())
+        skipped, thinned = int(record["skipped"]), str(record["thinned"])
+        problems = tuple(record["problems"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(
+            f"the record of the decoded video {target} is damaged ({error}): delete {target}"
+        ) from error
+    return DecodedVideo(target, len(map_video(target)), skipped, problems, thinned)
