@@ -33,7 +33,7 @@ def cat(shared, size: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(("size", "best"), [(224, 1), (128, 5)])
 def test_the_shipped_body_with_the_full_files_classifier_sees_a_cat(shared, size, best):
-    """First at 224 pixels, the side that the weights were trained on, and among the first five at the paper's 128."""
+    """It is first at 224 pixels, as the weights were trained, and among five at the paper's 128."""
     full = load_file(shared / "weights" / "mobilenet_v1_imagenet_fp16.safetensors")
     with torch.no_grad():
         z = build("mobilenet_v1", "imagenet", size=size).eval()(cat(shared, size))
@@ -100,7 +100,7 @@ def test_mobilenet_v1_has_the_papers_numbers():
 
 
 def test_frames_are_normalised_as_the_source_says():
-    """(x / 255 - mean) / std by hand for one pixel: (255 / 255 - 0.5) / 0.5 = 1, (0 - 0.5) / 0.5 = -1."""
+    """By hand for one pixel: (255 / 255 - 0.5) / 0.5 = 1 and (0 - 0.5) / 0.5 = -1."""
     seen = []
 
     class Spy(torch.nn.Module):
@@ -222,7 +222,7 @@ def test_the_real_hub_client_without_a_network_says_the_same(monkeypatch, tmp_pa
 
 
 def test_timms_keys_find_their_places(monkeypatch, tmp_path):
-    """A file with timm's names for the 5 stages of 1, 2, 2, 6 and 2 blocks; each block is marked by its number."""
+    """The 5 stages have 1, 2, 2, 6 and 2 blocks; the weights of each block are its number."""
     names, index = {}, 0
     ours = {
         k: v

@@ -1,4 +1,4 @@
-"""Backbones read at several depths: which blocks, what is read of them, and that nothing else changes."""
+"""Backbones read at several depths: which blocks, what of them, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def test_a_map_is_read_before_the_next_layer_overwrites_it():
             nn.Sequential(*[layer for k in range(6) for layer in (Times(2), nn.ReLU(inplace=True))])
         )
     )
-    # members 4, 6, 8 and 10 of 12: each is -1 doubled and cut to 0 before, so only zeros; with member 1 kept negative:
+    # members 4, 6, 8 and 10 of 12: each is -1 doubled and cut to 0 before, so only zeros;
+    # with member 1 kept negative:
     assert float(read(deep, images).abs().max()) == 0
     body = nn.Sequential(Times(1), Times(1), nn.ReLU(inplace=True), Times(1), Times(1), Times(1))
     first = read(MultiDepthBackbone(backbone(body)), images)[
@@ -157,7 +158,7 @@ class Staged(nn.Module):
     ],
 )
 def test_blocks_are_found_in_stages_and_under_wrappers(wrap):
-    """Six blocks: those at a third to five sixths are 1, 2, 3, 4, of 8, 16, 16 and 100 channels and 4 points a side or more."""
+    """Of six blocks, 1 to 4 are read: they have 8, 16, 16 and 100 channels, 4 points or more a side."""
     deep = MultiDepthBackbone(backbone(wrap(Staged()), 32))
     assert deep.sizes == (8 * 16, 16 * 16, 16 * 16, 96 * 16, 100)
     assert read(deep, frames(2, 32)).shape == (2, 128 + 256 + 256 + 1536 + 100)

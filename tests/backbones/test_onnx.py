@@ -1,4 +1,4 @@
-"""Frozen features by ONNX Runtime equal torch's, for every kind of network that can be translated; the others stay torch's."""
+"""Features by ONNX Runtime equal torch's if a network can be translated; others stay with torch."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_efficientnet_lite() -> None:
 
 
 class Small(nn.Module):
-    """The habits of other people's networks: in-place activations, pooling, gates, a flattened map, a linear layer."""
+    """What other people's networks have: in-place activations, pooling, gates, a linear layer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import warnings
@@ -11,7 +12,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
-from primavista.backbones.base import Backbone
+from primavista.backbones.base import Backbone, device_of
 from primavista.errors import InputError
 from primavista.strategies.base import Strategy
 
@@ -324,7 +325,7 @@ def create(
 
     Args:
         name: one of `names()`.
-        backbone: the network; the strategy works on a copy of it.
+        backbone: the network; the strategy works on a copy of it, on the same device.
         protocol: take the limits of batch renormalisation from this row of `table:renormpar`.
         seed: the seed of every random choice.
         overrides: options of the strategy that replace its hyperparameters.
@@ -351,7 +352,11 @@ def create(
     else:
         raise InputError(f"there is no strategy {name!r}: choose from {', '.join(names())}")
     _check_options(name, make, options)
-    return make(backbone, seed=seed, **options)
+    device = device_of(backbone)
+    if device.type == "cpu":
+        return make(backbone, seed=seed, **options)
+    # strategies are made on the CPU, with the same numbers as there, and moved when complete
+    return make(copy.deepcopy(backbone).cpu(), seed=seed, **options).to(device)
 
 
 def current_names(options: Mapping[str, Any], *, warn: bool = True) -> dict[str, Any]:
