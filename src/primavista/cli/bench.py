@@ -163,7 +163,7 @@ def find_plan(name: str, overrides: Sequence[str] | None, source: str | None) ->
 def make_report(folder: Path, against: Path | None = None) -> Path | None:
     """The report of a folder of results; None where the reports' part is not there."""
     try:
-        from primavista.report.build import write_report
+        from primavista.report import write_report
     except ImportError:
         return None
     settings: dict[str, Any] = {} if against is None else {"against": against}

@@ -1,82 +1,133 @@
-"""The page: one HTML file with everything inside, light and dark, for desk and phone."""
+"""The page: one HTML file with everything inside, light and dark, for large and small screens."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
 from primavista import __version__
-from primavista.report.drawing import Picture, colour_variables, data_uri
-from primavista.report.names import slug
+from primavista.report.figures import Palette, Picture
 from primavista.report.published import PAPER
-from primavista.report.table import Mark, Table, text, to_csv, to_html, to_latex
+from primavista.report.table import Table, Verdict, format_value, to_csv, to_html, to_latex
+from primavista.report.titles import slug
 
 
 @dataclass(frozen=True)
-class Fold:
-    """Figures that are shown when asked for."""
+class Collapsible:
+    """Figures under a heading that opens and closes.
+
+    Args:
+        title: the heading.
+        pictures: the figures.
+        is_open: whether they are shown at first.
+    """
 
     title: str
     pictures: tuple[Picture, ...]
-    open: bool = False
+    is_open: bool = False
+
+
+@dataclass(frozen=True)
+class ClaimVerdict:
+    """The verdict on one claim of the paper.
+
+    Args:
+        verdict: the outcome.
+        claim: the title of the claim.
+        paper: the paper's words.
+    """
+
+    verdict: Verdict
+    claim: str
+    paper: str
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: plain text (escaped here), figures, then tables, then folds."""
+    """A part of the page: text, verdicts, figures, tables and collapsible figures, in this order.
+
+    Args:
+        title: the heading.
+        label: the paper's label of it, such as `fig:results`.
+        text: paragraphs of plain text.
+        pictures: the figures.
+        tables: the tables.
+        collapsibles: figures that are shown on demand.
+        verdicts: the verdicts on claims.
+        extra: figures that are files only, not on the page.
+    """
 
     title: str
-    label: str = ""  # the paper's, such as fig:results
+    label: str = ""
     text: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
     tables: tuple[Table, ...] = ()
-    folds: tuple[Fold, ...] = ()
-    verdicts: tuple[
-        tuple[Mark, str, str], ...
-    ] = ()  # each with what it is about, and the paper's words
-    extra: tuple[Picture, ...] = ()  # files only, not on the page
+    collapsibles: tuple[Collapsible, ...] = ()
+    verdicts: tuple[ClaimVerdict, ...] = ()
+    extra: tuple[Picture, ...] = ()
 
     @property
     def anchor(self) -> str:
-        """Where the contents link to."""
+        """The target of links to the section."""
         return slug(self.title)
+
+    @property
+    def all_pictures(self) -> list[Picture]:
+        """Every figure of the section, on the page or not."""
+        hidden = [picture for part in self.collapsibles for picture in part.pictures]
+        return [*self.pictures, *self.extra, *hidden]
 
 
 @dataclass(frozen=True)
 class Card:
-    """One number at the top of the page."""
+    """One number at the top of the page.
 
-    top: str
+    Args:
+        title: the line above the number.
+        value: the number.
+        text: the line below the number.
+    """
+
+    title: str
     value: str
-    below: str
+    text: str
 
 
 @dataclass(frozen=True)
 class Page:
-    """What the report says."""
+    """The content of the report.
+
+    Args:
+        title: the heading.
+        lead: the first sentence.
+        palette: the colours of the figures.
+        notes: remarks at the top.
+        warnings: warnings at the top.
+        cards: numbers at the top.
+        sections: the parts of the page.
+    """
 
     title: str
     lead: str
-    marks: tuple[str, ...] = ()
+    palette: Palette
+    notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     cards: tuple[Card, ...] = ()
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[Section, ...] = ()
 
 
-def render(page: Page) -> str:
-    """The whole file; every word that comes from results is escaped."""
+def render_page(page: Page) -> str:
+    """Return the whole HTML file; every text that comes from results is escaped.
+
+    Args:
+        page: the content.
+    """
     css = files("primavista.report").joinpath("style.css").read_text("utf-8")
-    colours = f":root{{{colour_variables(False)}}}@media(prefers-color-scheme:dark){{:root{{{colour_variables(True)}}}}}"
-    contents = "\n".join(
-        f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in page.sections
-    )
-    cards = "".join(
-        f'<div class="card"><div class="top">{escape(card.top)}</div><b>{escape(card.value)}</b>'
-        f"<span>{escape(card.below)}</span></div>"
-        for card in page.cards
-    )
+    contents = "\n".join(map(_contents_line, page.sections))
+    sections = "".join(_section(section, page.palette) for section in page.sections)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -86,7 +137,7 @@ def render(page: Page) -> str:
 <meta name="generator" content="primavista {__version__}">
 <title>{escape(page.title)}</title>
 <style>
-{css}{colours}
+{css}{page.palette.css()}
 </style>
 </head>
 <body>
@@ -94,20 +145,20 @@ def render(page: Page) -> str:
 <header>
 <h1>{escape(page.title)}</h1>
 <p class="lead">{escape(page.lead)}</p>
-{_box("mark", page.marks)}{_box("mark warn", page.warnings)}
-<div class="cards">{cards}</div>
+{_message_box("mark", page.notes)}{_message_box("mark warn", page.warnings)}
+<div class="cards">{"".join(map(_card, page.cards))}</div>
 </header>
 <div class="side"><nav aria-label="Contents"><details open><summary>Contents</summary><ol>
 {contents}
 </ol></details></nav></div>
 <main>
-{"".join(map(_section, page.sections))}
+{sections}
 </main>
 <footer>
 <p>Written by primavista {__version__}. The paper: Lomonaco, Maltoni, Pellegrini,
 <a href="{PAPER}">Rehearsal-Free Continual Learning over Small Non-I.I.D. Batches</a>.
-Every figure lies beside this file as SVG and PNG in <code>figures/</code>, every table as CSV and LaTeX
-in <code>tables/</code>.</p>
+Next to this file, <code>figures/</code> has every figure as SVG and PNG, and <code>tables/</code>
+has every table as CSV and LaTeX.</p>
 </footer>
 </div>
 </body>
@@ -115,61 +166,91 @@ in <code>tables/</code>.</p>
 """
 
 
-def _box(names: str, texts: Sequence[str]) -> str:
+def _contents_line(section: Section) -> str:
+    return f'<li><a href="#{section.anchor}">{escape(section.title)}</a></li>'
+
+
+def _card(card: Card) -> str:
     return (
-        f'<div class="{names}">{"".join(f"<p>{escape(words)}</p>" for words in texts)}</div>\n'
-        if texts
-        else ""
+        f'<div class="card"><div class="top">{escape(card.title)}</div>'
+        f"<b>{escape(card.value)}</b><span>{escape(card.text)}</span></div>"
     )
 
 
-def _section(section: Section) -> str:
+def _message_box(names: str, texts: Sequence[str]) -> str:
+    if not texts:
+        return ""
+    return f'<div class="{names}">{_paragraphs(texts)}</div>\n'
+
+
+def _paragraphs(texts: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(text)}</p>" for text in texts)
+
+
+def _section(section: Section, palette: Palette) -> str:
     label = f" <code>{escape(section.label)}</code>" if section.label else ""
-    parts = [f'<section id="{section.anchor}">\n<h2>{escape(section.title)}{label}</h2>']
-    parts += [f"<p>{escape(words)}</p>" for words in section.text]
-    if section.verdicts:
-        parts.append(
-            f'<ul class="verdicts">{"".join(_verdict(*verdict) for verdict in section.verdicts)}</ul>'
-        )
-    parts.append(_figures(section.pictures))
     alone = len(section.tables) == 1 and not section.pictures
-    parts += [_table(table, heading=not alone) for table in section.tables]
-    for fold in section.folds:
-        state = " open" if fold.open else ""
-        inside = _figures(fold.pictures, "figures small")
-        parts.append(
-            f'<details class="more"{state}><summary>{escape(fold.title)}</summary>\n{inside}</details>'
-        )
+    parts = [
+        f'<section id="{section.anchor}">\n<h2>{escape(section.title)}{label}</h2>',
+        _paragraphs(section.text),
+        _verdicts(section.verdicts),
+        _figures(section.pictures, palette),
+        *(_table(table, heading=not alone) for table in section.tables),
+        *(_collapsible(part, palette) for part in section.collapsibles),
+    ]
     return "\n".join(filter(None, parts)) + "\n</section>\n"
 
 
-def _figures(pictures: Sequence[Picture], names: str = "figures") -> str:
+def _figures(pictures: Sequence[Picture], palette: Palette, names: str = "figures") -> str:
     if not pictures:
         return ""
-    paper = [f'<figure class="paper">\n{one.inline}\n</figure>' for one in pictures if one.paper]
-    plain = [f"<figure>\n{one.inline}\n</figure>" for one in pictures if not one.paper]
-    grid = f'<div class="{names}">\n{"".join(plain)}\n</div>' if plain else ""
-    return grid + "\n".join(paper)
+    on_white = [
+        f'<figure class="paper">\n{picture.inline(palette)}\n</figure>'
+        for picture in pictures
+        if picture.on_white
+    ]
+    themed = [
+        f"<figure>\n{picture.inline(palette)}\n</figure>"
+        for picture in pictures
+        if not picture.on_white
+    ]
+    grid = f'<div class="{names}">\n{"".join(themed)}\n</div>' if themed else ""
+    return grid + "\n".join(on_white)
 
 
-def _verdict(mark: Mark, about: str, paper: str) -> str:
-    said = escape(text(mark))
-    return f'<li><span class="{mark.tone}">{said}</span> – {escape(about)}<small>The paper: {escape(paper)}</small></li>'
+def _collapsible(part: Collapsible, palette: Palette) -> str:
+    state = " open" if part.is_open else ""
+    figures = _figures(part.pictures, palette, "figures small")
+    summary = f"<summary>{escape(part.title)}</summary>"
+    return f'<details class="more"{state}>{summary}\n{figures}</details>'
+
+
+def _verdicts(verdicts: Sequence[ClaimVerdict]) -> str:
+    if not verdicts:
+        return ""
+    return f'<ul class="verdicts">{"".join(map(_verdict, verdicts))}</ul>'
+
+
+def _verdict(one: ClaimVerdict) -> str:
+    outcome = f'<span class="{one.verdict.tone}">{escape(format_value(one.verdict))}</span>'
+    paper = f"<small>The paper: {escape(one.paper)}</small>"
+    return f"<li>{outcome} – {escape(one.claim)}{paper}</li>"
 
 
 def _table(table: Table, heading: bool) -> str:
     title = f"<h3>{escape(table.title)}</h3>\n" if heading else ""
     notes = "".join(f'<p class="note">{escape(note)}</p>\n' for note in table.notes)
-    return f"{title}{to_html(table)}\n{notes}{_links(table)}"
+    return f"{title}{to_html(table)}\n{notes}{_download_links(table)}"
 
 
-def _links(table: Table) -> str:
-    kinds = (
-        ("csv", "text/csv", to_csv(table), "CSV"),
-        ("tex", "application/x-tex", to_latex(table), "LaTeX"),
+def _download_links(table: Table) -> str:
+    links = (
+        _download_link("CSV", f"{table.name}.csv", "text/csv", to_csv(table)),
+        _download_link("LaTeX", f"{table.name}.tex", "application/x-tex", to_latex(table)),
     )
-    links = [
-        f'<a download="{table.name}.{ending}" href="{data_uri(content.encode(), kind)}">{word}</a>'
-        for ending, kind, content, word in kinds
-    ]
     return f'<p class="files">{" · ".join(links)}</p>'
+
+
+def _download_link(title: str, file: str, kind: str, content: str) -> str:
+    data = base64.b64encode(content.encode()).decode()
+    return f'<a download="{file}" href="data:{kind};base64,{data}">{title}</a>'

@@ -1,40 +1,49 @@
-"""What the paper and the authors' public result files say."""
+"""Numbers that the paper and the authors' public result files give."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from primavista.errors import FileError
-from primavista.report.series import Spread, mean_curve, spread
+from primavista.report.series import MeanStd, Points, mean_curve, mean_std
 
 PAPER = "https://arxiv.org/abs/1907.03799"
+PublishedKey = tuple[str, str, str]  # protocol, strategy, normalisation
 
 
 @dataclass(frozen=True)
-class Published:
-    """The authors' curves of one strategy: a run a line; a first value, after the first iteration, is dropped."""
+class PublishedCurves:
+    """The authors' curves of one strategy on one protocol.
+
+    Args:
+        protocol: our name of the protocol, such as `nicv2-79`.
+        strategy: our name of the strategy, such as `ar1*`.
+        norm: `bn` or `brn`.
+        runs: for each run, the accuracy after each batch; the files have one value more, after the
+            first iteration, which is left out here.
+    """
 
     protocol: str
-    strategy: str  # ours: "ar1*"
+    strategy: str
     norm: str
     runs: tuple[tuple[float, ...], ...]
 
-    def final(self) -> Spread | None:
-        """Accuracy after the last batch."""
-        return spread([run[-1] for run in self.runs])
+    def final(self) -> MeanStd | None:
+        """Return the accuracy after the last batch."""
+        return mean_std([run[-1] for run in self.runs])
 
-    def curve(self) -> list[tuple[int, Spread]]:
-        """The mean after each batch, from 1."""
+    def curve(self) -> Points:
+        """Return the mean accuracy after each batch."""
         return mean_curve([dict(enumerate(run, 1)) for run in self.runs])
 
 
-Key = tuple[str, str, str]  # protocol, strategy, norm
+PublishedResults = Mapping[PublishedKey, PublishedCurves]
 
-# Final accuracy on CORe50, 10 runs, mean and population standard deviation of the public result files.
-TARGETS: dict[Key, tuple[float, float | None]] = {
+# Final accuracy on CORe50 over 10 runs: mean and population standard deviation of the public files.
+TARGETS: dict[PublishedKey, tuple[float, float | None]] = {
     (f"nicv2-{batches}", strategy, norm): target
     for strategy, norm, targets in (
         ("ar1*", "brn", ((63.50, 1.14), (60.58, 1.36), (56.32, 1.00))),
@@ -51,7 +60,13 @@ TARGETS: dict[Key, tuple[float, float | None]] = {
 
 @dataclass(frozen=True)
 class Efficiency:
-    """A row of tab:efficiency: minutes of one NICv2-391 run, megabytes of stored data and of additional parameters."""
+    """A row of tab:efficiency.
+
+    Args:
+        minutes: the run time of one run of NICv2-391.
+        data_mb: megabytes of stored data.
+        params_mb: megabytes of additional parameters.
+    """
 
     minutes: float
     data_mb: float
@@ -59,21 +74,40 @@ class Efficiency:
 
 
 EFFICIENCY: dict[str, Efficiency] = {
-    "cwr*": Efficiency(21.4, 0, 0.2),
-    "naive": Efficiency(25.6, 0, 0),
-    "lwf": Efficiency(27.8, 0, 0),
-    "ewc": Efficiency(31.2, 0, 24.4),
-    "ar1*": Efficiency(39.9, 0, 12.2),
-    "dslda": Efficiency(79.1, 0, 0.2),
-    "cumulative": Efficiency(2826.2, 4712.3, 0),
+    "cwr*": Efficiency(21.4, 0.0, 0.2),
+    "naive": Efficiency(25.6, 0.0, 0.0),
+    "lwf": Efficiency(27.8, 0.0, 0.0),
+    "ewc": Efficiency(31.2, 0.0, 24.4),
+    "ar1*": Efficiency(39.9, 0.0, 12.2),
+    "dslda": Efficiency(79.1, 0.0, 0.2),
+    "cumulative": Efficiency(2826.2, 4712.3, 0.0),
 }
 
-# tab:nic: batches, classes and images of the initial batch, classes and images of an incremental one
-NIC: dict[str, tuple[int, int, int, int, int]] = {
-    "nic": (79, 10, 3000, 5, 1500),
-    "nicv2-79": (79, 10, 3000, 5, 1500),
-    "nicv2-196": (196, 10, 3000, 2, 600),
-    "nicv2-391": (391, 10, 3000, 1, 300),
+
+@dataclass(frozen=True)
+class Composition:
+    """A row of tab:nic.
+
+    Args:
+        batches: the number of batches.
+        initial_classes: classes of the first batch.
+        initial_images: images of the first batch.
+        later_classes: classes of each later batch.
+        later_images: images of each later batch.
+    """
+
+    batches: int
+    initial_classes: int
+    initial_images: int
+    later_classes: int
+    later_images: int
+
+
+COMPOSITION: dict[str, Composition] = {
+    "nic": Composition(79, 10, 3000, 5, 1500),
+    "nicv2-79": Composition(79, 10, 3000, 5, 1500),
+    "nicv2-196": Composition(196, 10, 3000, 2, 600),
+    "nicv2-391": Composition(391, 10, 3000, 1, 300),
 }
 
 # table:hardware
@@ -85,68 +119,84 @@ HARDWARE: dict[str, str] = {
 }
 
 
-def read_published(folder: Path) -> dict[Key, Published]:
-    """The authors' curves from `core50_results_nicv2_*.tsv` (decimal commas, headers that name scenario and strategy)."""
+def read_published(folder: Path) -> dict[PublishedKey, PublishedCurves]:
+    """Read the authors' curves.
+
+    Args:
+        folder: the folder with the files `core50_results_nicv2_*.tsv`, which have decimal commas
+            and headers that name scenario and strategy.
+
+    Raises:
+        FileError: there is no such file, or one is damaged.
+    """
     files = sorted(folder.glob("*.tsv")) if folder.is_dir() else []
     if not files:
         raise FileError(
-            f"no published results in {folder}: give the folder with the files core50_results_nicv2_*.tsv"
+            f"there are no published results in {folder}: "
+            "give the folder with the files core50_results_nicv2_*.tsv"
         )
-    found: dict[Key, Published] = {}
+    found: dict[PublishedKey, PublishedCurves] = {}
     for path in files:
-        for one in _read(path):
+        for one in _read_file(path):
             found[one.protocol, one.strategy, one.norm] = one
     return found
 
 
-def targets(published: Mapping[Key, Published]) -> dict[Key, Spread]:
-    """Final accuracy of the authors: computed from their files where given, else as they were published."""
-    found = {key: Spread(mean, std, 10) for key, (mean, std) in TARGETS.items()}
-    return found | {key: final for key, one in published.items() if (final := one.final())}
+def target_accuracies(published: PublishedResults) -> dict[PublishedKey, MeanStd]:
+    """Return the authors' final accuracies.
+
+    Args:
+        published: the authors' curves; what they do not cover is taken from `TARGETS`.
+    """
+    targets = {key: MeanStd(mean, std, 10) for key, (mean, std) in TARGETS.items()}
+    for key, curves in published.items():
+        final = curves.final()
+        if final:
+            targets[key] = final
+    return targets
 
 
-def _read(path: Path) -> list[Published]:
+def _read_file(path: Path) -> list[PublishedCurves]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise FileError(f"cannot read the published results {path}: {error}") from error
-    found: dict[Key, list[tuple[float, ...]]] = {}
+    runs_of: dict[PublishedKey, list[tuple[float, ...]]] = {}
     header: dict[str, str] = {}
     for place, line in enumerate(lines, 1):
-        if match := re.match(r"#\s*(\w+):\s*(.+?)\s*$", line):
-            header[match[1]] = match[2]
+        where = f"{path}, line {place}"
+        field = re.match(r"#\s*(\w+):\s*(.+?)\s*$", line)
+        if field:
+            header[field[1]] = field[2]
         elif line.strip() and not line.startswith("#"):
-            key = _key(header, path, place)
-            try:
-                values = tuple(
-                    float(value.replace(",", ".")) for value in line.split("\t") if value.strip()
-                )
-            except ValueError as error:
-                raise FileError(f"{path}, line {place}: {error}") from error
-            found.setdefault(key, []).append(_after_batches(key[0], values, path, place))
-    return [Published(*key, tuple(runs)) for key, runs in found.items()]
+            key = _curves_key(header, where)
+            runs_of.setdefault(key, []).append(_parse_run(line, key[0], where))
+    return [PublishedCurves(*key, tuple(runs)) for key, runs in runs_of.items()]
 
 
-def _key(header: Mapping[str, str], path: Path, place: int) -> Key:
+def _curves_key(header: Mapping[str, str], where: str) -> PublishedKey:
     if "scenario" not in header or "strategy" not in header:
-        raise FileError(
-            f"{path}, line {place}: no '# scenario:' and '# strategy:' before the values"
-        )
+        raise FileError(f"{where}: no '# scenario:' and '# strategy:' before the values")
     protocol = re.sub(r"\s*-\s*", "-", header["scenario"]).lower()
     strategy, _, norm = header["strategy"].lower().partition("_")
     return protocol, strategy, norm or "brn"
 
 
-def _after_batches(
-    protocol: str, values: tuple[float, ...], path: Path, place: int
-) -> tuple[float, ...]:
-    count = (
-        int(protocol.rpartition("-")[2])
-        if protocol.rpartition("-")[2].isdecimal()
-        else len(values) - 1
-    )
-    if len(values) != count + 1:
-        raise FileError(
-            f"{path}, line {place}: {len(values)} values; {protocol} has {count + 1}, one before the first batch's end"
-        )
+def _parse_run(line: str, protocol: str, where: str) -> tuple[float, ...]:
+    """Return the accuracies after each batch, without the first value (see `PublishedCurves`)."""
+    texts = [text.replace(",", ".") for text in line.split("\t") if text.strip()]
+    try:
+        values = tuple(map(float, texts))
+    except ValueError as error:
+        raise FileError(f"{where}: {error}") from error
+    _check_length(values, protocol, where)
     return values[1:]
+
+
+def _check_length(values: Sequence[float], protocol: str, where: str) -> None:
+    batches = protocol.rpartition("-")[2]
+    if batches.isdecimal() and len(values) != int(batches) + 1:
+        raise FileError(
+            f"{where}: {len(values)} values; {protocol} has {int(batches) + 1}: "
+            "one after the first iteration, then one per batch"
+        )

@@ -1,28 +1,60 @@
-"""Cells as they lie on disk: finished, in progress, failed, or damaged."""
+"""Cells as they are on disk: finished, in progress, failed, or damaged."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from primavista.bench.folder import (
+    FAILED,
+    PLAN,
+    RESULT,
+    RUN,
+    BatchMetrics,
+    CellResult,
+    GroupRecord,
+    read_folder_record,
+    read_json,
+    read_metrics,
+)
+from primavista.bench.plan import Cell
 from primavista.errors import FileError
 
 FORMAT = 1
-CLAIM = "claim:"  # begins the names of groups that test a claim
-CLAIMS = "claims"  # the plan whose groups all do
+CLAIM = "claim:"  # the names of groups that test a claim begin with it
+CLAIMS = "claims"  # the plan in which every group tests a claim
+# Values of required fields that a damaged or foreign file lacks.
+CELL_DEFAULTS: Mapping[str, Any] = {
+    "strategy": "?",
+    "options": {},
+    "protocol": "?",
+    "run": 0,
+    "data": {"kind": "folder", "name": "?", "path": "?"},
+    "backbone": {"name": "?"},
+    "seed": 0,
+}
+RESULT_DEFAULTS: Mapping[str, Any] = {"batches": 0}
+
 Json = dict[str, Any]
 Status = Literal["done", "in progress", "failed"]
+Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Group:
-    """The figure or the claim that a plan made cells for; a cell may be of several."""
+class FigureGroup:
+    """A figure or a claim that cells were planned for.
+
+    Args:
+        name: the name of the plan's group, without `claim:`.
+        title: its title, which may be empty.
+        claim: whether it tests a claim of the paper.
+    """
 
     name: str
     title: str = ""
@@ -30,225 +62,314 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
-    """One strategy over one run of a protocol; `steps` are the lines of `metrics.jsonl` as far as they go."""
+class StoredCell:
+    """The content of a cell's folder.
+
+    Args:
+        path: the folder, relative to the folder of the results.
+        cell: the cell as `run.json` describes it; None if that file cannot be read.
+        foreign: the fields of `run.json` that are not valid in this version, as they are there;
+            `cell` has a default in their place.
+        steps: the lines of `metrics.jsonl`, one per batch, as far as they go.
+        result: the content of `result.json`; None if the cell is not done.
+        failure: the reason why the cell failed or could not be read.
+        groups: the figures and claims that the cell was planned for.
+    """
 
     path: str
-    plan: Json
-    steps: tuple[Json, ...] = ()
-    result: Json | None = None
-    reason: str | None = None  # why it failed
-    groups: tuple[Group, ...] = ()
-    options: Json = field(init=False)
+    cell: Cell | None = None
+    foreign: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[BatchMetrics, ...] = ()
+    result: CellResult | None = None
+    failure: str | None = None
+    groups: tuple[FigureGroup, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "options", mapping(self.plan.get("options")))
+    @property
+    def readable(self) -> bool:
+        """Whether `run.json` could be read."""
+        return self.cell is not None
+
+    @property
+    def valid_cell(self) -> Cell | None:
+        """The cell, if every field of it is as `run.json` has it."""
+        return None if self.foreign.keys() & Cell.model_fields.keys() else self.cell
 
     @property
     def status(self) -> Status:
-        """`result.json` means done, `failed.json` failed."""
+        """`done` if there is a result, `failed` if there is a reason for it."""
         if self.result is not None:
             return "done"
-        return "failed" if self.reason is not None else "in progress"
+        return "failed" if self.failure is not None else "in progress"
 
     @property
     def strategy(self) -> str:
-        """The strategy's name, as `create` knows it."""
-        return str(self.plan.get("strategy", "?"))
+        """The name of the strategy, or `?`."""
+        return self.cell.strategy if self.cell else "?"
 
     @property
     def protocol(self) -> str:
-        """The protocol's name, such as nicv2-391."""
-        return str(self.plan.get("protocol", "?"))
+        """The name of the protocol, such as `nicv2-391`, or `?`."""
+        return self.cell.protocol if self.cell else "?"
 
     @property
     def run(self) -> int:
-        """Which order of the protocol."""
-        return whole(self.plan.get("run")) or 0
+        """The number of the run."""
+        return self.cell.run if self.cell else 0
 
     @property
-    def data(self) -> Json:
-        """The data set in full."""
-        data = self.plan.get("data")
-        return data if isinstance(data, dict) else {"name": str(data or "?")}
+    def options(self) -> Mapping[str, Any]:
+        """The options of the strategy."""
+        return self._field("options")
+
+    @cached_property
+    def data(self) -> Mapping[str, Any]:
+        """The settings of the data set in full."""
+        return self._field("data")
 
     @property
     def data_name(self) -> str:
-        """The data set's name alone."""
+        """The name of the data set."""
         return str(self.data.get("name", "?"))
 
     @property
     def on_core50(self) -> bool:
         """Whether its accuracies can be compared with the paper's."""
-        return self.data.get("kind", "core50") in (
-            "core50",
-            "store",
-        ) and self.data_name.lower().startswith("core50")
+        kind = self.data.get("kind", "core50")
+        return kind in ("core50", "store") and self.data_name.lower().startswith("core50")
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings that all runs of a series share, beside strategy and label."""
+        backbone = self._field("backbone")
+        return {
+            **self.options,
+            "precision": self.cell and self.cell.precision,
+            "engine": self.cell and self.cell.engine,
+            "test_thin": self.test_thin,
+            **{f"backbone {key}": value for key, value in backbone.items()},
+        }
 
     @property
     def label(self) -> str | None:
-        """The name that the plan gives to its curve."""
-        label = self.plan.get("label")
+        """The name of its curve, if `run.json` gives one."""
+        label = self.foreign.get("label")
         return str(label) if label else None
+
+    @property
+    def test_thin(self) -> int | None:
+        """One frame in so many of each test session is tested."""
+        return self.cell.test_thin if self.cell else None
+
+    @property
+    def retrain(self) -> int | None:
+        """The number of retrainings of a strategy that trains on all data at once."""
+        return self.cell.retrain if self.cell else None
+
+    @property
+    def tuned_on_run(self) -> int | None:
+        """The run on which the hyperparameters were chosen, if the file names one."""
+        name = "hyperparameters_chosen_on_run"
+        if self.cell is None or name not in self.cell.model_fields_set:
+            return None
+        return self.cell.hyperparameters_chosen_on_run
+
+    @property
+    def limited(self) -> bool:
+        """Whether only the first batches of the stream are learned."""
+        return self.cell is not None and self.cell.limit is not None
 
     @cached_property
     def curve(self) -> dict[int, float]:
-        """Accuracy in percent after each batch that was tested."""
-        pairs = ((whole(step.get("batch")), number(step.get("accuracy"))) for step in self.steps)
-        return {
-            batch: accuracy
-            for batch, accuracy in pairs
-            if batch is not None and accuracy is not None
-        }
+        """The accuracy in percent after each batch that was tested."""
+        return {step.batch: step.accuracy for step in self.steps if step.accuracy is not None}
 
     @property
     def reached(self) -> int:
         """The last batch learned so far."""
-        return max((whole(step.get("batch")) or 0 for step in self.steps), default=0)
+        return max((step.batch for step in self.steps), default=0)
 
     @property
     def batches(self) -> int | None:
-        """How many batches there are, where it is known: from the result, else from the protocol's name."""
-        if self.result and (count := whole(self.result.get("batches"))):
-            return count
+        """The number of batches, from the result or else from the protocol's name, if known."""
+        if self.result and self.result.batches:
+            return self.result.batches
         _, _, last = self.protocol.rpartition("-")
-        whole_run = int(last) if last.isdecimal() and len(last) < 10 else None
-        limit = whole(self.plan.get("limit"))
-        return whole_run if limit is None else min(limit, whole_run or limit)
+        batches = int(last) if last.isdecimal() and len(last) < 10 else None
+        limit = self.cell.limit if self.cell else None
+        return batches if limit is None else min(limit, batches or limit)
 
     def final(self, metric: str = "accuracy") -> float | None:
-        """A closing number; None while the cell is not done."""
-        return number(mapping(self.result.get("final")).get(metric)) if self.result else None
+        """Return a metric after the last batch, or None if the cell is not done.
+
+        Args:
+            metric: a field of `FinalMetrics`.
+        """
+        value: float | None = getattr(self.result.final, metric) if self.result else None
+        return value
 
     @property
     def seconds(self) -> float | None:
-        """For learning and testing together, of a finished cell."""
+        """The time for learning and testing together, of a finished cell."""
         if self.result is None:
             return None
-        parts = [number(self.result.get(key)) for key in ("learn_seconds", "test_seconds")]
-        return (
-            sum(part for part in parts if part is not None)
-            if any(part is not None for part in parts)
-            else None
-        )
+        times = (self.result.learn_seconds, self.result.test_seconds)
+        known = [time for time in times if time is not None]
+        return sum(known) if known else None
 
+    @property
+    def machine(self) -> dict[str, Any]:
+        """The machine that finished the cell and how it was used; empty if it is not known."""
+        if self.cell is None or self.result is None or not self.result.machine:
+            return {}
+        names = {"device", "threads", "precision", "engine"} & self.cell.model_fields_set
+        return {**self.result.machine, **self.cell.model_dump(include=names)}
 
-def number(value: object) -> float | None:
-    """A finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def whole(value: object) -> int | None:
-    """A whole number, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def mapping(value: object) -> Json:
-    """A JSON object, else an empty one."""
-    return dict(value) if isinstance(value, Mapping) else {}
+    def _field(self, name: str) -> Mapping[str, Any]:
+        """Return a field of the cell as a mapping, from the file itself if it is foreign."""
+        if name in self.foreign:
+            value = self.foreign[name]
+            return value if isinstance(value, dict) else {"name": str(value or "?")}
+        value = getattr(self.cell, name, {})
+        return value.model_dump() if isinstance(value, BaseModel) else value
 
 
 @dataclass(frozen=True)
-class Results:
-    """The cells of a folder, and how many more its plans have that nobody began."""
+class FolderResults:
+    """The cells of a folder.
 
-    cells: list[Cell]
+    Args:
+        cells: every cell that was begun, in the order of their paths.
+        waiting: how many cells of the folder's plans were not begun.
+    """
+
+    cells: list[StoredCell]
     waiting: int = 0
 
 
-def read_results(folder: Path) -> Results:
-    """Every cell under `folder`, in the order of their paths; a damaged one counts as failed, with the reason."""
+def read_results(folder: Path) -> FolderResults:
+    """Read every cell under a folder; a damaged one counts as failed, with the reason.
+
+    Args:
+        folder: a folder that `primavista bench run` wrote.
+
+    Raises:
+        FileError: there is no such folder, or no cell in it.
+    """
     if not folder.is_dir():
         raise FileError(
-            f"there is no results folder {folder}: give the folder that `primavista bench run` wrote"
+            f"there is no results folder {folder}: "
+            "give the folder that `primavista bench run` wrote"
         )
-    places = sorted(_places(folder, "run.json"))
-    groups = _planned(folder)
-    cells = [
-        _read(place, place.relative_to(folder).as_posix(), groups.pop(place, ()))
-        for place in places
-    ]
+    groups = _planned_groups(folder)
+    cells = []
+    for place in sorted(_folders_with(RUN, folder)):
+        path = place.relative_to(folder).as_posix()
+        cells.append(_read_stored(place, path, groups.pop(place, ())))
     if not cells:
         raise FileError(
-            f"no results in {folder}: no folder in it holds a run.json. Run `primavista bench run` first"
+            f"there are no results in {folder}: no folder in it holds a run.json. "
+            "Run `primavista bench run` first"
         )
-    return Results(cells, len(groups))
+    return FolderResults(cells, len(groups))
 
 
-def _places(folder: Path, name: str) -> Iterator[Path]:
+def _folders_with(name: str, folder: Path) -> Iterator[Path]:
     for place, _, files in os.walk(folder):
         if name in files:
             yield Path(place)
 
 
-def _planned(folder: Path) -> dict[Path, tuple[Group, ...]]:
-    """The groups of each cell, from every plan.json: what it says of folders is relative to its own."""
-    found: dict[Path, tuple[Group, ...]] = {}
-    for place in sorted(_places(folder, "plan.json")):
+def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
+    """Return the groups of each planned cell, from every `plan.json` that can be read.
+
+    The folders of cells in a `plan.json` are relative to its own.
+    """
+    found: dict[Path, tuple[FigureGroup, ...]] = {}
+    for place in sorted(_folders_with(PLAN, folder)):
         try:
-            plan = _object(place / "plan.json")
+            record = read_folder_record(place)
         except FileError:
             continue
-        for group in filter(None, map(mapping, plan.get("groups") or [])):
-            name, title = str(group.get("name", "?")), str(group.get("title") or "")
-            claim = name.startswith(CLAIM) or group.get("plan", plan.get("name")) == CLAIMS
-            known = Group(name.removeprefix(CLAIM).strip(), title, claim)
-            for cell in group.get("cells") or []:
-                found[place / str(cell)] = (*found.get(place / str(cell), ()), known)
+        for group in record.groups if record else ():
+            figure_group = _figure_group(group)
+            for cell in group.cells:
+                found[place / cell] = (*found.get(place / cell, ()), figure_group)
     return found
 
 
-def _own_group(plan: Json) -> tuple[Group, ...]:
-    name = str(plan.get("group") or "")
-    return (Group(name.removeprefix(CLAIM).strip(), claim=name.startswith(CLAIM)),) if name else ()
+def _figure_group(group: GroupRecord) -> FigureGroup:
+    claim = group.name.startswith(CLAIM) or group.plan == CLAIMS
+    return FigureGroup(group.name.removeprefix(CLAIM).strip(), group.title, claim)
 
 
-def _read(place: Path, path: str, groups: tuple[Group, ...]) -> Cell:
+def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> StoredCell:
     try:
-        plan = _object(place / "run.json")
+        run = _read_json_object(place / RUN)
     except FileError as error:
-        return Cell(path, {}, reason=str(error))
-    if plan.get("format") != FORMAT:
-        reason = f"run.json has format {plan.get('format')!r}; this version reads {FORMAT}"
-        return Cell(path, plan, reason=reason)
-    steps = _lines(place / "metrics.jsonl")
-    result: Json | None = None
-    trouble: str | None = None
+        return StoredCell(path, failure=str(error))
+    cell, foreign = _parse(Cell, run, CELL_DEFAULTS)
+    if run.get("format") != FORMAT:
+        reason = f"run.json has format {run.get('format')!r}; this version reads {FORMAT}"
+        return StoredCell(path, cell, foreign, failure=reason)
+    result, failure = _read_outcome(place)
+    groups = (*_own_group(foreign), *groups)
+    return StoredCell(path, cell, foreign, _read_steps(place), result, failure, groups)
+
+
+def _own_group(foreign: Mapping[str, Any]) -> tuple[FigureGroup, ...]:
+    """Return the group that `run.json` itself names, if it does."""
+    name = str(foreign.get("group") or "")
+    if not name:
+        return ()
+    claim = name.startswith(CLAIM)
+    return (FigureGroup(name.removeprefix(CLAIM).strip(), claim=claim),)
+
+
+def _read_outcome(place: Path) -> tuple[CellResult | None, str | None]:
+    """Return the result of a cell and the reason for its failure; None for what there is not."""
     try:
-        if (place / "result.json").is_file():
-            result = _object(place / "result.json")
-        elif (place / "failed.json").is_file():
-            trouble = str(_object(place / "failed.json").get("reason") or "no reason was given")
+        if (place / RESULT).is_file():
+            result, _ = _parse(CellResult, _read_json_object(place / RESULT), RESULT_DEFAULTS)
+            return result, None
+        if (place / FAILED).is_file():
+            reason = _read_json_object(place / FAILED).get("reason")
+            return None, str(reason or "no reason was given")
     except FileError as error:
-        trouble = str(error)
-    return Cell(path, plan, steps, result, trouble, _own_group(plan) + groups)
+        return None, str(error)
+    return None, None
 
 
-def _object(path: Path) -> Json:
+def _read_steps(place: Path) -> tuple[BatchMetrics, ...]:
     try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path.name} cannot be read: {error}") from error
+        return tuple(read_metrics(place))
+    except OSError:
+        return ()
+
+
+def _read_json_object(path: Path) -> Json:
+    """Read a JSON object; the message names the file alone, since reports name the folder."""
+    try:
+        value = read_json(path)
+    except FileError as error:
+        raise FileError(f"{path.name} cannot be read: {error.__cause__}") from error
     if not isinstance(value, dict):
-        raise FileError(f"{path.name} cannot be read: it holds no JSON object")
+        raise FileError(f"{path.name} cannot be read: it does not hold a JSON object")
     return value
 
 
-def _lines(path: Path) -> tuple[Json, ...]:
-    """The JSON objects of a file that may still be growing: it ends where a line is torn."""
+def _parse(model: type[Model], raw: Json, defaults: Mapping[str, Any]) -> tuple[Model, Json]:
+    """Return what a file says, and its fields that are unknown to the model or not valid.
+
+    Files may be damaged or come from other programs or versions: a wrong field must not hide the
+    others.
+    """
+    fields = model.model_fields
+    foreign = {key: value for key, value in raw.items() if key not in fields}
+    known = {key: value for key, value in raw.items() if key in fields}
     try:
-        text = path.read_text("utf-8", "replace")
-    except OSError:
-        return ()
-    found: list[Json] = []
-    for line in text.splitlines():
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(value, dict):
-            break
-        found.append(value)
-    return tuple(found)
+        return model.model_validate({**defaults, **known}), foreign
+    except ValidationError as error:
+        wrong = {str(one["loc"][0]) for one in error.errors()}
+    valid = {key: value for key, value in known.items() if key not in wrong}
+    foreign |= {key: value for key, value in known.items() if key in wrong}
+    return model.model_validate({**defaults, **valid}), foreign

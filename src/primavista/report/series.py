@@ -1,206 +1,267 @@
-"""Runs that differ in nothing but their order, put together: means and standard deviations over them."""
+"""Runs that differ in their order of batches alone, averaged: means and standard deviations."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
 
-from primavista.report.names import look, protocol_name, protocol_rank, rank
-from primavista.report.read import Cell
+from primavista.report.read import StoredCell
+from primavista.report.titles import protocol_order, protocol_title, strategy_order
+from primavista.strategies.registry import strategy_info
+
+MOST_DIFFERENCES = 4  # settings that a name mentions at most
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A mean over `runs`, with the population standard deviation (none for a single run)."""
+class MeanStd:
+    """A mean over runs with the population standard deviation.
+
+    Args:
+        mean: the mean.
+        std: the population standard deviation; None for a single run.
+        runs: the number of runs.
+    """
 
     mean: float
     std: float | None
     runs: int
 
 
-def spread(values: Sequence[float]) -> Spread | None:
-    """Of no values: None.
+Points = list[tuple[int, MeanStd]]  # batches, counted from 1, and the mean after each
 
-    >>> spread([2.0, 4.0])
-    Spread(mean=3.0, std=1.0, runs=2)
+
+def mean_std(values: Sequence[float]) -> MeanStd | None:
+    """Return the mean and the population standard deviation, or None if there are no values.
+
+    Args:
+        values: one value per run.
+
+    >>> mean_std([2.0, 4.0])
+    MeanStd(mean=3.0, std=1.0, runs=2)
     """
     if not values:
         return None
-    return Spread(fmean(values), pstdev(values) if len(values) > 1 else None, len(values))
+    std = pstdev(values) if len(values) > 1 else None
+    return MeanStd(fmean(values), std, len(values))
+
+
+def mean_curve(curves: Sequence[Mapping[int, float]]) -> Points:
+    """Return the mean at each batch, over those curves that have a value there.
+
+    Args:
+        curves: one value per batch, for each run.
+    """
+    points = []
+    for batch in sorted({batch for curve in curves for batch in curve}):
+        mean = mean_std([curve[batch] for curve in curves if batch in curve])
+        if mean:
+            points.append((batch, mean))
+    return points
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A protocol over a data set: what may share the axes of a figure; `core50`: it may be compared with the paper."""
+    """A protocol over a data set: curves of one panel may share the axes of a figure.
+
+    Args:
+        protocol: the name of the protocol.
+        data_name: the name of the data set.
+        core50: whether its accuracies can be compared with the paper's.
+        key: the settings of the data set in full.
+        title: the title of its figures.
+    """
 
     protocol: str
     data_name: str
     core50: bool
-    key: str  # the data set in full
+    key: str
     title: str
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The runs of one strategy with one set of options, at most one cell a run."""
+    """The runs of one strategy with one set of options in one panel.
+
+    Args:
+        name: the name in legends and tables.
+        strategy: the name of the strategy.
+        panel: the protocol and the data set.
+        cells: one cell per run, in the order of the runs.
+    """
 
     name: str
     strategy: str
     panel: Panel
-    cells: tuple[Cell, ...]
+    cells: tuple[StoredCell, ...]
 
     @property
-    def done(self) -> tuple[Cell, ...]:
+    def done(self) -> tuple[StoredCell, ...]:
         """The finished runs."""
         return tuple(cell for cell in self.cells if cell.status == "done")
 
     @property
-    def options(self) -> dict[str, Any]:
-        """The options that all its runs share."""
+    def options(self) -> Mapping[str, Any]:
+        """The options of the strategy, which all runs share."""
         return self.cells[0].options
 
     @property
     def norm(self) -> str | None:
-        """Batch norm or renormalisation."""
+        """The option `norm`: `bn` for batch normalisation, `brn` for batch renormalisation."""
         return self.options.get("norm")
 
     def finals(self, metric: str = "accuracy") -> dict[int, float]:
-        """The closing number of each finished run."""
+        """Return the final value of a metric for each finished run that has one.
+
+        Args:
+            metric: a key of `final` in `result.json`.
+        """
         pairs = ((cell.run, cell.final(metric)) for cell in self.done)
         return {run: value for run, value in pairs if value is not None}
 
-    def final(self, metric: str = "accuracy") -> Spread | None:
-        """The mean of the closing number over the finished runs."""
-        return spread(list(self.finals(metric).values()))
+    def final(self, metric: str = "accuracy") -> MeanStd | None:
+        """Return the mean of the final values of a metric over the finished runs.
 
-    def over_runs(self, take: Callable[[Cell], float | None]) -> Spread | None:
-        """The mean of a number of each finished run."""
-        return spread([value for cell in self.done if (value := take(cell)) is not None])
+        Args:
+            metric: a key of `final` in `result.json`.
+        """
+        return mean_std(list(self.finals(metric).values()))
 
-    def curve(self) -> list[tuple[int, Spread]]:
-        """Accuracy after each batch, over the runs that were tested there."""
+    def over_runs(self, measure: Callable[[StoredCell], float | None]) -> MeanStd | None:
+        """Return the mean of a measure over the finished runs.
+
+        Args:
+            measure: gives a number for a cell, or None to leave the cell out.
+        """
+        values = map(measure, self.done)
+        return mean_std([value for value in values if value is not None])
+
+    def curve(self) -> Points:
+        """Return the accuracy after each batch, over the runs that were tested there."""
         return mean_curve([cell.curve for cell in self.cells])
 
 
-def mean_curve(curves: Sequence[dict[int, float]]) -> list[tuple[int, Spread]]:
-    """At each batch, over those curves that have a value there."""
-    points: list[tuple[int, Spread]] = []
-    for batch in sorted({batch for curve in curves for batch in curve}):
-        found = spread([curve[batch] for curve in curves if batch in curve])
-        if found:
-            points.append((batch, found))
-    return points
+def build_series(cells: Iterable[StoredCell]) -> list[Series]:
+    """Return the series of all cells whose settings are known, in the order of every table.
 
+    They are sorted by data set, then from coarse to fine protocols, then by strategy. If a run
+    occurs twice in a series, the cell that got further counts.
 
-def gather(cells: Iterable[Cell]) -> list[Series]:
-    """Series by panel, coarse protocols first, then in the order of `LOOKS`; of a run that occurs twice, the one further on."""
-    cells = [cell for cell in cells if cell.plan]
-    panels = _panels(cells)
-    buckets: dict[tuple[Panel, str], dict[int, Cell]] = {}
-    for cell in cells:
-        runs = buckets.setdefault((panels[_data_key(cell), cell.protocol], _variant(cell)), {})
-        if cell.run not in runs or _progress(cell) > _progress(runs[cell.run]):
+    Args:
+        cells: cells of any strategies, protocols and data sets.
+    """
+    known = [cell for cell in cells if cell.readable]
+    panels = _find_panels(known)
+    runs_of: dict[tuple[Panel, str], dict[int, StoredCell]] = {}
+    for cell in known:
+        panel = panels[_data_key(cell), cell.protocol]
+        runs = runs_of.setdefault((panel, _variant_key(cell)), {})
+        if cell.run not in runs or _progress_of(cell) > _progress_of(runs[cell.run]):
             runs[cell.run] = cell
-    found = [(panel, [runs[run] for run in sorted(runs)]) for (panel, _), runs in buckets.items()]
-    names = _names(found)
+    groups = [(panel, [runs[run] for run in sorted(runs)]) for (panel, _), runs in runs_of.items()]
     series = [
-        Series(n, own[0].strategy, p, tuple(own)) for n, (p, own) in zip(names, found, strict=True)
+        Series(name, cells[0].strategy, panel, tuple(cells))
+        for name, (panel, cells) in zip(_distinct_names(groups), groups, strict=True)
     ]
-    return sorted(
-        series,
-        key=lambda s: (
-            s.panel.data_name,
-            s.panel.key,
-            protocol_rank(s.panel.protocol),
-            _order(s),
-            s.name,
-        ),
-    )
+    return sorted(series, key=_series_order)
 
 
 def by_panel(series: Iterable[Series]) -> dict[Panel, list[Series]]:
-    """The series of each panel, in their order."""
+    """Return the series of each panel, in their order.
+
+    Args:
+        series: series of any panels.
+    """
     panels: dict[Panel, list[Series]] = {}
     for one in series:
         panels.setdefault(one.panel, []).append(one)
     return panels
 
 
-def base_name(cell: Cell) -> str:
-    """The label that the plan gives, else the strategy, with its normalisation where it is not the usual one."""
+def base_name(cell: StoredCell) -> str:
+    """Return the label of a cell, or else the title of its strategy.
+
+    The title is followed by the normalisation if that is not the strategy's usual one.
+
+    Args:
+        cell: any cell of a series.
+    """
     if cell.label:
         return cell.label
-    name = look(cell.strategy).name
-    usual = "bn" if cell.strategy == "cumulative" else "brn"
-    norm = cell.options.get("norm", usual)
-    return name if norm == usual or cell.strategy == "dslda" else f"{name} with {str(norm).upper()}"
+    info = strategy_info(cell.strategy)
+    norm = cell.options.get("norm", info.norm)
+    if info.norm is None or norm == info.norm:
+        return info.title
+    return f"{info.title} with {str(norm).upper()}"
 
 
-def _order(series: Series) -> tuple[int, tuple[int, str]]:
-    plain = series.name == look(series.strategy).name
-    return (0 if plain else 1), rank(series.strategy)
+def differing_keys(settings: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the keys whose values are not the same in all settings.
 
+    Args:
+        settings: several sets of settings; a key that one of them lacks counts as None.
 
-def _progress(cell: Cell) -> tuple[bool, int]:
-    return cell.status == "done", cell.reached
-
-
-def _data_key(cell: Cell) -> str:
-    return json.dumps(cell.data, sort_keys=True, default=str)
-
-
-def _panels(cells: Sequence[Cell]) -> dict[tuple[str, str], Panel]:
-    """A panel's title names the data set where the folder holds several."""
-    data = {_data_key(cell): cell.data for cell in cells}
-    short = {key: str(value.get("name", "?")) for key, value in data.items()}
-    different = sorted(differing(list(data.values())) - {"name", "kind"})
-    panels: dict[tuple[str, str], Panel] = {}
-    for cell in cells:
-        key = _data_key(cell)
-        title = protocol_name(cell.protocol)
-        if len(data) > 1:
-            more = [f"{name} {cell.data[name]}" for name in different if name in cell.data]
-            title += f" ({', '.join([short[key], *more])})"
-        panels[key, cell.protocol] = Panel(cell.protocol, short[key], cell.on_core50, key, title)
-    return panels
-
-
-def _settings(cell: Cell) -> dict[str, Any]:
-    """What two cells of one series have in common, beside strategy and label."""
-    plan = {key: cell.plan.get(key) for key in ("precision", "engine", "test_thin")}
-    backbone = cell.plan.get("backbone")
-    parts = backbone if isinstance(backbone, dict) else {"backbone": backbone}
-    return {**cell.options, **plan, **{f"backbone {key}": value for key, value in parts.items()}}
-
-
-def _variant(cell: Cell) -> str:
-    return json.dumps([cell.strategy, cell.label, _settings(cell)], sort_keys=True, default=str)
-
-
-def differing(settings: Sequence[dict[str, Any]]) -> set[str]:
-    """The keys whose values are not the same in all.
-
-    >>> differing([{"a": 1, "b": 2}, {"a": 1, "b": 3}])
+    >>> differing_keys([{"a": 1, "b": 2}, {"a": 1, "b": 3}])
     {'b'}
     """
     keys = {key for one in settings for key in one}
-    return {
-        key
-        for key in keys
-        if len({json.dumps(one.get(key), sort_keys=True, default=str) for one in settings}) > 1
-    }
+    return {key for key in keys if len({_json(one.get(key)) for one in settings}) > 1}
 
 
-def _names(found: Sequence[tuple[Panel, list[Cell]]]) -> list[str]:
-    """Series of one panel that would share a name are told apart by what differs between them."""
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _series_order(series: Series) -> tuple[Any, ...]:
+    """Return a sorting key: variants of a strategy come after all strategies as they are."""
+    panel = series.panel
+    is_variant = series.name != strategy_info(series.strategy).title
+    protocol = protocol_order(panel.protocol)
+    strategy = strategy_order(series.strategy)
+    return panel.data_name, panel.key, protocol, is_variant, strategy, series.name
+
+
+def _progress_of(cell: StoredCell) -> tuple[bool, int]:
+    return cell.status == "done", cell.reached
+
+
+def _data_key(cell: StoredCell) -> str:
+    return _json(cell.data)
+
+
+def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
+    """Return the panel of each data key and protocol.
+
+    The titles name the data set if there are several.
+    """
+    data = {_data_key(cell): cell.data for cell in cells}
+    different = sorted(differing_keys(list(data.values())) - {"name", "kind"})
+    panels: dict[tuple[str, str], Panel] = {}
+    for cell in cells:
+        key = _data_key(cell)
+        title = protocol_title(cell.protocol)
+        if len(data) > 1:
+            more = [f"{name} {cell.data[name]}" for name in different if name in cell.data]
+            title += f" ({', '.join([cell.data_name, *more])})"
+        panel = Panel(cell.protocol, cell.data_name, cell.on_core50, key, title)
+        panels[key, cell.protocol] = panel
+    return panels
+
+
+def _variant_key(cell: StoredCell) -> str:
+    return _json([cell.strategy, cell.label, cell.settings])
+
+
+def _distinct_names(groups: Sequence[tuple[Panel, Sequence[StoredCell]]]) -> list[str]:
+    """Return a name per group; those that would share one mention the settings that differ."""
     names = []
-    for panel, cells in found:
+    for panel, cells in groups:
         name = base_name(cells[0])
-        rivals = [own[0] for where, own in found if where == panel and base_name(own[0]) == name]
-        keys = sorted(differing([_settings(cell) for cell in rivals]))
-        settings = _settings(cells[0])
-        names.append(name + "".join(f", {key}={settings.get(key)}" for key in keys[:4]))
+        rivals = [own[0] for other, own in groups if other == panel and base_name(own[0]) == name]
+        keys = sorted(differing_keys([cell.settings for cell in rivals]))
+        settings = cells[0].settings
+        different = (f", {key}={settings.get(key)}" for key in keys[:MOST_DIFFERENCES])
+        names.append(name + "".join(different))
     return names

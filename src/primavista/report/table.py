@@ -1,46 +1,68 @@
-"""A table, written once and rendered three times: HTML, LaTeX, CSV."""
+"""A table, written once and rendered three times: as HTML, LaTeX and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from typing import Literal
 
-from primavista.report.series import Spread
+from primavista.report.series import MeanStd
 
 Tone = Literal["good", "bad", "open"]
-SIGNS = {"good": "✓", "bad": "✗", "open": "?"}
+SIGNS = {"good": "✓", "bad": "✗", "open": "?"}  # colour alone must not carry a verdict
+ONE_LINE = 24  # texts up to this length are not wrapped
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A verdict: never by colour alone."""
+class Verdict:
+    """The outcome of a comparison.
+
+    Args:
+        text: a few words.
+        tone: `good`, `bad` or `open`; it sets the colour and the sign.
+    """
 
     text: str
     tone: Tone
 
 
 @dataclass(frozen=True)
-class Signed:
-    """A difference: always with its sign."""
+class Difference:
+    """A number that is always shown with its sign.
+
+    Args:
+        value: the difference.
+    """
 
     value: float
 
 
-Value = str | int | float | Spread | Mark | Signed | None
+Value = str | int | float | MeanStd | Verdict | Difference | None
+CsvValue = str | int | float | None
+Row = tuple[Value, ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of values under columns; `name` is the stem of its files, `digits` those after the point of every float."""
+    """Rows of values under columns.
+
+    Args:
+        name: the stem of its files.
+        title: the heading and caption.
+        columns: the titles of the columns.
+        rows: as many values per row as there are columns.
+        notes: remarks below the table.
+        digits: digits after the decimal point of every float.
+    """
 
     name: str
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     digits: int = 2
 
@@ -48,113 +70,181 @@ class Table:
         for row in self.rows:
             assert len(row) == len(self.columns), (self.name, row)
 
+    def is_numeric(self, column: int) -> bool:
+        """Return whether a column holds numbers only, apart from empty places.
 
-def text(value: Value, digits: int = 2) -> str:
-    """As a reader sees it.
+        Args:
+            column: the index of the column.
+        """
+        values = [row[column] for row in self.rows if row[column] is not None]
+        numbers = int | float | MeanStd | Difference
+        return bool(values) and all(isinstance(value, numbers) for value in values)
 
-    >>> text(Spread(56.321, 1.0, 10)), text(1234), text(None), text(Signed(-0.5), 1)
-    ('56.32 ± 1.00', '1,234', '–', '−0.5')
+    def numeric_columns(self) -> list[bool]:
+        """Return, for each column, whether it holds numbers only."""
+        return [self.is_numeric(column) for column in range(len(self.columns))]
+
+
+def format_value(value: Value, digits: int = 2) -> str:
+    """Return a value as readers see it.
+
+    Args:
+        value: the value; None is a dash.
+        digits: digits after the decimal point of a float.
+
+    >>> format_value(MeanStd(56.321, 1.0, 10)), format_value(1234), format_value(None)
+    ('56.32 ± 1.00', '1,234', '–')
+    >>> format_value(Difference(-0.5), 1)
+    '−0.5'
     """
     match value:
         case None:
             return "–"
-        case Mark():
+        case Verdict():
             return f"{SIGNS[value.tone]} {value.text}"
-        case Spread():
-            mean = f"{value.mean:,.{digits}f}".replace("-", "−")
+        case MeanStd():
+            mean = _decimal(value.mean, digits)
             return mean if value.std is None else f"{mean} ± {value.std:,.{digits}f}"
-        case Signed():
-            rounded = round(value.value, digits) or 0.0  # no minus nought
+        case Difference():
+            rounded = round(value.value, digits) or 0.0  # not -0.0
             return f"{rounded:+,.{digits}f}".replace("-", "−")
         case bool() | str():
             return str(value)
         case int():
             return f"{value:,}"
         case float():
-            return f"{value:,.{digits}f}".replace("-", "−")
+            return _decimal(value, digits)
+
+
+def _decimal(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}".replace("-", "−")
 
 
 def to_html(table: Table) -> str:
-    """The `<table>` alone, all escaped; wide ones scroll in their own box. Rows that begin alike share their first cell."""
-    numeric = [_numeric(table, i) for i in range(len(table.columns))]
-    head = "".join(
-        f'<th scope="col"{_class("n" if n else "")}>{escape(c)}</th>'
-        for c, n in zip(table.columns, numeric, strict=True)
-    )
-    body = []
+    """Return the `<table>` in a box that scrolls if it is wide; all texts are escaped.
+
+    Successive rows with the same first value share one first cell.
+
+    Args:
+        table: the table.
+    """
+    numeric = table.numeric_columns()
+    titles = zip(table.columns, numeric, strict=True)
+    head = "".join(_header_html(title, is_number) for title, is_number in titles)
+    body: list[str] = []
     for first, group in groupby(table.rows, key=lambda row: row[0]):
-        rows = list(group)
-        span = f' rowspan="{len(rows)}" scope="rowgroup"' if len(rows) > 1 else ' scope="row"'
-        opening = f"<th{span}{_class('k' if _short(first) else '')}>{escape(text(first, table.digits))}</th>"
-        for place, row in enumerate(rows):
-            cells = "".join(
-                _cell(value, n, table.digits) for value, n in zip(row[1:], numeric[1:], strict=True)
-            )
-            body.append(
-                f"<tr{_class('' if place else 'block')}>{'' if place else opening}{cells}</tr>"
-            )
-    name = escape(table.title)
-    body_text = "\n".join(body)
+        body += _block_html(first, list(group), numeric, table.digits)
+    lines = "\n".join(body)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table>\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body_text}\n</tbody></table></div>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
+        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div>"
     )
 
 
-def _cell(value: Value, is_number: bool, digits: int) -> str:
-    names = " ".join(
-        filter(
-            None,
-            [
-                "n" if is_number else "k" if _short(value) else "",
-                value.tone if isinstance(value, Mark) else "",
-            ],
-        )
-    )
-    return f"<td{_class(names)}>{escape(text(value, digits))}</td>"
+def _header_html(title: str, is_number: bool) -> str:
+    names = "n" if is_number else ""
+    return f'<th scope="col"{_class_attribute(names)}>{escape(title)}</th>'
+
+
+def _block_html(
+    first: Value, rows: Sequence[Row], numeric: Sequence[bool], digits: int
+) -> list[str]:
+    """Return the lines of rows that share their first value."""
+    span = f' rowspan="{len(rows)}" scope="rowgroup"' if len(rows) > 1 else ' scope="row"'
+    names = "k" if _fits_one_line(first) else ""
+    opening = f"<th{span}{_class_attribute(names)}>{escape(format_value(first, digits))}</th>"
+    lines = []
+    for place, row in enumerate(rows):
+        pairs = zip(row[1:], numeric[1:], strict=True)
+        cells = "".join(_value_html(value, is_number, digits) for value, is_number in pairs)
+        lines.append(f"<tr>{cells}</tr>" if place else f'<tr class="block">{opening}{cells}</tr>')
+    return lines
+
+
+def _value_html(value: Value, is_number: bool, digits: int) -> str:
+    names = []
+    if is_number:
+        names.append("n")
+    elif _fits_one_line(value):
+        names.append("k")
+    if isinstance(value, Verdict):
+        names.append(value.tone)
+    return f"<td{_class_attribute(' '.join(names))}>{escape(format_value(value, digits))}</td>"
+
+
+def _fits_one_line(value: Value) -> bool:
+    return isinstance(value, str) and len(value) <= ONE_LINE
+
+
+def _class_attribute(names: str) -> str:
+    return f' class="{names}"' if names else ""
 
 
 def to_csv(table: Table) -> str:
-    """Numbers in full; a mean and its standard deviation are two columns."""
+    """Return the table as CSV with all digits; a mean takes three columns: mean, std and runs.
+
+    Args:
+        table: the table.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    spreads = [
-        any(isinstance(row[i], Spread) for row in table.rows) for i in range(len(table.columns))
-    ]
+    columns = range(len(table.columns))
+    has_means = [any(isinstance(row[i], MeanStd) for row in table.rows) for i in columns]
     head: list[str] = []
-    for column, wide in zip(table.columns, spreads, strict=True):
-        head += [column, f"{column}, std", f"{column}, runs"] if wide else [column]
+    for title, has_mean in zip(table.columns, has_means, strict=True):
+        head += [title, f"{title}, std", f"{title}, runs"] if has_mean else [title]
     writer.writerow(head)
     for row in table.rows:
-        line: list[str | int | float | None] = []
-        for value, wide in zip(row, spreads, strict=True):
-            line += _plain(value, wide)
+        line: list[CsvValue] = []
+        for value, has_mean in zip(row, has_means, strict=True):
+            line += _csv_values(value, has_mean)
         writer.writerow(line)
     return out.getvalue()
 
 
+def _csv_values(value: Value, has_mean: bool) -> list[CsvValue]:
+    match value:
+        case MeanStd():
+            return [value.mean, value.std, value.runs]
+        case Verdict():
+            single: CsvValue = value.text
+        case Difference():
+            single = value.value
+        case _:
+            single = value
+    return [single, None, None] if has_mean else [single]
+
+
 def to_latex(table: Table) -> str:
-    """A `table` with booktabs rules; needs `\\usepackage{booktabs}`."""
-    numeric = [_numeric(table, i) for i in range(len(table.columns))]
+    """Return a LaTeX `table` with booktabs rules; it needs `\\usepackage{booktabs}`.
+
+    Args:
+        table: the table.
+    """
+    alignment = "".join("r" if is_number else "l" for is_number in table.numeric_columns())
     lines = [
         r"\begin{table}",
-        rf"\caption{{{latex(table.title)}}}",
+        rf"\caption{{{escape_latex(table.title)}}}",
         rf"\label{{tab:{table.name}}}",
         r"\centering",
-        rf"\begin{{tabular}}{{{''.join('r' if n else 'l' for n in numeric)}}}",
+        rf"\begin{{tabular}}{{{alignment}}}",
         r"\toprule",
-        " & ".join(map(latex, table.columns)) + r" \\",
+        " & ".join(map(escape_latex, table.columns)) + r" \\",
         r"\midrule",
-        *(
-            " & ".join(latex(_latex_text(value, table.digits)) for value in row) + r" \\"
-            for row in table.rows
-        ),
+        *(_latex_row(row, table.digits) for row in table.rows),
         r"\bottomrule",
         r"\end{tabular}",
-        *(rf"\par\footnotesize {latex(note)}" for note in table.notes),
+        *(rf"\par\footnotesize {escape_latex(note)}" for note in table.notes),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _latex_row(row: Row, digits: int) -> str:
+    texts = (
+        value.text if isinstance(value, Verdict) else format_value(value, digits) for value in row
+    )
+    return " & ".join(map(escape_latex, texts)) + r" \\"
 
 
 _LATEX = {
@@ -185,43 +275,13 @@ _LATEX = {
 }
 
 
-def latex(raw: str) -> str:
-    """Any text, safe in LaTeX.
+def escape_latex(text: str) -> str:
+    """Return any text in a form that is safe in LaTeX.
 
-    >>> print(latex("50% of a_b & c"))
+    Args:
+        text: any text.
+
+    >>> print(escape_latex("50% of a_b & c"))
     50\\% of a\\_b \\& c
     """
-    return "".join(_LATEX.get(letter, letter) for letter in raw)
-
-
-def _latex_text(value: Value, digits: int) -> str:
-    return value.text if isinstance(value, Mark) else text(value, digits)
-
-
-def _plain(value: Value, wide: bool) -> list[str | int | float | None]:
-    match value:
-        case Spread():
-            return [value.mean, value.std, value.runs]
-        case Mark():
-            plain: list[str | int | float | None] = [value.text]
-        case Signed():
-            plain = [value.value]
-        case _:
-            plain = [value]
-    return [*plain, None, None] if wide else plain
-
-
-def _numeric(table: Table, column: int) -> bool:
-    values = [row[column] for row in table.rows if row[column] is not None]
-    return bool(values) and all(
-        isinstance(value, int | float | Spread | Signed) for value in values
-    )
-
-
-def _short(value: Value) -> bool:
-    """Whether it is worth a line of its own."""
-    return isinstance(value, str) and len(value) <= 24
-
-
-def _class(names: str) -> str:
-    return f' class="{names}"' if names else ""
+    return "".join(_LATEX.get(letter, letter) for letter in text)

@@ -9,15 +9,24 @@ from pathlib import Path
 import pytest
 
 from primavista.errors import FileError
-from primavista.report.build import write_report
-from primavista.report.claims import MARGIN, Check, claims, interval
-from primavista.report.drawing import apart
-from primavista.report.published import TARGETS, read_published, targets
+from primavista.report import write_report
+from primavista.report.claims import MARGIN, Comparison, check_claims, paired_interval
+from primavista.report.figures import separate
+from primavista.report.hyperparameters import changed_table, preset_table, renorm_table
+from primavista.report.published import TARGETS, read_published, target_accuracies
 from primavista.report.read import read_results
-from primavista.report.results import efficiency_table, final_table, parity_table
-from primavista.report.series import Spread, gather, mean_curve, spread
-from primavista.report.settings import changed_table, preset_table, renorm_table
-from primavista.report.table import Mark, Signed, Table, latex, text, to_csv, to_html, to_latex
+from primavista.report.series import MeanStd, build_series, mean_curve, mean_std
+from primavista.report.table import (
+    Difference,
+    Table,
+    Verdict,
+    escape_latex,
+    format_value,
+    to_csv,
+    to_html,
+    to_latex,
+)
+from primavista.report.tables import efficiency_table, final_table, parity_table
 
 from .test_report import make_cell
 
@@ -27,16 +36,16 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_mean_and_population_deviation() -> None:
-    assert spread([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]) == Spread(5.0, 2.0, 8)
-    assert spread([3.0]) == Spread(3.0, None, 1)
-    assert spread([]) is None
+    assert mean_std([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]) == MeanStd(5.0, 2.0, 8)
+    assert mean_std([3.0]) == MeanStd(3.0, None, 1)
+    assert mean_std([]) is None
 
 
 def test_a_mean_curve_is_over_the_runs_that_got_there() -> None:
     assert mean_curve([{1: 10.0, 2: 20.0, 4: 50.0}, {1: 30.0, 2: 40.0}]) == [
-        (1, Spread(20.0, 10.0, 2)),
-        (2, Spread(30.0, 10.0, 2)),
-        (4, Spread(50.0, None, 1)),
+        (1, MeanStd(20.0, 10.0, 2)),
+        (2, MeanStd(30.0, 10.0, 2)),
+        (4, MeanStd(50.0, None, 1)),
     ]
 
 
@@ -68,7 +77,8 @@ def test_runs_with_other_options_are_other_series(tmp_path: Path) -> None:
         tmp_path, "ar1*", run=0, accuracies=(1.0,), done=False
     )  # a second, unfinished copy of run 0
     found = {
-        one.name: [cell.run for cell in one.cells] for one in gather(read_results(tmp_path).cells)
+        one.name: [cell.run for cell in one.cells]
+        for one in build_series(read_results(tmp_path).cells)
     }
     assert found == {"AR1*, lr=None": [0, 1], "AR1*, lr=0.5": [0], "AR1* with BN": [0], "mine": [0]}
 
@@ -86,11 +96,11 @@ def test_efficiency_against_the_paper(tmp_path: Path) -> None:
             options={"norm": "bn"},
         )
     make_cell(tmp_path, "naive", "nicv2-79", 0)
-    table = efficiency_table(gather(read_results(tmp_path).cells))
+    table = efficiency_table(build_series(read_results(tmp_path).cells))
     assert table is not None
     assert table.rows == (
-        ("AR1*", 2, Spread(2.0, 1.0, 2), 0.0, 2.0, 39.9, 0.0, 12.2),
-        ("Cumulative", 2, Spread(10.0, 0.0, 2), 3.0, 2.0, 2826.2, 4712.3, 0.0),
+        ("AR1*", 2, MeanStd(2.0, 1.0, 2), 0.0, 2.0, 39.9, 0.0, 12.2),
+        ("Cumulative", 2, MeanStd(10.0, 0.0, 2), 3.0, 2.0, 2826.2, 4712.3, 0.0),
     )
 
 
@@ -103,7 +113,7 @@ def test_the_published_files_give_the_target_table(shared: Path) -> None:
     assert (
         published["nicv2-391", "ar1*", "brn"].runs[0][0] == 14.0
     )  # after batch 1, not after its first iteration
-    for key, found in targets(published).items():
+    for key, found in target_accuracies(published).items():
         mean, std = TARGETS[key]
         assert found.mean == pytest.approx(mean, abs=0.005001)
         assert (found.std is None and std is None) or found.std == pytest.approx(std, abs=0.005001)
@@ -147,15 +157,15 @@ def test_parity_by_hand(tmp_path: Path) -> None:
         tmp_path, "ewc", "nicv2-391", 0, (5.4,), data={"kind": "rendered", "name": "rendered"}
     )
     make_cell(tmp_path, "naive", "nicv2-391", 0, (8.0,), done=False)
-    table = parity_table(gather(read_results(tmp_path).cells), targets({}))
+    table = parity_table(build_series(read_results(tmp_path).cells), target_accuracies({}))
     verdicts = {row[1]: (row[-2], row[-1]) for row in table.rows}
-    assert verdicts["AR1*"][1] == Mark("yes", "good")
-    assert verdicts["CWR*"][1] == Mark("no", "bad")
-    assert isinstance(verdicts["CWR*"][0], Signed)
+    assert verdicts["AR1*"][1] == Verdict("yes", "good")
+    assert verdicts["CWR*"][1] == Verdict("no", "bad")
+    assert isinstance(verdicts["CWR*"][0], Difference)
     assert verdicts["CWR*"][0].value == pytest.approx(1.01)
-    assert verdicts["Cumulative"][1] == Mark("no deviation published", "open")
-    assert verdicts["EWC"][1] == Mark("other data", "open")
-    assert verdicts["Naive"] == (None, Mark("no finished run", "open"))
+    assert verdicts["Cumulative"][1] == Verdict("no deviation published", "open")
+    assert verdicts["EWC"][1] == Verdict("other data", "open")
+    assert verdicts["Naive"] == (None, Verdict("no finished run", "open"))
 
 
 @pytest.mark.parametrize(
@@ -186,15 +196,15 @@ def test_hyperparameters_come_from_the_presets() -> None:
 
 def test_changes_of_the_presets_are_listed(tmp_path: Path) -> None:
     make_cell(tmp_path, "naive", "nicv2-79", options={"lr": 0.5, "epochs": 2, "r_max": 3.0})
-    table = changed_table(gather(read_results(tmp_path).cells))
+    table = changed_table(build_series(read_results(tmp_path).cells))
     assert table is not None
     assert table.rows[0][2] == "lr 0.5 instead of 3.5e-05; r_max 3 instead of 1.25"
 
 
 def test_intervals_by_hand() -> None:
-    assert interval([]) == (None, None, 0)
-    assert interval([4.0]) == (4.0, None, 1)
-    mean, half, count = interval([1.0, 3.0])
+    assert paired_interval([]) == (None, None, 0)
+    assert paired_interval([4.0]) == (4.0, None, 1)
+    mean, half, count = paired_interval([1.0, 3.0])
     assert (mean, count) == (2.0, 2)
     assert half == pytest.approx(12.706)  # t(1) * sqrt(2) / sqrt(2)
 
@@ -215,7 +225,7 @@ def test_intervals_by_hand() -> None:
     ],
 )
 def test_verdicts(expect: str, difference: float | None, half: float | None, tone: str) -> None:
-    assert Check("", expect, difference, half, 3).verdict.tone == tone  # type: ignore[arg-type]
+    assert Comparison("", expect, difference, half, 3).verdict.tone == tone  # type: ignore[arg-type]
 
 
 def claim_cells(
@@ -246,7 +256,7 @@ def test_claims_are_told_by_what_their_cells_differ_in(tmp_path: Path) -> None:
     claim_cells(tmp_path, "gain", "ar1*", "nicv2-391", same)
     claim_cells(tmp_path, "gain", "cwr*", "nicv2-391", same)
     claim_cells(tmp_path, "alone", "dslda", "nicv2-391", same)
-    found = {claim.name: claim for claim in claims(read_results(tmp_path).cells)}
+    found = {claim.name: claim for claim in check_claims(read_results(tmp_path).cells)}
     verdicts = {name: claim.verdict.text for name, claim in found.items()}
     assert verdicts == {
         "norms": "holds",
@@ -258,23 +268,23 @@ def test_claims_are_told_by_what_their_cells_differ_in(tmp_path: Path) -> None:
         "gain": "holds",
         "alone": "open: nothing to compare",
     }
-    (norm,) = found["norms"].checks
+    (norm,) = found["norms"].comparisons
     assert norm.difference == pytest.approx((10 + 10.5 + 10.5) / 3)
-    assert norm.half == pytest.approx(
+    assert norm.half_width == pytest.approx(
         4.303 * (1 / 12) ** 0.5 / 3**0.5
     )  # the deviation of 10, 10.5, 10.5 is sqrt(1/12)
-    assert [check.expect for check in found["gain"].checks] == ["better", "the same"]
-    assert found["rates"].checks[0].difference == pytest.approx(-31 / 3)
+    assert [check.expected for check in found["gain"].comparisons] == ["better", "the same"]
+    assert found["rates"].comparisons[0].difference == pytest.approx(-31 / 3)
 
 
 def test_labels_do_not_overlap() -> None:
     wished = [8.4, 8.0, 4.6, 55.9, 57.6, 0.0, 99.9]
-    places = apart(wished, 5.0, 0.0, 100.0)
+    places = separate(wished, 5.0, 0.0, 100.0)
     ordered = sorted(places)
     assert all(b - a >= 5.0 - 1e-9 for a, b in pairwise(ordered))
     assert 0.0 <= ordered[0] <= ordered[-1] <= 100.0
     assert sorted(range(7), key=lambda i: wished[i]) == sorted(range(7), key=lambda i: places[i])
-    assert apart([50.0, 56.0], 5.0, 0.0, 100.0) == [50.0, 56.0]
+    assert separate([50.0, 56.0], 5.0, 0.0, 100.0) == [50.0, 56.0]
 
 
 def test_one_table_three_ways() -> None:
@@ -283,8 +293,8 @@ def test_one_table_three_ways() -> None:
         "A & B",
         ("name", "mean (%)", "difference", "verdict"),
         (
-            ("a_b", Spread(1.234, 0.5, 3), Signed(-0.25), Mark("yes", "good")),
-            ("<c>", None, Signed(0.0), Mark("no", "bad")),
+            ("a_b", MeanStd(1.234, 0.5, 3), Difference(-0.25), Verdict("yes", "good")),
+            ("<c>", None, Difference(0.0), Verdict("no", "bad")),
         ),
         ("100% of it",),
     )
@@ -306,15 +316,15 @@ def test_one_table_three_ways() -> None:
 
 
 def test_latex_escapes() -> None:
-    assert latex(r"\ & % $ # _ { } ~ ^") == (
+    assert escape_latex(r"\ & % $ # _ { } ~ ^") == (
         r"\textbackslash{} \& \% \$ \# \_ \{ \} \textasciitilde{} \textasciicircum{}"
     )
-    assert text(Spread(-1.0, None, 1)) == "−1.00"
+    assert format_value(MeanStd(-1.0, None, 1)) == "−1.00"
 
 
 def test_final_table_leaves_out_empty_columns(tmp_path: Path) -> None:
     make_cell(tmp_path)
-    table = final_table("final", "Final", gather(read_results(tmp_path).cells))
+    table = final_table("final", "Final", build_series(read_results(tmp_path).cells))
     assert table.columns == (
         "protocol",
         "strategy",
@@ -328,8 +338,8 @@ def test_final_table_leaves_out_empty_columns(tmp_path: Path) -> None:
         (
             "NICv2-3",
             "Naive",
-            Spread(30.0, None, 1),
+            MeanStd(30.0, None, 1),
             1,
-            *(Spread(v, None, 1) for v in (20.0, 5.0, 0.5)),
+            *(MeanStd(v, None, 1) for v in (20.0, 5.0, 0.5)),
         ),
     )

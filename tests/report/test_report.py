@@ -1,4 +1,4 @@
-"""The whole report: every file is there, the page is well-formed, self-contained and escaped, whatever the folder holds."""
+"""The whole report: every file is there; the page is well-formed, self-contained and escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from primavista.errors import FileError
-from primavista.report.build import write_report
+from primavista.report import write_report
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 NAMES = ["cup 1", "cup 2", "ball 1", "ball 2"]
@@ -182,7 +182,8 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "cells": [*cells, "claims/not-begun"],
         }
     ]
-    (folder / "plan.json").write_text(json.dumps({"format": 1, "name": "mine", "groups": groups}))
+    plan = {"format": 1, "name": "mine", "base": {}, "plan": {}, "groups": groups}
+    (folder / "plan.json").write_text(json.dumps(plan))
     write_report(folder)
     return folder
 
@@ -251,7 +252,7 @@ def test_the_page_is_well_formed_and_self_contained(full: Path) -> None:
 def test_the_page_says_what_it_should(full: Path) -> None:
     words = " ".join(read(full / "report.html").words)
     assert "Hyperparameters were chosen on run 0" in words
-    assert "1 cell of the plan not begun yet" in words
+    assert "1 cell of the plan has not started yet" in words
     assert "no <memory> left & gone" in words
     assert "guards <are> alike" in words
     assert "a <processor> & co" in words
@@ -346,7 +347,7 @@ def test_damaged_cells_are_listed_and_the_others_shown(tmp_path: Path) -> None:
     )
     words = " ".join(read(write_report(tmp_path)).words)
     assert "result.json cannot be read" in words
-    assert "it holds no JSON object" in words
+    assert "it does not hold a JSON object" in words
     assert "format 7; this version reads 1" in words
     assert "3 of 7 cells failed" in words
     assert "2 of 7 cells are in progress" in words

@@ -1,0 +1,160 @@
+"""The hyperparameters of the presets, how cells differ from them, and the machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from primavista.report.published import HARDWARE
+from primavista.report.read import StoredCell
+from primavista.report.series import Series
+from primavista.report.table import Row, Table
+from primavista.report.titles import protocol_title, strategy_order
+from primavista.strategies.registry import RENORM, STRATEGIES, StrategyInfo, strategy_info
+
+# In the order of the columns; options without a title follow by name.
+OPTION_TITLES = {
+    "epochs_1": "B1 epochs",
+    "lr_1": "B1 rate",
+    "epochs": "epochs",
+    "lr": "rate",
+    "lr_head": "CWR rate",
+    "lam": "lambda",
+    "max_f": "max F",
+    "w_1": "w1",
+    "w_i": "wi",
+    "head": "head",
+    "guard": "guard",
+    "norm": "norm",
+    "freeze": "freeze",
+    "shrinkage": "shrinkage",
+}
+RENORM_TITLES = {
+    "r_max": "r_max",
+    "d_max": "d_max",
+    "moments_decay": "weight of the past",
+    "startup": "start-up in batch 1 (iterations)",
+}
+
+
+def preset_table(strategies: Iterable[str] = ()) -> Table:
+    """Return tab:hyper_core50 as the presets have it, with the source of each.
+
+    Args:
+        strategies: names of strategies from other packages; each gets a row if its `StrategyInfo`
+            has hyperparameters or names their source.
+    """
+    others = sorted(set(strategies) - set(STRATEGIES), key=strategy_order)
+    infos = [*STRATEGIES.values(), *filter(_has_preset, map(strategy_info, others))]
+    used = {key for info in infos for key in info.options}
+    titled = [key for key in OPTION_TITLES if key in used]
+    keys = [*titled, *sorted(used - set(titled))]
+    rows: list[Row] = []
+    for info in infos:
+        values = (plain_text(info.options.get(key)) for key in keys)
+        rows.append((info.title, *values, info.source))
+    columns = ("strategy", *(OPTION_TITLES.get(key, key) for key in keys), "source")
+    note = (
+        "B1: the first batch; the other values apply from batch 2. Rate: the learning rate; CWR "
+        "rate: that of the CWR layer. Options that a preset does not name have the default of "
+        "the strategy's class."
+    )
+    title = "tab:hyper_core50: hyperparameters of the presets"
+    return Table("hyperparameters", title, columns, tuple(rows), (note,))
+
+
+def _has_preset(info: StrategyInfo) -> bool:
+    return bool(info.options or info.source)
+
+
+def renorm_table() -> Table:
+    """Return table:renormpar as the presets have it."""
+    used = {key for limits in RENORM.values() for key in limits}
+    rows: list[Row] = []
+    for key, title in RENORM_TITLES.items():
+        if key in used:
+            values = (plain_text(limits.get(key)) for limits in RENORM.values())
+            rows.append((title, *values, "text" if key == "startup" else "table:renormpar"))
+    columns = ("parameter", *map(protocol_title, RENORM), "source")
+    title = "table:renormpar: batch renormalisation from batch 2"
+    return Table("renormalisation", title, columns, tuple(rows))
+
+
+def changed_table(series: Sequence[Series]) -> Table | None:
+    """Return how cells differ from their presets, or None if none does.
+
+    Args:
+        series: one row for each that differs from the preset of its strategy or from the limits of
+            batch renormalisation of its protocol.
+    """
+    rows: list[Row] = []
+    for one in series:
+        changes = _changes(one)
+        if changes:
+            rows.append((one.panel.title, one.name, "; ".join(changes)))
+    if not rows:
+        return None
+    columns = ("protocol", "strategy", "changes")
+    return Table("changed", "Where cells differ from the presets", columns, tuple(rows))
+
+
+def _changes(series: Series) -> list[str]:
+    info = strategy_info(series.strategy)
+    limits = RENORM.get(series.panel.protocol, {}) if info.training_options else {}
+    changes = []
+    for key, usual in {**info.options, **limits}.items():
+        value = series.options.get(key, usual)
+        if value != usual:
+            changes.append(f"{key} {plain_text(value)} instead of {plain_text(usual)}")
+    return changes
+
+
+def machine_table(cells: Iterable[StoredCell]) -> Table:
+    """Return each machine that finished cells, beside the paper's.
+
+    Args:
+        cells: all cells.
+    """
+    machines: dict[str, dict[str, Any]] = {}
+    counts: dict[str, int] = {}
+    for cell in cells:
+        machine = cell.machine
+        if machine:
+            key = repr(sorted((name, plain_text(value)) for name, value in machine.items()))
+            machines[key] = machine
+            counts[key] = counts.get(key, 0) + 1
+    properties = [name for machine in machines.values() for name in machine]
+    rows: list[Row] = []
+    for name in dict.fromkeys([*properties, *HARDWARE]):
+        values = (plain_text(machine.get(name)) for machine in machines.values())
+        rows.append((name, *values, HARDWARE.get(name)))
+    rows.append(("cells", *map(str, counts.values()), None))
+    columns = ("", *_machine_titles(len(machines)), "the paper (table:hardware)")
+    return Table("machine", "The machines", columns, tuple(rows))
+
+
+def _machine_titles(count: int) -> list[str]:
+    return ["ours"] if count == 1 else [f"ours, {place}" for place in range(1, count + 1)]
+
+
+def plain_text(value: object) -> str | None:
+    """Return a value of a JSON file as one line; None stays None.
+
+    Args:
+        value: any value that JSON can hold.
+
+    >>> plain_text(3.5e-05), plain_text(2e6), plain_text({"a": 1})
+    ('3.5e-05', '2e+06', 'a: 1')
+    """
+    match value:
+        case None:
+            return None
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case Mapping():
+            return ", ".join(f"{key}: {plain_text(item)}" for key, item in value.items())
+        case list() | tuple():
+            return ", ".join(str(plain_text(item)) for item in value)
+    return str(value)

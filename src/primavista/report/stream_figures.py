@@ -1,0 +1,143 @@
+"""The streams behind the cells: fig:nicv2 and tab:nic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from primavista.bench.cell import make_stream
+from primavista.bench.data import RenderedData, open_data
+from primavista.bench.plan import Cell
+from primavista.errors import PrimavistaError
+from primavista.report.figures import Picture, drawing_style, save_picture
+from primavista.report.published import COMPOSITION
+from primavista.report.read import StoredCell
+from primavista.report.series import Panel, Series
+from primavista.report.table import Row, Table, Value
+from primavista.report.titles import slug
+from primavista.streams.dataset import Stream
+from primavista.streams.pictures import draw_order, protocol_row
+from primavista.streams.rendered.dataset import rendered
+
+
+def rebuild_stream(cell: StoredCell) -> Stream | None:
+    """Rebuild the stream that a cell learned, if its data can be described or found again.
+
+    Args:
+        cell: a cell.
+
+    Returns:
+        The stream; None if it cannot be rebuilt, or if its batches do not have the numbers of
+        patterns that the cell recorded.
+    """
+    if cell.valid_cell is None:
+        return None
+    try:
+        stream = _stream_of(cell.valid_cell)
+    except (PrimavistaError, OSError, TypeError, ValueError):
+        return None
+    for batch, step in zip(stream.batches, cell.steps, strict=False):
+        if step.patterns is not None and step.patterns != sum(map(len, batch)):
+            return None
+    return stream
+
+
+def _stream_of(cell: Cell) -> Stream:
+    if isinstance(cell.data, RenderedData):
+        return make_stream(cell, rendered(cell.data.scene))
+    return make_stream(cell, open_data(cell.data, Path()))
+
+
+def panel_streams(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]:
+    """Return the stream of the lowest run of each panel, if it can be rebuilt.
+
+    Args:
+        panels: the series of each panel.
+    """
+    streams = {}
+    for panel, series in panels.items():
+        cells = [cell for one in series for cell in one.cells]
+        stream = rebuild_stream(min(cells, key=lambda cell: cell.run))
+        if stream:
+            streams[panel] = stream
+    return streams
+
+
+def draw_streams(streams: Mapping[Panel, Stream]) -> list[Picture]:
+    """Draw fig:nicv2, one picture per stream.
+
+    Args:
+        streams: the stream of each panel; NI is left out, since every batch has every class.
+    """
+    pictures = []
+    for panel, stream in streams.items():
+        if panel.protocol == "ni":
+            continue
+        with drawing_style({"axes.grid": False}):
+            figure = draw_order(stream)
+        title = f"Classes encountered over time, {panel.title}, run {stream.run}"
+        name = slug("fig:nicv2", panel.title)
+        pictures.append(save_picture(figure, name, title, on_white=True))
+    return pictures
+
+
+def composition_table(
+    panels: Mapping[Panel, Sequence[Series]], streams: Mapping[Panel, Stream]
+) -> Table:
+    """Return tab:nic: the number of batches and what they are made of.
+
+    Args:
+        panels: the series of each panel.
+        streams: the streams that could be rebuilt; for other panels the table has what the cells
+            recorded.
+    """
+    rows: list[Row] = []
+    for panel, series in panels.items():
+        if panel in streams:
+            values = _stream_composition(streams[panel])
+        else:
+            values = _recorded_composition([cell for one in series for cell in one.cells])
+        rows.append((panel.title, *values, _published_composition(panel.protocol)))
+    columns = (
+        "protocol",
+        "batches",
+        "initial classes",
+        "initial images",
+        "incremental classes",
+        "incremental images",
+        "the paper, on CORe50",
+    )
+    note = (
+        "Incremental: the batches after the first; the number of images is their mean. "
+        "Two sessions of one class count as one class."
+    )
+    title = "tab:nic: batch number and composition"
+    return Table("nic", title, columns, tuple(rows), (note,))
+
+
+def _published_composition(protocol: str) -> str | None:
+    paper = COMPOSITION.get(protocol)
+    if paper is None:
+        return None
+    first = f"{paper.initial_classes} classes, {paper.initial_images:,} images"
+    later = f"{paper.later_classes}, {paper.later_images:,}"
+    return f"{paper.batches} batches; {first}; then {later}"
+
+
+def _stream_composition(stream: Stream) -> tuple[Value, ...]:
+    row = protocol_row(stream)
+    low, high = row.incremental_classes
+    classes = str(low) if low == high else f"{low} to {high}"
+    first = row.batches, row.initial_classes, row.initial_images
+    return *first, classes, round(row.incremental_images)
+
+
+def _recorded_composition(cells: Sequence[StoredCell]) -> tuple[Value, ...]:
+    """Return what the cell that got furthest recorded of its batches."""
+    cell = max(cells, key=lambda cell: len(cell.steps))
+    images = [step.patterns for step in cell.steps]
+    later = [count for count in images[1:] if count is not None]
+    mean = round(sum(later) / len(later)) if later else None
+    classes = len(cell.steps[0].new_classes) if cell.steps else None
+    initial = images[0] if images else None
+    return cell.batches or cell.reached, classes, initial, None, mean

@@ -1,0 +1,109 @@
+"""Titles of protocols and freezing schemes, the order of strategies, and names for files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from primavista.strategies.registry import STRATEGIES, Look
+
+
+@dataclass(frozen=True)
+class FreezingScheme:
+    """A value of the option `freeze` as fig:NI shows it.
+
+    Args:
+        title: the name of its curve.
+        look: how figures draw it.
+    """
+
+    title: str
+    look: Look
+
+
+# In the order of the paper's fig:NI.
+FREEZING = {
+    "none": FreezingScheme("nothing frozen", Look("#4a4a4a", "#b9c0c8", "X")),
+    "depthwise": FreezingScheme("depthwise frozen", Look("#d55e00", "#ff8a3c", "o")),
+    "pointwise": FreezingScheme("pointwise frozen", Look("#0072b2", "#4db2ec", "s")),
+    "all": FreezingScheme("all convolutions frozen", Look("#009e73", "#2fcb9c", "D")),
+}
+
+
+def strategy_order(name: str) -> tuple[int, str]:
+    """Return a sorting key: the strategies of the registry in its order, then all others by name.
+
+    Args:
+        name: the name of a strategy, registered or not.
+
+    >>> sorted(["mine", "naive", "ar1*"], key=strategy_order)
+    ['ar1*', 'naive', 'mine']
+    """
+    if name in STRATEGIES:
+        return list(STRATEGIES).index(name), ""
+    return len(STRATEGIES), name
+
+
+def protocol_title(protocol: str) -> str:
+    """Return the name of a protocol as the paper writes it; other names stay as they are.
+
+    Args:
+        protocol: the name of a protocol, such as `nicv2-391`.
+
+    >>> protocol_title("nicv2-391"), protocol_title("ni"), protocol_title("mine")
+    ('NICv2-391', 'NI', 'mine')
+    """
+    if re.fullmatch(r"nicv2(-\d+)?", protocol):
+        return protocol.replace("nicv2", "NICv2")
+    return protocol.upper() if protocol in ("ni", "nc", "nic") else protocol
+
+
+def protocol_order(protocol: str) -> tuple[str, int, str]:
+    """Return a sorting key that puts coarse protocols before fine ones.
+
+    `nicv2` without a number has one session per batch, so that no protocol is finer.
+
+    Args:
+        protocol: the name of a protocol.
+
+    >>> sorted(["nicv2-391", "nicv2", "nicv2-79"], key=protocol_order)
+    ['nicv2-79', 'nicv2-391', 'nicv2']
+    """
+    if protocol == "nicv2":
+        return protocol, 10**9, ""
+    head, _, last = protocol.rpartition("-")
+    if head and last.isdecimal():
+        return head, int(last), ""
+    return protocol, 0, protocol
+
+
+def slug(*parts: str) -> str:
+    """Return a name that is safe for a file and for an anchor, of at most 80 characters.
+
+    Args:
+        parts: texts to join with a hyphen.
+
+    >>> slug("fig:results", "AR1* with BN")
+    'fig-results-ar1-star-with-bn'
+    """
+    text = "-".join(parts).lower().replace("*", "-star").replace("+", "-plus")
+    return re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:80].strip("-") or "x"
+
+
+def unique_slugs(names: Sequence[str]) -> list[str]:
+    """Return one slug per name; a number is appended where two names would share one.
+
+    Args:
+        names: any texts.
+
+    >>> unique_slugs(["AR1", "AR1!", "CWR*"])
+    ['ar1', 'ar1-2', 'cwr-star']
+    """
+    taken: dict[str, int] = {}
+    found = []
+    for name in names:
+        stem = slug(name)
+        taken[stem] = taken.get(stem, 0) + 1
+        found.append(stem if taken[stem] == 1 else f"{stem}-{taken[stem]}")
+    return found

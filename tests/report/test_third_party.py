@@ -1,0 +1,75 @@
+"""A strategy of another package is shown with the title, colour and hyperparameters of its info."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from primavista.report import write_report
+from primavista.strategies import registry
+from primavista.strategies.base import Strategy
+from primavista.strategies.registry import Look, StrategyInfo
+
+from .test_report import make_cell, read
+
+LIGHT, DARK = "#123abc", "#9fb4ff"
+
+
+class Aurora(Strategy):
+    info = StrategyInfo(
+        "aurora",
+        "Aurora-7",
+        source="a paper about dawn",
+        options={"lr": 0.25, "warmth": 3},
+        norm="brn",
+        look=Look(LIGHT.upper(), DARK, "8"),
+    )
+
+
+@pytest.fixture
+def aurora(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register the strategy as the entry point of an installed package would."""
+    point = EntryPoint("aurora", f"{__name__}:Aurora", registry.ENTRY_POINTS)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Aurora)
+    monkeypatch.setattr(registry, "_third_parties", lambda: {"aurora": point})
+
+
+@pytest.mark.usefixtures("aurora")
+def test_title_colour_and_hyperparameters_come_from_the_info(tmp_path: Path) -> None:
+    make_cell(tmp_path, "zebra", options={"lr": 0.1})  # nothing is known about it
+    make_cell(tmp_path, "aurora", options={"lr": 0.5})
+    make_cell(tmp_path, "aurora", options={"norm": "bn", "lr": 0.25})
+    make_cell(tmp_path, "ar1*")
+    report = write_report(tmp_path)
+    tables = tmp_path / "tables"
+
+    names = [line.split(",")[1] for line in (tables / "final.csv").read_text().splitlines()[1:]]
+    assert names == ["AR1*", "Aurora-7", "zebra", "Aurora-7 with BN"]
+    presets = (tables / "hyperparameters.csv").read_text().splitlines()
+    assert presets[0].endswith("warmth,source")
+    assert presets[-1].startswith("Aurora-7,")
+    assert presets[-1].endswith("3,a paper about dawn")
+    assert "lr 0.5 instead of 0.25" in (tables / "changed.csv").read_text()
+
+    curves = (tmp_path / "figures" / "fig-results-nicv2-3.svg").read_text("utf-8")
+    assert "Aurora-7 30.0" in curves
+    assert LIGHT in curves
+    page = report.read_text("utf-8")
+    assert "Aurora-7 30.0" in " ".join(read(report).words)
+    assert f"var(--c{LIGHT[1:]})" in page
+    assert LIGHT not in page.replace(f"--c{LIGHT[1:]}:{LIGHT}", "")  # only where it is defined
+    assert re.search(rf"prefers-color-scheme:dark.*--c{LIGHT[1:]}:{DARK}", page)
+
+
+def test_colours_that_are_not_hexadecimal_stay_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aurora: None
+) -> None:
+    info = StrategyInfo("aurora", "Aurora-7", look=Look("red", "white", "o"))
+    monkeypatch.setattr(Aurora, "info", info)
+    make_cell(tmp_path, "aurora")
+    page = write_report(tmp_path).read_text("utf-8")
+    assert "#ff0000" in page
+    assert "var(--cred)" not in page
