@@ -1,16 +1,23 @@
-"""A ROS 2 node that recognises what a camera sees, and learns what it is told.
+"""A ROS 2 node that recognises what a camera sees, and learns the objects that it is told.
 
-    ros2 run or: python examples/ros2_node.py --ros-args -p model:=kitchen.pv
+    python examples/ros2_node.py --ros-args -p model:=kitchen.pv
 
-    subscribes  image (sensor_msgs/Image, rgb8 or bgr8)     every frame is recognised; of those that wait only the newest.
-                                                            Other encodings are dropped, with a warning
-                name  (std_msgs/String)                     a name: the next `frames` frames are a lesson; "" ends one early
-    publishes   seen  (std_msgs/String)                     JSON: label, confidence, known
-    parameters  model (file; made where there is none), frames (of a lesson, 60)
+Subscribes to:
+    image (sensor_msgs/Image, rgb8 or bgr8): Every frame is recognised; of the frames that wait,
+        only the newest one. Frames with another encoding are dropped with a warning.
+    name (std_msgs/String): The next frames are a lesson about the object of this name; an empty
+        name ends the lesson early.
 
-The learner runs inside the node: no service is needed. Lessons are learned in a thread of their own, one after the other,
-each saved before it counts; the node goes on recognising, and taking in the next one, meanwhile. No other process may teach
-the file.
+Publishes:
+    seen (std_msgs/String): JSON with the fields label, confidence and known.
+
+Parameters:
+    model: The file of the learner; it is created if it does not exist.
+    frames: The number of frames of a lesson (60).
+
+The learner runs inside the node, so no service is needed. Lessons are learned in a thread, one
+after the other, and each is saved before it counts. Meanwhile the node goes on recognising and
+collects the next lesson. No other process can teach the file at the same time.
 """
 
 import json
@@ -30,69 +37,68 @@ from primavista.storage.lock import file_lock
 
 
 class Teacher(Node):
-    """One camera, one learner."""
+    """One camera and one learner."""
 
     def __init__(self) -> None:
         super().__init__("primavista")
-        self.model = (
-            Path(self.declare_parameter("model", "objects.pv").value).expanduser().absolute()
-        )
+        model = Path(self.declare_parameter("model", "objects.pv").value)
+        self.model = model.expanduser().absolute()
         self.frames = int(self.declare_parameter("frames", 60).value)
-        self.held = ExitStack()
-        self.held.enter_context(file_lock(self.model))
+        self.resources = ExitStack()
+        self.resources.enter_context(file_lock(self.model))
         self.learner = Learner.load(self.model) if self.model.exists() else Learner()
-        self.label, self.lesson = "", None
-        self.lessons: queue.Queue = queue.Queue()  # those that were shown and wait to be learned
+        self.label = ""
+        self.lesson = None
+        self.lessons: queue.Queue = queue.Queue()  # complete lessons that wait to be learned
         self.learning = threading.Thread(target=self.learn_all, daemon=True)
         self.learning.start()
         self.seen = self.create_publisher(String, "seen", 10)
-        self.create_subscription(
-            Image, "image", self.on_image, 1
-        )  # a queue of one: stale frames are dropped
+        # a queue of one: older frames are dropped
+        self.create_subscription(Image, "image", self.on_image, 1)
         self.create_subscription(String, "name", self.on_name, 10)
 
     def on_name(self, message: String) -> None:
-        """Begin a lesson, or end the one that is being given."""
-        self.end()
+        """Begin a lesson; one that is being collected ends."""
+        self.end_lesson()
         if message.data.strip():
-            self.label, self.lesson = message.data.strip(), self.learner.open_lesson()
+            self.label = message.data.strip()
+            self.lesson = self.learner.open_lesson()
             self.get_logger().info(f"show me the {self.label}")
 
     def on_image(self, message: Image) -> None:
-        """Recognise a frame; while a lesson is given, take it in."""
+        """Recognise a frame, and add it to the lesson if one is being collected."""
         try:
             image = pixels(message)
         except ValueError as error:
-            return self.get_logger().warning(
-                f"a frame was dropped: {error}", throttle_duration_sec=10.0
-            )
+            warning = f"a frame was dropped: {error}"
+            return self.get_logger().warning(warning, throttle_duration_sec=10.0)
         if self.lesson is not None:
             self.lesson.add(image)
-            self.lesson.prepare()  # the network's part of the lesson, while frames come
+            self.lesson.prepare()  # runs the network while the frames come
             if len(self.lesson) >= self.frames:
-                self.end()
-        found = self.learner.predict(image)
-        said = {
-            "label": found.label,
-            "confidence": round(found.confidence, 4),
-            "known": found.known,
+                self.end_lesson()
+        prediction = self.learner.predict(image)
+        answer = {
+            "label": prediction.label,
+            "confidence": round(prediction.confidence, 4),
+            "known": prediction.known,
         }
-        self.seen.publish(String(data=json.dumps(said)))
+        self.seen.publish(String(data=json.dumps(answer)))
 
-    def end(self) -> None:
-        """Let what was shown be learned: predictions go on from the state before."""
+    def end_lesson(self) -> None:
+        """Hand the collected frames over to the thread that learns."""
         lesson, self.lesson = self.lesson, None
         if lesson is not None and len(lesson):
             self.lessons.put((lesson, self.label))
 
     def learn_all(self) -> None:
-        """One lesson after the other, until there is None."""
-        while (shown := self.lessons.get()) is not None:
-            self.learn(*shown)
+        """Learn one lesson after the other, until there is a None in the queue."""
+        while (waiting := self.lessons.get()) is not None:
+            self.learn(*waiting)
             self.lessons.task_done()
 
     def learn(self, lesson: object, label: str) -> None:
-        """On a copy: what is not on disk is not known."""
+        """Learn a lesson on a copy of the learner, which replaces it once it is on disk."""
         draft = self.learner.copy()
         try:
             draft.learn(lesson, label)
@@ -104,15 +110,15 @@ class Teacher(Node):
             self.get_logger().info(f"{label} is learned")
 
     def destroy_node(self) -> None:
-        """Learn what was shown by now, and let go of the file."""
+        """Learn the lessons that wait, then release the file."""
         self.lessons.put(None)
         self.learning.join()
-        self.held.close()
+        self.resources.close()
         super().destroy_node()
 
 
 def pixels(message: Image) -> np.ndarray:
-    """H x W x 3, RGB; rows may be padded."""
+    """Return the pixels of a message: H x W x 3, RGB; its rows may be padded."""
     if message.encoding not in ("rgb8", "bgr8"):
         raise ValueError(f"images must be rgb8 or bgr8, not {message.encoding}")
     rows = np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.step)
@@ -121,7 +127,7 @@ def pixels(message: Image) -> np.ndarray:
 
 
 def main() -> None:
-    """Until interrupted."""
+    """Run the node until it is interrupted."""
     rclpy.init()
     node = Teacher()
     try:

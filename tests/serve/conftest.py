@@ -32,10 +32,6 @@ def client(service):
 @pytest.fixture
 def taught(client):
     for name in COLOURS:
-        assert (
-            client.post("/api/lessons?wait=30", data={"label": name}, files=frames(name)).json()[
-                "state"
-            ]
-            == "done"
-        )
+        taught = client.post("/api/lessons?wait=30", data={"label": name}, files=frames(name))
+        assert taught.json()["state"] == "done"
     return client

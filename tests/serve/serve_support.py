@@ -1,4 +1,4 @@
-"""What the tests of the service share: a small learner, coloured frames, small limits."""
+"""Helpers for the tests of the service: a small learner, coloured frames, small limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ SMALL = ServiceLimits(
 
 
 def tiny() -> Learner:
-    """One that takes no time; a network of random weights tells colours apart by exact statistics, not by four epochs."""
+    """Return a learner that takes no time.
+
+    A network with random weights separates colours by exact statistics, but not in four epochs.
+    """
     return Learner("dslda", weights="random", width=0.0625, size=32, device="cpu")
 
 
@@ -47,14 +50,14 @@ def frames(colour: str, count: int = 6) -> list[tuple[str, tuple[str, bytes, str
 
 
 class Gate:
-    """Holds the writer up: what is submitted waits until `open()`."""
+    """Blocks the writer thread: jobs that are submitted wait until `open()`."""
 
     def __init__(self, service: LearnerService) -> None:
         self.begun, self._open = threading.Event(), threading.Event()
         self.job = service.submit("lesson", self._work, "gate", 0)
         assert self.begun.wait(30)
 
-    def _work(self, learner: Learner, tell) -> None:
+    def _work(self, learner: Learner, report_progress) -> None:
         self.begun.set()
         assert self._open.wait(30)
 

@@ -1,4 +1,4 @@
-"""A person in front of the page: headless Chromium with a camera that shows drawn objects."""
+"""The page in headless Chromium, with a camera that shows drawn objects."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ pytestmark = [
     ),
 ]
 TAUGHT = {"cup": 44, "ball": 31, "glasses": 26}
-NEVER = {
-    "scissors": 13,
-    "a plug": 3,
-}  # in the place of the lessons; most things are told from what it knows: docs/guides/unknown.md
+# In the place of the lessons. Most objects are told from the taught ones: docs/guides/unknown.md.
+NEVER = {"scissors": 13, "a plug": 3}
 
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory):
-    """What the camera shows: each object as it is taught, then turned otherwise; one elsewhere; and what is not taught."""
+    """Films for the camera.
+
+    Each object as it is taught, and from other sides; one in another place; and objects that are
+    not taught.
+    """
     folder = tmp_path_factory.mktemp("films")
-    shown = {
-        "elsewhere": drawn(TAUGHT["ball"], 5)
-    }  # another place, light, hand and path of the camera
+    shown = {"elsewhere": drawn(TAUGHT["ball"], 5)}  # another place, light, hand and camera path
     for name, number in TAUGHT.items():
         shown[name], shown[f"other {name}"] = (drawn(number, frames=40)[k::2] for k in (0, 1))
     shown |= {name: drawn(number) for name, number in NEVER.items()}
@@ -37,7 +37,7 @@ def films(tmp_path_factory):
 
 
 def verdict(opened, wanted: str, seconds: float = 20) -> None:
-    """What the page says, most of the time, of the frames that it sees."""
+    """Check what the page says of the frames that it sees, most of the time."""
     right = total = 0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -96,7 +96,10 @@ def renamed(taught: dict[str, int]) -> dict[str, int]:
 
 
 def change(opened, taught: dict[str, int]) -> None:
-    """Rename one (to what looks like HTML), forget another, take that back; by keyboard and by mouse."""
+    """Rename one object (to what looks like HTML), forget another, undo that.
+
+    It uses the keyboard and the mouse.
+    """
     opened.get_by_role("button", name="Rename ball").click()
     opened.fill("#ask-value", "<b>football</b>")
     opened.keyboard.press("Enter")
@@ -133,7 +136,7 @@ def test_the_same_images_twice_and_a_load_that_is_taken_back(films, tmp_path):
         opened.locator("#hint[data-kind=good]").wait_for()
         teach()
         opened.get_by_role("button", name="Cancel").click()
-        opened.get_by_text("taught before, and so left out: nothing was changed").wait_for()
+        opened.get_by_text("taught before, so they were left out: nothing was changed").wait_for()
         assert running.counts() == {"ball": 3}
         teach()
         opened.get_by_role("button", name="Teach it again").click()
@@ -155,7 +158,7 @@ def test_by_keyboard_alone_with_errors_that_help(films, tmp_path):
         problems = []
         opened.on("pageerror", lambda error: problems.append(str(error)))
         opened.locator("#hold").press("Enter")
-        assert "Say what it is first" in opened.inner_text("#hint")
+        assert "Enter a name first" in opened.inner_text("#hint")
         opened.locator("#name").focus()
         opened.keyboard.type("cup")
         opened.keyboard.press("Enter")  # leads to the button

@@ -1,4 +1,4 @@
-"""The examples: the HTTP client against a service in a process, the ROS 2 node with stand-ins for ROS."""
+"""The examples: the HTTP client with a real service, the ROS 2 node with stand-ins for ROS."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_http_client_teaches_and_asks(tmp_path):
             connect(f"ws{running.url.removeprefix('http')}/api/stream"),
         ):
             pass
-        assert "ERROR" not in running.said()  # a refusal is no failure of the service
+        assert "ERROR" not in running.said()  # a refusal is not an error of the service
         assert (
             client("teach", "cup", *images, **mine).stdout
             == "cup: taught before, left out after 4 frames\n"
@@ -61,7 +61,7 @@ def test_the_http_client_teaches_and_asks(tmp_path):
             (["ask", images[0]], {"PRIMAVISTA_URL": running.url}, "401: this needs the token"),
             (["ask", str(tmp_path / "no.jpg")], mine, "422: the frame is not an image"),
             (["ask", str(tmp_path / "none.jpg")], mine, "No such file"),
-            (["ask", images[0]], {"PRIMAVISTA_URL": "http://localhost:1"}, "does it run there?"),
+            (["ask", images[0]], {"PRIMAVISTA_URL": "http://localhost:1"}, "is it running there?"),
             (["teach", "a\nb", images[0]], mine, "422: a name is a text"),
         ):
             refused = client(*arguments, **environment)
@@ -96,7 +96,7 @@ class Published(list):
 
 
 class Node:
-    """As much of rclpy's as the example uses."""
+    """As much of rclpy's Node as the example uses."""
 
     parameters: ClassVar[dict[str, object]] = {}
 
@@ -177,7 +177,10 @@ def test_the_ros_node_learns_what_it_is_told_and_publishes_what_it_sees(ros, tmp
 
 
 def test_the_ros_node_drops_no_name_and_no_frame_in_silence(ros, tmp_path, monkeypatch):
-    """A name that is said while a lesson is learned begins the next lesson; what cannot be read is said to be dropped."""
+    """A name that comes while a lesson is learned begins the next lesson.
+
+    A frame that cannot be read is dropped with a warning.
+    """
     model = tmp_path / "robot.pv"
     Learner("dslda", weights="random", width=0.0625, size=32, device="cpu").save(model)
     monkeypatch.setattr(Node, "parameters", {"model": str(model), "frames": 2})

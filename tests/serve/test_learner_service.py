@@ -1,4 +1,4 @@
-"""One writer: in order, on disk before it is acknowledged, nothing by half; readers never wait for it."""
+"""One writer: in order, on disk before it is acknowledged, all or nothing; readers never wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clip(value: int, count: int = 4) -> np.ndarray:
 
 def lesson(service: LearnerService, label: str, value: int = 0):
     return service.submit(
-        "lesson", lambda learner, tell: learner.learn(clip(value), label) and None, label
+        "lesson", lambda learner, report_progress: learner.learn(clip(value), label) and None, label
     )
 
 
@@ -66,7 +66,7 @@ def test_predictions_go_on_from_the_state_before(running):
 
 
 def test_a_lesson_is_on_disk_before_it_is_known(running, monkeypatch):
-    """Whatever is done when the file is written, the lesson is neither acknowledged nor recognised yet."""
+    """When the file is written, the lesson is neither acknowledged nor recognised yet."""
     seen = []
     save = Learner.save
 
@@ -175,7 +175,10 @@ def test_a_service_that_cannot_start_leaves_no_file_and_says_what_to_do(tmp_path
 
 
 def test_what_is_known_is_held_once(tmp_path):
-    """A lesson shares the network with the state before it; of the two, only the one that predicts is solved."""
+    """A lesson shares the network with the state before it.
+
+    Of the two, only the one that predicts is solved.
+    """
     learner = Learner("ridge", weights="random", width=0.0625, size=32, device="cpu")
     service = LearnerService(learner, tmp_path / "kitchen.pv")
     service.start()
@@ -187,14 +190,14 @@ def test_what_is_known_is_held_once(tmp_path):
         assert now._familiar is not None
         assert before._solved is before._familiar is None
         assert service.learner.predict(clip(255)[0]).label == "bright"
-        service.submit("undo", lambda draft, tell: draft.undo()).ended.result(30)
+        service.submit("undo", lambda draft, report_progress: draft.undo()).ended.result(30)
         assert service.predict(clip(255)[0]).result(30)[0].label == "dark"
     finally:
         service.stop()
 
 
 def test_large_blocks_go_back_when_they_are_freed():
-    """Three of 20 MB, the middle one freed last: with glibc's own bound they would lie in the heap, and stay."""
+    """Blocks of 20 MB go back: with glibc's own threshold they would lie in the heap, and stay."""
     code = """
 import ctypes
 from primavista.serve.allocator import return_large_blocks
@@ -202,7 +205,8 @@ def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20
 print(return_large_blocks())
 libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
 def block():
     at = libc.malloc(20 << 20)
     ctypes.memset(at, 1, 20 << 20)
@@ -210,7 +214,7 @@ def block():
 libc.free(block())
 before = resident()
 blocks = [block() for _ in range(5)]
-last = libc.malloc(1 << 16)  # above them, where they lie in the heap
+last = libc.malloc(1 << 16)  # above them, if they lie in the heap
 for at in blocks:
     libc.free(at)
 print(round(resident() - before))

@@ -1,4 +1,7 @@
-"""The OpenAPI document is true: whatever is sent by it, or against it, is answered as it says, and never with a 5xx."""
+"""The OpenAPI document is true: requests that follow it, or do not, are answered as it says.
+
+None is answered with a 5xx status.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +41,11 @@ def test_the_service_is_as_its_openapi_document_says(running, mode):
         @EXAMPLES
         @given(case=operation.as_strategy(generation_mode=mode))
         def one(case):
-            # no schema can say that bytes must be an image, or that a name must be known: what fits it may still be refused
+            # No schema can say that bytes must be an image, or that a name must be taught:
+            # a request that fits the schema may still be refused.
             case.call_and_validate(excluded_checks=[refusing])
 
-        with (
-            suppress(Unsatisfiable) if mode.is_negative else nullcontext()
-        ):  # what takes nothing cannot be asked wrongly
+        # an operation without parameters cannot be called wrongly
+        with suppress(Unsatisfiable) if mode.is_negative else nullcontext():
             one()
     assert "Traceback" not in running.said()

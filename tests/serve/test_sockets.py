@@ -1,4 +1,4 @@
-"""The stream: one frame in flight, stale ones dropped. The lesson: taken in while it is given, all or nothing."""
+"""The stream: one frame at a time, older ones dropped. The lesson: by frames, all or nothing."""
 
 from __future__ import annotations
 

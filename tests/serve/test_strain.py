@@ -1,4 +1,4 @@
-"""Short forms of benchmarks/live.py, each with a service in a process of its own."""
+"""Short versions of benchmarks/live.py, each with a service in a process of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def test_many_predict_while_one_teaches(tmp_path):
 
 
 def test_the_command_teaches_and_finds_all_as_it_was(tmp_path):
-    """A new model in a process of its own: taught, stopped, started again; a second process on it is refused."""
+    """A new model in a process of its own is taught, stopped and started again.
+
+    A second process with the same file is refused.
+    """
     with service(tmp_path / "kitchen.pv", "--size", "64") as running:
         assert running.teach("mug", drawn(41, frames=4))["state"] == "done"
         second = [

@@ -1,4 +1,4 @@
-// Requests to the service: the token, errors as sentences, WebSockets.
+// Requests to the service: the token, error messages, WebSockets.
 
 const KEY = "primavista-token";
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -32,8 +32,8 @@ export async function ask(path, options = {}) {
     throw new Failure("The service is not answering. Is it still running?", 0);
   }
   if (!response.ok) {
-    const said = await response.json().catch(() => ({}));
-    throw new Failure(said.detail ?? `The service answered ${response.status}.`, response.status);
+    const answer = await response.json().catch(() => ({}));
+    throw new Failure(answer.detail ?? `The service answered ${response.status}.`, response.status);
   }
   return options.blob ? response.blob() : response.json();
 }

@@ -1,8 +1,8 @@
-// Where frames come from: a camera, a video file, or images. Whatever it is, only the centre square leaves this module.
+// The source of frames: a camera, a video file, or images. Only the centre square leaves this module.
 
 import { $, toast } from "./view.js";
 
-const MOST = 480; // pixels of the square that is sent; the service resizes it, as it does for everybody
+const MAX_SIDE = 480; // pixels of the square that is sent; the service resizes it to model size
 const QUALITY = 0.9;
 const square = new OffscreenCanvas(1, 1);
 let images = [];
@@ -13,7 +13,7 @@ export let kind = "none"; // camera, video, images
 export let file = null;
 
 const REASONS = {
-  NotAllowedError: "The camera is not allowed on this page.\nAllow it in the browser (the sign beside the address), then try again. Or open a video or images.",
+  NotAllowedError: "This page may not use the camera.\nAllow it in the browser (the icon next to the address), then try again. Or open a video or images.",
   NotFoundError: "No camera was found.\nConnect one and try again, or open a video or images.",
   NotReadableError: "The camera is in use by another program.\nClose that program, then try again.",
 };
@@ -26,7 +26,7 @@ function cover(text) {
 export async function useCamera() {
   stop();
   if (!navigator.mediaDevices) {
-    cover("Browsers give a camera only to https pages and to localhost.\nOpen this page on the machine itself, or start the service with --tls. Videos and images work as they are.");
+    cover("Browsers allow the camera only on https pages and on localhost.\nOpen this page on the machine itself, or start the service with --tls. Videos and images work without a camera.");
     return;
   }
   const wanted = devices.length ? { deviceId: { exact: devices[device % devices.length].deviceId } } : { facingMode: "environment" };
@@ -42,7 +42,7 @@ export async function useCamera() {
     devices = (await navigator.mediaDevices.enumerateDevices()).filter((one) => one.kind === "videoinput");
     $("switch").hidden = devices.length < 2;
   } catch (error) {
-    cover(REASONS[error.name] ?? `The camera does not start (${error.name}).\nTry again, or open a video or images.`);
+    cover(REASONS[error.name] ?? `The camera could not be started (${error.name}).\nTry again, or open a video or images.`);
   }
   shape();
 }
@@ -138,10 +138,10 @@ function source() {
 
 export const ready = () => kind === "images" || (kind !== "none" && $("video").readyState >= 2);
 
-export async function grab() {
+export async function captureFrame() {
   const [picture, width, height] = source();
   const side = Math.min(width, height);
-  const sent = Math.min(side, MOST);
+  const sent = Math.min(side, MAX_SIDE);
   if (square.width !== sent) square.width = square.height = sent;
   const context = square.getContext("2d");
   context.imageSmoothingQuality = "high";

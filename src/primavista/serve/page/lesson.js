@@ -1,33 +1,33 @@
-// One lesson over its own WebSocket: frames go while the button is held, so that only the learning is left at the end.
+// One lesson over a WebSocket of its own. Frames are sent while the button is held, so that only the learning is left.
 
 import { socket } from "./api.js";
 
-const IN_FLIGHT = 8; // frames not yet taken in; beyond that the service is busy, and frames are left out
+const IN_FLIGHT = 8; // frames that the service has not confirmed; beyond that it is busy, and frames are left out
 
 export class Lesson {
   constructor(label, onProgress) {
-    this.sent = this.taken = 0;
+    this.sent = this.confirmed = 0;
     this.onProgress = onProgress;
     this.socket = socket("/api/teach");
     this.opened = new Promise((resolve) => (this.socket.onopen = resolve));
     this.opened.then(() => this.socket.send(JSON.stringify({ label })));
     this.done = new Promise((resolve, reject) => {
-      this.socket.onmessage = ({ data }) => this.hear(JSON.parse(data), resolve, reject);
+      this.socket.onmessage = ({ data }) => this.receive(JSON.parse(data), resolve, reject);
       this.socket.onclose = () => reject(new Error("The connection was lost; nothing was changed. Try again."));
     });
-    this.done.catch(() => {}); // whoever waits for it hears of it too
+    this.done.catch(() => {}); // end() reports the error
   }
 
-  hear(message, resolve, reject) {
+  receive(message, resolve, reject) {
     if (message.error) reject(new Error(message.error));
     else if (message.lesson?.state === "done") resolve(message.lesson);
     else if (message.lesson?.state === "failed") reject(new Error(message.lesson.error));
     else if (message.lesson) this.onProgress(message.lesson);
-    else this.taken = message.frames;
+    else this.confirmed = message.frames;
   }
 
   add(frame) {
-    if (this.socket.readyState !== WebSocket.OPEN || this.sent - this.taken >= IN_FLIGHT) return false;
+    if (this.socket.readyState !== WebSocket.OPEN || this.sent - this.confirmed >= IN_FLIGHT) return false;
     this.socket.send(frame);
     this.sent += 1;
     return true;

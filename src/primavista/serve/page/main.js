@@ -1,4 +1,4 @@
-// Puts the parts together: what is seen, what is recognised, what is known, and what to do when something is missing.
+// Puts the parts together: the camera, the predictions, the list of objects, and what to do if something is missing.
 
 import { setToken } from "./api.js";
 import * as camera from "./camera.js";
@@ -12,23 +12,23 @@ let refreshing = false;
 
 async function onResult(result) {
   if (result.version !== objects.model.version && !refreshing) {
-    refreshing = true; // taught from here or by another client
+    refreshing = true; // taught by this page or by another client
     await objects.refresh().catch(() => {});
     refreshing = false;
   }
   objects.bars(result);
-  const { verdict, name, share } = words(result);
+  const { verdict, name, share } = describe(result);
   $("verdict").dataset.state = verdict;
   $("verdict-name").textContent = name;
   $("verdict-share").textContent = share;
   announce(name);
 }
 
-function words(result) {
+function describe(result) {
   const taught = result.scores.filter((one) => one.label !== NOTHING);
   if (!taught.length) return { verdict: "none", name: "", share: "" };
   if (!result.known) return { verdict: "unknown", name: "Unknown", share: "" };
-  if (result.scores.length === 1) return { verdict: "known", name: result.label, share: "the only one it knows" };
+  if (result.scores.length === 1) return { verdict: "known", name: result.label, share: "the only object taught" };
   return { verdict: "known", name: result.label, share: percent(result.confidence) };
 }
 
@@ -45,7 +45,7 @@ async function enter() {
     await objects.refresh();
   } catch (error) {
     if (error.status !== 401) return;
-    const token = await dialog("This service asks for its token", "It was printed where the service was started.", "", "Enter");
+    const token = await dialog("This service requires a token", "It was printed in the terminal when the service was started.", "", "Enter");
     if (token) setToken(token.trim());
     await enter();
   }

@@ -1,4 +1,4 @@
-// The list of known objects: live bars, counts, rename, forget, undo, save and load; pictures only where they are allowed.
+// The list of taught objects: live bars, counts, rename, forget, undo, save and load; pictures only if they are allowed.
 
 import { ask, form } from "./api.js";
 import { $, dialog, make, percent, plural, toast } from "./view.js";
@@ -87,7 +87,7 @@ async function forget(label) {
   if (await change("/api/forget", { json: { label } }, `“${label}” is forgotten.`)) keepPictures({ ...pictures(), [label]: undefined });
 }
 
-export const undo = () => change("/api/undo", {}, "Taken back.");
+export const undo = () => change("/api/undo", {}, "Undone.");
 
 export async function save() {
   try {
@@ -101,12 +101,12 @@ export async function save() {
 
 export async function load(file) {
   const known = plural(model.objects.length, "object");
-  const text = model.objects.length ? `What is known now (${known}) makes way for it: undo brings it back, and it is kept beside it as “${model.name}.before-load”.` : "";
+  const text = model.objects.length ? `It replaces the current model (${known}). Undo brings that one back, and a copy is kept as “${model.name}.before-load”.` : "";
   if (!(await dialog(`Load “${file.name}”?`, text, undefined, "Load"))) return;
   if (await change("/api/model/file", { body: form({ file }) }, "")) toast(`“${file.name}” is loaded: ${plural(model.objects.length, "object")}.`, undo);
 }
 
-// Pictures of objects: off unless allowed, only in this browser, a list for each model.
+// Pictures of objects: only if the user allows them, only in this browser, one list per model.
 const key = () => `primavista-pictures-${model.name}`;
 const pictures = () => (allowed() ? JSON.parse(localStorage.getItem(key()) ?? "{}") : {});
 const allowed = () => localStorage.getItem(ALLOWED) === "yes";

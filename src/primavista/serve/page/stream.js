@@ -1,11 +1,11 @@
-// Recognition: one frame in flight, the next when the answer is there; when the service goes away, try until it is back.
+// Recognition: the next frame is sent when the last one is answered. If the service goes away, reconnect until it is back.
 
 import { socket } from "./api.js";
 import * as camera from "./camera.js";
 
-const FASTEST = 1000 / 25;
-const SLOWEST = 5000;
-const IDLE = 1001; // the service closes a socket that is silent for long: no fault
+const MIN_INTERVAL = 1000 / 25; // milliseconds between two frames
+const MAX_WAIT = 5000; // milliseconds between two attempts to connect
+const IDLE = 1001; // the service closes a socket that is silent for long, which is not an error
 
 export class Stream {
   constructor({ onResult, onState }) {
@@ -23,19 +23,19 @@ export class Stream {
     this.socket.onmessage = ({ data }) => {
       const result = JSON.parse(data);
       if (!this.paused && !result.error) this.onResult(result);
-      setTimeout(() => this.next(), Math.max(0, this.sent + FASTEST - performance.now()));
+      setTimeout(() => this.next(), Math.max(0, this.sent + MIN_INTERVAL - performance.now()));
     };
     this.socket.onclose = ({ code }) => {
       if (code !== IDLE) this.onState("gone");
       setTimeout(() => this.connect(), this.wait);
-      this.wait = Math.min(2 * this.wait, SLOWEST);
+      this.wait = Math.min(2 * this.wait, MAX_WAIT);
     };
   }
 
   async next() {
     if (this.socket.readyState !== WebSocket.OPEN) return;
     if (this.paused || document.hidden || !camera.ready()) return void setTimeout(() => this.next(), 100);
-    const frame = await camera.grab();
+    const frame = await camera.captureFrame();
     this.sent = performance.now();
     if (this.socket.readyState === WebSocket.OPEN) this.socket.send(frame);
   }

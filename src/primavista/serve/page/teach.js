@@ -1,4 +1,4 @@
-// The button that is held: frames of a lesson, or of a quick check of what was learned.
+// The button that is held: it captures the frames of a lesson, or of a quick check of what was learned.
 
 import { ask, form } from "./api.js";
 import * as camera from "./camera.js";
@@ -7,11 +7,11 @@ import { Lesson } from "./lesson.js";
 import * as objects from "./objects.js";
 import { $, announce, dialog, hint, percent, plural } from "./view.js";
 
-const EVERY = 1000 / 20;
-const FEWEST = 5;
-const LONGEST_CHECK = 200;
-const STRIP_EVERY = 3;
-const FIRST = $("hint").textContent;
+const CAPTURE_INTERVAL = 1000 / 20; // milliseconds
+const MIN_FRAMES = 5;
+const MAX_CHECK_FRAMES = 200;
+const STRIP_EVERY = 3; // every third frame is shown in the strip
+const FIRST_HINT = $("hint").textContent;
 let lesson = null;
 let frames = [];
 let timer = 0;
@@ -21,9 +21,9 @@ const mode = () => document.querySelector("input[name=mode]:checked").value;
 const label = () => (mode() === "check" ? $("which").value : $("name").value.trim());
 
 function begin(stream) {
-  if (!camera.ready()) return hint("There is nothing to see yet: allow the camera, or open a video or images.", "bad");
+  if (!camera.ready()) return hint("There is no picture yet: allow the camera, or open a video or images.", "bad");
   if (!label()) {
-    hint("Say what it is first.", "bad");
+    hint("Enter a name first.", "bad");
     return setTimeout(() => $("name").focus());
   }
   stream.paused = true;
@@ -32,19 +32,19 @@ function begin(stream) {
   $("strip").replaceChildren();
   $("strip").classList.remove("gone");
   $("stage").classList.add("recording");
-  $("hold-text").textContent = mode() === "check" ? "Checking" : "Let go to learn";
-  hint("Turn it slowly, near and far.");
+  $("hold-text").textContent = mode() === "check" ? "Checking" : "Release to learn";
+  hint("Turn the object slowly, and show it from near and far.");
   announce("Capturing");
   if (mode() === "teach") lesson = new Lesson(label(), showProgress);
-  timer = setInterval(() => capture(), EVERY);
+  timer = setInterval(() => capture(), CAPTURE_INTERVAL);
   capture();
 }
 
 async function capture() {
   const number = frames.length + 1;
-  const frame = await camera.grab();
+  const frame = await camera.captureFrame();
   if (!timer) return;
-  if (lesson ? !lesson.add(frame) : frames.length >= LONGEST_CHECK) return;
+  if (lesson ? !lesson.add(frame) : frames.length >= MAX_CHECK_FRAMES) return;
   frames.push(lesson ? null : frame);
   $("hold-count").textContent = frames.length;
   if (number % STRIP_EVERY === 1) {
@@ -64,10 +64,10 @@ async function end(stream) {
   $("stage").classList.remove("recording");
   $("hold-count").textContent = "";
   stream.paused = false;
-  const few = frames.length < FEWEST;
+  const few = frames.length < MIN_FRAMES;
   if (few) {
     lesson?.cancel();
-    hint("Hold the button a little longer, a few seconds.", "bad");
+    hint("Hold the button longer, for a few seconds.", "bad");
   } else {
     await (lesson ? learn(name) : check(name));
   }
@@ -85,15 +85,15 @@ async function learn(name) {
   } catch (error) {
     hint(error.message, "bad");
   }
-  rest();
+  reset();
 }
 
 async function learned(name, job) {
-  if (job.known) return hint("These very frames were taught before, and so left out: nothing was changed.", "bad");
+  if (job.known) return hint("These frames were taught before, so they were left out: nothing was changed.", "bad");
   performance.mark("learned", { detail: job });
   objects.keepPicture(name, last);
   $("name").value = "";
-  hint(`“${job.label}” learned from ${plural(job.frames, "frame")} in ${job.seconds.toFixed(1)} s. The frames are gone.`, "good");
+  hint(`“${job.label}” learned from ${plural(job.frames, "frame")} in ${job.seconds.toFixed(1)} s. The frames were deleted.`, "good");
   announce(`${job.label} learned`);
   await objects.refresh();
 }
@@ -104,23 +104,23 @@ async function check(name) {
   try {
     const found = await ask("/api/check", { body: form({ label: name, frames }) });
     const others = Object.entries(found.taken_for).map(([other, count]) => `${other} ${count}`);
-    const rest = others.length ? ` The others: ${others.join(", ")}.` : "";
-    hint(`“${name}”: ${found.right} of ${found.frames} frames recognised, ${percent(found.accuracy)}.${rest}`, "good");
+    const wrong = others.length ? ` The others were taken for: ${others.join(", ")}.` : "";
+    hint(`“${name}”: ${found.right} of ${found.frames} frames recognised, ${percent(found.accuracy)}.${wrong}`, "good");
   } catch (error) {
     hint(error.message, "bad");
   }
-  rest();
+  reset();
 }
 
-// A whole video or a set of images at once, decoded by the service.
+// Teaches a whole video or a set of images at once; the service decodes them.
 async function teachWhole(again = false) {
   const name = $("name").value.trim();
   if (!name) {
-    hint("Say what it is first.", "bad");
+    hint("Enter a name first.", "bad");
     return $("name").focus();
   }
   $("hold").disabled = $("whole").disabled = true;
-  hint("Sending.");
+  hint("Uploading.");
   try {
     const fields = camera.kind === "video" ? { video: camera.file } : { frames: camera.file };
     let job = await ask(`/api/lessons?again=${again}`, { body: form({ label: name, ...fields }) });
@@ -129,15 +129,15 @@ async function teachWhole(again = false) {
       job = await ask(`/api/lessons/${job.id}?wait=0.3`);
     }
     if (job.state === "failed") throw new Error(job.error);
-    if (job.known && (await dialog("Taught before", "The same was taught before, and so it was left out, or it would count twice. If that object was forgotten, teach it again.", undefined, "Teach it again"))) return teachWhole(true);
-    await camera.grab();
+    if (job.known && (await dialog("Taught before", "This lesson was taught before. It was left out, because it would count twice. If the object was forgotten in the meantime, teach it again.", undefined, "Teach it again"))) return teachWhole(true);
+    await camera.captureFrame();
     last = camera.thumbnail(96);
     await learned(name, job);
   } catch (error) {
     hint(error.message, "bad");
   }
   $("whole").disabled = false;
-  rest();
+  reset();
   showMode();
 }
 
@@ -148,7 +148,7 @@ function showProgress(job) {
   hint(job.state === "queued" ? "Waiting for the lessons before this one." : `Learning ${plural(job.frames, "frame")} of “${job.label}”.`);
 }
 
-function rest() {
+function reset() {
   $("progress").hidden = true;
   $("hold").disabled = false;
 }
@@ -169,7 +169,7 @@ export function setUp(stream) {
   for (const radio of document.querySelectorAll("input[name=mode]")) {
     radio.onchange = () => {
       showMode();
-      hint(mode() === "check" ? "Show an object from sides that it has not seen, and hold the button: you learn how often it is right." : FIRST, mode() === "check" ? "" : "first");
+      hint(mode() === "check" ? "Show an object from new sides and hold the button, to see how often it is recognised." : FIRST_HINT, mode() === "check" ? "" : "first");
     };
   }
   $("name").onkeydown = (event) => {
@@ -179,7 +179,7 @@ export function setUp(stream) {
   $("nothing").onclick = () => {
     $("name").value = "nothing";
     $("hold").focus();
-    hint("Take the object away and hold the button: what looks like this will be “unknown”.");
+    hint("Remove the object and hold the button: frames that look like this will be “unknown”.");
   };
   objects.onModel((model) => {
     const labels = model.objects.map((object) => object.label);

@@ -1,4 +1,4 @@
-// Small things that every part of the page uses. Text from people and from the service is only ever set as text.
+// Helpers that every part of the page uses. Text from users and from the service is only ever set as text.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -34,14 +34,14 @@ export function banner(text) {
   $("banner").hidden = !text;
 }
 
-// For screen readers: only what has stayed the same for a moment, or they would never stop talking.
-let said = "", next = "", pending;
+// For screen readers: only what stays the same for a moment is announced, or they would never stop talking.
+let announced = "", next = "", pending;
 export function announce(text) {
   if (text === next) return;
   next = text;
   clearTimeout(pending);
   pending = setTimeout(() => {
-    if (text !== said) $("announce").textContent = said = text;
+    if (text !== announced) $("announce").textContent = announced = text;
   }, 900);
 }
 
