@@ -29,7 +29,7 @@ from accuracy import data_set, pack, pack_rendered, parse
 from torch import Tensor
 
 from primavista.backbones.registry import build
-from primavista.heads.open_set import KNOWN
+from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.strategies.registry import create
 from primavista.streams.dataset import DataSet, Session
 
@@ -181,7 +181,7 @@ def main() -> None:
         action="store_true",
         help="test in the places of the lessons: every other frame is taught",
     )
-    parser.add_argument("--threshold", type=float, default=KNOWN, help="of what is kept and taken")
+    parser.add_argument("--threshold", type=float, default=KNOWN_THRESHOLD, help="of what is kept and taken")
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)

@@ -30,11 +30,17 @@ from torch import Tensor
 
 from primavista.backbones.multidepth import ROOT_SOFTENING, grid_average_pool
 from primavista.backbones.registry import build
-from primavista.heads.prima import POWER, Head, judged_ridge, shares
+from primavista.heads.packed import packed_size
+from primavista.heads.prima import (
+    OWN_FEATURES_PRIOR,
+    SIGNAL_TO_NOISE_POWER,
+    RidgeFit,
+    fit_ridge,
+    mixture_weights,
+)
 from primavista.heads.ridge import Regression, choose_rho, regression, ridge_weights
-from primavista.heads.statistics import Moments
-from primavista.storage.packed import packed_size
-from primavista.strategies.prima import OWN, Prima
+from primavista.heads.statistics import SufficientStatistics
+from primavista.strategies.frozen import Prima
 from primavista.strategies.registry import create
 from primavista.streams.dataset import Session
 
@@ -66,8 +72,8 @@ class Row:
 
     what: str
     groups: tuple[Group, ...]
-    power: float = POWER  # of the ratio of signal to noise
-    own: float = OWN  # votes of the backbone's own features
+    power: float = SIGNAL_TO_NOISE_POWER  # of the ratio of signal to noise
+    own: float = OWN_FEATURES_PRIOR
     joint: bool = False
     evidence: bool = False
     lda: bool = False
@@ -280,36 +286,35 @@ class Bench:
 
     def __init__(self, maps: dict[str, Maps], device: str) -> None:
         self.maps, self.device = maps, device
-        self.known: dict[Any, tuple[Head, Tensor]] = {}
-        self.sums: dict[Any, Moments] = {}
+        self.known: dict[Any, tuple[RidgeFit, Tensor]] = {}
+        self.sums: dict[Any, SufficientStatistics] = {}
 
-    def moments(self, k: int, split: Split, groups: tuple[Group, ...]) -> Moments:
+    def statistics(self, k: int, split: Split, groups: tuple[Group, ...]) -> SufficientStatistics:
         key = (k, groups)
         if key not in self.sums:
             maps = self.maps[split.data]
             z = torch.cat([maps.features(g, split.train) for g in groups], 1)
-            moments = Moments(z.shape[1]).to(self.device)
-            moments.grow(int(split.labels.max()) + 1)
-            moments.add(z, split.labels.to(self.device))
+            found = SufficientStatistics.empty(z.shape[1], like=z.to(self.device))
+            found.expand(int(split.labels.max()) + 1)
+            found.add(z, split.labels.to(self.device))
             if len(self.sums) >= SUMS:
                 del self.sums[next(iter(self.sums))]
-            self.sums[key] = moments
+            self.sums[key] = found
         return self.sums[key]
 
     def head(
         self, k: int, split: Split, groups: tuple[Group, ...], row: Row
-    ) -> tuple[Head, Tensor]:
+    ) -> tuple[RidgeFit, Tensor]:
         """One regression, and its scores of the test frames."""
         key = (k, groups, row.evidence, row.lda, row.balance, row.own_covariance)
         if key not in self.known:
-            moments = self.moments(k, split, groups)
-            frames, algebra = float(moments.t), moments.algebra
-            x = regression(moments.n, moments.s, moments.scatter(), frames, row.balance, algebra)
+            sums = self.statistics(k, split, groups)
+            x = regression(sums.n, sums.s, sums.scatter(), sums.frames, row.balance)
             judged = self.known.get((k, groups, False, False, row.balance, 0))
-            head = judged[0] if judged else judged_ridge(x, frames, algebra)
+            head = judged[0] if judged else fit_ridge(x, sums.frames)
             if row.evidence:
-                rho = choose_rho(x, algebra)
-                head = Head(*ridge_weights(x, rho, algebra), head.error, rho)
+                rho = choose_rho(x)
+                head = RidgeFit(*ridge_weights(x, rho), head.error, rho)
             elif row.lda:
                 head = discriminants(x, head)
             z = torch.cat(
@@ -327,8 +332,8 @@ class Bench:
     def accuracy(self, row: Row, k: int, split: Split) -> float:
         groups = [row.groups] if row.joint else [(g,) for g in row.groups]
         heads = [self.head(k, split, g, row) for g in groups]
-        votes = [1.0] * (len(groups) - 1) + [row.own]
-        omega = shares([head.error for head, _ in heads], votes, row.power)
+        priors = [1.0] * (len(groups) - 1) + [row.own]
+        omega = mixture_weights([head.error for head, _ in heads], priors, row.power)
         scores = sum(
             (share * scores for share, (_, scores) in zip(omega, heads, strict=True)),
             torch.zeros(()),
@@ -336,7 +341,7 @@ class Bench:
         return 100 * float((scores.argmax(1) == split.truth).double().mean())
 
 
-def discriminants(x: Regression, ridge: Head) -> Head:
+def discriminants(x: Regression, ridge: RidgeFit) -> RidgeFit:
     """w_c = inv(W + rho I) m_c,  b_c = -m_c w_c / 2,  W = A - sum_c r_c r_c^T / pi_c,  m_c = r_c / pi_c
 
     linear discriminant analysis on the same standardised features, the covariance within classes shrunk by the ridge's rho.
@@ -348,7 +353,7 @@ def discriminants(x: Regression, ridge: Head) -> Head:
     w = torch.cholesky_solve(means.T, torch.linalg.cholesky(within)).T
     b = -(w * means).sum(1) / 2
     w = w / x.std
-    return Head(w, b - w @ x.mean, ridge.error, ridge.rho)
+    return RidgeFit(w, b - w @ x.mean, ridge.error, ridge.rho)
 
 
 def quadratic(
@@ -475,7 +480,7 @@ def table(args: argparse.Namespace) -> None:
                 found,
             )
         del maps, bench
-    blocks = Prima(build("mobilenet_v1", "random")).moments.blocks
+    blocks = Prima(build("mobilenet_v1", "random")).head.statistics.blocks
     for how in SHIPPED:
         if wanted(how.what):
             resized, of = (frames, found) if how.size == 128 else splits(args, args.out, how.size)
@@ -523,9 +528,8 @@ def times(args: argparse.Namespace) -> None:
         z = prima.embed(frames).repeat(4, 1)[:count]
         z += torch.randn(z.shape, generator=torch.Generator().manual_seed(1)).to(z) * 0.05
         fresh.learn_embedded(z, torch.arange(count) % 10)
-        print(
-            f"a solve after {count} frames: {min(seconds(fresh.solve) for _ in range(args.repeats)):.2f} s"
-        )
+        times = [seconds(partial(fresh.head.solve, 10)) for _ in range(args.repeats)]
+        print(f"a solve after {count} frames: {min(times):.2f} s")
     state = sum(t.numel() * t.element_size() for t in prima.moments.state_dict().values())
     print(f"state beyond the network: {state / 1e6:.1f} MB with {len(prima.classes)} classes")
 

@@ -24,9 +24,9 @@ from torch import Tensor
 from primavista.backbones.base import Backbone
 from primavista.backbones.registry import build
 from primavista.frames import Frames, read_frames
-from primavista.storage.packed import add_gram
+from primavista.heads.packed import add_gram
 from primavista.strategies.base import Strategy
-from primavista.strategies.prima import Prima
+from primavista.strategies.frozen import Prima
 from primavista.strategies.registry import create
 from primavista.streams.protocols import nicv2
 
@@ -46,7 +46,7 @@ def drift(head: Prima, before: Tensor, after: Tensor) -> None:
 
     of each place by itself, sigma^2 the mean of these squares. The scatter around the means stays.
     """
-    m = head.moments
+    m = head.head.statistics
     for gram, columns in m.squares():
         old, new = before[:, columns].double(), after[:, columns].double()
         root = m.n.clip(1).sqrt()[:, None]

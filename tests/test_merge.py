@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from primavista import FileError, InputError, Learner
-from primavista.storage.packed import add_gram
+from primavista.heads.packed import add_gram
 
 CLIPS = {"mug": 0, "kettle": 1, "cup": 2, "pot": 3}
 
@@ -173,7 +173,7 @@ def test_statistics_that_make_no_sense_are_named(tmp_path):
     arrays, manifest = files.read(tmp_path / "a.pv")
     gram = arrays["moments.gram"]
     files.write(tmp_path / "b.pv", {**arrays, "moments.gram": -gram}, manifest)
-    with pytest.raises(FileError, match=r"moments\.gram is no sum over frames"):
+    with pytest.raises(FileError, match=r"moments\.gram is not a sum over frames"):
         tiny().merge(tmp_path / "b.pv")
     on_diagonal = np.zeros_like(gram)
     add_gram(on_diagonal, np.eye(arrays["moments.s"].shape[1]))
@@ -182,5 +182,5 @@ def test_statistics_that_make_no_sense_are_named(tmp_path):
         {**arrays, "moments.gram": np.where(on_diagonal == 1, gram, 100 * gram)},
         manifest,
     )
-    with pytest.raises(InputError, match="no sums over frames"):
+    with pytest.raises(InputError, match="statistics are inconsistent"):
         Learner.load(tmp_path / "c.pv", device="cpu").predict(clip(0))

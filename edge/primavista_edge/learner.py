@@ -1,4 +1,4 @@
-"""Learner: the file of a learner, its graph by ONNX Runtime, its head in numpy. A lesson that fails changes nothing."""
+"""The learner of a file: its graph computed by ONNX Runtime, its head in numpy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -15,46 +15,116 @@ from typing import Any
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
-from .analytic import LDA, Analytic, Prima, Ridge
 from .errors import FileError, InputError
+from .heads.base import AnalyticHead, Head
+from .heads.cwr import ConsolidatedWeights, FrozenCWRHead, Training, softmax
+from .heads.dslda import DSLDAHead, StreamingStatistics
+from .heads.lda import LDAHead
+from .heads.ncm import NCMHead
+from .heads.prima import PrimaHead
+from .heads.ridge import RidgeHead
+from .heads.statistics import SufficientStatistics
 from .images import chunks, model_frames
 from .storage import learner_file as files
 from .storage.names import checked_name, checked_names
 from .storage.tensors import same_bits
 from .storage.validate import check_finite
-from .streaming import CWR, DSLDA, Head, softmax
 
 Array = np.ndarray[Any, Any]
 FORMAT = 1
 UNDO = "undo/"
-LEARNS = (
-    "head.",
-    "statistics.",
-    "seen.",
-    "moments.",
-)  # how the names of what a lesson changes begin
-HEADS: dict[str, Any] = {
-    "cwr*": CWR,
-    "cwr+": CWR,
-    "dslda": DSLDA,
-    "ncm": Analytic,
-    "lda": LDA,
-    "ridge": Ridge,
-    "prima": Prima,
+LEARNS = ("head", "statistics", "seen", "moments")  # the groups of arrays that a lesson changes
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What a file says about a head: its arrays by group, its options and seed, its blocks."""
+
+    groups: dict[str, dict[str, Array]]
+    options: dict[str, Any]
+    seed: int
+    blocks: Sequence[int] | None
+
+    @property
+    def statistics(self) -> SufficientStatistics:
+        """The sums of an analytic head."""
+        return SufficientStatistics(self.groups["moments"], self.blocks)
+
+
+def _cwr(saved: _Saved) -> Head:
+    options = saved.options
+    if options.get("compat") is not None:
+        raise InputError("a learner with compat= is learned with torch only")
+    training = Training(
+        lr=options["lr"] if options.get("lr_head") is None else options["lr_head"],
+        epochs=options["epochs"],
+        minibatch=options["minibatch"],
+        momentum=options["momentum"],
+        weight_decay=options["weight_decay"],
+        seed=saved.seed,
+    )
+    weights = ConsolidatedWeights(saved.groups["head"])
+    seen = SufficientStatistics(saved.groups["seen"]) if options.get("open_set") else None
+    return FrozenCWRHead(weights, training, options["head"], options["wpast"], seen)
+
+
+def _dslda(saved: _Saved) -> Head:
+    options = saved.options
+    statistics = StreamingStatistics(saved.groups["statistics"])
+    open_set = bool(options.get("open_set"))
+    return DSLDAHead(statistics, options["shrinkage"], options["base_init"], open_set)
+
+
+def _ncm(saved: _Saved) -> Head:
+    return NCMHead(saved.statistics)
+
+
+def _lda(saved: _Saved) -> Head:
+    return LDAHead(saved.statistics, saved.options["shrinkage"])
+
+
+def _ridge(saved: _Saved) -> Head:
+    names = ("expand", "balance", "rho")
+    options = {name: saved.options[name] for name in names}
+    return RidgeHead(saved.statistics, seed=saved.seed, **options)
+
+
+def _prima(saved: _Saved) -> Head:
+    return PrimaHead(saved.statistics, saved.options["balance"])
+
+
+MERGEABLE: dict[str, Callable[[_Saved], Head]] = {
+    "ncm": _ncm,
+    "lda": _lda,
+    "ridge": _ridge,
+    "prima": _prima,
+}
+HEADS: dict[str, Callable[[_Saved], Head]] = {
+    "cwr*": _cwr,
+    "cwr+": _cwr,
+    "dslda": _dslda,
+    **MERGEABLE,
 }
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one frame shows: the likeliest name, how sure that is among the known ones, and the share of each."""
+    """The answer for one frame.
+
+    Args:
+        label: the likeliest name; None if nothing was taught.
+        confidence: its probability among the known names.
+        known: whether the frame shows something that was taught.
+        scores: the probability of each name.
+        familiarity: near 1 if the frame is like the mean of what was taught under that name, near
+            0 if it is like nothing that was taught; None if the learner cannot tell.
+    """
 
     label: str | None
     confidence: float
     known: bool
     scores: dict[str, float] = field(default_factory=dict)
-    familiarity: float | None = (
-        None  # near 1: like the mean of what was taught of it; towards 0: like nothing that was taught
-    )
+    familiarity: float | None = None
 
 
 @dataclass
@@ -77,7 +147,7 @@ class _State:
             "classes": np.array(self.classes, np.int64),
             "batches": np.array(self.batches, np.int64),
         }
-        return {**self.frozen, **(self.head.arrays if self.head else {}), **own}
+        return {**self.frozen, **(self.head.named_arrays() if self.head else {}), **own}
 
     @property
     def record(self) -> dict[str, Any]:
@@ -87,28 +157,60 @@ class _State:
         ]
         return {"classes": classes, "next_id": self.next_id, "lessons": self.lessons}
 
+    def identify(self, names: Sequence[str]) -> list[int]:
+        """Find the id of each name; a new name gets the next id."""
+        ids = {name: i for i, name in self.names.items()}
+        for name in names:
+            if name not in ids:
+                ids[name] = self.next_id
+                self.next_id += 1
+        self.names = dict(sorted((i, name) for name, i in ids.items()))
+        return [ids[name] for name in names]
+
+    def columns_of(self, ids: Sequence[int]) -> Array:
+        """Find the column of each id; new ids get new columns, in the order of the ids."""
+        self.classes += sorted(set(ids) - set(self.classes))
+        columns = {i: column for column, i in enumerate(self.classes)}
+        return np.array([columns[i] for i in ids])
+
 
 class Learner:
-    """Predicts, and goes on learning, from a file that `primavista export --format edge` wrote."""
+    """Predicts, and goes on learning, from a file that `primavista export --format edge` wrote.
+
+    A lesson that fails changes nothing.
+    """
 
     @classmethod
     def load(cls, path: str | Path, *, threads: int | None = None) -> Learner:
-        """The learner of a file; `threads` of the network (default: one a core)."""
+        """Open the file of a learner.
+
+        Args:
+            path: the file.
+            threads: the threads that compute the network; None for one per core.
+
+        Returns:
+            The learner.
+
+        Raises:
+            FileError: the file cannot be read, is damaged, or is not for the edge.
+        """
         arrays, manifest = files.read(path)
         if files.GRAPH not in arrays:
             raise FileError(
-                f"{path} has no graph to compute with. Where primavista is: primavista export {path} --format edge"
+                f"{path} has no graph to compute with. "
+                f"Run, where primavista is installed: primavista export {path} --format edge"
             )
         if manifest.get("format") != FORMAT:
             raise FileError(
-                f"{path} has format {manifest.get('format')!r}, and this version reads {FORMAT}: upgrade it"
+                f"{path} has format {manifest.get('format')!r}, and this version reads {FORMAT}: "
+                "upgrade it"
             )
         self = cls.__new__(cls)
         try:
             self._open(arrays, manifest, threads or os.cpu_count() or 1)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, InputError) as error:
             raise FileError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
-        except Exception as error:  # of ONNX Runtime, which has classes of its own
+        except Exception as error:  # ONNX Runtime has exceptions of its own
             raise FileError(f"{path} holds a graph that cannot be run: {error}") from error
         return self
 
@@ -116,27 +218,16 @@ class Learner:
         self._writing = Lock()
         self._manifest = manifest
         self._graph = arrays.pop(files.GRAPH)
-        self.strategy, self._options = (
-            str(manifest["strategy"]["name"]),
-            manifest["strategy"]["options"],
-        )
+        self.strategy = str(manifest["strategy"]["name"])
+        self._options = manifest["strategy"]["options"]
         self.size, self.threshold = int(manifest["backbone"]["size"]), float(manifest["threshold"])
         check_finite(arrays)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads, options.enable_mem_pattern = (
-            threads,
-            1,
-            False,
-        )
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        model = self._graph.tobytes()
-        self._session = onnxruntime.InferenceSession(
-            model, options, providers=["CPUExecutionProvider"]
-        )
+        self._session = _session(self._graph.tobytes(), threads)
         now = {name: array for name, array in arrays.items() if not name.startswith(UNDO)}
         self._state = self._restored(now, manifest)
         self._before: _State | None = None
-        if (undo := manifest["undo"]) is not None:
+        undo = manifest["undo"]
+        if undo is not None:
             before = {
                 name: arrays[UNDO + name] if UNDO + name in arrays else now[name]
                 for name in undo["tensors"]
@@ -145,39 +236,35 @@ class Learner:
 
     def _restored(self, arrays: dict[str, Array], record: dict[str, Any]) -> _State:
         """The state of some arrays of the file and their part of the manifest, checked."""
-        rest, records = dict(arrays), record["classes"]
-        names, ids = (
-            {int(c["id"]): str(c["name"]) for c in records},
-            [int(i) for i in rest.pop("classes")],
-        )
-        if (
-            len(set(ids)) < len(ids)
-            or not set(names) <= set(ids)
-            or len(set(names.values())) < len(records)
-        ):
+        frozen, records = dict(arrays), record["classes"]
+        names = {int(c["id"]): str(c["name"]) for c in records}
+        ids = [int(i) for i in frozen.pop("classes")]
+        repeated = len(set(ids)) < len(ids) or len(set(names.values())) < len(records)
+        if repeated or not set(names) <= set(ids):
             raise InputError("its names do not belong to its classes")
-        batches = int(rest.pop("batches").item())
-        head: Head | None = None
-        if self.strategy in HEADS:
-            own = {
-                name: rest.pop(name).copy() for name in arrays if name.startswith(LEARNS)
-            }  # no two states share them
-            more: dict[str, Any] = {}
-            if self.strategy == "prima":
-                more = {
-                    "blocks": json.loads(
-                        self._session.get_modelmeta().custom_metadata_map["primavista"]
-                    )["blocks"]
-                }
-            head = HEADS[self.strategy](
-                own, self._options, int(self._manifest["strategy"]["seed"]), **more
-            )
-            assert head is not None
+        batches = int(frozen.pop("batches").item())
+        head = self._restored_head(frozen)
+        if head is not None:
             head.check(len(ids), [column for column, i in enumerate(ids) if i in names])
         counts = {int(c["id"]): int(c["frames"]) for c in records}
-        return _State(
-            ids, names, counts, batches, int(record["next_id"]), list(record["lessons"]), rest, head
-        )
+        next_id, lessons = int(record["next_id"]), list(record["lessons"])
+        return _State(ids, names, counts, batches, next_id, lessons, frozen, head)
+
+    def _restored_head(self, arrays: dict[str, Array]) -> Head | None:
+        """The head of the strategy; it takes what it learns out of `arrays`, and copies it."""
+        if self.strategy not in HEADS:
+            return None
+        groups: dict[str, dict[str, Array]] = {}
+        for name in list(arrays):
+            group, _, own = name.partition(".")
+            if group in LEARNS and own:
+                groups.setdefault(group, {})[own] = arrays.pop(name).copy()
+        blocks = None
+        if self.strategy == "prima":
+            facts = self._session.get_modelmeta().custom_metadata_map["primavista"]
+            blocks = json.loads(facts)["blocks"]
+        seed = int(self._manifest["strategy"]["seed"])
+        return HEADS[self.strategy](_Saved(groups, self._options, seed, blocks))
 
     @property
     def labels(self) -> list[str]:
@@ -186,7 +273,7 @@ class Learner:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many frames each name was taught with."""
+        """The number of frames that each name was taught with."""
         return {name: self._state.counts[i] for i, name in self._state.names.items()}
 
     @property
@@ -195,35 +282,45 @@ class Learner:
         return self._state.head is not None
 
     def learn(self, frames: Any, label: str | Sequence[str]) -> None:
-        """One lesson: frames of one object (uint8, N x H x W x 3, RGB, any size) and its name, or a name a frame."""
+        """Learn one lesson.
+
+        Args:
+            frames: frames of one object, uint8, N x H x W x 3, RGB, of any size.
+            label: its name, or one name per frame.
+
+        Raises:
+            InputError: the frames or names are not valid, or the lesson needs torch.
+        """
         images, _ = model_frames(frames, self.size)
-        given = checked_names(label, len(images), self.labels)
+        names = checked_names(label, len(images), self.labels)
         with self._writing:
-            state = self._copy()
+            state, head = self._copy()
+            i = state.batches + (1 if self._options.get("first_batch", True) else 2)
+            if i == 1 and self._options.get("tune"):
+                raise InputError(
+                    "tune=True trains the network on batch 1, which needs torch: "
+                    "teach the first objects there"
+                )
             z = self._features(images)
-            ids = {name: i for i, name in state.names.items()}
-            for name in given:
-                if name not in ids:
-                    ids[name] = state.next_id
-                    state.next_id += 1
-            numbers = np.array([ids[name] for name in given])
-            state.classes += sorted(set(numbers.tolist()) - set(state.classes))
-            assert state.head is not None
-            state.head.grow(len(state.classes))
-            place = {number: column for column, number in enumerate(state.classes)}
-            i = state.batches + (
-                1 if self._options.get("first_batch", True) else 2
-            )  # the number of the batch
-            state.head.learn(z, np.array([place[number] for number in numbers.tolist()]), i)
+            ids = state.identify(names)
+            columns = state.columns_of(ids)
+            head.expand(len(state.classes))
+            head.learn(z, columns, i)
             state.batches += 1
-            state.names = dict(sorted((number, name) for name, number in ids.items()))
-            for number in numbers.tolist():
+            for number in ids:
                 state.counts[number] = state.counts.get(number, 0) + 1
             state.lessons.append(lesson_id(images))
             self._before, self._state = self._state, state
 
     def predict(self, frames: Any) -> Any:
-        """A `Prediction` of one image, or a list of them of several."""
+        """Recognise what frames show.
+
+        Args:
+            frames: one image (H x W x 3, RGB, uint8, any size), or several.
+
+        Returns:
+            A `Prediction` for one image, a list of them for several.
+        """
         images, single = model_frames(frames, self.size)
         state = self._state
         columns = [j for j, i in enumerate(state.classes) if i in state.names]
@@ -231,35 +328,46 @@ class Learner:
         if not names:
             unknown = Prediction(None, 0.0, False)
             return unknown if single else [unknown] * len(images)
-        told: list[float | None] = [None] * len(images)
-        temperature = 1.0
-        if state.head is None:  # the graph has the columns of the names that it was exported with
-            raw = np.concatenate(
-                [self._session.run(["scores"], {"frames": part})[0] for part in chunks(images)]
-            )
-        else:
-            z = self._features(images)
-            raw = state.head.scores(z, len(state.classes))
-            familiar = state.head.familiar(len(state.classes))
-            if familiar is not None:
-                temperature = familiar.temperature
-                told = familiar(state.head.phi(z).astype(np.float64), raw.argmax(1)).tolist()
-            raw = raw[:, columns]
-        shares = softmax((raw / temperature).astype(np.float32))
+        scores, temperature, familiarity = self._judge(state, images, columns)
+        probabilities = softmax((scores / temperature).astype(np.float32))
         found = [
-            Prediction(
-                names[int(row.argmax())],
-                float(row.max()),
-                self._is_known(float(row.max()), len(names), f),
-                dict(zip(names, row.tolist(), strict=True)),
-                f,
-            )
-            for row, f in zip(shares, told, strict=True)
+            self._prediction(names, row, told)
+            for row, told in zip(probabilities, familiarity, strict=True)
         ]
         return found[0] if single else found
 
+    def _judge(
+        self, state: _State, images: Array, columns: list[int]
+    ) -> tuple[Array, float, list[float | None]]:
+        """The scores of the columns, their temperature, and the familiarity of each frame."""
+        unknown: list[float | None] = [None] * len(images)
+        if state.head is None:  # the graph has the columns of the names that it was exported with
+            parts = [self._session.run(["scores"], {"frames": part})[0] for part in chunks(images)]
+            return np.concatenate(parts), 1.0, unknown
+        head, classes, z = state.head, len(state.classes), self._features(images)
+        scores = head.scores(z, classes)
+        familiarity = head.familiarity(classes)
+        if familiarity is None:
+            return scores[:, columns], 1.0, unknown
+        told = familiarity(head.features(z).astype(np.float64), scores.argmax(1)).tolist()
+        return scores[:, columns], familiarity.temperature, told
+
+    def _prediction(self, names: list[str], row: Array, familiarity: float | None) -> Prediction:
+        best, confidence = names[int(row.argmax())], float(row.max())
+        known = self._is_known(confidence, len(names), familiarity)
+        scores = dict(zip(names, row.tolist(), strict=True))
+        return Prediction(best, confidence, known, scores, familiarity)
+
     def rename(self, old: str, new: str) -> None:
-        """Give a known object another name; its id stays."""
+        """Give a known object another name; its id stays.
+
+        Args:
+            old: its name.
+            new: the other name.
+
+        Raises:
+            InputError: there is no such object, or the other name is taken or not valid.
+        """
         with self._writing:
             i, new = self._id(old), checked_name(new)
             if new in self.labels:
@@ -271,23 +379,38 @@ class Learner:
             self._before, self._state = self._state, state
 
     def forget(self, label: str) -> None:
-        """Take an object out."""
+        """Take an object out.
+
+        Args:
+            label: its name.
+
+        Raises:
+            InputError: there is no such object, or forgetting it needs torch.
+        """
         with self._writing:
             i = self._id(label)
-            state = self._copy()
-            assert state.head is not None
-            state.head.drop(state.classes.index(i))
+            state, head = self._copy()
+            head.forget(state.classes.index(i))
             state.classes.remove(i)
             del state.names[i], state.counts[i]
             self._before, self._state = self._state, state
 
     def untaught(self) -> Learner:
-        """A learner with the same network and options that was taught nothing: to be taught here, and merged by primavista."""
+        """Make a learner with the same network and options that was taught nothing.
+
+        Teach it here, and merge it elsewhere with primavista.
+
+        Returns:
+            The new learner.
+
+        Raises:
+            InputError: learners of this strategy cannot be merged.
+        """
         head = copy.deepcopy(self._state.head)
-        if not isinstance(head, Analytic):
-            able = ", ".join(name for name, kind in HEADS.items() if issubclass(kind, Analytic))
+        if not isinstance(head, AnalyticHead):
             raise InputError(
-                f"{self.strategy} depends on the order of its lessons and cannot be merged; these can: {able}"
+                f"{self.strategy} depends on the order of its lessons and cannot be merged; "
+                f"these can: {', '.join(MERGEABLE)}"
             )
         head.clear()
         fresh = copy.copy(self)
@@ -296,20 +419,36 @@ class Learner:
         return fresh
 
     def undo(self) -> None:
-        """Take the last change back, made here or with torch; one level, and it survives saving and loading."""
+        """Take the last change back, made here or with torch.
+
+        There is one level, and it survives saving and loading.
+
+        Raises:
+            InputError: there is nothing to take back, or taking it back needs torch.
+        """
         with self._writing:
             if self._before is None:
                 raise InputError("there is nothing to undo: only the last change can be taken back")
-            if not self.learns and any(
-                not same_bits(a, self._before.arrays.get(n)) for n, a in self._state.arrays.items()
-            ):
+            if not self.learns and self._network_changed(self._before):
                 raise InputError(
-                    f"the last change trained the network of {self.strategy}: take it back with primavista"
+                    f"the last change trained the network of {self.strategy}: "
+                    "take it back with primavista"
                 )
             self._state, self._before = self._before, None
 
+    def _network_changed(self, before: _State) -> bool:
+        old = before.arrays
+        return any(not same_bits(a, old.get(name)) for name, a in self._state.arrays.items())
+
     def save(self, path: str | Path) -> None:
-        """Write everything into one file, whole or not at all; `primavista.Learner.load` reads it too."""
+        """Write everything into one file, whole or not at all; `primavista.Learner` reads it too.
+
+        Args:
+            path: the file.
+
+        Raises:
+            FileError: it cannot be written.
+        """
         arrays, undo = {**self._state.arrays, files.GRAPH: self._graph}, None
         if self._before is not None:
             before = self._before.arrays
@@ -326,18 +465,22 @@ class Learner:
             [self._session.run(["z"], {"frames": part})[0] for part in chunks(images)]
         )
 
-    def _copy(self) -> _State:
-        if self._state.head is None:
+    def _copy(self) -> tuple[_State, Head]:
+        """A state to change, and its head."""
+        frozen = self._state.frozen
+        state = copy.deepcopy(self._state, {id(frozen): frozen})
+        if state.head is None:
             raise InputError(
-                f"{self.strategy} trains the network itself, which needs torch: learn with primavista and export again. "
-                f"On the edge {', '.join(HEADS)} learn"
+                f"{self.strategy} trains the network itself, which needs torch: "
+                f"learn with primavista and export again. On the edge {', '.join(HEADS)} learn"
             )
-        return copy.deepcopy(self._state, {id(self._state.frozen): self._state.frozen})
+        return state, state.head
 
-    def _is_known(self, p: float, k: int, familiar: float | None) -> bool:
-        if familiar is not None:
-            return familiar >= self.threshold
-        return k == 1 or (p - 1 / k) / (1 - 1 / k) >= self.threshold
+    def _is_known(self, confidence: float, classes: int, familiarity: float | None) -> bool:
+        if familiarity is not None:
+            return familiarity >= self.threshold
+        chance = 1 / classes
+        return classes == 1 or (confidence - chance) / (1 - chance) >= self.threshold
 
     def _id(self, label: str) -> int:
         label = checked_name(label, self.labels)
@@ -347,19 +490,32 @@ class Learner:
         raise InputError(f"there is no {label!r}; known are {', '.join(self.labels) or 'none yet'}")
 
 
+def _session(graph: bytes, threads: int) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
 def lesson_id(images: Array) -> str:
-    """Names a lesson by what was shown, eight frames of it: the same as primavista gives it."""
+    """Name a lesson by eight of its frames; primavista gives it the same name.
+
+    Args:
+        images: the frames as the network sees them, N x size x size x 3.
+
+    Returns:
+        32 hexadecimal digits.
+    """
     last, steps = len(images) - 1, min(8, len(images))
-    step = np.float32(
-        last / max(steps - 1, 1)
-    )  # in single precision, from both ends, as torch spaces numbers
-    places = [
-        step * np.float32(k)
-        if 2 * k < steps
-        else np.float32(last) - step * np.float32(steps - 1 - k)
-        for k in range(steps)
+    # in single precision, from both ends, as torch spaces numbers
+    step = np.float32(last / max(steps - 1, 1))
+    first_half = [step * np.float32(k) for k in range(steps) if 2 * k < steps]
+    second_half = [
+        np.float32(last) - step * np.float32(steps - 1 - k) for k in range(len(first_half), steps)
     ]
     sha = hashlib.sha256(repr(len(images)).encode())
-    for k in sorted({int(place) for place in places}):
+    for k in sorted({int(place) for place in first_half + second_half}):
         sha.update(np.ascontiguousarray(images[k]).tobytes())
     return sha.hexdigest()[:32]

@@ -15,7 +15,7 @@ from primavista.bench.evaluate import Step, collect, pausing_steps
 from primavista.bench.features import Features
 from primavista.bench.folder import CHECKPOINT, FAILED
 from primavista.bench.jobs import Job, alike, attempt
-from primavista.bench.stacked import lda_updates, learn_together, moment_updates, solve_together
+from primavista.bench.stacked import lda_updates, learn_together, statistics_updates, solve_together
 from primavista.bench.together import together
 from primavista.strategies import create
 from primavista.strategies.embedding import EmbeddingStrategy
@@ -189,7 +189,7 @@ def test_updates_in_stacks_are_those_of_each(name, tiny_backbone):
         return found
 
     one_by_one, in_stacks = made(), made()
-    update = lda_updates if name == "dslda" else moment_updates
+    update = lda_updates if name == "dslda" else statistics_updates
     zs = [torch.randn(7, one_by_one[0].backbone.dim, generator=draw) + 3 for _ in range(3)]
     for label in (1, 2, 5):
         labels = torch.full((7,), label)
@@ -223,7 +223,7 @@ def test_a_stack_that_finds_no_memory_is_learned_one_by_one_and_nothing_twice(
     def moments(lessons):
         if lessons[0][1].count == 6:
             raise torch.OutOfMemoryError
-        moment_updates(lessons)
+        statistics_updates(lessons)
 
     monkeypatch.setattr(stacks, "_stacking", lambda strategy, z: moments)
     strategies = [create("lda", tiny_backbone) for _ in range(4)]

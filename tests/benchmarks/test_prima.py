@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from primavista.backbones.registry import build
-from primavista.heads.prima import judged_ridge
+from primavista.heads.prima import fit_ridge
 from primavista.heads.ridge import regression
-from primavista.heads.statistics import Moments
-from primavista.strategies.prima import Prima
+from primavista.heads.statistics import SufficientStatistics
+from primavista.strategies.frozen import Prima
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +35,11 @@ def test_discriminants_are_those_of_the_frames() -> None:
     z = torch.randn(60, 5, generator=random, dtype=torch.float64) + labels[:, None] * torch.arange(
         5
     )
-    moments = Moments(5)
-    moments.grow(3)
-    moments.add(z, labels)
-    x = regression(moments.n, moments.s, moments.scatter(), 60, 1, moments.algebra)
-    ridge = judged_ridge(x, 60, moments.algebra)
+    sums = SufficientStatistics.empty(5, like=z)
+    sums.expand(3)
+    sums.add(z, labels)
+    x = regression(sums.n, sums.s, sums.scatter(), 60, 1)
+    ridge = fit_ridge(x, 60)
     head = importlib.import_module("prima").discriminants(x, ridge)
     standard = (z - x.mean) / x.std
     means = torch.stack([standard[labels == c].mean(0) for c in range(3)])
@@ -61,8 +61,9 @@ def test_a_drift_that_is_the_same_everywhere_is_undone_exactly() -> None:
     anew.learn_embedded(z + shift, labels)
     now = torch.randn(6, moved.backbone.dim, generator=random)
     importlib.import_module("prima_plus").drift(moved, now, now + shift)
-    assert torch.allclose(moved.moments.s, anew.moments.s, atol=1e-4)
-    for (a, _), (b, _) in zip(moved.moments.scatters(), anew.moments.scatters(), strict=True):
+    one, other = moved.head.statistics, anew.head.statistics
+    assert torch.allclose(one.s, other.s, atol=1e-4)
+    for (a, _), (b, _) in zip(one.scatters(), other.scatters(), strict=True):
         assert torch.allclose(a, b, atol=1e-3)
-    for (a, _), (b, _) in zip(moved.moments.squares(), anew.moments.squares(), strict=True):
+    for (a, _), (b, _) in zip(one.squares(), other.squares(), strict=True):
         assert torch.allclose(a, b, atol=1e-2)

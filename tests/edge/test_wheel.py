@@ -1,4 +1,4 @@
-"""The wheel of primavista-edge where there is no torch: nothing but Python, numpy and onnxruntime."""
+"""The wheel of primavista-edge where there is no torch: nothing but Python, numpy, onnxruntime and array-api-compat."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_wheel_learns_without_torch(tmp_path):
     place = tmp_path / "packages"
     place.mkdir()
     zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(place)
-    for source in packages("numpy", "onnxruntime"):
+    for source in packages("array-api-compat", "numpy", "onnxruntime"):
         (place / source.name).symlink_to(source)
 
     learner = Learner("cwr*", weights="random", width=0.25, size=32)

@@ -187,8 +187,8 @@ def test_what_is_known_is_held_once(tmp_path):
             lesson(service, name, value).ended.result(30)
         now, before = (state.strategy for state in service.learner._history)
         assert now.backbone is before.backbone
-        assert now._familiar is not None
-        assert before._solved is before._familiar is None
+        assert "familiarity" in now.derived
+        assert not before.derived
         assert service.learner.predict(clip(255)[0]).label == "bright"
         service.submit("undo", lambda draft, report_progress: draft.undo()).ended.result(30)
         assert service.predict(clip(255)[0]).result(30)[0].label == "dark"

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista.errors import InputError
-from primavista.heads.statistics import Moments
-from primavista.storage.packed import add_gram
+from primavista.heads.packed import add_gram
+from primavista.heads.statistics import SufficientStatistics
 from primavista.strategies.conformance import tiny_backbone
 from primavista.strategies.merging import merge
 from primavista.strategies.registry import STRATEGIES, create
@@ -164,7 +164,7 @@ def test_after_forgetting_only_the_scatter_around_its_own_mean_remains(variant):
     moved = z[y == 1].double() - z[y == 1].double().mean(0)
     add_gram(expected.moments.gram, moved)
     expected.moments.t += len(moved)
-    expected._solved = None
+    expected.derived.clear()
     assert off(by_label(strategy, z), by_label(expected, z)) < 1e-8
 
 
@@ -188,8 +188,8 @@ def test_lda_is_fisher_with_the_pooled_covariance():
 
 def test_the_solve_waits_until_it_is_asked_for(monkeypatch):
     strategy, calls = made("ridge"), []
-    solve = strategy.solve
-    monkeypatch.setattr(strategy, "solve", lambda: calls.append(1) or solve())
+    solve = strategy.head.solve
+    monkeypatch.setattr(strategy.head, "solve", lambda k: calls.append(1) or solve(k))
     z, y = features([0, 1, 2], 0), torch.tensor([0, 1, 2])
     for _ in range(5):
         strategy.learn_embedded(z, y)
@@ -228,12 +228,12 @@ def test_a_long_lesson_is_no_more_in_float64_at_once_than_a_short_one():
     """Sums of parts: 3,000 frames at once are 1,024, 1,024 and 952."""
     z = torch.randn(3000, 8, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(3000) % 3
-    whole, parts = Moments(8), Moments(8)
-    for moments in (whole, parts):
-        moments.grow(3)
+    whole, parts = (SufficientStatistics.empty(8, like=z) for _ in range(2))
+    for statistics in (whole, parts):
+        statistics.expand(3)
     whole.add(z, labels)
     for part, names in zip(z.split(1024), labels.split(1024), strict=True):
         parts.add(part, names)
-    for name, tensor in whole.state_dict().items():
-        assert tensor.equal(parts.state_dict()[name])
+    for name, tensor in whole.arrays.items():
+        assert tensor.equal(parts.arrays[name])
     assert whole.s[1].numpy() == pytest.approx(z[labels == 1].double().sum(0).numpy(), rel=1e-12)

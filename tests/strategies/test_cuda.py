@@ -106,7 +106,7 @@ def test_runs_solved_as_a_stack_agree_with_one_by_one():
     strategies[1].learn_embedded(z, torch.full((50,), 7))  # knows a class more
     wanted = [strategy.scores_embedded(z) for strategy in strategies]
     for strategy in strategies:
-        strategy._solved = None
+        strategy.derived.clear()
     solve_together(strategies)
     for strategy, scores in zip(strategies, wanted, strict=True):
         torch.testing.assert_close(strategy.scores_embedded(z), scores, rtol=1e-5, atol=1e-5)

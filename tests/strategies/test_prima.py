@@ -15,9 +15,13 @@ from primavista import Learner
 from primavista.backbones.registry import build
 from primavista.errors import InputError
 from primavista.frames import crop_and_resize
-from primavista.heads.prima import LEVELS, POWER, shares
+from primavista.heads.prima import (
+    OWN_FEATURES_PRIOR,
+    RELATIVE_RHO_GRID,
+    SIGNAL_TO_NOISE_POWER,
+    mixture_weights,
+)
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.prima import OWN
 from primavista.strategies.registry import create
 
 
@@ -29,7 +33,7 @@ def features(strategy, labels, seed):
     """Correlated, never centred, with a dead feature and one that hardly varies in each block."""
     random = np.random.default_rng(seed)
     parts = []
-    for size in strategy.moments.blocks:
+    for size in strategy.head.statistics.blocks:
         mixing = random.normal(size=(size, size)) / size**0.5
         z = (
             random.normal(size=(len(labels), size)) @ mixing
@@ -106,7 +110,7 @@ def slow_scores(z, labels, test, sizes):
         x, new = (x - mean) / std, (new - mean) / std
         scale = np.trace(x.T @ x / len(x)) / min(len(x) - 1, size)
         tried = []
-        for level in (level for level in LEVELS if level >= 0.1 or len(x) >= 2 * size):
+        for level in (level for level in RELATIVE_RHO_GRID if level >= 0.1 or len(x) >= 2 * size):
             w = np.linalg.solve(x.T @ x / len(x) + level * scale * np.eye(size), x.T @ y / len(x))
             values = np.linalg.eigvalsh(x.T @ x / len(x))
             trace = (values / (values + level * scale)).sum() + 1
@@ -120,7 +124,7 @@ def slow_scores(z, labels, test, sizes):
         errors.append(best[0])
         predictions.append(best[1])
         at += size
-    ratio = [((1 - min(e, 0.999)) / max(e, 1e-3)) ** POWER for e in errors]
+    ratio = [((1 - min(e, 0.999)) / max(e, 1e-3)) ** SIGNAL_TO_NOISE_POWER for e in errors]
     ratio[-1] *= 2
     return sum(r * p for r, p in zip(ratio, predictions, strict=True)) / sum(ratio)
 
@@ -132,7 +136,7 @@ def test_scores_are_those_of_the_slow_version():
     test = features(strategy, [0, 1, 2], 1)
     strategy.learn_embedded(z, torch.from_numpy(labels))
     expected = slow_scores(
-        z.double().numpy(), labels, test.double().numpy(), strategy.moments.blocks
+        z.double().numpy(), labels, test.double().numpy(), strategy.head.statistics.blocks
     )
     assert np.allclose(by_label(strategy, test).numpy(), expected, atol=1e-6)
 
@@ -146,7 +150,7 @@ def test_familiarity_is_that_of_the_slow_version(forgotten):
     strategy.learn_embedded(z, torch.from_numpy(labels))
     x, kept = z.double().numpy(), 3
     mu = np.stack([x[labels == k].mean(0) for k in range(3)])
-    own = slice(-strategy.moments.blocks[-1], None)
+    own = slice(-strategy.head.statistics.blocks[-1], None)
     spread = ((x - mu[labels])[:, own] ** 2).sum(1).mean()
     if forgotten:
         strategy.forget(2)
@@ -178,13 +182,13 @@ def test_the_depth_that_tells_the_classes_apart_decides(telling):
     random = np.random.default_rng(0)
     labels = torch.arange(200) % 4
     z = torch.from_numpy(random.normal(size=(200, strategy.backbone.dim)).astype(np.float32))
-    start = sum(strategy.moments.blocks[:telling])
+    start = sum(strategy.head.statistics.blocks[:telling])
     z[:, start : start + 8] += 3 * torch.nn.functional.one_hot(labels, 4).repeat(1, 2)
     strategy.learn_embedded(z, labels)
-    errors = [head.error for head in strategy.heads()]
+    errors = [head.error for head in strategy.head.fits(4)]
     assert int(np.argmin(errors)) == telling
     assert all(error > 0.9 for k, error in enumerate(errors) if k != telling)
-    assert shares(errors, [1, 1, 1, 1, OWN])[telling] > 0.9
+    assert mixture_weights(errors, [1, 1, 1, 1, OWN_FEATURES_PRIOR])[telling] > 0.9
 
 
 def test_the_state_of_mobilenet_v1_stays_within_its_bound():

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from primavista.storage.packed import pieces, split
-from primavista.strategies.analytic import AnalyticStrategy
+from primavista.heads.base import AnalyticHead
+from primavista.heads.dslda import DSLDAHead
+from primavista.heads.packed import packed_parts, split
 from primavista.strategies.base import Batch, LearnReport, Strategy
-from primavista.strategies.dslda import DSLDA
+from primavista.strategies.frozen import DSLDA, AnalyticStrategy, FrozenStrategy, Stackable
 
 
 @torch.no_grad()
@@ -49,31 +50,29 @@ def learn_together(lessons: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[L
 def _stacking(
     strategy: Strategy, z: Tensor
 ) -> Callable[[Sequence[tuple[Any, Batch]]], None] | None:
-    if not z.is_cuda:
+    # not a learn_batch that a strategy of somebody's own has in its place
+    ours = isinstance(strategy, FrozenStrategy) and (
+        type(strategy).learn_batch is FrozenStrategy.learn_batch
+    )
+    if not z.is_cuda or not ours:
         return None
-    learns = type(
-        strategy
-    ).learn_batch  # not one that a strategy of somebody's own has in its place
-    if (
-        isinstance(strategy, DSLDA)
-        and learns is DSLDA.learn_batch
-        and strategy.embeds
-        and not strategy.options.base_init
-    ):
-        return lda_updates
-    return moment_updates if learns is AnalyticStrategy.learn_batch else None
+    assert isinstance(strategy, FrozenStrategy)
+    head = strategy.head
+    if isinstance(head, DSLDAHead):
+        return lda_updates if strategy.embeds and not head.base_init else None
+    return statistics_updates if isinstance(head, AnalyticHead) else None
 
 
 def lda_updates(lessons: Sequence[tuple[DSLDA, Batch]]) -> None:
-    """`parts.statistics.lda_update` of each, for batches of one class and as many patterns: in stacks, a run a layer."""
+    """`heads.dslda.lda_update` of each, for batches of one class and as many patterns."""
     statistics, columns, z = (
-        [strategy.statistics for strategy, _ in lessons],
+        [strategy.head.statistics for strategy, _ in lessons],
         _columns(lessons),
         _stack(lessons),
     )
     count = z.shape[1]
     n = torch.stack([s.n[j] for s, j in zip(statistics, columns, strict=True)])
-    t = torch.stack([s.t for s in statistics])
+    t = torch.stack([s.arrays["t"] for s in statistics])
     order = torch.arange(count + 1)
     before, before_all = n[:, None] + order, (t[:, None] + order).double()
     divisor, weight = torch.stack([before.clip(1), before_all / (before_all + 1)]).to(z.device)[
@@ -87,30 +86,29 @@ def lda_updates(lessons: Sequence[tuple[DSLDA, Batch]]) -> None:
     torch._foreach_add_([s.scatter for s in statistics], list(products))
     for (strategy, _), s, j in zip(lessons, statistics, columns, strict=True):
         s.n[j] += count
-        s.t += count
-        strategy._solved = None
+        s.set_frames(s.frames + count)
+        strategy.derived.clear()
 
 
-def moment_updates(lessons: Sequence[tuple[AnalyticStrategy, Batch]]) -> None:
-    """`parts.moments.Moments.add` of each, likewise."""
+def statistics_updates(lessons: Sequence[tuple[AnalyticStrategy, Batch]]) -> None:
+    """`SufficientStatistics.add` of each, likewise."""
     columns, z = _columns(lessons), _stack(lessons)
-    moments = [strategy.moments for strategy, _ in lessons]
+    statistics = [strategy.head.statistics for strategy, _ in lessons]
     counts = [float(z.shape[1])] * len(lessons)
 
     def rows(name: str) -> list[Tensor]:
-        return [getattr(m, name)[j] for m, j in zip(moments, columns, strict=True)]
+        return [s.arrays[name][j] for s, j in zip(statistics, columns, strict=True)]
 
     added: list[tuple[Sequence[Tensor], Sequence[Any]]] = [
         (rows("n"), counts),
         (rows("s"), list(z.sum(1))),
     ]
-    if moments[0].has_gram:
-        added.append(([m.t for m in moments], counts))
-        for squares in zip(
-            *(m.squares() for m in moments), strict=True
-        ):  # of one block of features each
+    if statistics[0].has_gram:
+        added.append(([s.arrays["t"] for s in statistics], counts))
+        # of one block of features each
+        for squares in zip(*(s.squares() for s in statistics), strict=True):
             own = z[:, :, squares[0][1]]
-            where = zip(*(pieces(gram, own.shape[2]) for gram, _ in squares), strict=True)
+            where = zip(*(packed_parts(gram, own.shape[2]) for gram, _ in squares), strict=True)
             added += zip(where, split(torch.bmm(own.mT, own)), strict=True)
     else:
         added.append((rows("q"), list((z * z).sum((1, 2)))))
@@ -120,7 +118,7 @@ def moment_updates(lessons: Sequence[tuple[AnalyticStrategy, Batch]]) -> None:
     ) in added:  # when all is computed: what fails for want of memory changes nothing
         torch._foreach_add_(list(into), list(values))
     for strategy, _ in lessons:
-        strategy._solved = None
+        strategy.derived.clear()
 
 
 def _columns(lessons: Sequence[tuple[Strategy, Batch]]) -> list[int]:
@@ -134,17 +132,17 @@ def _stack(lessons: Sequence[tuple[Any, Batch]]) -> Tensor:
 
 
 @torch.no_grad()
-def solve_together(strategies: Sequence[Any]) -> None:
-    """w_s = B_s inv(A_s) of each strategy s that has a `system`, those of one size and device as a stack.
+def solve_together(strategies: Sequence[Strategy]) -> None:
+    """w_s = B_s inv(A_s) of each strategy s that is `Stackable`, those of one size and device as a stack.
 
     On the CPU the factors are the same, bit for bit, as those that each strategy would have found by itself; on a GPU another
     kernel makes them, and they agree to the rounding of float64. Where one cannot be factorised all are left alone: each will
     try by itself, and say what is wrong with it.
     """
-    alike: dict[object, list[tuple[Any, Tensor, Tensor]]] = {}
+    alike: dict[object, list[tuple[Stackable, Tensor, Tensor]]] = {}
     for strategy in strategies:
-        if hasattr(strategy, "system") and (system := strategy.system()) is not None:
-            a, b = system
+        if isinstance(strategy, Stackable) and (equations := strategy.equations()) is not None:
+            a, b = equations
             alike.setdefault((a.shape, a.device), []).append((strategy, a, b))
     for group in alike.values():
         factors, info = torch.linalg.cholesky_ex(torch.stack([a for _, a, _ in group]))
@@ -154,5 +152,5 @@ def solve_together(strategies: Sequence[Any]) -> None:
             [b for _, _, b in group], batch_first=True
         )  # as many classes as the one that knows most
         found = torch.cholesky_solve(wanted.mT, factors).mT
-        for (strategy, _, b), w in zip(group, found, strict=True):
-            strategy.solved(w[: len(b)])
+        for (stackable, _, b), w in zip(group, found, strict=True):
+            stackable.accept_solution(w[: len(b)])

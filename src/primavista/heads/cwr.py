@@ -1,24 +1,215 @@
-"""How CWR+ and CWR* consolidate (paper, Algorithms 1 and 2). Written for numpy and torch arrays alike."""
+"""CWR* and CWR+: Algorithms 1 and 2 of the paper, line by line, in numpy or torch.
+
+`CWRHead` (`heads/linear.py`) is the same head as a torch module, for strategies whose
+representation trains too; it loads and consolidates with the functions of this module.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-Array = Any  # a numpy array or a torch tensor: only what both understand is used here
+import numpy as np
+from array_api_compat import array_namespace
+
+from ..errors import InputError
+from ..nn.shuffling import permutation, pieces, seed_of
+from ..storage.validate import check_past, check_that, checked_array
+from .arrays import Array, ClassArrays, float32, float64, zeros_like
+from .base import Head
+from .open_set import Familiarity, mahalanobis_familiarity
+from .statistics import SufficientStatistics
+
 Consolidation = Literal["cwr+", "cwr*"]
 WPast = Literal["sqrt", "ratio"]
 
 
-def consolidate(
-    cw: Array, past: Array, tw: Array, columns: Array, cur: Array, kind: Consolidation, wpast: WPast
-) -> None:
-    """CWR*, lines 11 to 14: cw[j] = (cw[j] wpast_j + (tw[j] - avg(tw))) / (wpast_j + 1),  wpast_j = sqrt(past_j / cur_j)
+class ConsolidatedWeights(ClassArrays):
+    """The consolidated weights cw (rows x D) and the pattern counts past (rows).
 
-    for each class j of the batch, then past_j += cur_j. CWR+, lines 10 and 11: cw[j] = tw[j] - avg(tw). avg(tw) is one number:
-    the mean over all the weights of the batch's classes. `tw` has their rows only; `wpast="ratio"` leaves the root out.
+    Both begin as 0 (Algorithm 1, lines 2 and 3).
+    """
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of the arrays that have one row per class."""
+        return ("cw", "past")
+
+    @property
+    def cw(self) -> Array:
+        """The consolidated weights, rows x D."""
+        return self.arrays["cw"]
+
+    @property
+    def past(self) -> Array:
+        """The number of patterns of each class that cw was consolidated from."""
+        return self.arrays["past"]
+
+    def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
+        """Check past_c >= 0 and one row per class. The arguments are those of `ClassArrays`."""
+        past = checked_array(self.arrays, prefix, "past", 1)
+        check_past(prefix + "past", past)
+        cw = checked_array(self.arrays, prefix, "cw", 2)
+        problem = f"and {prefix}past do not have a row for each of {known} classes"
+        check_that(len(cw) == len(past) >= known, f"{prefix}cw", problem)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The hyperparameters of stochastic gradient descent on tw.
+
+    Args:
+        lr: the learning rate eta.
+        epochs: passes over a batch.
+        minibatch: the largest number of patterns in a step.
+        momentum: mu.
+        weight_decay: lambda.
+        seed: seeds the order of the patterns, together with batch and epoch.
+    """
+
+    lr: float
+    epochs: int
+    minibatch: int
+    momentum: float
+    weight_decay: float
+    seed: int
+
+
+class FrozenCWRHead(Head):
+    """Algorithm 1 (CWR*) and Algorithm 2 (CWR+) on features of a fixed Theta: from batch 2 on.
+
+    Args:
+        weights: cw and past.
+        training: how tw is trained.
+        consolidation: which of the two algorithms.
+        wpast: `sqrt` as in the paper, or `ratio`, which leaves the root out.
+        seen: the means of the classes, to tell strangers; None if it shall not.
+    """
+
+    def __init__(
+        self,
+        weights: ConsolidatedWeights,
+        training: Training,
+        consolidation: Consolidation = "cwr*",
+        wpast: WPast = "sqrt",
+        seen: SufficientStatistics | None = None,
+    ) -> None:
+        super().__init__({"head": weights} if seen is None else {"head": weights, "seen": seen})
+        self.weights = weights
+        self.training = training
+        self.consolidation: Consolidation = consolidation
+        self.wpast: WPast = wpast
+        self.seen = seen
+
+    def expand(self, classes: int) -> None:
+        """Make room for classes (line 6): the capacity doubles when it is full.
+
+        Args:
+            classes: the number of known classes.
+        """
+        rows = self.weights.rows
+        while rows < classes:
+            rows *= 2
+        super().expand(rows)
+
+    def _learn(self, z: Array, columns: Array, i: int) -> None:
+        if i == 1:
+            raise InputError(
+                "the paper's batch 1 trains the network too (line 9), which needs torch: "
+                "teach the first objects there"
+            )
+        cw, past = self.weights.cw, self.weights.past
+        present, cur = np.unique(np.asarray(columns), return_counts=True)
+        tw = temporary_weights(cw, present, self.consolidation)  # line 7
+        train(tw, z, columns, i, self.training)  # lines 8 and 10
+        counts = float32(cur)
+        consolidate(cw, past, tw[present], present, counts, self.consolidation, self.wpast)
+        if self.seen is not None:
+            self.seen.add(z, columns)
+
+    def scores(self, z: Array, classes: int) -> Array:
+        """Score features by cw (line 15), as `Head.scores` says."""
+        return z @ self.weights.cw[:classes].T
+
+    def familiarity(self, classes: int) -> Familiarity | None:
+        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        if self.seen is None:
+            return None
+        cw, seen = self.weights.cw, self.seen
+        return self.derived.get_or_compute(
+            "familiarity", lambda: cwr_familiarity(cw, seen, classes)
+        )
+
+
+def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -> Array:
+    """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, 0 otherwise. (CWR+: 0 for all.)
+
+    Args:
+        cw: the consolidated weights, rows x D.
+        present: the columns of the classes of B_i.
+        consolidation: which of the two algorithms.
+
+    Returns:
+        tw, a new array like cw.
+    """
+    tw = zeros_like(cw.shape, cw)
+    if consolidation == "cwr*":
+        tw[present] = cw[present]
+    return tw
+
+
+def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> None:
+    """g = (softmax(tw z) - onehot) z^T / m,  v <- mu v + g + lambda tw,  tw <- tw - eta v
+
+    Algorithm 1, lines 8 and 10: train tw by stochastic gradient descent, Theta fixed.
+
+    Args:
+        tw: the temporary weights, rows x D; updated in place.
+        z: the features of the batch, N x D.
+        columns: the column of each pattern.
+        i: the number of the batch.
+        options: the hyperparameters.
+    """
+    xp = array_namespace(tw)
+    velocity = zeros_like(tw.shape, tw)
+    for epoch in range(options.epochs):
+        order = permutation(len(z), seed_of(options.seed, i, epoch))
+        for index in np.array_split(order, pieces(len(z), options.minibatch)):
+            x = z[index]
+            error = softmax(x @ tw.T)
+            error[xp.arange(len(index)), columns[index]] -= 1
+            velocity *= options.momentum
+            velocity += error.T @ x / len(index) + options.weight_decay * tw
+            tw -= options.lr * velocity
+
+
+def consolidate(
+    cw: Array,
+    past: Array,
+    tw: Array,
+    columns: Array,
+    cur: Array,
+    consolidation: Consolidation,
+    wpast: WPast,
+) -> None:
+    """cw[j] = (cw[j] wpast_j + (tw[j] - avg(tw))) / (wpast_j + 1),  wpast_j = sqrt(past_j / cur_j)
+
+    Algorithm 1, lines 11 to 14, for each class j of the batch, then past_j += cur_j. CWR+
+    (Algorithm 2, lines 10 and 11): cw[j] = tw[j] - avg(tw). avg(tw) is one number: the mean over
+    all weights of the classes of the batch.
+
+    Args:
+        cw: the consolidated weights, rows x D; updated in place.
+        past: the pattern counts, rows; updated in place.
+        tw: the temporary weights of the classes of the batch only.
+        columns: the columns of these classes.
+        cur: the number of patterns of each in the batch.
+        consolidation: which of the two algorithms.
+        wpast: `sqrt`, or `ratio`, which leaves the root out.
     """
     shifted = tw - tw.mean()
-    if kind == "cwr+":
+    if consolidation == "cwr+":
         cw[columns] = shifted
     else:
         weight = past[columns] / cur
@@ -26,3 +217,33 @@ def consolidate(
             weight = weight**0.5
         cw[columns] = (cw[columns] * weight[:, None] + shifted) / (weight[:, None] + 1)
     past[columns] += cur
+
+
+def cwr_familiarity(cw: Array, seen: SufficientStatistics, classes: int) -> Familiarity:
+    """Make the familiarity of CWR from its weights and the means of the classes.
+
+    Args:
+        cw: the consolidated weights, rows x D.
+        seen: the means of the classes, without a Gram matrix.
+        classes: the number of known classes, at least 1.
+
+    Returns:
+        The familiarity.
+    """
+    spread = seen.mean_square_deviation(classes)
+    means = seen.means(classes)
+    return mahalanobis_familiarity(float64(cw[:classes]), means, None, spread, seen.frames)
+
+
+def softmax(x: Array) -> Array:
+    """p_k = exp(x_k) / sum_j exp(x_j) over the last dimension.
+
+    Args:
+        x: scores, ... x K.
+
+    Returns:
+        Probabilities of the same shape.
+    """
+    xp = array_namespace(x)
+    e = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
+    return e / xp.sum(e, axis=-1, keepdims=True)

@@ -1,58 +1,281 @@
-"""Streaming linear discriminant analysis, exact and in batches. Written for numpy and torch arrays alike."""
+"""DSLDA: deep streaming linear discriminant analysis (Hayes & Kanan 2020), exact and in batches.
+
+Everything is written for numpy and torch arrays alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
-Array = Any  # a numpy array or a torch tensor: only what both understand is used here
-STRIP = 256
+from ..storage.validate import (
+    MAX_FEATURE,
+    check_at_most,
+    check_counts,
+    check_shape,
+    check_that,
+    check_total,
+    checked_array,
+)
+from .arrays import Array, ClassArrays, float32, float64, identity, solve_positive_definite
+from .base import Head
+from .lda import lda_offsets, lda_weights, oas, oas_covariance, shrunk_covariance
+from .open_set import Familiarity, mahalanobis_familiarity
+
+STRIP = 256  # rows of a symmetric product computed at a time
 
 
-def lda_update(mu: Array, n: Array, scatter: Array, t: Array, z: Array, y: Array) -> Array:
-    """Sigma <- (t Sigma + t / (t + 1) delta delta^T) / (t + 1),  delta = z - mu_y before the update  (Hayes & Kanan 2020)
+class StreamingStatistics(ClassArrays):
+    """The mean mu and the count n of each class, S = t Sigma, and the number t of all frames.
 
-    for every sample in turn, as one product: with S = t Sigma the recursion is S <- S + t / (t + 1) delta delta^T, a Gram
-    product with weights t / (t + 1), where delta needs only the running mean of its class before each sample. Updates
-    `mu` (classes x D), `n` (classes) and `scatter` = S (D x D) in place and returns the new t. `y` are rows of `mu`; `y` and
-    `n` are on the CPU, so that no GPU is asked for a count. The mean of a class without samples counts as 0, as in the
-    published code.
+    All but t are float64. n and t stay on the CPU, so that no GPU is asked for a count.
+    """
+
+    ON_CPU: ClassVar[tuple[str, ...]] = ("n", "t")
+
+    @classmethod
+    def empty(cls, dim: int) -> StreamingStatistics:
+        """Make the statistics of no frames and no classes, in numpy.
+
+        Args:
+            dim: D, the number of features.
+
+        Returns:
+            The statistics.
+        """
+        arrays = {
+            "mu": np.zeros((0, dim)),
+            "n": np.zeros(0),
+            "scatter": np.zeros((dim, dim)),
+            "t": np.zeros((), np.int64),
+        }
+        return cls(arrays)
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of the arrays that have one row per class."""
+        return ("mu", "n")
+
+    @property
+    def mu(self) -> Array:
+        """The mean of each class, classes x D."""
+        return self.arrays["mu"]
+
+    @property
+    def n(self) -> Array:
+        """The number of frames of each class."""
+        return self.arrays["n"]
+
+    @property
+    def scatter(self) -> Array:
+        """S = t Sigma, D x D."""
+        return self.arrays["scatter"]
+
+    @property
+    def frames(self) -> int:
+        """The number t of all frames."""
+        return int(self.arrays["t"].item())
+
+    def set_frames(self, t: int) -> None:
+        """Set the number of all frames.
+
+        Args:
+            t: the number.
+        """
+        self.arrays["t"][...] = t
+
+    def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
+        """Check n_c whole, t >= sum n,  |mu_c| <= F,  diag S >= 0,  |S| <= t F^2
+
+        with F the largest feature there can be. The arguments are those of `ClassArrays.check`.
+        """
+        n = checked_array(self.arrays, prefix, "n", 1)
+        mu = checked_array(self.arrays, prefix, "mu", 2)
+        scatter = checked_array(self.arrays, prefix, "scatter", 2)
+        check_counts(prefix + "n", n, known, taught)
+        check_shape(prefix + "mu", mu, (len(n), len(scatter)))
+        check_at_most(prefix + "mu", mu, MAX_FEATURE, "mean of features")
+        t = checked_array(self.arrays, prefix, "t")
+        check_total(prefix + "t", t, n)
+        name = prefix + "scatter"
+        check_that(scatter.shape[0] == scatter.shape[1], name, f"has shape {scatter.shape}")
+        positive = bool((scatter.diagonal() >= 0).all())
+        check_that(positive, name, "is not a sum over frames: it has variances below 0")
+        check_at_most(name, scatter, max(t.item(), 1) * MAX_FEATURE**2, "sum over frames")
+
+
+class DSLDAHead(Head):
+    """w = Lambda mu,  b = -mu^T Lambda mu / 2,  Lambda = inv((1 - eps) Sigma + eps I)
+
+    with one covariance Sigma for all classes, updated with every sample. A batch is one matrix
+    product, and the solve waits until scores are asked for. After `forget`, the share of the class
+    in Sigma remains. The scores are float32.
+
+    Args:
+        statistics: means, counts and Sigma.
+        shrinkage: eps.
+        base_init: begin with the OAS covariance of the first batch, as the authors do.
+        open_set: tell how familiar frames are.
+    """
+
+    COLUMNS_ON_CPU: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        statistics: StreamingStatistics,
+        shrinkage: float = 1e-4,
+        base_init: bool = False,
+        open_set: bool = False,
+    ) -> None:
+        super().__init__({"statistics": statistics})
+        self.statistics = statistics
+        self.shrinkage = shrinkage
+        self.base_init = base_init
+        self.open_set = open_set
+
+    def _learn(self, z: Array, columns: Array, i: int) -> None:
+        own, z = self.statistics, float64(z)
+        if self.base_init and own.frames == 0:
+            self._begin(z, columns)
+        else:
+            own.set_frames(lda_update(own.mu, own.n, own.scatter, own.frames, z, columns))
+
+    def _begin(self, z: Array, columns: Array) -> None:
+        """Take the means of batch 1 and its OAS covariance around them."""
+        own = self.statistics
+        for j in sorted(set(columns.tolist())):
+            samples = z[columns == j]
+            own.mu[j] = samples.mean(0)
+            own.n[j] = len(samples)
+        own.scatter[:] = oas_covariance(z - own.mu[columns]) * len(z)
+        own.set_frames(len(z))
+
+    def scores(self, z: Array, classes: int) -> Array:
+        """Score features by w z + b, as `Head.scores` says."""
+        w, b = self.derived.get_or_compute("solution", lambda: self.solve(classes))
+        return z @ w.T + b
+
+    def solve(self, classes: int) -> tuple[Array, Array]:
+        """Solve for the weights.
+
+        Args:
+            classes: the number of known classes.
+
+        Returns:
+            w (classes x D) and b (classes), in float32.
+        """
+        a, mu = self.equations(classes)
+        return self.weights(solve_positive_definite(a, mu.T).T, classes)
+
+    def equations(self, classes: int) -> tuple[Array, Array]:
+        """Set up the equations w A = mu, for callers that solve several at once.
+
+        Args:
+            classes: the number of known classes.
+
+        Returns:
+            A (D x D, positive definite) and mu (classes x D).
+        """
+        own = self.statistics
+        a = shrunk_covariance(own.scatter, own.frames, self.shrinkage)
+        return a, own.mu[:classes]
+
+    def weights(self, w: Array, classes: int) -> tuple[Array, Array]:
+        """Complete a solution of `equations` to weights.
+
+        Args:
+            w: the solution, classes x D.
+            classes: the number of known classes.
+
+        Returns:
+            w and b, in float32.
+        """
+        b = lda_offsets(w, self.statistics.mu[:classes])
+        return float32(w), float32(b)
+
+    def familiarity(self, classes: int) -> Familiarity | None:
+        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        if not self.open_set:
+            return None
+        compute = lambda: self._familiarity(classes)  # noqa: E731
+        return self.derived.get_or_compute("familiarity", compute)
+
+    def _familiarity(self, classes: int) -> Familiarity:
+        """From a covariance that is shrunk as `oas` says, and towards no less than `shrinkage`.
+
+        A fixed shrinkage of 1e-4 is too little for fewer frames than features.
+        """
+        own = self.statistics
+        mu, scatter, t = own.mu[:classes], own.scatter, max(own.frames, 1)
+        eps, m = oas(scatter / t, t)
+        target = max(m, self.shrinkage)
+        precision, _ = lda_weights(identity(len(scatter), scatter), scatter, t, eps, target)
+        return mahalanobis_familiarity(mu @ precision, mu, precision, scatter / t, t)
+
+
+def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) -> int:
+    """Sigma <- (t Sigma + t / (t + 1) delta delta^T) / (t + 1),  delta = z - mu_y before the update
+
+    for every sample in turn (Hayes & Kanan 2020), as one product: with S = t Sigma the recursion is
+    S <- S + t / (t + 1) delta delta^T, a Gram product with weights t / (t + 1), where delta needs
+    only the running mean of its class before each sample. The mean of a class without samples
+    counts as 0, as in the published code.
+
+    Args:
+        mu: the means, classes x D; updated in place.
+        n: the counts, on the CPU; updated in place.
+        scatter: S, D x D; updated in place.
+        t: the number of samples so far.
+        z: the samples, N x D, in float64.
+        y: the row of `mu` of each, on the CPU.
+
+    Returns:
+        The new number of samples.
     """
     labels, order = np.asarray(y), np.arange(len(z), dtype=np.float64)
     present = sorted(set(labels.tolist()))
-    mine = [np.flatnonzero(labels == j) if len(present) > 1 else slice(None) for j in present]
+    members = [np.flatnonzero(labels == j) if len(present) > 1 else slice(None) for j in present]
     before = np.empty(len(z))  # samples of its class before each
-    for j, own in zip(present, mine, strict=True):
+    for j, own in zip(present, members, strict=True):
         before[own] = float(n[j]) + order[: len(labels[own])]
     before_all = t + order  # samples of any class before each
-    put = getattr(z, "new_tensor", np.asarray)  # to where z is
-    divisor, weight = put(np.stack([before.clip(1), before_all / (before_all + 1)]))[:, :, None]
+    move = getattr(z, "new_tensor", np.asarray)  # to where z is
+    divisor, weight = move(np.stack([before.clip(1), before_all / (before_all + 1)]))[:, :, None]
     if len(present) == 1:
-        delta = _class_update(mu, n, present[0], z, divisor)
+        delta = _update_class(mu, n, present[0], z, divisor)
     else:
         delta = z * 1
-        for j, own in zip(present, mine, strict=True):
-            delta[own] = _class_update(mu, n, j, z[own], divisor[own])
+        for j, own in zip(present, members, strict=True):
+            delta[own] = _update_class(mu, n, j, z[own], divisor[own])
     add_symmetric(scatter, delta * weight, delta)
     return t + len(z)
 
 
-def _class_update(mu: Array, n: Array, j: int, z: Array, divisor: Array) -> Array:
-    """delta of the samples z of class j, and its new mean and count; `divisor` counts those before each, at least 1."""
-    known = float(n[j])
-    summed = mu[j] * known
+def _update_class(mu: Array, n: Array, j: int, z: Array, divisor: Array) -> Array:
+    """Update the mean and the count of class j; returns delta of its samples z.
+
+    `divisor` counts the samples before each, at least 1.
+    """
+    count = float(n[j])
+    summed = mu[j] * count
     delta = z - (summed + z.cumsum(0) - z) / divisor
-    mu[j] = (summed + z.sum(0)) / (known + len(z))
+    mu[j] = (summed + z.sum(0)) / (count + len(z))
     n[j] += len(z)
     return delta
 
 
 def add_symmetric(total: Array, a: Array, b: Array) -> None:
-    """total += a^T b where that is symmetric: in strips from the diagonal on, mirrored, for two thirds of the work.
+    """total += a^T b in place, if that is symmetric.
 
-    On a GPU in one: it waits longer for being told of a product than the product takes.
+    It is computed in strips from the diagonal on and mirrored, for two thirds of the work; on a
+    GPU at once, because launching a product takes longer there than the product.
+
+    Args:
+        total: D x D.
+        a: N x D.
+        b: N x D.
     """
     if getattr(total, "is_cuda", False):
         total.addmm_(a.T, b)
@@ -61,53 +284,3 @@ def add_symmetric(total: Array, a: Array, b: Array) -> None:
         j = i + STRIP
         total[i:j, i:] += a[:, i:j].T @ b[:, i:]
         total[j:, i:j] = total[i:j, j:].T
-
-
-def lda_weights(
-    mu: Array,
-    scatter: Array,
-    t: int,
-    shrinkage: float,
-    solve: Callable[[Array, Array], Array],
-    target: float = 1.0,
-) -> tuple[Array, Array]:
-    """Lambda = inv((1 - eps) Sigma + eps target I),  w_k = Lambda mu_k,  b_k = -mu_k^T Lambda mu_k / 2,  scores = w z + b.
-
-    `solve(A, B)` gives inv(A) B for a positive definite A.
-    """
-    w = solve(shrunk(scatter, t, shrinkage, target), mu.T).T
-    return w, offsets(w, mu)
-
-
-def shrunk(scatter: Array, t: int, shrinkage: float, target: float = 1.0) -> Array:
-    """(1 - eps) S / t + eps target I."""
-    a = scatter * ((1 - shrinkage) / max(t, 1))
-    a.reshape(-1)[:: len(a) + 1] += shrinkage * target  # the diagonal
-    return a
-
-
-def offsets(w: Array, mu: Array) -> Array:
-    """b_k = -w_k mu_k / 2."""
-    return (w * mu).sum(1) * -0.5
-
-
-def oas_covariance(centred: Array) -> Array:
-    """(1 - s) C + s m I,  C = X^T X / N, with s and m of `oas`."""
-    count, dim = centred.shape
-    c = centred.T @ centred / count
-    s, m = oas(c, count)
-    c = c * (1 - s)
-    c.reshape(-1)[:: dim + 1] += s * m
-    return c
-
-
-def oas(c: Array, count: float) -> tuple[float, float]:
-    """s = (mean(C^2) + m^2) / ((N + 1) (mean(C^2) - m^2 / D)), at most 1,  m = tr C / D; returns s and m.
-
-    Oracle approximating shrinkage of a covariance C of N samples (Chen et al. 2010, without its 2 / D terms).
-    """
-    dim = len(c)
-    m = float(c.reshape(-1)[:: dim + 1].sum()) / dim
-    spread = float((c * c).mean())
-    denominator = (count + 1) * (spread - m * m / dim)
-    return (1.0 if denominator <= 0 else min(1.0, (spread + m * m) / denominator)), m

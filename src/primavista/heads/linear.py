@@ -1,4 +1,4 @@
-"""Heads: the linear one, and the double memory of CWR+ and CWR* (paper, Algorithms 1 and 2)."""
+"""Heads that train with the representation, as torch modules: linear, CWR+ and CWR*."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ HeadKind = Literal["linear", "cwr+", "cwr*"]
 
 
 class LinearHead(Rows):
-    """logits = W z + b, over a fixed capacity: unused rows are 0 at the start of a batch and act as negatives."""
+    """logits = W z + b
+
+    over a fixed capacity: rows of unknown classes are 0 at the start of a batch and act as
+    negatives.
+
+    Args:
+        dim: the number of features.
+        capacity: the number of rows.
+        generator: draws the initial weights by MSRA, as the authors' release does; None for 0.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -23,40 +32,67 @@ class LinearHead(Rows):
     def __init__(self, dim: int, capacity: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
         weight = torch.zeros(capacity, dim)
-        if generator is not None:  # MSRA, as the release starts its linear heads
+        if generator is not None:
             weight.normal_(0, (2 / dim) ** 0.5, generator=generator)
         self.add_rows("weight", weight, parameter=True)
         self.add_rows("bias", torch.zeros(capacity), parameter=True)
 
     def forward(self, z: Tensor) -> Tensor:
-        """N x dim to N x capacity."""
+        """Score features.
+
+        Args:
+            z: N x dim.
+
+        Returns:
+            N x capacity.
+        """
         return F.linear(z, self.weight, self.bias)
 
     scores = forward
 
     def load(self, columns: Tensor, first: bool) -> None:
-        """Before a batch: the weights go on from where they are."""
+        """Prepare for a batch: the weights continue from where they are.
+
+        Args:
+            columns: the columns of the classes of the batch.
+            first: whether it is batch 1.
+        """
 
     @torch.no_grad()
     def consolidate(self, columns: Tensor, cur: Tensor, known: int) -> None:
-        """After a batch: the rows of classes never seen go back to 0; what they learned as negatives is not knowledge."""
+        """Finish a batch: set the rows of classes never seen to 0, as negatives teach nothing.
+
+        Args:
+            columns: the columns of the classes of the batch.
+            cur: the number of patterns of each.
+            known: the number of known classes.
+        """
         self.weight[known:] = 0
         self.bias[known:] = 0
 
     def weights(self) -> dict[str, Tensor]:
-        """What learns."""
+        """List what trains.
+
+        Returns:
+            The tensors by name.
+        """
         return {"weight": self.weight, "bias": self.bias}
 
 
 class CWRHead(Rows):
-    """Two sets of weights: cw, consolidated, for inference; tw, temporary, for training. No bias is trained.
+    """Two sets of weights: cw, consolidated, for inference; tw, temporary, for training. No bias.
 
     CWR*: tw[j] = cw[j] for the classes of B_i, else 0; after training, for each class j of B_i,
-    cw[j] = (cw[j] wpast_j + (tw[j] - avg(tw))) / (wpast_j + 1),  wpast_j = sqrt(past_j / cur_j);  past_j += cur_j.
-    CWR+: tw = 0;  cw[j] = tw[j] - avg(tw).  avg(tw) is one number: the mean over all the weights of the batch's classes.
+    cw[j] = (cw[j] wpast_j + (tw[j] - avg(tw))) / (wpast_j + 1),  wpast_j = sqrt(past_j / cur_j),
+    and past_j += cur_j. CWR+: tw = 0;  cw[j] = tw[j] - avg(tw). See `heads/cwr.py`.
 
-    `wpast="ratio"` leaves the root out. `release_bias` is the bias of the authors' code, fixed in training: 1 for outputs
-    absent from the batch and for the classes of batch 1, 0 for later ones.
+    Args:
+        dim: the number of features.
+        capacity: the number of rows.
+        consolidation: which of the two algorithms.
+        wpast: `sqrt`, or `ratio`, which leaves the root out.
+        release_bias: add the bias of the authors' release, fixed in training: 1 for outputs absent
+            from the batch and for the classes of batch 1, 0 for later ones.
     """
 
     cw: Tensor
@@ -83,16 +119,35 @@ class CWRHead(Rows):
             self.add_rows("training_bias", torch.zeros(capacity), persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Training: N x dim to N x capacity by tw."""
+        """Score features by tw, for training.
+
+        Args:
+            z: N x dim.
+
+        Returns:
+            N x capacity.
+        """
         return F.linear(z, self.tw, self.training_bias if self.release_bias else None)
 
     def scores(self, z: Tensor) -> Tensor:
-        """Inference: N x dim to N x capacity by cw."""
+        """Score features by cw (Algorithm 1, line 15).
+
+        Args:
+            z: N x dim.
+
+        Returns:
+            N x capacity.
+        """
         return F.linear(z, self.cw, self.bias if self.release_bias else None)
 
     @torch.no_grad()
     def load(self, columns: Tensor, first: bool) -> None:
-        """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, 0 otherwise. (CWR+: 0 for all.)"""
+        """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, 0 otherwise. (CWR+: 0 for all.)
+
+        Args:
+            columns: the columns of the classes of the batch.
+            first: whether it is batch 1.
+        """
         columns = columns.to(self.cw.device, non_blocking=True)
         self.tw.requires_grad_(False).zero_()
         if self.consolidation == "cwr*":
@@ -106,13 +161,23 @@ class CWRHead(Rows):
 
     @torch.no_grad()
     def consolidate(self, columns: Tensor, cur: Tensor, known: int) -> None:
-        """Algorithm 1, lines 11 to 14 (CWR+: Algorithm 2, lines 10 and 11); `cur` counts the patterns of each class."""
-        columns, cur = (counted.to(self.cw.device, non_blocking=True) for counted in (columns, cur))
-        consolidate(
-            self.cw, self.past, self.tw[columns], columns, cur, self.consolidation, self.wpast
-        )
+        """Algorithm 1, lines 11 to 14 (CWR+: Algorithm 2, lines 10 and 11).
+
+        Args:
+            columns: the columns of the classes of the batch.
+            cur: the number of patterns of each.
+            known: the number of known classes.
+        """
+        device = self.cw.device
+        columns, cur = (tensor.to(device, non_blocking=True) for tensor in (columns, cur))
+        tw, kind = self.tw[columns], self.consolidation
+        consolidate(self.cw, self.past, tw, columns, cur, kind, self.wpast)
         self.tw.requires_grad_(False).zero_()
 
     def weights(self) -> dict[str, Tensor]:
-        """What learns."""
+        """List what trains.
+
+        Returns:
+            The tensors by name.
+        """
         return {"tw": self.tw}

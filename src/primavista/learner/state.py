@@ -14,11 +14,11 @@ from primavista.backbones.base import Spec
 from primavista.backbones.registry import convolution_shapes
 from primavista.errors import InputError
 from primavista.frames import Frames, check_labels, read_frames
-from primavista.heads.statistics import Moments
+from primavista.heads.buffers import ArrayBuffers
+from primavista.heads.packed import packed_size
 from primavista.nn.class_rows import Rows
 from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord
-from primavista.storage.packed import packed_size
-from primavista.storage.validate import check_finite, check_moments, check_past, check_scatter
+from primavista.storage.validate import check_finite, check_past
 from primavista.strategies import Strategy
 
 
@@ -95,12 +95,10 @@ def _check_statistics(strategy: Strategy, arrays: dict[str, Any], taught: list[i
     """Counts and sums that make sense; `taught` are the columns of the classes that have names."""
     known = len(strategy.classes)
     for name, part in strategy.named_modules():
-        if isinstance(part, Moments):
-            check_moments(arrays, f"{name}.", part.blocks, known, taught)
-    if "statistics.n" in arrays:
-        check_scatter(arrays, "statistics.", known, taught)
+        if isinstance(part, ArrayBuffers):
+            part.group.check(f"{name}.", known, taught)
     if "head.past" in arrays:
-        check_past(arrays, "head.past")
+        check_past("head.past", arrays["head.past"])
 
 
 def check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None:

@@ -1,4 +1,4 @@
-"""The cache of values that are computed from a state; it does not import torch (the edge has it too)."""
+"""The cache of values that are computed from a state. It does not import torch: the edge uses it."""
 
 from __future__ import annotations
 

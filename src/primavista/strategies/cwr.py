@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
+from primavista.heads.buffers import ArrayBuffers
+from primavista.heads.cwr import cwr_familiarity
 from primavista.heads.linear import CWRHead, HeadKind
-from primavista.heads.open_set import KNOWN, Familiarity, familiarity
-from primavista.heads.statistics import Moments
+from primavista.heads.open_set import KNOWN_THRESHOLD, Familiarity
+from primavista.heads.statistics import SufficientStatistics
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.gradient import GradientStrategy
@@ -35,15 +37,16 @@ class CWR(EmbeddingStrategy, GradientStrategy):
     From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once, in evaluation mode.
     """
 
-    known_from: ClassVar[float] = KNOWN
+    known_from: ClassVar[float] = KNOWN_THRESHOLD
     OPTIONS = CWROptions
     options: CWROptions
     THETA_LEARNS = False
 
     def __init__(self, backbone: Backbone, **options: Any) -> None:
         super().__init__(backbone, **options)
-        self.seen = Moments(self.backbone.dim, gram=False) if self.open_set else None
-        self._familiar: Familiarity | None = None
+        self.seen: ArrayBuffers[SufficientStatistics] | None = None
+        if self.open_set:
+            self.seen = ArrayBuffers(SufficientStatistics.empty(self.backbone.dim, gram=False))
 
     def phi(self, z: Tensor) -> Tensor:
         return z
@@ -60,7 +63,7 @@ class CWR(EmbeddingStrategy, GradientStrategy):
         return self.i > 1 and not self.release.train_mode_features
 
     def learn_batch(self, batch: Batch) -> LearnReport:
-        z = self._familiar = None
+        z = None
         self.head.load(batch.present, batch.i == 1)  # line 7
         if batch.i == 1:
             losses = self._sgd(batch, self._weights(batch.i))  # line 9: learn both Theta and tw
@@ -71,30 +74,14 @@ class CWR(EmbeddingStrategy, GradientStrategy):
             losses = self._sgd(batch, self._weights(batch.i, theta=False), features=z)
         self.head.consolidate(batch.present, batch.cur, len(self.classes))  # lines 11 to 14
         if self.seen is not None:
-            self.seen.add(self.features(batch) if z is None else z, batch.columns.to(self.device))
+            z = self.features(batch) if z is None else z
+            self.seen.group.add(z, batch.columns.to(self.device))
         return self._report(batch, losses)
 
     @torch.no_grad()
     def familiar(self) -> Familiarity | None:
         if self.seen is None:
             return None
-        found = self._familiar
-        if found is None:
-            assert isinstance(self.head, CWRHead)
-            known = len(self.classes)
-            mu = self.seen.s[:known] / self.seen.n[:known, None]
-            cw, spread = self.head.cw[:known].double(), self.seen.spread(known)
-            found = self._familiar = familiarity(cw, mu, None, spread, float(self.seen.n.sum()))
-        return found
-
-    def _forgot(self, label: int) -> None:
-        super()._forgot(label)
-        self._familiar = None
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        self._familiar = None
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        self._familiar = None  # it stays where it was
-        return super()._apply(*args, **kwargs)
+        assert isinstance(self.head, CWRHead)
+        cw, seen, known = self.head.cw, self.seen.group, len(self.classes)
+        return self.derived.get_or_compute("familiarity", lambda: cwr_familiarity(cw, seen, known))

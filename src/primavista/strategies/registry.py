@@ -129,7 +129,7 @@ _OURS = (
     _ours(
         "dslda",
         "DSLDA",
-        "dslda:DSLDA",
+        "frozen:DSLDA",
         source=f"{_TABLE}, DSLDA",
         options={"shrinkage": 1e-4},
         training_options=True,
@@ -227,7 +227,7 @@ _OURS = (
     _ours(
         "prima",
         "prima",
-        "prima:Prima",
+        "frozen:Prima",
         source="ours: nothing to set",
         analytic=True,
         cost=0.15,
@@ -248,7 +248,7 @@ _OURS = (
     _ours(
         "ncm",
         "ncm",
-        "ncm:NCM",
+        "frozen:NCM",
         source="the baseline everybody expects",
         analytic=True,
         stackable=True,
@@ -257,7 +257,7 @@ _OURS = (
     _ours(
         "lda",
         "lda",
-        "lda:LDA",
+        "frozen:LDA",
         source=f"{_TABLE}, DSLDA, with the exact pooled covariance",
         analytic=True,
         stackable=True,
@@ -266,7 +266,7 @@ _OURS = (
     _ours(
         "ridge",
         "ridge",
-        "ridge:Ridge",
+        "frozen:Ridge",
         source="ours: nothing to set",
         analytic=True,
         cost=0.06,

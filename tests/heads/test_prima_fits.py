@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.heads.prima import LEVELS, judged_ridge, shares
-from primavista.heads.ridge import NUMPY, regression
-from primavista.heads.statistics import Moments
+from primavista.heads.prima import RELATIVE_RHO_GRID, fit_ridge, mixture_weights
+from primavista.heads.ridge import regression
+from primavista.heads.statistics import SufficientStatistics
 
 FLOOR = 1e-6
 
@@ -29,7 +29,7 @@ def statistics(z, labels, classes):
 
 def judged(z, labels, classes, balance=0.0):
     n, s, scatter = statistics(z, labels, classes)
-    return judged_ridge(regression(n, s, scatter, len(z), balance, NUMPY), len(z), NUMPY)
+    return fit_ridge(regression(n, s, scatter, len(z), balance), len(z))
 
 
 def by_frames(z, labels, classes):
@@ -43,7 +43,7 @@ def by_frames(z, labels, classes):
     y = y - y.mean(0)
     mean = np.trace(x.T @ x / frames) / min(frames - 1, dim)
     errors = []
-    levels = [level for level in LEVELS if level >= 0.1 or frames >= 2 * dim]
+    levels = [level for level in RELATIVE_RHO_GRID if level >= 0.1 or frames >= 2 * dim]
     for level in levels:
         hat = x @ np.linalg.inv(x.T @ x + frames * level * mean * np.eye(dim)) @ x.T + 1 / frames
         residual = y - hat @ y
@@ -80,7 +80,7 @@ def test_noise_is_hardly_heard():
     noise, _ = data(200, 10, 4, seed=2, signal=0.0)
     informed, ignorant = judged(z, labels, 4), judged(noise, labels, 4)
     assert informed.error < 0.4 < 0.9 < ignorant.error
-    omega = shares([informed.error, ignorant.error], [1, 1])
+    omega = mixture_weights([informed.error, ignorant.error], [1, 1])
     assert omega[1] < 0.05
     assert sum(omega) == pytest.approx(1)
 
@@ -90,8 +90,8 @@ def test_frames_of_unequal_weight_count_as_fewer():
     z, _ = data(8, 3, 2, seed=4)
     labels = np.array([0, 0, 1, 1, 1, 1, 1, 1])
     n, s, scatter = statistics(z, labels, 2)
-    assert regression(n, s, scatter.copy(), 8, 1.0, NUMPY).frames == pytest.approx(6)
-    assert regression(n, s, scatter.copy(), 8, 0.0, NUMPY).frames == pytest.approx(8)
+    assert regression(n, s, scatter.copy(), 8, 1.0).effective_sample_size == pytest.approx(6)
+    assert regression(n, s, scatter.copy(), 8, 0.0).effective_sample_size == pytest.approx(8)
 
 
 @pytest.mark.parametrize("many", [10, 300, 3000])
@@ -101,32 +101,33 @@ def test_noise_is_hardly_heard_however_many_frames_one_class_has(many):
     labels = np.repeat(np.arange(3), (10, 10, many))
     n, s, scatter = statistics(random.normal(size=(len(labels), 60)), labels, 3)
     for known in (3, 2):
-        x = regression(n[:known], s[:known], scatter.copy(), len(labels), 1.0, NUMPY)
-        assert judged_ridge(x, len(labels), NUMPY).error > 0.9
+        x = regression(n[:known], s[:known], scatter.copy(), len(labels), 1.0)
+        assert fit_ridge(x, len(labels)).error > 0.9
 
 
-def test_shares_by_hand():
+def test_mixture_weights_by_hand():
     """Ratios 1, 1/3 and 4."""
-    assert shares([0.5, 0.75, 0.2], [1, 1, 1], 1) == pytest.approx([3 / 16, 1 / 16, 12 / 16])
-    assert shares([0.5, 0.75, 0.2], [1, 3, 1], 1) == pytest.approx([1 / 6, 1 / 6, 4 / 6])
-    assert shares([0.5, 0.75, 0.2], [1, 1, 1], 2) == pytest.approx([9 / 154, 1 / 154, 144 / 154])
-    assert shares([0.0, 2.0], [1, 1])[0] == pytest.approx(
+    assert mixture_weights([0.5, 0.75, 0.2], [1, 1, 1], 1) == pytest.approx(
+        [3 / 16, 1 / 16, 12 / 16]
+    )
+    assert mixture_weights([0.5, 0.75, 0.2], [1, 3, 1], 1) == pytest.approx([1 / 6, 1 / 6, 4 / 6])
+    assert mixture_weights([0.5, 0.75, 0.2], [1, 1, 1], 2) == pytest.approx(
+        [9 / 154, 1 / 154, 144 / 154]
+    )
+    assert mixture_weights([0.0, 2.0], [1, 1])[0] == pytest.approx(
         1, abs=1e-5
     )  # neither is believed without limit
-    assert shares([1.5, 1.5, 1.5], [1, 1, 2]) == pytest.approx([0.25, 0.25, 0.5])
+    assert mixture_weights([1.5, 1.5, 1.5], [1, 1, 2]) == pytest.approx([0.25, 0.25, 0.5])
 
 
 @pytest.mark.parametrize("frames", [6, 40])
 def test_numpy_and_torch_agree(frames):
     z, labels = data(frames, 30, 3, seed=5)
-    moments = Moments(30)
-    moments.grow(3)
-    moments.add(torch.from_numpy(z), torch.from_numpy(labels))
-    x = regression(moments.n, moments.s, moments.scatter(), float(frames), 1.0, moments.algebra)
-    head, expected = (
-        judged_ridge(x, float(frames), moments.algebra),
-        judged(z, labels, 3, balance=1.0),
-    )
+    sums = SufficientStatistics.empty(30, like=torch.zeros(0))
+    sums.expand(3)
+    sums.add(torch.from_numpy(z), torch.from_numpy(labels))
+    x = regression(sums.n, sums.s, sums.scatter(), float(frames), 1.0)
+    head, expected = fit_ridge(x, float(frames)), judged(z, labels, 3, balance=1.0)
     assert head.error == pytest.approx(expected.error, rel=1e-8)
     assert np.allclose(head.w.numpy(), expected.w, rtol=1e-7, atol=1e-10)
 
@@ -141,20 +142,21 @@ def test_one_class_and_frames_all_alike():
     assert np.allclose(np.ones((1, 4)) @ alike.w.T + alike.b, 0.5)
 
 
-def test_blocks_of_moments_are_the_squares_of_the_whole():
+def test_blocks_of_statistics_are_the_squares_of_the_whole():
     z, labels = data(50, 12, 3, seed=9)
-    whole, parts = Moments(12), Moments(12, blocks=(5, 3, 4))
-    for moments in (whole, parts):
-        moments.grow(3)
-        moments.add(torch.from_numpy(z), torch.from_numpy(labels))
-        moments.drop(1)
+    like = torch.zeros(0)
+    whole = SufficientStatistics.empty(12, like=like)
+    parts, both = (SufficientStatistics.empty(12, blocks=(5, 3, 4), like=like) for _ in range(2))
+    for sums in (whole, parts):
+        sums.expand(3)
+        sums.add(torch.from_numpy(z), torch.from_numpy(labels))
+        sums.drop(1)
     assert parts.gram.numel() == 15 + 6 + 10
     found = list(parts.scatters())
     assert [columns for _, columns in found] == [slice(0, 5), slice(5, 8), slice(8, 12)]
     for scatter, columns in found:
         assert torch.allclose(scatter, whole.scatter()[columns, columns], rtol=1e-10)
-    both = Moments(12, blocks=(5, 3, 4))
-    both.grow(3)
+    both.expand(3)
     for _ in range(2):
         both.merge(parts, torch.tensor([0, 1]))
     for (double, _), (single, _) in zip(both.scatters(), found, strict=True):

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista.storage import packed as packing
-from primavista.storage.packed import add_gram, packed_size, subtract_outer, unpack
+from primavista.heads import packed as packing
+from primavista.heads.packed import add_gram, packed_size, subtract_outer, unpack
 
 
 @pytest.fixture(autouse=True)

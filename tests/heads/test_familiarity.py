@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.heads.open_set import LOGIT, familiarity, likeness
+from primavista.heads.open_set import LOGIT_AT_MEAN, cosine_familiarity, mahalanobis_familiarity
 
 KINDS = {"numpy": np.asarray, "torch": torch.as_tensor}
 
@@ -16,14 +16,14 @@ def test_by_hand(kind):
     # means (2, 0), (-2, 0): m = 0; w the same: v = w; gain = 4 each; E h = tr S + mean |mu|^2 = 2 + 4 = 6
     make = KINDS[kind]
     mu = make(np.array([[2.0, 0.0], [-2.0, 0.0]]))
-    familiar = familiarity(mu, mu, None, 2.0, 10)
+    familiar = mahalanobis_familiarity(mu, mu, None, 2.0, 10)
     # at the mean: way 1, stray 4; at (1, 1): way 1/2, stray 2; at (0, 3): way 0
     z = make(np.array([[2.0, 0.0], [1.0, 1.0], [0.0, 3.0]]))
     assert np.allclose(
         familiar(z, make(np.array([0, 0, 0]))), [(6 / 4) ** 0.5, 0.5 * (6 / 2) ** 0.5, 0]
     )
     assert familiar.temperature == pytest.approx(
-        4 / LOGIT
+        4 / LOGIT_AT_MEAN
     )  # at its own mean a class leads the average by 4: logit 10
 
 
@@ -32,7 +32,9 @@ def test_a_precision_by_hand(kind):
     # P = diag(1, 4), S = diag(2, 1), N = 60: tr P S = 6, g = 1/10, so 6 / 0.9; between: 1^2 * 4 = 4; gain v (mu - m) = 3
     make = KINDS[kind]
     mu, w = make(np.array([[0.0, 1.0], [0.0, -1.0]])), make(np.array([[0.0, 3.0], [0.0, -3.0]]))
-    familiar = familiarity(w, mu, make(np.diag([1.0, 4.0])), make(np.diag([2.0, 1.0])), 60)
+    familiar = mahalanobis_familiarity(
+        w, mu, make(np.diag([1.0, 4.0])), make(np.diag([2.0, 1.0])), 60
+    )
     # z = (2, 2): stray 4 + 16 = 20; the way to class 0 is 3 * 2 / 3 = 2
     z = make(np.array([[2.0, 2.0]]))
     assert np.allclose(familiar(z, make(np.array([0]))), 2 * ((6 / 0.9 + 4) / 20) ** 0.5)
@@ -40,7 +42,7 @@ def test_a_precision_by_hand(kind):
 
 def test_with_one_class_only_the_distance_counts():
     mu = np.array([[1.0, 1.0]])
-    familiar = familiarity(mu, mu, None, 2.0, 10)
+    familiar = mahalanobis_familiarity(mu, mu, None, 2.0, 10)
     assert np.allclose(
         familiar(np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([0, 0])), [(2 / 4) ** 0.5, 1]
     )
@@ -54,25 +56,25 @@ def test_the_scale_of_the_features_does_not_matter():
     scatter = np.cov(random.normal(size=(5, 40)))
     precision = np.linalg.inv(scatter + 0.1 * np.eye(5))
     best = (z @ (mu @ precision).T).argmax(1)
-    plain = familiarity(mu @ precision, mu, precision, scatter, 40)
-    scaled = familiarity(mu @ precision / 7, mu * 7, precision / 49, scatter * 49, 40)
-    moved = familiarity(mu @ precision, mu + 3, precision, scatter, 40)
+    plain = mahalanobis_familiarity(mu @ precision, mu, precision, scatter, 40)
+    scaled = mahalanobis_familiarity(mu @ precision / 7, mu * 7, precision / 49, scatter * 49, 40)
+    moved = mahalanobis_familiarity(mu @ precision, mu + 3, precision, scatter, 40)
     assert np.allclose(plain(z, best), scaled(z * 7, best))
     assert np.allclose(plain(z, best), moved(z + 3, best))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_likeness_by_hand(kind):
+def test_cosine_familiarity_by_hand(kind):
     # means (2, 0), (0, 2): m = (1, 1); w the same: v = (1, -1), (-1, 1), gain 2; B = 4, S = 4: half lies between the classes
     make = KINDS[kind]
     mu = make(np.array([[2.0, 0.0], [0.0, 2.0]]))
-    familiar = likeness(mu, mu, 4.0, 0)
+    familiar = cosine_familiarity(mu, mu, 4.0, 0)
     # the mean: way 1, cos 1; (1, 0): way 1/2; (4, 2): way 1, cos^2 = 16/20; (3, 3): way 0; (0, 2): the other way
     z = make(np.array([[2.0, 0.0], [1.0, 0.0], [4.0, 2.0], [3.0, 3.0], [0.0, 2.0]]))
     hand = [0.5, 0.25, 0.32, 0, 0]
     assert np.allclose(familiar(z, make(np.array([0, 0, 0, 0, 0]))) ** 3, hand)
     assert familiar.temperature == pytest.approx(
-        2 / LOGIT
+        2 / LOGIT_AT_MEAN
     )  # at its own mean a class leads the average by 2: logit 10
 
 
@@ -84,16 +86,16 @@ def test_only_the_backbones_own_features_say_what_it_looks_like(kind):
         make(np.array([[9.0, 2.0, 0.0], [5.0, 0.0, 2.0]])),
         make(np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])),
     )
-    familiar = likeness(w, mu, 12.0, 1)
+    familiar = cosine_familiarity(w, mu, 12.0, 1)
     # m = (7, 1, 1), gain 2; z = (8, 4, 2): way 1/2, cos^2 = 16/20
     assert np.allclose(
         familiar(make(np.array([[8.0, 4.0, 2.0]])), make(np.array([0]))) ** 3, 0.5 * 0.64 / 4
     )
 
 
-def test_with_one_class_only_the_likeness_counts():
+def test_with_one_class_only_the_cosine_counts():
     mu = np.array([[1.0, 1.0]])
-    familiar = likeness(mu, mu, 2.0, 0)
+    familiar = cosine_familiarity(mu, mu, 2.0, 0)
     assert np.allclose(
         familiar(np.array([[2.0, 2.0], [0.0, 3.0], [-1.0, -1.0]]), np.array([0, 0, 0])),
         [1, 0.25, 0],
@@ -102,12 +104,12 @@ def test_with_one_class_only_the_likeness_counts():
     assert familiar.temperature == 1
 
 
-def test_for_a_likeness_neither_scale_nor_order_of_the_classes_matters():
+def test_for_cosine_familiarity_neither_scale_nor_order_of_the_classes_matters():
     random = np.random.default_rng(0)
     mu, z = random.uniform(1, 2, (4, 5)), random.uniform(1, 2, (6, 5))
     w = mu @ np.linalg.inv(np.cov(random.normal(size=(5, 40))) + 0.1 * np.eye(5))
     best = (z @ w.T).argmax(1)
-    plain = likeness(w, mu, 3.0, 0)(z, best)
+    plain = cosine_familiarity(w, mu, 3.0, 0)(z, best)
     assert (plain > 0).any()
-    assert np.allclose(plain, likeness(w / 7, mu * 3, 27.0, 0)(z * 3, best))
-    assert np.allclose(plain, likeness(w[::-1], mu[::-1], 3.0, 0)(z, 3 - best))
+    assert np.allclose(plain, cosine_familiarity(w / 7, mu * 3, 27.0, 0)(z * 3, best))
+    assert np.allclose(plain, cosine_familiarity(w[::-1], mu[::-1], 3.0, 0)(z, 3 - best))

@@ -1,28 +1,40 @@
-"""A symmetric matrix in half the memory. Written for numpy and torch arrays alike."""
+"""A symmetric matrix in half the memory, in numpy or torch.
+
+G = [[A, B], [B^T, C]] is folded in two (LAPACK's rectangular full packed format): B as it is, then
+one rectangle with the triangles of A and C side by side.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from .arrays import Array
 
-Array = Any  # a numpy array or a torch tensor: only what both understand is used here
-
-BLOCK = 256  # rows whose product is alive at once
+BLOCK = 256  # rows whose product exists at one time
 
 
 def packed_size(dim: int) -> int:
-    """How many numbers a D x D symmetric matrix has: D (D + 1) / 2."""
+    """Count the numbers in a packed symmetric matrix: D (D + 1) / 2.
+
+    Args:
+        dim: D, the number of rows of the matrix.
+
+    Returns:
+        The length of the packed array.
+    """
     return dim * (dim + 1) // 2
 
 
 def add_gram(packed: Array, z: Array) -> None:
     """G <- G + z^T z in place.
 
-    G = [[A, B], [B^T, C]] is folded in two (LAPACK's rectangular full packed format): B as it is, and the triangles of A and
-    C side by side in one rectangle. A few rows at a time: about half the work of z^T z, and never a second matrix; on a GPU
-    all at once, as it waits longer for being told of a product than the product takes.
+    A few rows at a time: that is about half the work of z^T z, and there is never a second matrix.
+    A GPU does it all at once, because launching a product takes it longer than the product.
+
+    Args:
+        packed: G, D (D + 1) / 2 numbers.
+        z: N x D.
     """
     if getattr(z, "is_cuda", False):
-        for part, added in zip(pieces(packed, z.shape[1]), split(z.T @ z), strict=True):
+        for part, added in zip(packed_parts(packed, z.shape[1]), split(z.T @ z), strict=True):
             part += added
         return
     half = z.shape[1] // 2
@@ -41,15 +53,30 @@ def add_gram(packed: Array, z: Array) -> None:
         fold[start : start + len(rows), : start + len(rows)] += lower
 
 
-def pieces(packed: Array, dim: int) -> tuple[Array, Array, Array]:
-    """Where B lies in it, and the squares that hold the triangles of A and of C."""
+def packed_parts(packed: Array, dim: int) -> tuple[Array, Array, Array]:
+    """Find B and the squares that hold the triangles of A and of C, as views to write to.
+
+    Args:
+        packed: G, D (D + 1) / 2 numbers.
+        dim: D.
+
+    Returns:
+        B; a square whose upper triangle is that of A; a square whose lower triangle is that of C.
+    """
     half = dim // 2
     corner, fold = _views(packed, dim)
     return corner, fold[:half, fold.shape[1] - half :], fold[: dim - half, : dim - half]
 
 
 def split(product: Array) -> tuple[Array, Array, Array]:
-    """B, the upper triangle of A and the lower one of C of a symmetric tensor, or of a stack of them."""
+    """Split symmetric tensors into what `packed_parts` finds: B, the triangle of A, that of C.
+
+    Args:
+        product: a symmetric torch tensor, or a stack of them, ... x D x D.
+
+    Returns:
+        B, the upper triangle of A and the lower triangle of C; 0 elsewhere.
+    """
     half = product.shape[-1] // 2
     return (
         product[..., :half, half:],
@@ -59,7 +86,15 @@ def split(product: Array) -> tuple[Array, Array, Array]:
 
 
 def unpack(packed: Array, out: Array) -> Array:
-    """Writes G whole into `out` (D x D) and returns it."""
+    """Write the whole of G into `out`.
+
+    Args:
+        packed: G, D (D + 1) / 2 numbers.
+        out: D x D; it is overwritten.
+
+    Returns:
+        `out`.
+    """
     dim = len(out)
     half = dim // 2
     corner, fold = _views(packed, dim)
@@ -72,7 +107,14 @@ def unpack(packed: Array, out: Array) -> Array:
 
 
 def diagonal(packed: Array, dim: int) -> Array:
-    """The D numbers on the diagonal of G.
+    """Read the diagonal of G.
+
+    Args:
+        packed: G, D (D + 1) / 2 numbers.
+        dim: D.
+
+    Returns:
+        The D numbers on the diagonal.
 
     >>> import numpy as np
     >>> z, packed = np.array([[1.0, 2.0, 3.0]]), np.zeros(6)
@@ -88,14 +130,19 @@ def diagonal(packed: Array, dim: int) -> Array:
 
 
 def subtract_outer(packed: Array, v: Array) -> None:
-    """G <- G - v v^T in place."""
+    """G <- G - v v^T in place.
+
+    Args:
+        packed: G, D (D + 1) / 2 numbers.
+        v: D numbers.
+    """
     packed *= -1
     add_gram(packed, v[None])
     packed *= -1
 
 
 def _views(packed: Array, dim: int) -> tuple[Array, Array]:
-    """B, and the rectangle whose lower left is the lower triangle of C, and whose upper right the upper one of A."""
+    """B, and the rectangle with C's lower triangle at its lower left and A's upper at its right."""
     half = dim // 2
     rest = dim - half
     at = half * rest
@@ -103,13 +150,13 @@ def _views(packed: Array, dim: int) -> tuple[Array, Array]:
 
 
 def _lower(rows: Array) -> Array:
-    """1 on and below the diagonal, 0 above it: a square with as many rows as there are."""
+    """A square with as many rows as there are: 1 on and below the diagonal, 0 above it."""
     number = (rows[:, 0] * 0 + 1).cumsum(0)
     return number[:, None] >= number
 
 
 def _mirror(lower: Array, out: Array) -> None:
-    """The symmetric matrix with that lower triangle; what lies above its diagonal is not read."""
+    """Write the symmetric matrix with that lower triangle; the upper triangle is not read."""
     if getattr(lower, "is_cuda", False):
         out.copy_(lower.tril()).add_(lower.tril(-1).T)
         return

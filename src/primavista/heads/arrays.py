@@ -1,0 +1,205 @@
+"""Named arrays with one row per class, in numpy or torch, and the linear algebra that heads need.
+
+Nothing here imports torch: the distribution for the edge contains this module under its own name,
+which is why modules that it shares import each other relatively.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import MutableMapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_torch_array
+
+Array = Any  # a numpy array or a torch tensor
+Arrays = MutableMapping[str, Array]
+
+
+class ClassArrays(ABC):
+    """A group of named arrays; those in `row_names` have one row per class.
+
+    The arrays live in a mapping that the group does not own: with numpy that is a part of the
+    arrays of a file, with torch the buffers of a module (`heads/buffers.py`). The names in the
+    mapping are those in files. Rows beyond the known classes are 0.
+
+    Args:
+        arrays: the mapping. Growing replaces its arrays; learning writes into them.
+    """
+
+    ON_CPU: ClassVar[tuple[str, ...]] = ()  # counts that are read so often that no GPU holds them
+
+    def __init__(self, arrays: Arrays) -> None:
+        self.arrays = arrays
+
+    @property
+    @abstractmethod
+    def row_names(self) -> tuple[str, ...]:
+        """The names of the arrays that have one row per class."""
+
+    @abstractmethod
+    def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
+        """Refuse arrays that no frames can have given: a file may have been written by anybody.
+
+        Args:
+            prefix: what stands before the names of the arrays in error messages, such as `moments.`
+            known: the number of classes; rows from there on are 0.
+            taught: the rows of classes that were taught, and so have frames.
+
+        Raises:
+            InputError: names the first array that is wrong, and says why.
+        """
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, used or not."""
+        return len(self.arrays[self.row_names[0]])
+
+    def expand(self, rows: int) -> None:
+        """Append rows of 0 until there are `rows`; there are never fewer than before.
+
+        Args:
+            rows: the number of rows wanted.
+        """
+        for name in self.row_names:
+            array = self.arrays[name]
+            if rows > len(array):
+                added = zeros_like((rows - len(array), *array.shape[1:]), array)
+                self.arrays[name] = array_namespace(array).concat([array, added], axis=0)
+
+    def drop(self, row: int) -> None:
+        """Take one row out; those below it move up, and a row of 0 is appended.
+
+        Args:
+            row: the number of the row.
+        """
+        for name in self.row_names:
+            array = self.arrays[name]
+            kept = [array[:row], array[row + 1 :], zeros_like((1, *array.shape[1:]), array)]
+            self.arrays[name] = array_namespace(array).concat(kept, axis=0)
+
+    def clear(self) -> None:
+        """Return to the state before the first frame: no rows, and 0 in all other arrays."""
+        for name, array in self.arrays.items():
+            shape = (0, *array.shape[1:]) if name in self.row_names else array.shape
+            self.arrays[name] = zeros_like(shape, array)
+
+
+def zeros_like(shape: Sequence[int], array: Array) -> Array:
+    """Make an array of 0 with the library, type and device of another.
+
+    Args:
+        shape: its shape.
+        array: the other array.
+
+    Returns:
+        The new array.
+    """
+    xp = array_namespace(array)
+    return xp.zeros(tuple(shape), dtype=array.dtype, device=device(array))
+
+
+def float64(array: Array) -> Array:
+    """Convert an array to float64; one that has this type already is returned as it is.
+
+    Args:
+        array: a numpy array or a torch tensor.
+
+    Returns:
+        The same numbers in float64.
+    """
+    xp = array_namespace(array)
+    return xp.astype(array, xp.float64, copy=False)
+
+
+def float32(array: Array) -> Array:
+    """Convert an array to float32; one that has this type already is returned as it is.
+
+    Args:
+        array: a numpy array or a torch tensor.
+
+    Returns:
+        The numbers rounded to float32.
+    """
+    xp = array_namespace(array)
+    return xp.astype(array, xp.float32, copy=False)
+
+
+def identity(dim: int, like: Array) -> Array:
+    """Make the identity matrix, dim x dim, in float64 where the array `like` is.
+
+    Args:
+        dim: the number of rows and of columns.
+        like: an array of the same library and device.
+
+    Returns:
+        The matrix.
+    """
+    xp = array_namespace(like)
+    return xp.eye(dim, dtype=xp.float64, device=device(like))
+
+
+def to_library_of(array: np.ndarray[Any, Any], like: Array) -> Array:
+    """Bring a numpy array to the library and the device of another array.
+
+    Args:
+        array: the numbers.
+        like: an array of the library and device wanted.
+
+    Returns:
+        The same numbers there.
+    """
+    return array_namespace(like).asarray(array, device=device(like))
+
+
+# Here numpy and torch call different routines. Each library keeps the one that it had when files
+# were first written, so that a stream learned again gives the same bits.
+
+
+def solve_positive_definite(a: Array, b: Array) -> Array:
+    """Solve A X = B for a positive definite A: by Cholesky factors in torch, by LU in numpy.
+
+    Args:
+        a: D x D.
+        b: D x K.
+
+    Returns:
+        inv(A) B, D x K.
+
+    Raises:
+        LinAlgError: A cannot be factorised; that of the library, see `linear_algebra_error`.
+    """
+    if not is_torch_array(a):
+        return np.linalg.solve(a, b)
+    torch = sys.modules["torch"]
+    return torch.cholesky_solve(b, torch.linalg.cholesky(a))
+
+
+def invert_positive_definite(a: Array) -> Array:
+    """Invert a positive definite A: by Cholesky factors in torch, by LU in numpy.
+
+    Args:
+        a: D x D.
+
+    Returns:
+        inv(A).
+    """
+    if not is_torch_array(a):
+        return np.linalg.inv(a)
+    torch = sys.modules["torch"]
+    return torch.cholesky_inverse(torch.linalg.cholesky(a))
+
+
+def linear_algebra_error(array: Array) -> type[Exception]:
+    """Name the exception that the library of an array raises for a matrix it cannot factorise.
+
+    Args:
+        array: a numpy array or a torch tensor.
+
+    Returns:
+        The class of the exception.
+    """
+    found: type[Exception] = array_namespace(array).linalg.LinAlgError
+    return found

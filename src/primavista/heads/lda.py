@@ -1,0 +1,160 @@
+"""LDA: linear discriminant analysis with the exact pooled covariance, in numpy or torch."""
+
+from __future__ import annotations
+
+from .arrays import Array, identity, solve_positive_definite
+from .base import AnalyticHead
+from .statistics import FLOOR, SufficientStatistics
+
+
+class LDAHead(AnalyticHead):
+    """w_c = Lambda mu_c,  b_c = -mu_c^T Lambda mu_c / 2,  Lambda = inv((1 - eps) S / t + eps m I)
+
+    with S = sum (z - mu)(z - mu)^T, mu the mean of the frame's class over the whole stream; the
+    recursion of DSLDA takes the mean at the time when the frame came. Unless `shrinkage` is given,
+    eps and m are those of oracle approximating shrinkage (`oas`).
+
+    Args:
+        statistics: the sums, with a Gram matrix.
+        shrinkage: eps, towards m = 1; None for `oas`.
+    """
+
+    def __init__(self, statistics: SufficientStatistics, shrinkage: float | None = None) -> None:
+        super().__init__(statistics)
+        self.shrinkage = shrinkage
+
+    def solve(self, classes: int) -> tuple[Array, Array]:
+        """Solve for the weights, as `AnalyticHead.solve` says."""
+        a, mu = self.equations(classes)
+        return self.weights(solve_positive_definite(a, mu.T).T, classes)
+
+    def equations(self, classes: int) -> tuple[Array, Array]:
+        """Set up the equations w A = mu, for callers that solve several at once.
+
+        Args:
+            classes: the number of known classes, at least 1.
+
+        Returns:
+            A (D x D, positive definite) and mu (classes x D).
+        """
+        return self._covariance(classes), self.statistics.means(classes)
+
+    def weights(self, w: Array, classes: int) -> tuple[Array, Array]:
+        """Complete a solution of `equations` to weights.
+
+        Args:
+            w: the solution, classes x D.
+            classes: the number of known classes.
+
+        Returns:
+            w and b.
+        """
+        return w, lda_offsets(w, self.statistics.means(classes))
+
+    def precision(self, classes: int) -> Array:
+        """Return Lambda, as `AnalyticHead.precision` says."""
+        one = identity(self.statistics.dim, self.statistics.s)
+        return solve_positive_definite(self._covariance(classes), one).T
+
+    def _covariance(self, classes: int) -> Array:
+        """(1 - eps) S / t + eps m I, the inverse of Lambda."""
+        scatter, t = self.statistics.scatter(), int(self.statistics.frames)
+        eps, target = self.shrinkage, 1.0
+        if eps is None:
+            eps, m = oas(scatter / t, t)
+            means = self.statistics.means(classes)
+            moment = m + float((means**2).mean()) + 1e-30  # not 0 if all features are
+            target = m + FLOOR * moment / eps  # if all frames are equal, S is only rounding
+        return shrunk_covariance(scatter, t, eps, target)
+
+
+def lda_weights(
+    mu: Array, scatter: Array, t: int, shrinkage: float, target: float = 1.0
+) -> tuple[Array, Array]:
+    """w_k = Lambda mu_k,  b_k = -mu_k^T Lambda mu_k / 2,  Lambda as in `shrunk_covariance`.
+
+    Args:
+        mu: the means, K x D.
+        scatter: S, D x D.
+        t: the number of frames.
+        shrinkage: eps.
+        target: m.
+
+    Returns:
+        w (K x D) and b (K): scores = w z + b.
+    """
+    w = solve_positive_definite(shrunk_covariance(scatter, t, shrinkage, target), mu.T).T
+    return w, lda_offsets(w, mu)
+
+
+def lda_offsets(w: Array, mu: Array) -> Array:
+    """b_k = -w_k mu_k / 2.
+
+    Args:
+        w: K x D.
+        mu: K x D.
+
+    Returns:
+        K numbers.
+    """
+    return (w * mu).sum(1) * -0.5
+
+
+def shrunk_covariance(scatter: Array, t: int, shrinkage: float, target: float = 1.0) -> Array:
+    """inv(Lambda) = (1 - eps) S / t + eps m I.
+
+    Args:
+        scatter: S, D x D.
+        t: the number of frames; 0 counts as 1.
+        shrinkage: eps.
+        target: m.
+
+    Returns:
+        D x D, a new array.
+    """
+    a = scatter * ((1 - shrinkage) / max(t, 1))
+    _diagonal(a)[:] += shrinkage * target
+    return a
+
+
+def oas(c: Array, count: float) -> tuple[float, float]:
+    """s = (mean(C^2) + m^2) / ((N + 1) (mean(C^2) - m^2 / D)), at most 1,  m = tr C / D
+
+    Oracle approximating shrinkage of a covariance (Chen et al. 2010, without its 2 / D terms).
+
+    Args:
+        c: C, D x D.
+        count: N, the number of samples.
+
+    Returns:
+        s and m.
+    """
+    dim = len(c)
+    m = float(_diagonal(c).sum()) / dim
+    spread = float((c * c).mean())
+    denominator = (count + 1) * (spread - m * m / dim)
+    if denominator <= 0:
+        return 1.0, m
+    return min(1.0, (spread + m * m) / denominator), m
+
+
+def oas_covariance(centred: Array) -> Array:
+    """(1 - s) C + s m I,  C = X^T X / N, with s and m of `oas`.
+
+    Args:
+        centred: X, N x D, of mean 0.
+
+    Returns:
+        D x D.
+    """
+    count = centred.shape[0]
+    c = centred.T @ centred / count
+    s, m = oas(c, count)
+    c = c * (1 - s)
+    _diagonal(c)[:] += s * m
+    return c
+
+
+def _diagonal(a: Array) -> Array:
+    """The diagonal of a contiguous square matrix, as a view to write to."""
+    return a.reshape(-1)[:: len(a) + 1]

@@ -1,0 +1,407 @@
+"""Heads on a frozen representation: DSLDA, LDA, NCM, Ridge and Prima.
+
+The mathematics is in `heads/`; this module joins it to a backbone. The features of a batch are
+computed once, the head learns from them, and scores are solved for when they are asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from primavista.backbones.base import Backbone
+from primavista.backbones.multidepth import MultiDepthBackbone
+from primavista.errors import InputError
+from primavista.heads.base import AnalyticHead, Head
+from primavista.heads.buffers import ArrayBuffers
+from primavista.heads.dslda import DSLDAHead, StreamingStatistics
+from primavista.heads.lda import LDAHead
+from primavista.heads.ncm import NCMHead
+from primavista.heads.open_set import COSINE_THRESHOLD, KNOWN_THRESHOLD, Familiarity
+from primavista.heads.prima import PrimaHead
+from primavista.heads.ridge import RidgeHead
+from primavista.heads.statistics import SufficientStatistics
+from primavista.nn.renorm import replace_batch_norm
+from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.gradient import make_options
+from primavista.strategies.merging import MergeableStrategy
+from primavista.strategies.naive import Naive
+from primavista.strategies.options import Options
+
+MAX_EXPAND = 2**15  # random features of Ridge
+
+
+@runtime_checkable
+class Stackable(Protocol):
+    """A strategy whose scores wait for linear equations, which a caller may solve for several.
+
+    `bench/stacked.py` solves those of several runs as one stack.
+    """
+
+    def equations(self) -> tuple[Tensor, Tensor] | None:
+        """Set up the equations w A = B that scores wait for.
+
+        Returns:
+            A (D x D, positive definite) and B (K x D), or None if they are solved already.
+        """
+
+    def accept_solution(self, w: Tensor) -> None:
+        """Take a solution of `equations` over.
+
+        Args:
+            w: K x D.
+        """
+
+
+class FrozenStrategy(EmbeddingStrategy):
+    """A head on the features of a backbone that does not train.
+
+    Every group of arrays of the head becomes a module of the same name, so that `state_dict()` is
+    complete; the head works on the buffers of these modules (`heads/buffers.py`). A subclass calls
+    `_use_head` once, at the end of its constructor.
+    """
+
+    known_from: ClassVar[float] = KNOWN_THRESHOLD
+    head: Head
+
+    def _use_head(self, head: Head) -> None:
+        """Make the arrays of a head part of the state, and its cache the cache of the strategy."""
+        self.head = head
+        head.derived = self.derived
+        for name, group in head.groups.items():
+            self.add_module(name, ArrayBuffers(group))
+
+    @property
+    def open_set(self) -> bool:
+        """Whether strangers can be told; always, unless an option says otherwise."""
+        return True
+
+    @torch.no_grad()
+    def learn_batch(self, B: Batch) -> LearnReport:
+        """Learn one batch: the head learns its features.
+
+        Args:
+            B: the batch, checked.
+
+        Returns:
+            The report; it has losses if the representation was tuned first.
+        """
+        losses = self._tune(B)
+        columns = B.columns
+        if not self.head.COLUMNS_ON_CPU:
+            columns = columns.to(self.device, non_blocking=True)
+        self.head.learn(self.features(B), columns, B.i)
+        return LearnReport(B.i, B.count, B.new, losses)
+
+    def _tune(self, B: Batch) -> tuple[float, ...]:
+        """Train the representation first, if the strategy does; returns the loss of each epoch."""
+        return ()
+
+    @torch.no_grad()
+    def score_features(self, z: Tensor) -> Tensor:
+        """Score features by the head.
+
+        Args:
+            z: N x D.
+
+        Returns:
+            N x len(classes).
+        """
+        scores: Tensor = self.head.scores(z, len(self.classes))
+        return scores
+
+    @torch.no_grad()
+    def familiar(self) -> Familiarity | None:
+        """Make the function that tells how familiar a frame is.
+
+        Returns:
+            A function of `phi(z)` and the column of the highest score; None if strangers cannot be
+            told.
+        """
+        return self.head.familiarity(len(self.classes))
+
+    def phi(self, z: Tensor) -> Tensor:
+        """Turn the features of the backbone into those that the statistics of the head are of.
+
+        Args:
+            z: N x D.
+
+        Returns:
+            The features.
+        """
+        features: Tensor = self.head.features(z)
+        return features
+
+
+class AnalyticStrategy(MergeableStrategy, FrozenStrategy):
+    """A head that is solved from sums over frames: any order and split of them gives the same."""
+
+    head: AnalyticHead
+    moments: ArrayBuffers[SufficientStatistics]
+
+    def _merge(self, other: Self, columns: Tensor) -> None:
+        self.head.merge(other.head, columns)
+
+
+class _Discriminant(FrozenStrategy):
+    """A linear discriminant, whose equations a caller may solve: see `Stackable`."""
+
+    head: LDAHead | DSLDAHead
+
+    def equations(self) -> tuple[Tensor, Tensor] | None:
+        """Set up the equations w A = mu that scores wait for, as `Stackable` says."""
+        if "solution" in self.derived or not len(self.classes):
+            return None
+        return self.head.equations(len(self.classes))
+
+    def accept_solution(self, w: Tensor) -> None:
+        """Take a solution of `equations` over.
+
+        Args:
+            w: classes x D.
+        """
+        self.derived["solution"] = self.head.weights(w, len(self.classes))
+
+
+class NCM(AnalyticStrategy):
+    """The nearest class mean, see `NCMHead`.
+
+    Args:
+        backbone: the network; a copy of it is kept.
+        seed: kept in files; nothing is random.
+    """
+
+    def __init__(self, backbone: Backbone, *, seed: int = 0) -> None:
+        super().__init__(backbone, seed=seed)
+        self._use_head(NCMHead(SufficientStatistics.empty(self.backbone.dim, gram=False)))
+
+
+@dataclass(frozen=True)
+class LDAOptions:
+    """The options of LDA.
+
+    Args:
+        shrinkage: of the covariance towards I (DSLDA has 1e-4); None for oracle approximating
+            shrinkage towards m I.
+    """
+
+    shrinkage: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a shrinkage that makes no sense."""
+        _check_number("shrinkage", self.shrinkage, 1e-12, 1, optional=True)
+
+
+class LDA(AnalyticStrategy, _Discriminant):
+    """Linear discriminant analysis with the exact pooled covariance, see `LDAHead`.
+
+    Args:
+        backbone: the network; a copy of it is kept.
+        seed: kept in files; nothing is random.
+        shrinkage: see `LDAOptions`.
+    """
+
+    head: LDAHead
+
+    def __init__(
+        self, backbone: Backbone, *, seed: int = 0, shrinkage: float | None = None
+    ) -> None:
+        options = LDAOptions(shrinkage)
+        super().__init__(backbone, seed=seed)
+        self.options = options
+        self._use_head(LDAHead(SufficientStatistics.empty(self.backbone.dim), shrinkage))
+
+
+@dataclass(frozen=True)
+class RidgeOptions:
+    """The options of Ridge.
+
+    Args:
+        expand: the number of random features; None for the backbone's own.
+        balance: 1 if every class has the same weight, 0 if every frame has.
+        rho: the regularisation, in units of the variance of a feature; None for the likeliest.
+    """
+
+    expand: int | None = None
+    balance: float = 1.0
+    rho: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse options that make no sense."""
+        expand = self.expand
+        if expand is not None and (type(expand) is not int or not 1 <= expand <= MAX_EXPAND):
+            raise InputError(
+                f"expand must be a number of random features from 1 to {MAX_EXPAND}, or None; "
+                f"got {expand!r}"
+            )
+        _check_number("balance", self.balance, 0, 1)
+        _check_number("rho", self.rho, 1e-8, 1e8, optional=True)
+
+
+class Ridge(AnalyticStrategy):
+    """Ridge regression, exact over the whole stream, with nothing to set; see `RidgeHead`.
+
+    Args:
+        backbone: the network; a copy of it is kept.
+        seed: seeds the random features.
+        expand: see `RidgeOptions`.
+        balance: see `RidgeOptions`.
+        rho: see `RidgeOptions`.
+    """
+
+    head: RidgeHead
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        seed: int = 0,
+        expand: int | None = None,
+        balance: float = 1.0,
+        rho: float | None = None,
+    ) -> None:
+        options = RidgeOptions(expand, balance, rho)
+        super().__init__(backbone, seed=seed)
+        self.options = options
+        statistics = SufficientStatistics.empty(expand or self.backbone.dim)
+        head = RidgeHead(statistics, expand=expand, balance=balance, rho=rho, seed=seed)
+        self._use_head(head)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self.head.seed = int(self.seed)  # the random features belong to the seed of the file
+
+
+@dataclass(frozen=True)
+class PrimaOptions:
+    """The options of Prima.
+
+    Args:
+        balance: 1 if every class has the same weight, 0 if every frame has.
+    """
+
+    balance: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a balance that makes no sense."""
+        _check_number("balance", self.balance, 0, 1)
+
+
+class Prima(AnalyticStrategy):
+    """One ridge regression per depth of the backbone, mixed by expected error; see `PrimaHead`.
+
+    The state is one Gram matrix per depth, in float64: 42 MB for MobileNet v1, and 57 kB per class.
+
+    Args:
+        backbone: the network; a copy of it is kept, and read at four depths.
+        seed: kept in files; nothing is random.
+        balance: see `PrimaOptions`.
+    """
+
+    known_from: ClassVar[float] = COSINE_THRESHOLD
+    head: PrimaHead
+
+    def __init__(self, backbone: Backbone, *, seed: int = 0, balance: float = 1.0) -> None:
+        options = PrimaOptions(balance)
+        deep = MultiDepthBackbone(backbone)
+        super().__init__(deep, seed=seed)
+        self.options = options
+        statistics = SufficientStatistics.empty(self.backbone.dim, blocks=deep.sizes)
+        self._use_head(PrimaHead(statistics, balance))
+
+
+@dataclass(frozen=True)
+class DSLDAOptions(Options):
+    """The options of DSLDA (`tab:hyper_core50`: shrinkage 1e-4, plastic covariance).
+
+    Those of `Options` are used if `tune` is set, apart from `norm` and `first_batch`.
+
+    Args:
+        shrinkage: of the covariance towards I.
+        tune: train the representation on batch 1 first, with a linear head that is then discarded.
+        base_init: begin with the OAS covariance of batch 1, as its authors do.
+        open_set: tell strangers, and calibrate the probabilities.
+    """
+
+    shrinkage: float = 1e-4
+    tune: bool = False
+    base_init: bool = False
+    open_set: bool = False
+
+
+class DSLDA(_Discriminant):
+    """Deep streaming linear discriminant analysis (Hayes & Kanan 2020), see `DSLDAHead`.
+
+    Args:
+        backbone: the network; a copy of it is kept.
+        seed: seeds the order of the patterns if the representation is tuned.
+        options: the options; the defaults if None.
+        overrides: options by name, which replace those in `options`.
+    """
+
+    options: DSLDAOptions
+    head: DSLDAHead
+    statistics: ArrayBuffers[StreamingStatistics]
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        seed: int = 0,
+        options: Options | None = None,
+        **overrides: object,
+    ) -> None:
+        made = make_options(DSLDAOptions, options, overrides)
+        assert isinstance(made, DSLDAOptions)
+        super().__init__(backbone, seed=seed, first_batch=made.first_batch)
+        self.options = made
+        if made.norm == "brn":
+            self._replace_batch_norm()
+        statistics = StreamingStatistics.empty(self.backbone.dim)
+        self._use_head(DSLDAHead(statistics, made.shrinkage, made.base_init, made.open_set))
+
+    def _replace_batch_norm(self) -> None:
+        """Normalise by batch renormalisation, as saved files do; weights that are fixed stay so."""
+        weights = self.backbone.named_parameters()
+        fixed = {name for name, weight in weights if not weight.requires_grad}
+        self.backbone.body = replace_batch_norm(self.backbone.body)
+        for name, weight in self.backbone.named_parameters():
+            weight.requires_grad_(weight.requires_grad and name not in fixed)
+
+    @property
+    def open_set(self) -> bool:
+        """Whether strangers can be told: the option `open_set`."""
+        return self.options.open_set
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the representation stays as it is; always, unless the next batch tunes it."""
+        return not (self.options.tune and self.i == 1)
+
+    def _tune(self, B: Batch) -> tuple[float, ...]:
+        """Train the representation as Naive does, on batch 1 if the option `tune` is set."""
+        if self.embeds:
+            return ()
+        capacity = max(self.options.capacity, len(self.classes))
+        options = replace(self.options, head="linear", compat=None, capacity=capacity)
+        naive = Naive(self.backbone, seed=int(self.seed), options=options).to(self.device)
+        with torch.enable_grad():
+            report = naive.learn(B.images, B.columns, progress=B.progress)
+        self.backbone.load_state_dict(naive.backbone.state_dict())
+        self._representation_changed()
+        return report.losses
+
+
+def _check_number(
+    name: str, value: object, low: float, high: float, *, optional: bool = False
+) -> None:
+    """Refuse an option that is not a number in a range; None is allowed if it is optional."""
+    if value is None and optional:
+        return
+    if not isinstance(value, int | float) or not low <= value <= high:
+        none = ", or None" if optional else ""
+        raise InputError(f"{name} must be a number from {low:g} to {high:g}{none}; got {value!r}")
