@@ -1,10 +1,11 @@
-"""Final accuracy of the strategies over single-session NICv2 batches: on real traffic-sign tracks, or on rendered objects.
+"""Final accuracy of the strategies over single-session NICv2 batches, on real or rendered videos.
 
     python benchmarks/accuracy.py --data gtsrb_tracks.tar --device cuda --jobs 6
     python benchmarks/accuracy.py --data rendered --device cuda --jobs 6
 
-Traffic signs: the run number seeds split and order; 10 classes in batch 1; of each class 3 test tracks where it has at least 9,
-else a quarter of them. Rendered: 50 objects, sessions 3, 7 and 10 are the test set. Cells already in `--out` are not run again.
+Traffic signs: the run number seeds the split and the order; there are 10 classes in batch 1, and 3
+test tracks of each class that has at least 9, otherwise a quarter of its tracks. Rendered: 50
+objects; sessions 3, 7 and 10 are the test set. Cells that are already in `--out` are not run again.
 """
 
 from __future__ import annotations
@@ -203,107 +204,112 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
     }
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--data", default="../shared/data/gtsrb_tracks.tar", help="the tar of tracks, or 'rendered'"
-    )
-    parser.add_argument(
-        "--frames", type=int, default=60, help="frames a session of rendered objects"
-    )
-    parser.add_argument("--test-thin", type=int, default=1, help="test on one frame in so many")
-    parser.add_argument(
-        "--test-every", type=int, default=32, help="batches between two points of the curve"
-    )
-    parser.add_argument(
-        "--strategies", nargs="+", default=STRATEGIES, help="name or name:option=value,option=value"
-    )
-    parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--size", type=int, default=128)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="float32")
-    parser.add_argument(
-        "--engine",
-        choices=["torch", "onnx", "auto"],
-        default="torch",
-        help="of frozen features on a CPU",
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each")
-    parser.add_argument("--out", type=Path, default=Path("results/accuracy.jsonl"))
-    args = parser.parse_args()
-    args.out.parent.mkdir(parents=True, exist_ok=True)
+    add = parser.add_argument
+    tracks = "../shared/data/gtsrb_tracks.tar"
+    add("--data", default=tracks, help="the tar of tracks, or 'rendered'")
+    add("--frames", type=int, default=60, help="frames per session of rendered objects")
+    add("--test-thin", type=int, default=1, help="test on one frame in so many")
+    add("--test-every", type=int, default=32, help="batches between two points of the curve")
+    form = "name or name:option=value,option=value"
+    add("--strategies", nargs="+", default=STRATEGIES, help=form)
+    add("--runs", nargs="+", type=int, default=[0, 1, 2])
+    add("--size", type=int, default=128)
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    add("--precision", choices=["float32", "tf32", "bf16"], default="float32")
+    engines = ["torch", "onnx", "auto"]
+    add("--engine", choices=engines, default="torch", help="of frozen features on a CPU")
+    add("--jobs", type=int, default=1, help="processes at once")
+    add("--threads", type=int, default=1, help="CPU threads of each")
+    add("--out", type=Path, default=Path("results/accuracy.jsonl"))
+    return parser.parse_args()
+
+
+def packed_data(args: argparse.Namespace) -> tuple[Path, Path]:
+    """Pack the data set, if that is not done yet; the array of frames and its index."""
     packed = args.out.parent / "packed"
     if args.data == "rendered":
-        array, index = pack_rendered(args.size, args.frames, packed, args.device)
-    else:
-        array, index = pack(Path(args.data), args.size, packed, max(args.jobs, 2))
-    results = (
-        [json.loads(line) for line in args.out.read_text().splitlines()]
-        if args.out.exists()
-        else []
-    )
-    what = [
-        Path(args.data).stem,
-        args.size,
-        args.frames if args.data == "rendered" else 0,
-        args.test_thin,
-        args.precision,
-    ]
-    results = [r for r in results if r["what"] == what]
-    done = {(r["strategy"], r["run"]) for r in results}
-    todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]
-    # slow cells first, so that the last processes end together
-    todo.sort(
-        key=lambda c: (
-            c[0].partition(":")[0] in ("dslda", "cwr*", "cwr+", "ncm", "lda", "ridge", "prima"),
-            c[1],
-        )
-    )
+        return pack_rendered(args.size, args.frames, packed, args.device)
+    return pack(Path(args.data), args.size, packed, max(args.jobs, 2))
+
+
+def results_so_far(args: argparse.Namespace, what: list[Any]) -> list[dict[str, Any]]:
+    """The results in `--out` that were measured in the same way."""
+    lines = args.out.read_text().splitlines() if args.out.exists() else []
+    return [result for result in map(json.loads, lines) if result["what"] == what]
+
+
+def slow_first(cell_of: tuple[str, int]) -> tuple[bool, int]:
+    """A sort key: slow cells first, so that the last processes end together."""
+    name = cell_of[0].partition(":")[0]
+    return name in ("dslda", "cwr*", "cwr+", "ncm", "lda", "ridge", "prima"), cell_of[1]
+
+
+def run_cells(
+    todo: list[tuple[str, int]], what: list[Any], results: list[dict[str, Any]], args: Any
+) -> int:
+    """Run cells, append each to `results` and to `--out`; returns how many failed."""
+    array, index = packed_data(args)
+    failed = 0
     with (
         ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool,
         args.out.open("a") as out,
     ):
         pending = {pool.submit(cell, s, r, array, index, args): (s, r) for s, r in todo}
-        failed = 0
         for k, future in enumerate(as_completed(pending), 1):
+            progress = f"[{k}/{len(todo)}]"
             try:
                 result = future.result()
             except Exception as error:
                 failed += 1
-                print(
-                    f"[{k}/{len(todo)}] {pending[future]} failed: {type(error).__name__}: {error}",
-                    flush=True,
-                )
+                reason = f"{type(error).__name__}: {error}"
+                print(f"{progress} {pending[future]} failed: {reason}", flush=True)
                 continue
             result["what"] = what
             results.append(result)
             out.write(json.dumps(result) + "\n")
             out.flush()
             print(
-                f"[{k}/{len(todo)}] {result['strategy']} run {result['run']}: {result['accuracy']:.1f} "
-                f"in {result['learn_seconds']:.0f} s",
+                f"{progress} {result['strategy']} run {result['run']}: "
+                f"{result['accuracy']:.1f} in {result['learn_seconds']:.0f} s",
                 flush=True,
             )
-    device = (
-        torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {os.cpu_count()} cores"
-    )
-    print(f"\n{device}, torch {torch.__version__}, {args.size} px, runs {args.runs}\n")
+    return failed
+
+
+def print_table(results: list[dict[str, Any]]) -> None:
     print(
-        "| strategy | final accuracy, mean ± std | runs | saturated after batch 1 | s a run |\n|---|---|---|---|---|"
+        "| strategy | final accuracy, mean ± std | runs | saturated after batch 1 | s per run |\n"
+        "|---|---|---|---|---|"
     )
     for spec in dict.fromkeys(r["strategy"] for r in results):
         own = sorted((r for r in results if r["strategy"] == spec), key=lambda r: r["run"])
         accuracies = [r["accuracy"] for r in own]
         full = own[0]["saturated_after_batch_1"]
+        saturated = "" if full is None else f"{full:.0%}"
         print(
             f"| {spec} | {statistics.mean(accuracies):.1f} ± {statistics.pstdev(accuracies):.1f} | "
-            f"{', '.join(f'{a:.1f}' for a in accuracies)} | {'' if full is None else f'{full:.0%}'} | "
+            f"{', '.join(f'{a:.1f}' for a in accuracies)} | {saturated} | "
             f"{statistics.mean(r['learn_seconds'] for r in own):.0f} |"
         )
 
+
+def main() -> None:
+    args = arguments()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    frames = args.frames if args.data == "rendered" else 0
+    what = [Path(args.data).stem, args.size, frames, args.test_thin, args.precision]
+    results = results_so_far(args, what)
+    done = {(r["strategy"], r["run"]) for r in results}
+    todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]
+    failed = run_cells(sorted(todo, key=slow_first), what, results, args)
+    gpu = torch.cuda.get_device_name() if args.device == "cuda" else ""
+    device = gpu or f"CPU, {os.cpu_count()} cores"
+    print(f"\n{device}, torch {torch.__version__}, {args.size} px, runs {args.runs}\n")
+    print_table(results)
     if failed:
         raise SystemExit(f"{failed} cells failed")
 

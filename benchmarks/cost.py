@@ -1,11 +1,13 @@
-"""What a lesson costs each strategy, beside how well it learns: docs/images/cost.png.
+"""Draws docs/images/cost.png: the cost of a lesson of each strategy beside how well it learns.
 
-    python benchmarks/cost.py --signs docs/results/gtsrb*.jsonl --rendered docs/results/rendered*.jsonl
-    python benchmarks/cost.py ... --strategies latent-replay        measured again, the others as they were
+    python benchmarks/cost.py --signs docs/results/gtsrb*.jsonl \\
+        --rendered docs/results/rendered*.jsonl
+    python benchmarks/cost.py ... --strategies latent-replay  # measures this one again
 
-A lesson is one track of 30 frames at 128 px, after ten others, in seconds of one CPU thread; the median of five. A memory for
-rehearsal is full, as it is late in a stream. Accuracies are those that `benchmarks/accuracy.py` wrote; where a strategy is in
-several files, those of the first. Cumulative, which trains on everything again, is a line.
+A lesson is one track of 30 frames at 128 px, after ten others, in seconds of one CPU thread; the
+median of five. A memory for rehearsal is full, as it is late in a stream. Accuracies are those that
+`benchmarks/accuracy.py` wrote; if a strategy is in several files, the first one counts. Cumulative,
+which trains on everything again, is a line.
 """
 
 from __future__ import annotations
@@ -87,31 +89,43 @@ def cell(values: list[float] | None) -> str:
     )
 
 
-def panel(
-    axes: Axes,
-    title: str,
-    accuracy: dict[str, list[float]],
-    found: dict[str, tuple[float, int, int]],
-) -> None:
-    """One data set: a circle a strategy, labels from the top down, none on another."""
+Shown = tuple[str, float, float, int, int]  # name, accuracy, seconds, state, stored data
+
+
+def kind_of(name: str, stored: int) -> str:
+    """The group of a strategy, which is its colour."""
+    if stored:
+        return "not rehearsal-free"
+    return "ours" if name in OURS else "paper"
+
+
+def label_place(
+    x: float, y: float, others: list[tuple[float, float]], taken: list[tuple[float, float]]
+) -> tuple[bool, float, float]:
+    """Find the place of a label, and if it goes to the left of the circle.
+
+    It does if another circle is in the way, or if the picture ends. It moves down below labels that
+    were placed before.
+    """
+    left = x > 15_000 or any(1.25 <= u / x < 2 and abs(v - y) < 8 for u, v in others)
+    if left:
+        beside = min(u for u, _ in others if u > x / 1.25)
+    else:
+        beside = max(u for u, _ in others if u < 1.25 * x)
+    height = min([y, *(h - APART for u, h in taken if u == beside)])
+    taken.append((beside, height))
+    return left, beside, height
+
+
+def draw_circles(axes: Axes, shown: list[Shown]) -> None:
+    """One circle per strategy, the larger the more it keeps, with labels from the top down."""
     taken: list[tuple[float, float]] = []
-    shown = [
-        (name, statistics.mean(accuracy[name]), *found[name]) for name in found if name in accuracy
-    ]
+    others = [(1e3 * seconds, y) for _, y, seconds, _, _ in shown]
     for name, y, seconds, state, stored in sorted(shown, key=lambda item: -item[1]):
-        kind = "not rehearsal-free" if stored else "ours" if name in OURS else "paper"
-        x, area = 1e3 * seconds, 20 + 6 * state / 1e6  # the state holds what is stored
-        axes.scatter(x, y, s=area, color=COLOURS[kind], alpha=0.75, linewidths=0)
-        others = [(1e3 * other[2], other[1]) for other in shown]
-        # where something else stands, or the picture ends, the label goes to the left
-        left = x > 15_000 or any(1.25 <= u / x < 2 and abs(v - y) < 8 for u, v in others)
-        beside = (
-            min(u for u, _ in others if u > x / 1.25)
-            if left
-            else max(u for u, _ in others if u < 1.25 * x)
-        )
-        height = min([y, *(h - APART for u, h in taken if u == beside)])
-        taken.append((beside, height))
+        colour = COLOURS[kind_of(name, stored)]
+        x, area = 1e3 * seconds, 20 + 6 * state / 1e6  # the state includes what is stored
+        axes.scatter(x, y, s=area, color=colour, alpha=0.75, linewidths=0)
+        left, beside, height = label_place(x, y, others, taken)
         gap = 4 + math.sqrt(area) / 2
         axes.annotate(
             NAMES.get(name, name),
@@ -120,28 +134,43 @@ def panel(
             fontsize=9,
             ha="right" if left else "left",
             textcoords="offset points",
-            color=COLOURS[kind],
+            color=colour,
         )
+
+
+def draw_bound(axes: Axes, bound: float) -> None:
+    """The line of Cumulative."""
+    axes.axhline(bound, color="#777777", linestyle="--", linewidth=1)
+    axes.annotate(
+        "Cumulative, which keeps all data",
+        (0.98, bound),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        xytext=(0, 4),
+        textcoords="offset points",
+        fontsize=9,
+        color="#555555",
+    )
+
+
+def panel(
+    axes: Axes,
+    title: str,
+    accuracy: dict[str, list[float]],
+    found: dict[str, tuple[float, int, int]],
+) -> None:
+    """Draw the panel of one data set."""
+    measured = [name for name in found if name in accuracy]
+    draw_circles(axes, [(n, statistics.mean(accuracy[n]), *found[n]) for n in measured])
     if "cumulative" in accuracy:
-        bound = statistics.mean(accuracy["cumulative"])
-        axes.axhline(bound, color="#777777", linestyle="--", linewidth=1)
-        axes.annotate(
-            "Cumulative, which keeps all data",
-            (0.98, bound),
-            xycoords=("axes fraction", "data"),
-            ha="right",
-            xytext=(0, 4),
-            textcoords="offset points",
-            fontsize=9,
-            color="#555555",
-        )
+        draw_bound(axes, statistics.mean(accuracy["cumulative"]))
     axes.set_title(title, fontsize=10)
     axes.set_xscale("log")
     axes.set_xlim(120, 70_000)
     ticks = [0.2, 0.5, 1, 2, 5, 10, 20, 50]
     axes.set_xticks([1000 * tick for tick in ticks], [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel("seconds a lesson of 30 frames, one CPU thread")
+    axes.set_xlabel("seconds per lesson of 30 frames, one CPU thread")
     axes.grid(alpha=0.3)
 
 
@@ -171,7 +200,8 @@ def main() -> None:
         args.out.write_text(json.dumps(found, indent=1) + "\n")
     signs, rendered = accuracies(args.signs), accuracies(args.rendered)
     print(
-        "| strategy | signs | rendered | ms a lesson of 30 frames | state, MB | stored data, MB |\n|---|---|---|---|---|---|"
+        "| strategy | signs | rendered | ms per lesson of 30 frames | state, MB | stored, MB |\n"
+        "|---|---|---|---|---|---|"
     )
     for name, (seconds, state, stored) in sorted(
         found.items(), key=lambda item: -statistics.mean(signs.get(item[0], [0]))

@@ -1,9 +1,10 @@
-"""Speed and memory on a CPU, every ratio measured side by side in one run.
+"""Speed and memory on a CPU, with every ratio measured side by side in one run.
 
     python benchmarks/cpu.py --out cpu.json          # an idle machine; about five minutes
     python benchmarks/cpu.py --quick                 # fewer repeats
 
-A ratio is one of medians over interleaved repeats, so that what else the machine does falls on both sides alike.
+A ratio is one of medians over interleaved repeats, so that other work of the machine falls on both
+sides alike.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ import re
 import numpy as np
 from primavista import Learner
 learner = Learner("cwr*", engine={engine!r})
-learner.learn(np.random.default_rng(0).integers(0, 256, ({frames}, {side}, {side}, 3), np.uint8), "mug")
+shape = ({frames}, {side}, {side}, 3)
+learner.learn(np.random.default_rng(0).integers(0, 256, shape, np.uint8), "mug")
 print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]))
 """
 
@@ -86,7 +88,7 @@ def ratio(
     target: str,
     middle: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
-    """median(top) / median(bottom), or of another middle, and both in milliseconds: the middle, least and largest."""
+    """The ratio middle(top) / middle(bottom), and the middle, least and largest of both in ms."""
     value = middle(seconds[top]) / middle(seconds[bottom])
     bound = float(target.split()[-1])
     met = value >= bound if target.startswith("at least") else value <= bound
@@ -147,7 +149,7 @@ def features(threads: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def lessons(engine: Any, frames: int, repeats: int) -> list[dict[str, Any]]:
-    """Point 5: a batch of a strategy with frozen features against one forward pass by the same engine."""
+    """Point 5: a batch with frozen features against one forward pass by the same engine."""
     images, labels = random_frames(frames), torch.arange(frames) % 2
     found = []
     for name in ("cwr*", "dslda"):
@@ -185,7 +187,7 @@ def guarded(frames: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def one_at_a_time(mu: Tensor, n: Tensor, sigma: Tensor, z: Tensor, y: Tensor) -> Tensor:
-    """Sigma <- (t Sigma + t / (t + 1) delta delta^T) / (t + 1) with each sample, written as published."""
+    """Sigma <- (t Sigma + t / (t + 1) delta delta^T) / (t + 1) with each sample, as published."""
     for t, (x, j) in enumerate(zip(z, y.tolist(), strict=True)):
         delta = (x - mu[j])[None]
         sigma = (t * sigma + (delta.T @ delta) * t / (t + 1)) / (t + 1)
@@ -195,7 +197,7 @@ def one_at_a_time(mu: Tensor, n: Tensor, sigma: Tensor, z: Tensor, y: Tensor) ->
 
 
 def in_place(mu: Tensor, n: Tensor, sigma: Tensor, z: Tensor, y: Tensor) -> Tensor:
-    """The same with one pass over the memory of t Sigma a sample: the best that can be done one at a time."""
+    """The same with one pass over the memory of t Sigma per sample: the best one at a time."""
     for t, (x, j) in enumerate(zip(z, y.tolist(), strict=True)):
         delta = x - mu[j]
         sigma.addr_(delta, delta, alpha=t / (t + 1))
@@ -257,7 +259,7 @@ def streaming_lda(frames: int, repeats: int) -> list[dict[str, Any]]:
 def ten_runs(
     engine: Any, frames: int, batches: int, repeats: int, name: str = "dslda"
 ) -> list[dict[str, Any]]:
-    """Point 4: ten orders of the same batches, learned and tested after each; features are computed once for all."""
+    """Point 4: ten orders of the same batches, tested after each; features are computed once."""
     sessions = [
         Session(label=k % 5, number=k, start=k * frames, stop=(k + 1) * frames)
         for k in range(batches + 1)
@@ -303,7 +305,7 @@ def busy_cores() -> Any:
 
 
 def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]:
-    """Point 6: `Learner.predict` of one frame; under load, against the same and against the network's pass, on one thread."""
+    """Point 6: `Learner.predict` of one frame, idle and under load, against one forward pass."""
     torch.set_num_threads(threads)
     learner = Learner("cwr*", size=SIDE, engine=engine)
     frames = random_frames(8).numpy()
@@ -325,7 +327,8 @@ def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]
         "its pass": lambda: single(lambda: strategy.representation.features(one, frozen=True)),
     }
     idle = statistics.median(timed(works, repeats)["predict"]) * 1e3
-    with busy_cores():  # what loses its core takes twice as long: of the mean, since the median jumps between the two
+    # means: what loses its core takes twice as long, and the median would jump between the two
+    with busy_cores():
         loaded = timed(works, 3 * repeats)
     slow = f"the same under load / on one thread, means, {engine}", loaded, "predict", "one thread"
     more = (
@@ -412,7 +415,8 @@ def main() -> None:
     for r in found["rows"]:
         value = f"{r['value']:.2e}" if r["unit"] == "" else f"{r['value']:.2f} {r['unit']}"
         print(
-            f"{r['point']}  {r['what']:<72} {value:>12}   {r['target']}{'' if r['met'] else '   NOT MET'}"
+            f"{r['point']}  {r['what']:<72} {value:>12}   {r['target']}"
+            f"{'' if r['met'] else '   NOT MET'}"
         )
         for name, (median, least, most) in r.get("milliseconds", {}).items():
             print(f"     {name:<20} {median:10.2f} ms   ({least:.2f} to {most:.2f})")

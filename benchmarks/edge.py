@@ -1,9 +1,10 @@
-"""primavista-edge in an environment of its own, without torch: the size of the install, the time of a lesson and of a frame.
+"""primavista-edge in an environment of its own, without torch: sizes, lessons and predictions.
 
-    python benchmarks/edge.py --out edge.json        # builds the wheel, makes a virtual environment, installs from the registry
+    python benchmarks/edge.py --out edge.json
 
-Beside it the same lessons by primavista with torch, and by primavista with ONNX Runtime; each in a fresh process, the weights
-compared at the end.
+It builds the wheel, makes a virtual environment and installs from the package registry. The same
+lessons are learned by primavista with torch and with ONNX Runtime, each in a fresh process, and the
+weights are compared at the end.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ for k in range(50):
 learner.save(sys.argv[2])
 peak = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
 print(json.dumps({{
-    "load_ms": 1e3 * loaded, "lesson_s": statistics.median(lessons), "predict_ms": 1e3 * statistics.median(singles),
+    "load_ms": 1e3 * loaded,
+    "lesson_s": statistics.median(lessons),
+    "predict_ms": 1e3 * statistics.median(singles),
     "memory_mb": int(peak[0]) / 1e3, "torch": "torch" in sys.modules,
 }}))
 """
@@ -65,7 +68,7 @@ def size_of(
 
 
 def installed_edge(folder: Path) -> tuple[Path, float, float]:
-    """The Python of a new environment with the wheel in it, the megabytes of the wheel and of everything installed."""
+    """Make an environment with the wheel; its Python, and the megabytes of the wheel and of all."""
     build = [
         sys.executable,
         "-m",
@@ -102,7 +105,7 @@ def lessons(
 
 
 def apart(one: Path, two: Path) -> float:
-    """The largest difference between the tensors of two files, in units of the largest value of each."""
+    """The largest difference between the tensors of two files, relative to the largest of each."""
     a, b = files.read(one)[0], files.read(two)[0]
     common = [name for name in a if name in b and a[name].dtype.kind == "f"]
     return max(
@@ -152,15 +155,16 @@ def main() -> None:
     arguments = parser.parse_args()
     found = measure()
     print(
-        f"wheel {found['wheel_mb'] * 1e3:.0f} kB; with numpy and onnxruntime {found['install_mb']:.0f} MB"
+        f"wheel {found['wheel_mb'] * 1e3:.0f} kB; "
+        f"with numpy and onnxruntime {found['install_mb']:.0f} MB"
     )
     print(f"{'':24} {'load':>9} {'lesson':>9} {'predict':>10} {'memory':>9}")
     for row in found["rows"]:
         for engine in ("edge", "torch", "onnx"):
             r = row[engine]
             print(
-                f"{row['strategy']:6} {engine:17} {r['load_ms']:6.0f} ms {r['lesson_s']:7.2f} s {r['predict_ms']:7.2f} ms"
-                f" {r['memory_mb']:6.0f} MB"
+                f"{row['strategy']:6} {engine:17} {r['load_ms']:6.0f} ms {r['lesson_s']:7.2f} s "
+                f"{r['predict_ms']:7.2f} ms {r['memory_mb']:6.0f} MB"
             )
         print(f"{row['strategy']:6} weights of edge and torch differ by {row['apart']:.1e} at most")
     if arguments.out:

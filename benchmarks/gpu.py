@@ -1,4 +1,4 @@
-"""Speed on one GPU: steps, batches, whole NICv2-391 runs, and how far they stand from what the hardware allows.
+"""Speed on one GPU: steps, batches, whole NICv2-391 runs, and their distance from the hardware.
 
     PYTHONPATH=src python benchmarks/gpu.py --out results/gpu.json
 
@@ -38,7 +38,7 @@ MINIBATCH = 128
 
 
 class PlainRenorm(nn.Module):
-    """Batch renormalisation in plain tensor operations, as public implementations have it: what ours is compared with."""
+    """Batch renormalisation in plain tensor operations, as in public implementations."""
 
     mu: Tensor
     sigma: Tensor
@@ -89,7 +89,7 @@ def timed(function: Callable[[], Any], repeats: int) -> float:
 def in_turns(
     functions: dict[str, Callable[[], Any]], repeats: int = 5, rounds: int = 5
 ) -> dict[str, float]:
-    """The median seconds of each, measured in turns so that a change of the clock concerns them all."""
+    """The median seconds of each, measured in turns so that a change of the clock hits all."""
     found: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
@@ -191,7 +191,7 @@ def kernels(precision: Precision) -> list[tuple[str, float]]:
 
 
 def ceilings() -> dict[str, float]:
-    """What this GPU reaches: bytes a second in a copy, bf16 operations a second in a matrix product."""
+    """Ceilings of this GPU: bytes per second in a copy, bf16 operations in a matrix product."""
     a, b = (torch.empty(2**30, dtype=torch.uint8, device="cuda") for _ in range(2))
     copied = 2 * 2**30 / timed(lambda: b.copy_(a), 10)
     m = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
@@ -199,11 +199,12 @@ def ceilings() -> dict[str, float]:
 
 
 def work(frames: int, training: bool) -> dict[str, float]:
-    """Bytes and operations that one pass cannot do without, each layer by itself, activations in bf16.
+    """The least bytes and operations of one pass, each layer by itself, activations in bf16.
 
-    Forward a convolution reads its input and writes its output; the norm with its ReLU6 reads that twice (statistics, map; in
-    evaluation once) and writes it. Backward the norm reads x and dy twice and writes dx; a convolution reads dy and writes dx,
-    and a pointwise one (the others are frozen) reads both once more for its weights.
+    Forward, a convolution reads its input and writes its output; the norm with its ReLU6 reads that
+    twice (moments, map; in evaluation once) and writes it. Backward, the norm reads x and dy twice
+    and writes dx; a convolution reads dy and writes dx, and a pointwise one (the others are frozen)
+    reads both once more for its weights.
     """
     body = build().body
     found = {"bytes": 0.0, "operations": 0.0}
@@ -229,7 +230,7 @@ def work(frames: int, training: bool) -> dict[str, float]:
 
 
 def floors(precision: Precision) -> dict[str, float]:
-    """Seconds that the hardware needs at least for a NICv2-391 run, by bytes or operations over what was measured."""
+    """The least seconds of a NICv2-391 run: bytes or operations over the measured ceilings."""
     top = ceilings()
 
     def least(frames: int, training: bool) -> float:
@@ -252,7 +253,7 @@ def floors(precision: Precision) -> dict[str, float]:
 
 @cache
 def full_size() -> DataSet:
-    """The rendered set as large as CORe50: 400 training sessions and 150 test sessions of 300 frames, on the GPU."""
+    """The rendered set of CORe50's size on the GPU: 400 training and 150 test sessions."""
     began = time.perf_counter()
     data = materialise(Scene(frames=300, size=128), device="cuda")
     print(f"rendered {len(data.frames)} frames in {time.perf_counter() - began:.0f} s", flush=True)
@@ -310,7 +311,7 @@ def abreast(name: str, precision: Precision, count: int = 10, limit: int = 391) 
 
 
 def ten(precision: Precision) -> dict[str, Any]:
-    """Seconds of ten runs side by side and of one, by strategy; of DSLDA the medians of three, and one after another too."""
+    """Seconds of ten runs side by side and of one; of DSLDA medians of three, and in turn too."""
     found: dict[str, Any] = {}
     for name, repeats in (("dslda", 3), ("lda", 1), ("ncm", 1)):
         run(name, precision, limit=8)
@@ -328,7 +329,7 @@ def ten(precision: Precision) -> dict[str, Any]:
 
 
 def solves(precision: Precision) -> dict[str, float]:
-    """ms of w = B inv(A), 1024 x 1024 in float64, 50 classes: once, for ten runs in turn, and as a stack, by each library."""
+    """ms of w = B inv(A) in float64, 1024 x 1024, 50 classes: once, ten in turn, ten as a stack."""
     z = torch.randn(
         10,
         2048,

@@ -1,13 +1,16 @@
-"""Does the cost of a batch grow with the batches before? 10,000 of them, and 1,000 classes, all seen by batch 100.
+"""Measures if the cost of a batch grows with the batches before: 10,000 batches, 1,000 classes.
 
-    python benchmarks/growth.py --out growth.json                  # every rehearsal-free strategy; about 5 minutes
+    python benchmarks/growth.py --out growth.json      # every rehearsal-free strategy; 5 minutes
     python benchmarks/growth.py --strategies "cwr*" dslda
 
-Features are given: of a frozen representation as they are, to the others as pixels of a one-layer network. Of each batch: the
-operations of learning and the elements that they give, the bytes of the state, and the operations of scoring: equal too, but
-for ridge, which tries more or fewer values of its regularisation, as the data have it. At the end the strategy as it was after
-batch 100 and as it is then learn and score the same batches in turns, now the one first, now the other; the ratio is the median
-of the ratios of their processor times, batch by batch, so that what else the machine does falls on both sides alike.
+All classes are seen by batch 100. Features are given: those of a frozen representation as they are,
+and to the other strategies as pixels of a one-layer network. Counted are, for each batch, the
+operations of learning and the elements that they write, the bytes of the state, and the operations
+of scoring. The latter are equal too, except for ridge, which tries more or fewer values of its
+regularisation, depending on the data. At the end, the strategy as it was after batch 100 and the
+final one learn and score the same batches in turns, in changing order; the ratio is the median of
+the ratios of their processor times, batch by batch, so that other work of the machine falls on both
+sides alike.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import copy
 import json
 import statistics
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +74,7 @@ def score(strategy: Strategy, frames: Tensor) -> None:
 
 
 def follow(name: str, batches: int, classes: int, repeats: int = 400) -> dict[str, Any]:
-    """The cost of every batch of one strategy's stream, looked at after all classes are seen and at the end."""
+    """The cost of every batch of one stream, after all classes are seen and at the end."""
     options: dict[str, Any] = (
         {"first_batch": False} if name in STRATEGIES and STRATEGIES[name].training_options else {}
     )
@@ -94,14 +98,8 @@ def follow(name: str, batches: int, classes: int, repeats: int = 400) -> dict[st
         counted[k + 1] = [counter.operations, counter.elements, state + hidden_size(strategy)]
         early = early or copy.deepcopy(strategy)
     assert early is not None
-    seconds: dict[Strategy, list[float]] = {early: [], strategy: []}
-    for k in range(repeats):
-        frames, labels = patterns(batches + k, classes, seen_by)
-        for each in (early, strategy) if k % 2 else (strategy, early):
-            began = time.process_time()
-            learn(each, frames, labels)
-            score(each, frames)
-            seconds[each].append(time.process_time() - began)
+    later = (patterns(batches + k, classes, seen_by) for k in range(repeats))
+    seconds = in_turns(early, strategy, later)
     pairs = [last / first for first, last in zip(seconds[early], seconds[strategy], strict=True)]
     return {
         "strategy": name,
@@ -114,6 +112,20 @@ def follow(name: str, batches: int, classes: int, repeats: int = 400) -> dict[st
         "milliseconds_last": 1e3 * statistics.median(seconds[strategy]),
         "time": statistics.median(pairs),
     }
+
+
+def in_turns(
+    early: Strategy, late: Strategy, batches: Iterable[tuple[Tensor, Tensor]]
+) -> dict[Strategy, list[float]]:
+    """The processor times of learning and scoring the same batches, in changing order."""
+    seconds: dict[Strategy, list[float]] = {early: [], late: []}
+    for k, (frames, labels) in enumerate(batches):
+        for each in (early, late) if k % 2 else (late, early):
+            began = time.process_time()
+            learn(each, frames, labels)
+            score(each, frames)
+            seconds[each].append(time.process_time() - began)
+    return seconds
 
 
 def measure(
@@ -136,13 +148,15 @@ def main() -> None:
     torch.set_num_threads(1)
     found = measure(arguments.batches, arguments.classes, arguments.strategies)
     print(
-        f"{'':12} {'operations':>10} {'elements':>10} {'bytes':>10}   equal     ms early   ms late   ratio"
+        f"{'':12} {'operations':>10} {'elements':>10} {'bytes':>10}   "
+        "equal     ms early   ms late   ratio"
     )
     for row in found["rows"]:
         operations, elements, state = list(row["counted"].values())[-1]
         print(
             f"{row['strategy']:12} {operations:10} {elements:10} {state:10}   {row['equal']!s:5}"
-            f" {row['milliseconds_first']:10.2f} {row['milliseconds_last']:10.2f} {row['time']:8.3f}"
+            f" {row['milliseconds_first']:10.2f} {row['milliseconds_last']:10.2f}"
+            f" {row['time']:8.3f}"
         )
     if arguments.out:
         arguments.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,11 +1,13 @@
-"""The live service under strain; each prints its figures, and exit code 1 says that one did not hold.
+"""Tests the live service under strain; exit code 1 means that a requirement was not met.
 
-python benchmarks/live.py timing            from letting the button go to recognised, in a browser (needs Chromium)
-python benchmarks/live.py kills [--count 30]       SIGKILL in the middle of lessons
-python benchmarks/live.py fuzz  [--count 10000]    malformed bodies, images, models and messages
-python benchmarks/live.py load  [--seconds 300] [--clients 20]     many predict while one teaches
-python benchmarks/live.py all
-python benchmarks/live.py shots --out docs/images  pictures of the page for the documentation (needs Chromium)
+    python benchmarks/live.py timing                   # from releasing the button to recognised
+    python benchmarks/live.py kills [--count 30]       # SIGKILL in the middle of lessons
+    python benchmarks/live.py fuzz  [--count 10000]    # malformed bodies, images, models, messages
+    python benchmarks/live.py load  [--seconds 300] [--clients 20]  # many predict, one teaches
+    python benchmarks/live.py all
+    python benchmarks/live.py shots --out docs/images  # pictures of the page for the documentation
+
+`timing` and `shots` need Chromium.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Knowing what it does not know: a third of the classes is never taught, and the test videos are of all.
+"""Open-set recognition: a third of the classes is never taught, and the test videos show all.
 
     python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered
-    python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered --classes 3 6 10 --videos 1 2 4
+    python benchmarks/openset.py --data gtsrb_tracks.tar rendered --classes 3 6 10 --videos 1 2 4
 
-With `--classes` so many are taught instead of two thirds, with `--videos` each of them by so many videos, in the same places;
-with `--here` those places are also where it is tested.
+`--classes` teaches this many classes instead of two thirds; `--videos` teaches each of them by this
+many videos, in the same places; `--here` also tests in those places.
 
-Traffic signs and rendered objects as in accuracy.py; CORe50 frames: 10 categories, test sessions 3, 7 and 10. The run number
-draws the split, the classes that are taught, the places and the order of the sessions; each session is one batch. Features are
-computed once, by the backbone as it is shipped. False alarms: of the frames never taught, those taken for known where 95 % of
-the known ones are.
+Traffic signs and rendered objects are those of accuracy.py; the CORe50 frames have 10 categories
+and the test sessions 3, 7 and 10. The run number draws the split, the classes that are taught, the
+places and the order of the sessions; each session is one batch. Features are computed once, by the
+backbone as it is shipped. False alarms are the frames never taught that are taken for known, at the
+threshold at which 95 % of the frames of known classes are.
 """
 
 from __future__ import annotations
@@ -106,6 +107,35 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> floa
     return sum(gaps) / len(confidence)
 
 
+def taught_sessions(
+    data: DataSet, run: int, classes: int, videos: int
+) -> tuple[set[int], list[Session]]:
+    """Draw the classes that are taught and the sessions that teach them, in order.
+
+    0 classes are two thirds of them, 0 videos are all.
+    """
+    draw = random.Random(f"taught/{run}")
+    taught = set(draw.sample(range(len(data.classes)), classes or round(len(data.classes) * 2 / 3)))
+    train = [s for s in data.train if s.label in taught]
+    if videos:
+        numbers = [{s.number for s in train if s.label == label} for label in taught]
+        chosen = draw.sample(sorted(set.intersection(*numbers)), videos)
+        train = [s for s in train if s.number in chosen]
+    draw.shuffle(train)
+    return taught, train
+
+
+def test_frames(data: DataSet, train: list[Session], here: bool) -> tuple[Tensor, Tensor]:
+    """The indices and labels of the test frames; `here`, every other frame of the lessons."""
+    step = 2 if here else 1
+    numbers = {s.number for s in train}
+    test = [s for s in data.train if s.number in numbers] if here else data.test
+    ranges = [range(s.start + step - 1, s.stop, step) for s in test]
+    index = torch.cat([torch.arange(r.start, r.stop, r.step) for r in ranges])
+    labels = [torch.full((len(r),), s.label) for r, s in zip(ranges, test, strict=True)]
+    return index, torch.cat(labels)
+
+
 def measure(
     strategy: Any,
     z: Tensor,
@@ -117,26 +147,11 @@ def measure(
     threshold: float,
 ) -> dict[str, float]:
     """Of so many classes, each taught by so many videos; 0: two thirds of them, all videos."""
-    draw = random.Random(f"taught/{run}")
-    taught = set(draw.sample(range(len(data.classes)), classes or round(len(data.classes) * 2 / 3)))
-    train = [s for s in data.train if s.label in taught]
-    if videos:
-        places = set.intersection(
-            *({s.number for s in train if s.label == label} for label in taught)
-        )
-        chosen = draw.sample(sorted(places), videos)
-        train = [s for s in train if s.number in chosen]
-    draw.shuffle(train)
-    step = 2 if here else 1
+    taught, train = taught_sessions(data, run, classes, videos)
     for s in train:
-        mine = z[s.start : s.stop : step]
+        mine = z[s.start : s.stop : 2 if here else 1]
         strategy.learn_embedded(mine, torch.full((len(mine),), s.label))
-    numbers = {s.number for s in train}
-    test = [s for s in data.train if s.number in numbers] if here else data.test
-    index = torch.cat([torch.arange(s.start + step - 1, s.stop, step) for s in test])
-    truth = torch.cat(
-        [torch.full((len(range(s.start + step - 1, s.stop, step)),), s.label) for s in test]
-    )
+    index, truth = test_frames(data, train, here)
     known = torch.tensor([label in taught for label in truth.tolist()])
     scores = strategy.scores_embedded(z[index])
     familiar = strategy.familiar()
@@ -157,6 +172,13 @@ def measure(
         calibration_error(plain[known], right[known]),
     ]
     return {column: 100 * float(value) for column, value in zip(COLUMNS, values, strict=True)}
+
+
+def row_text(spec: str, classes: int, videos: int, rows: list[dict[str, float]]) -> str:
+    """One line of the table: means and standard deviations over the runs."""
+    cells = [[row[column] for row in rows] for column in COLUMNS]
+    text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
+    return f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |"
 
 
 def main() -> None:
@@ -195,7 +217,8 @@ def main() -> None:
             array, index = pack(tar, args.size, args.cache, args.threads)
         print(f"\n{tar.stem}, {args.size} px, runs {args.runs}: mean ± std, %\n")
         print(
-            f"| strategy | classes | videos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 3)}",
+            f"| strategy | classes | videos | {' | '.join(COLUMNS)} |\n"
+            f"|{'---|' * (len(COLUMNS) + 3)}",
             flush=True,
         )
         data = [sessions(array, index, run) for run in args.runs]
@@ -208,17 +231,9 @@ def main() -> None:
                 rows = []
                 for part, run in zip(data, args.runs, strict=True):
                     strategy = create(name, build(size=args.size), seed=run, **options)
-                    rows.append(
-                        measure(strategy, z, part, run, classes, videos, args.here, args.threshold)
-                    )
-                cells = [[row[column] for row in rows] for column in COLUMNS]
-                text = " | ".join(
-                    f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells
-                )
-                print(
-                    f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |",
-                    flush=True,
-                )
+                    given = run, classes, videos, args.here, args.threshold
+                    rows.append(measure(strategy, z, part, *given))
+                print(row_text(spec, classes, videos, rows), flush=True)
 
 
 if __name__ == "__main__":

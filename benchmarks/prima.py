@@ -1,12 +1,15 @@
-"""What each part of `prima` is worth, on three data sets; how long its lessons and solves take, how large its state is.
+"""Ablation of `prima` on three data sets, the time of its lessons and solves, and its size.
 
-    python benchmarks/prima.py                                           the table
-    python benchmarks/prima.py --time                                    the times
-    PYTHONPATH=src python benchmarks/prima.py --device cuda              with nothing but torch, numpy, Pillow, safetensors
+    python benchmarks/prima.py                               # the table
+    python benchmarks/prima.py --time                        # the times
+    PYTHONPATH=src python benchmarks/prima.py --device cuda  # needs only torch, numpy, Pillow,
+                                                             # safetensors and array-api-compat
 
-Columns: traffic signs (mean of the splits of `accuracy.py`, all frames) and with only one track a class; the 10 categories of
-the CORe50 frames, test sessions 3, 7, 10, and the mean of four other choices of three; 50 rendered objects, 12 frames a
-session, test sessions 3, 7, 10, and with only session 1 to learn from. One frame counts one. Nothing is chosen on test frames.
+Columns: traffic signs (mean of the splits of `accuracy.py`, all frames), and with only one track
+per class; the 10 categories of the CORe50 frames with the test sessions 3, 7 and 10, and the mean
+of four other choices of three; 50 rendered objects with 12 frames per session and the test sessions
+3, 7 and 10, and with only session 1 to learn from. Every frame counts one. Nothing is chosen on
+test frames.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ COLUMNS = ("signs", "one track", "CORe50", "others", "rendered", "one video")
 
 @dataclass(frozen=True)
 class Group:
-    """One head's features: a block's map in grid x grid cells, its channels mixed or picked down to `channels`."""
+    """The features of one head: a map in grid x grid cells, mixed or picked down to `channels`."""
 
     block: int
     grid: int
@@ -165,9 +168,9 @@ def rows() -> Iterator[Row]:
 
 
 class Maps:
-    """The maps of the blocks for every frame of a data set, means in 4 x 4 cells and maxima, in half precision.
+    """The maps of the blocks for every frame of a data set, in half precision.
 
-    Computed once and kept in a file.
+    Means in 4 x 4 cells and maxima, computed once and kept in a file.
     """
 
     def __init__(self, frames: Tensor, device: str, file: Path) -> None:
@@ -222,67 +225,80 @@ class Maps:
         return x.flatten(1)
 
 
+def split(column: str, data: str, train: list[Session], test: list[Session]) -> Split:
+    """The frames and labels of a column of the table, from its sessions."""
+    index = [torch.cat([torch.arange(s.start, s.stop) for s in part]) for part in (train, test)]
+    label = [
+        torch.cat([torch.full((s.stop - s.start,), s.label) for s in part])
+        for part in (train, test)
+    ]
+    sessions = torch.cat([torch.full((s.stop - s.start,), k) for k, s in enumerate(train)])
+    return Split(column, data, index[0], label[0], sessions, index[1], label[1])
+
+
+def sign_splits(args: argparse.Namespace, folder: Path, size: int) -> tuple[Tensor, list[Split]]:
+    """Traffic signs: all tracks, and the first track of each class, for every run."""
+    array, index = pack(Path(args.data) / "gtsrb_tracks.tar", size, folder, 2)
+    found = []
+    for run in args.runs:
+        data, _ = data_set(array, index, run, "cpu")
+        first = {s.label: s for s in reversed(data.train)}
+        found.append(split("signs", "signs", list(data.train), list(data.test)))
+        found.append(split("one track", "signs", list(first.values()), list(data.test)))
+    frames = data.frames if isinstance(data.frames, Tensor) else torch.from_numpy(np.load(array))
+    return frames, found
+
+
+def core50_splits(args: argparse.Namespace, folder: Path, size: int) -> tuple[Tensor, list[Split]]:
+    """The categories of CORe50: the test sessions 3, 7 and 10, and four other choices of three."""
+    array, index = pack(Path(args.data) / "core50_frames.tar", size, folder, 2)
+    facts = json.loads(index.read_text())
+    names = sorted({name.partition("/")[0] for name, _, _ in facts})
+    every = [
+        Session(names.index(n.partition("/")[0]), int(n.rpartition("/s")[2]), a, b)
+        for n, a, b in facts
+    ]
+    others = np.random.RandomState(0)
+    choices = [others.choice(np.arange(1, 12), 3, replace=False).tolist() for _ in range(4)]
+    found = []
+    for k, held in enumerate([[3, 7, 10], *choices]):
+        train = [s for s in every if s.number not in held]
+        test = [s for s in every if s.number in held]
+        found.append(split("others" if k else "CORe50", "CORe50", train, test))
+    return torch.from_numpy(np.load(array)), found
+
+
+def rendered_splits(
+    args: argparse.Namespace, folder: Path, size: int
+) -> tuple[Tensor, list[Split]]:
+    """Rendered objects: all training sessions, and session 1 alone."""
+    array, index = pack_rendered(size, 12, folder, args.device)
+    data, _ = data_set(array, index, 0, "cpu")
+    train, test = list(data.train), list(data.test)
+    first = [s for s in train if s.number == 1]
+    found = [
+        split("rendered", "rendered", train, test),
+        split("one video", "rendered", first, test),
+    ]
+    return torch.from_numpy(np.load(array)), found
+
+
 def splits(
     args: argparse.Namespace, folder: Path, size: int = 128
 ) -> tuple[dict[str, Tensor], list[Split]]:
     """The frames of each data set at `size`, and how they are split."""
     frames: dict[str, Tensor] = {}
     found: list[Split] = []
-
-    def add(column: str, data: str, train: list[Session], test: list[Session]) -> None:
-        index = [torch.cat([torch.arange(s.start, s.stop) for s in part]) for part in (train, test)]
-        label = [
-            torch.cat([torch.full((s.stop - s.start,), s.label) for s in part])
-            for part in (train, test)
-        ]
-        sessions = torch.cat([torch.full((s.stop - s.start,), k) for k, s in enumerate(train)])
-        found.append(Split(column, data, index[0], label[0], sessions, index[1], label[1]))
-
-    for run in args.runs if "signs" in args.sets else ():
-        array, index = pack(Path(args.data) / "gtsrb_tracks.tar", size, folder, 2)
-        data, _ = data_set(array, index, run, "cpu")
-        frames["signs"] = (
-            data.frames if isinstance(data.frames, Tensor) else torch.from_numpy(np.load(array))
-        )
-        add("signs", "signs", list(data.train), list(data.test))
-        first = {s.label: s for s in reversed(data.train)}
-        add("one track", "signs", list(first.values()), list(data.test))
-
-    if "CORe50" in args.sets:
-        array, index = pack(Path(args.data) / "core50_frames.tar", size, folder, 2)
-        frames["CORe50"] = torch.from_numpy(np.load(array))
-        facts = json.loads(index.read_text())
-        names = sorted({name.partition("/")[0] for name, _, _ in facts})
-        every = [
-            Session(names.index(n.partition("/")[0]), int(n.rpartition("/s")[2]), a, b)
-            for n, a, b in facts
-        ]
-        others = np.random.RandomState(0)
-        for k in range(5):
-            held = (
-                (3, 7, 10)
-                if k == 0
-                else tuple(others.choice(np.arange(1, 12), 3, replace=False).tolist())
-            )
-            test = [s for s in every if s.number in held]
-            add(
-                "others" if k else "CORe50",
-                "CORe50",
-                [s for s in every if s.number not in held],
-                test,
-            )
-
-    if "rendered" in args.sets:
-        array, index = pack_rendered(size, 12, folder, args.device)
-        data, _ = data_set(array, index, 0, "cpu")
-        frames["rendered"] = torch.from_numpy(np.load(array))
-        add("rendered", "rendered", list(data.train), list(data.test))
-        add("one video", "rendered", [s for s in data.train if s.number == 1], list(data.test))
+    makers = {"signs": sign_splits, "CORe50": core50_splits, "rendered": rendered_splits}
+    for name, make in makers.items():
+        if name in args.sets:
+            frames[name], some = make(args, folder, size)
+            found += some
     return frames, found
 
 
 class Bench:
-    """Heads by split and features, each computed once; the sums of the last few, for rows that solve them otherwise."""
+    """Heads by split and features, each computed once, and the statistics of the last few."""
 
     def __init__(self, maps: dict[str, Maps], device: str) -> None:
         self.maps, self.device = maps, device
@@ -342,9 +358,10 @@ class Bench:
 
 
 def discriminants(x: Regression, ridge: RidgeFit) -> RidgeFit:
-    """w_c = inv(W + rho I) m_c,  b_c = -m_c w_c / 2,  W = A - sum_c r_c r_c^T / pi_c,  m_c = r_c / pi_c
+    """w_c = inv(W + rho I) m_c,  b_c = -m_c w_c / 2.
 
-    linear discriminant analysis on the same standardised features, the covariance within classes shrunk by the ridge's rho.
+    W = A - sum_c r_c r_c^T / pi_c,  m_c = r_c / pi_c: linear discriminant analysis on the same
+    standardised features, with the covariance within classes shrunk by the ridge's rho.
     """
     dim, r = x.dim, x.bordered[x.dim :, : x.dim]
     means = r / x.pi[:, None]
@@ -359,9 +376,10 @@ def discriminants(x: Regression, ridge: RidgeFit) -> RidgeFit:
 def quadratic(
     x: Regression, rho: float, learned: Tensor, labels: Tensor, z: Tensor, share: float
 ) -> Tensor:
-    """score_c = -(z - m_c)^T inv(W_c) (z - m_c) / 2 - log det W_c / 2,  W_c = (1 - share) W + share S_c + rho I
+    """score_c = -(z - m_c)^T inv(W_c) (z - m_c) / 2 - log det W_c / 2.
 
-    on the same standardised features; S_c is the covariance of class c, W that within all of them.
+    W_c = (1 - share) W + share S_c + rho I on the same standardised features; S_c is the covariance
+    of class c, and W that within all classes.
     """
     dim, r = x.dim, x.bordered[x.dim :, : x.dim]
     means = r / x.pi[:, None]
@@ -385,7 +403,7 @@ def megabytes(row: Row, split: Split, maps: Maps) -> float:
 
 
 class Shipped:
-    """The strategy itself, in batches of 300 frames; its features are computed once and kept in a file."""
+    """The strategy itself, in batches of 300 frames; its features are kept in a file."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -459,7 +477,8 @@ def table(args: argparse.Namespace) -> None:
                 json.dumps({"row": what, "runs": args.runs, "MB": round(size, 1), **by}) + "\n"
             )
 
-    heading = f"| | {' | '.join(COLUMNS)} | MB | signs, runs {args.runs} |\n|---|{'---|' * (len(COLUMNS) + 2)}"
+    heading = f"| | {' | '.join(COLUMNS)} | MB | signs, runs {args.runs} |\n"
+    heading += f"|---|{'---|' * (len(COLUMNS) + 2)}"
     print(f"{where(args.device)}\n\n{heading}", flush=True)
 
     def wanted(what: str) -> bool:
@@ -521,7 +540,8 @@ def times(args: argparse.Namespace) -> None:
     print(f"{where(args.device)}, {torch.get_num_threads()} threads, {args.engine}; CPU seconds\n")
     ours, theirs = (min(values) for values in lessons.values())
     print(
-        f"a lesson of 300 frames: prima {ours:.2f} s, CWR* {theirs:.2f} s, ratio {ours / theirs:.2f}"
+        f"a lesson of 300 frames: prima {ours:.2f} s, CWR* {theirs:.2f} s, "
+        f"ratio {ours / theirs:.2f}"
     )
     for count in (60, 300, 1000):
         fresh = Prima(build(size=128)).to(args.device)
@@ -535,7 +555,8 @@ def times(args: argparse.Namespace) -> None:
 
 
 def where(device: str) -> str:
-    return f"{torch.cuda.get_device_name() if device == 'cuda' else f'CPU, {os.cpu_count()} cores'}, torch {torch.__version__}"
+    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
+    return f"{gpu or f'CPU, {os.cpu_count()} cores'}, torch {torch.__version__}"
 
 
 def main() -> None:

@@ -1,12 +1,13 @@
-"""prima on a representation that learns: AR1* adapts the backbone along the stream, prima's sums are taken of what it gives.
+"""prima on a representation that learns: AR1* adapts the backbone along the stream.
 
-    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 1 2                     adapted in batch 1 alone
-    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 1 2 --every --device cuda     adapted in every batch
-    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 --every --batches 60          in each of the first 60
+    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 1 2    # in batch 1 alone
+    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 1 2 --every --device cuda
+    python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 --every --batches 60
 
-The split and the order are those of `accuracy.py`. The sums of past batches are of features that the backbone gives no more:
-they are left as they were; or moved by the drift of the batch at hand (Yu et al. 2020, *Semantic Drift Compensation*); or taken
-anew from all frames, which no learner without rehearsal may do: what the best compensation could reach.
+The split and the order are those of `accuracy.py`. The statistics of earlier batches are of
+features that the backbone no longer gives. They are left as they were, or moved by the drift of the
+current batch (Yu et al. 2020, *Semantic Drift Compensation*), or computed anew from all frames,
+which no learner without rehearsal may do: the best that a compensation could reach.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ def over(backbone: Backbone, lessons: list[tuple[Tensor, Tensor]], device: str) 
 
 @torch.no_grad()
 def drift(head: Prima, before: Tensor, after: Tensor) -> None:
-    """mu_c <- mu_c + sum_i a_ci (after_i - before_i),  a_ci ~ exp(-|before_i - mu_c|^2 / (2 sigma^2)),  sum_i a_ci = 1
+    """mu_c <- mu_c + sum_i a_ci (after_i - before_i),  sum_i a_ci = 1.
 
-    of each place by itself, sigma^2 the mean of these squares. The scatter around the means stays.
+    a_ci ~ exp(-|before_i - mu_c|^2 / (2 sigma^2)) for each place by itself; sigma^2 is the mean of
+    these squares. The scatter around the means stays.
     """
     m = head.head.statistics
     for gram, columns in m.squares():
@@ -70,6 +72,28 @@ def accuracy(strategy: Strategy, scores: Tensor, truth: Tensor) -> float:
     return 100 * float((strategy.classes[scores.argmax(1)].cpu() == truth).double().mean())
 
 
+def adapt_in_every_batch(
+    learner: Strategy, heads: dict[str, Prima], batches: list[tuple[Tensor, Tensor]], device: str
+) -> None:
+    """Learn every batch with AR1* and with the heads, one of which is moved by the drift."""
+    reader = over(learner.backbone, [], device)
+    reader.representation.use_engine("torch")  # its weights change under it
+
+    def read(frames: Tensor) -> Tensor:
+        """The features of the learner's backbone as it is now."""
+        reader.backbone.load_state_dict(learner.backbone.state_dict())
+        return reader.embed(frames)
+
+    for i, (frames, labels) in enumerate(batches):
+        before = read(frames) if i else None
+        learner.learn(frames, labels)
+        after = read(frames)
+        if before is not None:
+            drift(heads["moved"], before, after)
+        for head in heads.values():
+            head.learn_embedded(after, labels)
+
+
 def run(
     number: int, every: bool, batches: int | None, packed: tuple[Path, Path], device: str
 ) -> dict[str, object]:
@@ -80,28 +104,11 @@ def run(
     learner = create("ar1*", build(size=128), seed=number).to(device)
     heads = {name: Prima(build(size=128)).to(device) for name in ("as they were", "moved")}
 
-    reader = over(learner.backbone, [], device)
-    reader.representation.use_engine("torch")  # its weights change under it
-
-    def read(frames: Tensor) -> Tensor:
-        """The features of the learner's backbone as it is now."""
-        reader.backbone.load_state_dict(learner.backbone.state_dict())
-        return reader.embed(frames)
-
-    seen: list[tuple[Tensor, Tensor]] = []
-    for i in range(count):
-        frames, labels = whole(stream[i].images), stream[i].labels
-        seen.append((frames, labels))
-        if not every and i > 0:
-            continue  # the representation stays as batch 1 left it
-        before = read(frames) if every and i else None
-        learner.learn(frames, labels)
-        if every:
-            after = read(frames)
-            if before is not None:
-                drift(heads["moved"], before, after)
-            for head in heads.values():
-                head.learn_embedded(after, labels)
+    seen = [(whole(stream[i].images), stream[i].labels) for i in range(count)]
+    if every:
+        adapt_in_every_batch(learner, heads, seen, device)
+    else:
+        learner.learn(*seen[0])  # the representation stays as batch 1 left it
     test = stream.test(1)
     known = torch.isin(test.labels, torch.cat([labels for _, labels in seen]))
     images, truth = whole(test.images)[known], test.labels[known]

@@ -1,6 +1,6 @@
-"""How fast the renderer draws: frames a second, and the whole CORe50-sized set (164,866 frames at 128 px) where asked.
+"""Speed of the renderer: frames per second, and the whole set of CORe50's size (164,866 frames).
 
-python benchmarks/render.py                 # a sample of each category
+python benchmarks/render.py                        # a sample of each category
 python benchmarks/render.py --whole --device cuda
 """
 

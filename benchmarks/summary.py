@@ -1,8 +1,8 @@
-"""All speed and memory benchmarks, and docs/performance.md made of them.
+"""Runs all speed and memory benchmarks and writes docs/performance.md.
 
-python benchmarks/summary.py                          # runs what this machine can: about 10 minutes, idle
-python benchmarks/summary.py --gpu gpu.json           # with the GPU's figures from another machine (benchmarks/gpu.py --out)
-python benchmarks/summary.py --cpu cpu.json --growth growth.json --gpu gpu.json     # only writes the page
+python benchmarks/summary.py                  # all that this machine can run: 10 minutes, idle
+python benchmarks/summary.py --gpu gpu.json   # with the figures of a GPU from elsewhere
+python benchmarks/summary.py --cpu cpu.json --growth growth.json --gpu gpu.json  # only the page
 """
 
 from __future__ import annotations
@@ -24,19 +24,25 @@ import torch
 DOCS = Path(__file__).parents[1] / "docs"
 HEAD = """# Performance
 
-Every ratio is of two things measured in turns in one process; times are printed, never asserted. MobileNet v1 at 128 px.
-Made by `python benchmarks/summary.py`, which runs `benchmarks/cpu.py`, `benchmarks/growth.py` and, where there is a GPU,
-`benchmarks/gpu.py`; the raw figures are in `docs/results/performance.json`.
+Every ratio is of two things measured in turns in one process; times are printed, never asserted.
+MobileNet v1 at 128 px. `python benchmarks/summary.py` made this page: it runs `benchmarks/cpu.py`,
+`benchmarks/growth.py` and, on a machine with a GPU, `benchmarks/gpu.py`; the raw figures are in
+`docs/results/performance.json`.
 """
 RUNS = (
-    "Whole NICv2-391 runs, {}: 120,000 training frames, 391 tests of 2,250 frames, frames on the GPU; the floor is bytes over "
-    "the measured bandwidth, each layer by itself (`work` in the script)."
+    "Whole NICv2-391 runs, {}: 120,000 training frames, 391 tests of 2,250 frames, frames on the "
+    "GPU; the floor is bytes over the measured bandwidth, each layer by itself (`work` in the "
+    "script)."
 )
-TEN = "Ten of these runs in one process, {}, s: features are computed once, the ten learn, are solved and are tested as a stack."
+TEN = (
+    "Ten of these runs in one process, {}, s: features are computed once; the ten learn, are "
+    "solved and are tested as a stack."
+)
 GROWTH = (
-    "{:,} batches, {:,} classes, all seen in the first {:,}: operations, elements written and bytes of state at 20 moments "
-    "after that; the median processor time of a batch then and at the end, taken in turns, and the median of the ratios. "
-    "(A score of ridge takes seven factorisations or eight, as the data have it; the others' scores take the same throughout.)"
+    "{:,} batches, {:,} classes, all seen in the first {:,}: operations, elements written and "
+    "bytes of state at 20 points after that; the median processor time of a batch then and at the "
+    "end, taken in turns, and the median of the ratios. (A score of ridge takes seven or eight "
+    "factorisations, depending on the data; the scores of the others take the same throughout.)"
 )
 
 
@@ -59,61 +65,54 @@ def gpu_section(found: dict[str, Any]) -> list[str]:
         "",
         "## On a GPU",
         "",
-        f"{found['device']}, torch {found['torch']}, minibatch 128, the step recorded as a CUDA graph.",
+        f"{found['device']}, torch {found['torch']}, minibatch 128, "
+        "the step recorded as a CUDA graph.",
     ]
     lines += ["", *table(found["rows"])]
-    steps = {key.split(", ")[1]: value for key, value in found.items() if key.startswith("steps, ")}
+    steps = by_precision(found, "steps")
     if steps:
+        lines += steps_section(steps)
+    for precision, runs in by_precision(found, "runs").items():
+        lines += runs_section(precision, runs, found.get(f"floors, {precision}", {}))
+    for precision, seconds in by_precision(found, "ten").items():
+        lines += ["", TEN.format(precision), ""]
+        lines += ["| | one run | ten side by side |", "|---|---|---|"]
+        lines += [f"| {name} | {s['one']:.2f} | {s['ten']:.2f} |" for name, s in seconds.items()]
+    return lines
+
+
+def by_precision(found: dict[str, Any], what: str) -> dict[str, Any]:
+    """The figures under "what, precision", by precision."""
+    return {
+        key.split(", ")[1]: value for key, value in found.items() if key.startswith(f"{what}, ")
+    }
+
+
+def steps_section(steps: dict[str, Any]) -> list[str]:
+    lines = ["", "A training step of 128 frames, ms:", "", f"| | {' | '.join(steps)} |"]
+    lines.append("|---" * (1 + len(steps)) + "|")
+    for name in next(iter(steps.values())):
+        lines.append(f"| {name} | {' | '.join(f'{value[name]:.2f}' for value in steps.values())} |")
+    return lines
+
+
+def runs_section(precision: str, runs: dict[str, Any], floors: dict[str, float]) -> list[str]:
+    lines = ["", RUNS.format(precision), ""]
+    lines.append("| | s | in learning | in testing | floor, s | times the floor |")
+    lines.append("|---" * 6 + "|")
+    for name, run in runs.items():
+        floor = floors.get(name)
+        beside = f"{floor:.1f} | {run['seconds'] / floor:.1f}" if floor else " | "
+        times = f"{run['seconds']:.1f} | {run['learn']:.1f} | {run['test']:.1f}"
+        lines.append(f"| {name} | {times} | {beside} |")
+    if floors:
         lines += [
             "",
-            "A training step of 128 frames, ms:",
-            "",
-            f"| | {' | '.join(steps)} |",
-            "|---" * (1 + len(steps)) + "|",
+            f"Measured ceilings: {floors['copy, TB/s']:.2f} TB/s in a copy, "
+            f"{floors['bf16 product, Tflop/s']:.0f} Tflop/s in a bf16 product.",
+            "By them a step of 128 frames takes at least "
+            f"{floors['a step of 128 frames, ms']:.2f} ms.",
         ]
-        for name in next(iter(steps.values())):
-            lines.append(
-                f"| {name} | {' | '.join(f'{value[name]:.2f}' for value in steps.values())} |"
-            )
-    runs = {key.split(", ")[1]: value for key, value in found.items() if key.startswith("runs, ")}
-    for precision, value in runs.items():
-        floors = found.get(f"floors, {precision}", {})
-        lines += [
-            "",
-            RUNS.format(precision),
-            "",
-            "| | s | in learning | in testing | floor, s | times the floor |",
-            "|---" * 6 + "|",
-        ]
-        for name, run in value.items():
-            floor = floors.get(name)
-            known = f"{floor:.1f} | {run['seconds'] / floor:.1f}" if floor else " | "
-            lines.append(
-                f"| {name} | {run['seconds']:.1f} | {run['learn']:.1f} | {run['test']:.1f} | {known} |"
-            )
-        if floors:
-            copy, product, step = (
-                floors[key]
-                for key in ("copy, TB/s", "bf16 product, Tflop/s", "a step of 128 frames, ms")
-            )
-            lines += [
-                "",
-                f"Measured ceilings: {copy:.2f} TB/s in a copy, {product:.0f} Tflop/s in a bf16 product.",
-            ]
-            lines += [f"By them a step of 128 frames takes at least {step:.2f} ms."]
-    for key, by_name in found.items():
-        if key.startswith("ten, "):
-            lines += [
-                "",
-                TEN.format(key.split(", ")[1]),
-                "",
-                "| | one run | ten side by side |",
-                "|---|---|---|",
-            ]
-            lines += [
-                f"| {name} | {seconds['one']:.2f} | {seconds['ten']:.2f} |"
-                for name, seconds in by_name.items()
-            ]
     return lines
 
 
@@ -133,8 +132,9 @@ def growth_section(found: dict[str, Any]) -> list[str]:
     for row in found["rows"]:
         operations, _, state = list(row["counted"].values())[-1]
         lines.append(
-            f"| {row['strategy']} | {operations:,} | {state:,} | {'yes' if row['equal'] else '**no**'} | "
-            f"{row['milliseconds_first']:.2f} | {row['milliseconds_last']:.2f} | {row['time']:.3f} |"
+            f"| {row['strategy']} | {operations:,} | {state:,} | "
+            f"{'yes' if row['equal'] else '**no**'} | {row['milliseconds_first']:.2f} | "
+            f"{row['milliseconds_last']:.2f} | {row['time']:.3f} |"
         )
     return lines
 

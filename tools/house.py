@@ -461,22 +461,12 @@ def complexity_rows(source: Source) -> list[Row]:
 
 def line_rows(source: Source) -> list[Row]:
     """Return the rows on lines and expressions."""
-    code = [(module, line) for module in source for line in module.code_lines]
-    long = [
-        f"{module.path}:{number}"
-        for module in source
-        for number, line in enumerate(module.lines, 1)
-        if len(line) > COLUMNS and line in set(module.code_lines)
-    ]
-    skips = [
-        f"{module.path}:{number}"
-        for module in source
-        for number, line in enumerate(module.lines, 1)
-        if "# fmt: skip" in line or "# fmt: off" in line
-    ]
+    code = [line for module in source for line in module.code_lines]
+    skips = places(source, lambda module, line: "# fmt: skip" in line or "# fmt: off" in line)
+    long = places(source, lambda module, line: len(line) > COLUMNS and line in module.code_lines)
     conditional = source.nodes(ast.IfExp)
     nested = [node for node in conditional if any_inside(node, ast.IfExp)]
-    mean = statistics.mean(len(line) for _, line in code)
+    mean = statistics.mean(map(len, code))
     per_thousand = 1000 * len(conditional) / len(code)
     return [
         Row("mean characters per code line", f"{mean:.1f}"),
@@ -488,6 +478,16 @@ def line_rows(source: Source) -> list[Row]:
         ),
         Row("walrus", str(len(source.nodes(ast.NamedExpr)))),
         Row("lambdas", str(len(source.nodes(ast.Lambda)))),
+    ]
+
+
+def places(source: Source, wanted: Callable[[Module, str], bool]) -> list[str]:
+    """Return the file and number of every line that is wanted."""
+    return [
+        f"{module.path}:{number}"
+        for module in source
+        for number, line in enumerate(module.lines, 1)
+        if wanted(module, line)
     ]
 
 

@@ -27,7 +27,7 @@ FLAGS = [
 
 
 def film(path: Path, frames: Frames) -> Path:
-    """Frames as what a camera of 640 x 480 shows, forwards and backwards: JPEGs one after the other (.mjpeg)."""
+    """Write frames as a camera of 640 x 480 would show them, forwards and backwards (.mjpeg)."""
     with open(path, "wb") as file:
         for frame in [*frames, *frames[-2:0:-1]]:
             picture = Image.fromarray(frame)
@@ -52,7 +52,7 @@ def page(playwright: Any, url: str, shown: Path, **context: Any) -> Iterator[Any
 
 
 def hold(opened: Any, name: str, seconds: float) -> str:
-    """Hold the button for so long while the camera shows the object; what the page says when it is learned."""
+    """Hold the button while the camera shows the object; returns what the page says then."""
     opened.fill("#name", name)
     opened.locator("#hold").hover()
     opened.mouse.down()

@@ -1,4 +1,7 @@
-"""Malformed bodies, images, models and messages: never a 5xx, no growth of memory, the learner as it was to the last bit."""
+"""Malformed bodies, images, models and messages.
+
+They give no 5xx, no growth of memory, and leave the learner as it was to the last bit.
+"""
 
 from __future__ import annotations
 
@@ -273,11 +276,13 @@ def fuzz(folder: Path, count: int = 10_000, seed: int = 0, new: str = "") -> int
     errors = sum(number for what, number in results.items() if " 5" in what)
     print(", ".join(f"{what}: {number}" for what, number in sorted(results.items())))
     print(
-        f"{sum(results.values())} answers to {count} malformed things: {errors} with 5xx, {len(noise)} tracebacks in the log"
+        f"{sum(results.values())} answers to {count} malformed things: {errors} with 5xx, "
+        f"{len(noise)} tracebacks in the log"
     )
     what = "the same to the last bit" if same else "CHANGED"
     print(
-        f"memory after each tenth: {', '.join(f'{m:.0f}' for m in memory)} MiB; the learner is {what}"
+        f"memory after each tenth: {', '.join(f'{m:.0f}' for m in memory)} MiB; "
+        f"the learner is {what}"
     )
     for line in noise[:5]:
         print(f"  {line}")

@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of a lesson: what was acknowledged is there, and nothing is there by half."""
+"""SIGKILL in the middle of a lesson: what was acknowledged is there, and nothing is half done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Many clients predict while one teaches: errors, latencies, and whether each answer is that of one whole state."""
+"""Many clients predict while one teaches.
+
+Counted are errors and latencies, and the answers that do not come from one whole state.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ async def run_load(
 async def _remember(
     http: httpx.AsyncClient, running: Service, images: list[Any], expected: Expected
 ) -> None:
-    """What this version says of each frame, computed here from its file; only the teacher changes it: they are of one state."""
+    """The predictions of this version for each frame, computed here from its file."""
     version = (await http.get(f"{running.url}/api/model")).json()["version"]
     data = (await http.get(f"{running.url}/api/model/file")).content
     expected[version] = await asyncio.to_thread(
@@ -112,7 +115,8 @@ def load(
     times = sorted(1000 * answer[3] for answer in answers)
     rate = len(answers) / seconds
     print(
-        f"{clients} clients for {seconds:g} s: {len(answers)} predictions ({rate:.0f} a second), {len(errors)} errors"
+        f"{clients} clients for {seconds:g} s: {len(answers)} predictions "
+        f"({rate:.0f} per second), {len(errors)} errors"
     )
     if times:
         marks = ", ".join(
@@ -123,7 +127,8 @@ def load(
     if lessons:
         median, longest = statistics.median(lessons), max(lessons)
         print(
-            f"{len(lessons)} lessons of 30 frames meanwhile: median {median:.1f} s, longest {longest:.1f} s"
+            f"{len(lessons)} lessons of 30 frames meanwhile: "
+            f"median {median:.1f} s, longest {longest:.1f} s"
         )
     print(
         f"answers from {len({a[0] for a in answers})} versions, {torn} of them from no whole state"

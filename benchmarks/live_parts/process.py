@@ -37,7 +37,7 @@ def drawn(object: int, session: int = 1, frames: int = 20, size: int = 160) -> F
 
 
 class Service:
-    """One that runs. `new` are the arguments of the learner that it begins with; "" leaves that to the service."""
+    """A running service. `new` are the arguments of its learner; "" leaves them to the service."""
 
     def __init__(self, model: Path, *options: str, new: str = "") -> None:
         if new and not model.exists():

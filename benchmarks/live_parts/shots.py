@@ -1,4 +1,4 @@
-"""Pictures of the page for the documentation: taught as a person would, with the defaults, then shown other footage."""
+"""Pictures of the page for the documentation: taught as a person would, then tested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
 def shots(folder: Path, out: Path) -> None:
-    """Writes teach.png, teach-dark.png, teach-phone-light.png and teach-phone.png (dark) into `out`."""
+    """Write teach.png, teach-dark.png, teach-phone-light.png and teach-phone.png (dark)."""
     from playwright.sync_api import sync_playwright
 
     out.mkdir(parents=True, exist_ok=True)
@@ -23,7 +23,8 @@ def shots(folder: Path, out: Path) -> None:
                 playwright, running.url, film(folder / "taught.mjpeg", drawn(number, 1, 20, 240))
             ) as opened:
                 opened.evaluate(
-                    "(kept) => kept.forEach(({ name, value }) => localStorage.setItem(name, value))",
+                    "(kept) => kept.forEach("
+                    "({ name, value }) => localStorage.setItem(name, value))",
                     thumbnails,
                 )
                 opened.reload()

@@ -1,4 +1,4 @@
-"""From letting the button go to seeing the object recognised, in a browser, and what the time is made of."""
+"""The time from releasing the button to seeing the object recognised, and its parts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 from live_parts.browser import film, hold, page
 from live_parts.process import drawn, service
 
-# Runs in the page: when the verdict first says the name, beside the marks that the page itself makes.
+# Runs in the page: marks when the verdict first says the name, beside the marks of the page.
 WATCH = """(name) => {
   performance.clearMarks();
   const said = document.getElementById("verdict-name");
   const seen = () => performance.getEntriesByName("learned").length && said.textContent === name;
-  new MutationObserver((_, self) => { if (seen()) { performance.mark("recognised"); self.disconnect(); } })
-    .observe(document.getElementById("verdict"), { subtree: true, childList: true, characterData: true, attributes: true });
+  const what = { subtree: true, childList: true, characterData: true, attributes: true };
+  new MutationObserver((_, self) => {
+    if (seen()) { performance.mark("recognised"); self.disconnect(); }
+  }).observe(document.getElementById("verdict"), what);
 }"""
 MARKS = """() => JSON.stringify(["released", "learned", "recognised"].map((name) => {
   const mark = performance.getEntriesByName(name)[0];
@@ -50,9 +52,11 @@ def timing(folder: Path, objects: int = 3, seconds: float = 5.0, new: str = "") 
                 job = marks["learned"][1]
                 working, saving = job["parts"]["working"], job["parts"]["saving"]
                 totals.append(recognised - released)
+                waiting = learned - released
                 print(
-                    f"{job['frames']:6d}   {learned - released:.2f} s ({working:.2f}, {saving:.2f}, "
-                    f"{learned - released - working - saving:.2f})   {recognised - learned:.2f} s   {totals[-1]:.2f} s",
+                    f"{job['frames']:6d}   {waiting:.2f} s ({working:.2f}, {saving:.2f}, "
+                    f"{waiting - working - saving:.2f})   {recognised - learned:.2f} s   "
+                    f"{totals[-1]:.2f} s",
                     flush=True,
                 )
     print(f"median {statistics.median(totals):.2f} s, longest {max(totals):.2f} s")

@@ -158,7 +158,7 @@ class Staged(nn.Module):
     ],
 )
 def test_blocks_are_found_in_stages_and_under_wrappers(wrap):
-    """Of six blocks, 1 to 4 are read: they have 8, 16, 16 and 100 channels, 4 points or more a side."""
+    """Of six blocks, 1 to 4 are read: of 8, 16, 16 and 100 channels, 4 or more points a side."""
     deep = MultiDepthBackbone(backbone(wrap(Staged()), 32))
     assert deep.sizes == (8 * 16, 16 * 16, 16 * 16, 96 * 16, 100)
     assert read(deep, frames(2, 32)).shape == (2, 128 + 256 + 256 + 1536 + 100)
