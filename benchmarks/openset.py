@@ -203,7 +203,9 @@ def main() -> None:
         action="store_true",
         help="test in the places of the lessons: every other frame is taught",
     )
-    parser.add_argument("--threshold", type=float, default=KNOWN_THRESHOLD, help="of what is kept and taken")
+    parser.add_argument(
+        "--threshold", type=float, default=KNOWN_THRESHOLD, help="of what is kept and taken"
+    )
     parser.add_argument("--runs", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)
