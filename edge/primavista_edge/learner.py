@@ -17,8 +17,9 @@ import onnxruntime  # type: ignore[import-untyped]
 
 from .errors import FileError, InputError
 from .heads.base import AnalyticHead, Head
-from .heads.cwr import ConsolidatedWeights, FrozenCWRHead, Training, softmax
+from .heads.cwr import Training, softmax
 from .heads.dslda import DSLDAHead, StreamingStatistics
+from .heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead
 from .heads.lda import LDAHead
 from .heads.ncm import NCMHead
 from .heads.prima import PrimaHead

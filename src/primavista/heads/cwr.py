@@ -1,58 +1,31 @@
 """CWR* and CWR+: Algorithms 1 and 2 of the paper, line by line, in numpy or torch.
 
-`CWRHead` (`heads/linear.py`) is the same head as a torch module, for strategies whose
-representation trains too; it loads and consolidates with the functions of this module.
+| line | Algorithm 1 (CWR*) | here |
+|---|---|---|
+| 2, 3 | cw = 0, past = 0 | where the arrays are made: `CWRHead`, `ConsolidatedWeights` |
+| 6 | expand the output layer for new classes | `grow` and `expand` of the same classes |
+| 7 | tw[j] = cw[j] if class j is in B_i, else 0 | `temporary_weights` |
+| 8 to 10 | train tw, in batch 1 Theta too | `train`, Theta fixed; in torch the strategy |
+| 11 to 14 | cw[j] and past_j of the classes in B_i | `consolidate` |
+| 15 | test by Theta and cw | `cwr_scores` |
+
+`CWRHead` (`heads/linear.py`) is the head as a torch module, for strategies whose representation
+trains too; `FrozenCWRHead` (`heads/frozen_cwr.py`) is the head on features, for the edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from ..errors import InputError
 from ..nn.shuffling import permutation, pieces, seed_of
-from ..storage.validate import check_past, check_that, checked_array
-from .arrays import Array, ClassArrays, float32, float64, zeros_like
-from .base import Head
-from .open_set import Familiarity, mahalanobis_familiarity
-from .statistics import SufficientStatistics
 
+Array = Any  # a numpy array or a torch tensor
 Consolidation = Literal["cwr+", "cwr*"]
 WPast = Literal["sqrt", "ratio"]
-
-
-class ConsolidatedWeights(ClassArrays):
-    """The consolidated weights cw (rows x D) and the pattern counts past (rows).
-
-    Both begin as 0 (Algorithm 1, lines 2 and 3).
-    """
-
-    @property
-    def row_names(self) -> tuple[str, ...]:
-        """The names of the arrays that have one row per class."""
-        return ("cw", "past")
-
-    @property
-    def cw(self) -> Array:
-        """The consolidated weights, rows x D."""
-        return self.arrays["cw"]
-
-    @property
-    def past(self) -> Array:
-        """The number of patterns of each class that cw was consolidated from."""
-        return self.arrays["past"]
-
-    def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
-        """Check past_c >= 0 and one row per class. The arguments are those of `ClassArrays`."""
-        past = checked_array(self.arrays, prefix, "past", 1)
-        check_past(prefix + "past", past)
-        cw = checked_array(self.arrays, prefix, "cw", 2)
-        problem = f"and {prefix}past do not have a row for each of {known} classes"
-        check_that(len(cw) == len(past) >= known, f"{prefix}cw", problem)
 
 
 @dataclass(frozen=True)
@@ -76,72 +49,6 @@ class Training:
     seed: int
 
 
-class FrozenCWRHead(Head):
-    """Algorithm 1 (CWR*) and Algorithm 2 (CWR+) on features of a fixed Theta: from batch 2 on.
-
-    Args:
-        weights: cw and past.
-        training: how tw is trained.
-        consolidation: which of the two algorithms.
-        wpast: `sqrt` as in the paper, or `ratio`, which leaves the root out.
-        seen: the means of the classes, to tell strangers; None if it shall not.
-    """
-
-    def __init__(
-        self,
-        weights: ConsolidatedWeights,
-        training: Training,
-        consolidation: Consolidation = "cwr*",
-        wpast: WPast = "sqrt",
-        seen: SufficientStatistics | None = None,
-    ) -> None:
-        super().__init__({"head": weights} if seen is None else {"head": weights, "seen": seen})
-        self.weights = weights
-        self.training = training
-        self.consolidation: Consolidation = consolidation
-        self.wpast: WPast = wpast
-        self.seen = seen
-
-    def expand(self, classes: int) -> None:
-        """Make room for classes (line 6): the capacity doubles when it is full.
-
-        Args:
-            classes: the number of known classes.
-        """
-        rows = self.weights.rows
-        while rows < classes:
-            rows *= 2
-        super().expand(rows)
-
-    def _learn(self, z: Array, columns: Array, i: int) -> None:
-        if i == 1:
-            raise InputError(
-                "the paper's batch 1 trains the network too (line 9), which needs torch: "
-                "teach the first objects there"
-            )
-        cw, past = self.weights.cw, self.weights.past
-        present, cur = np.unique(np.asarray(columns), return_counts=True)
-        tw = temporary_weights(cw, present, self.consolidation)  # line 7
-        train(tw, z, columns, i, self.training)  # lines 8 and 10
-        counts = float32(cur)
-        consolidate(cw, past, tw[present], present, counts, self.consolidation, self.wpast)
-        if self.seen is not None:
-            self.seen.add(z, columns)
-
-    def scores(self, z: Array, classes: int) -> Array:
-        """Score features by cw (line 15), as `Head.scores` says."""
-        return z @ self.weights.cw[:classes].T
-
-    def familiarity(self, classes: int) -> Familiarity | None:
-        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
-        if self.seen is None:
-            return None
-        cw, seen = self.weights.cw, self.seen
-        return self.derived.get_or_compute(
-            "familiarity", lambda: cwr_familiarity(cw, seen, classes)
-        )
-
-
 def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -> Array:
     """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, 0 otherwise. (CWR+: 0 for all.)
 
@@ -153,7 +60,7 @@ def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -
     Returns:
         tw, a new array like cw.
     """
-    tw = zeros_like(cw.shape, cw)
+    tw = array_namespace(cw).zeros_like(cw)
     if consolidation == "cwr*":
         tw[present] = cw[present]
     return tw
@@ -172,7 +79,7 @@ def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> Non
         options: the hyperparameters.
     """
     xp = array_namespace(tw)
-    velocity = zeros_like(tw.shape, tw)
+    velocity = xp.zeros_like(tw)
     for epoch in range(options.epochs):
         order = permutation(len(z), seed_of(options.seed, i, epoch))
         for index in np.array_split(order, pieces(len(z), options.minibatch)):
@@ -219,20 +126,17 @@ def consolidate(
     past[columns] += cur
 
 
-def cwr_familiarity(cw: Array, seen: SufficientStatistics, classes: int) -> Familiarity:
-    """Make the familiarity of CWR from its weights and the means of the classes.
+def cwr_scores(cw: Array, z: Array) -> Array:
+    """scores = cw z (Algorithm 1, line 15).
 
     Args:
-        cw: the consolidated weights, rows x D.
-        seen: the means of the classes, without a Gram matrix.
-        classes: the number of known classes, at least 1.
+        cw: the consolidated weights of the known classes, K x D.
+        z: features, N x D.
 
     Returns:
-        The familiarity.
+        N x K.
     """
-    spread = seen.mean_square_deviation(classes)
-    means = seen.means(classes)
-    return mahalanobis_familiarity(float64(cw[:classes]), means, None, spread, seen.frames)
+    return z @ cw.T
 
 
 def softmax(x: Array) -> Array:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.heads.buffers import ArrayBuffers
-from primavista.heads.cwr import cwr_familiarity
+from primavista.heads.frozen_cwr import cwr_familiarity
 from primavista.heads.linear import CWRHead, HeadKind
 from primavista.heads.open_set import KNOWN_THRESHOLD, Familiarity
 from primavista.heads.statistics import SufficientStatistics

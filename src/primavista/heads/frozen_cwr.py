@@ -1,0 +1,135 @@
+"""CWR* and CWR+ on the features of a fixed representation, in numpy or torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import InputError
+from ..storage.validate import check_past, check_that, checked_array
+from .arrays import Array, ClassArrays, float32, float64
+from .base import Head
+from .cwr import (
+    Consolidation,
+    Training,
+    WPast,
+    consolidate,
+    cwr_scores,
+    temporary_weights,
+    train,
+)
+from .open_set import Familiarity, mahalanobis_familiarity
+from .statistics import SufficientStatistics
+
+
+class ConsolidatedWeights(ClassArrays):
+    """The consolidated weights cw (rows x D) and the pattern counts past (rows).
+
+    Both begin as 0 (Algorithm 1, lines 2 and 3).
+    """
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of the arrays that have one row per class."""
+        return ("cw", "past")
+
+    @property
+    def cw(self) -> Array:
+        """The consolidated weights, rows x D."""
+        return self.arrays["cw"]
+
+    @property
+    def past(self) -> Array:
+        """The number of patterns of each class that cw was consolidated from."""
+        return self.arrays["past"]
+
+    def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
+        """Check past_c >= 0 and one row per class. The arguments are those of `ClassArrays`."""
+        past = checked_array(self.arrays, prefix, "past", 1)
+        check_past(prefix + "past", past)
+        cw = checked_array(self.arrays, prefix, "cw", 2)
+        problem = f"and {prefix}past do not have a row for each of {known} classes"
+        check_that(len(cw) == len(past) >= known, f"{prefix}cw", problem)
+
+
+class FrozenCWRHead(Head):
+    """Algorithm 1 (CWR*) and Algorithm 2 (CWR+) on features of a fixed Theta: from batch 2 on.
+
+    Args:
+        weights: cw and past.
+        training: how tw is trained.
+        consolidation: which of the two algorithms.
+        wpast: `sqrt` as in the paper, or `ratio`, which leaves the root out.
+        seen: the means of the classes, to tell strangers; None if it shall not.
+    """
+
+    def __init__(
+        self,
+        weights: ConsolidatedWeights,
+        training: Training,
+        consolidation: Consolidation = "cwr*",
+        wpast: WPast = "sqrt",
+        seen: SufficientStatistics | None = None,
+    ) -> None:
+        super().__init__({"head": weights} if seen is None else {"head": weights, "seen": seen})
+        self.weights = weights
+        self.training = training
+        self.consolidation: Consolidation = consolidation
+        self.wpast: WPast = wpast
+        self.seen = seen
+
+    def expand(self, classes: int) -> None:
+        """Make room for classes (line 6): the capacity doubles when it is full.
+
+        Args:
+            classes: the number of known classes.
+        """
+        rows = self.weights.rows
+        while rows < classes:
+            rows *= 2
+        super().expand(rows)
+
+    def _learn(self, z: Array, columns: Array, i: int) -> None:
+        if i == 1:
+            raise InputError(
+                "the paper's batch 1 trains the network too (line 9), which needs torch: "
+                "teach the first objects there"
+            )
+        cw, past = self.weights.cw, self.weights.past
+        present, cur = np.unique(np.asarray(columns), return_counts=True)
+        tw = temporary_weights(cw, present, self.consolidation)  # line 7
+        train(tw, z, columns, i, self.training)  # lines 8 and 10
+        counts = float32(cur)
+        consolidate(cw, past, tw[present], present, counts, self.consolidation, self.wpast)
+        if self.seen is not None:
+            self.seen.add(z, columns)
+
+    def scores(self, z: Array, classes: int) -> Array:
+        """Score features by cw, as `Head.scores` says."""
+        return cwr_scores(self.weights.cw[:classes], z)
+
+    def familiarity(self, classes: int) -> Familiarity | None:
+        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        if self.seen is None:
+            return None
+        cw, seen = self.weights.cw, self.seen
+        return self.derived.get_or_compute(
+            "familiarity", lambda: cwr_familiarity(cw, seen, classes)
+        )
+
+
+def cwr_familiarity(cw: Array, seen: SufficientStatistics, classes: int) -> Familiarity:
+    """Make the familiarity of CWR from its weights and the means of the classes.
+
+    Args:
+        cw: the consolidated weights, rows x D.
+        seen: the means of the classes, without a Gram matrix.
+        classes: the number of known classes, at least 1.
+
+    Returns:
+        The familiarity.
+    """
+    spread = seen.mean_square_deviation(classes)
+    means = seen.means(classes)
+    return mahalanobis_familiarity(float64(cw[:classes]), means, None, spread, seen.frames)
