@@ -26,6 +26,7 @@ from primavista.backbones.registry import build
 from primavista.bench.evaluate import evaluate, pausing_steps
 from primavista.bench.features import Features
 from primavista.bench.together import together
+from primavista.nn.guards import SynapticIntelligence
 from primavista.nn.renorm import BatchRenorm
 from primavista.strategies.base import Batch
 from primavista.strategies.registry import create
@@ -121,26 +122,31 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
         torch.arange(50).cuda(),
         torch.ones(50).cuda(),
     )
-    weights = made._weights(batch.i)
-    modulation = pull = si = None
-    if hasattr(made, "importance"):
-        guarded = [weight.tensor for weight in weights if weight.guarded]
-        if made.options.guard == "modulate":
-            modulation = made.importance.modulation()
-            si = made.importance
-            si.start(guarded)
-        else:
-            pull = made.importance.pull(1.0, guarded)
     made.head.load(batch.present, False)
-    trainer = made._trainer(batch, weights, made._logits, modulation, pull, si)
-    made._train_mode()
+    weights = made.free_weights(batch.i)
+    theta = [weight.tensor for weight in weights if weight.guarded]
+    guard = si = None
+    if made.importance is not None:
+        guard = made.importance.guard(made.options.guard, 1.0, theta)
+    if isinstance(made.importance, SynapticIntelligence):
+        si = made.importance
+        si.start(theta)
+    sgd = made.sgd(batch, weights, guard)
+
+    def eager_step(x: Tensor, y: Tensor) -> None:
+        g = sgd.gradient(made.cross_entropy(x, y), len(x))
+        dtheta = sgd.step(g)
+        if si is not None:
+            si.observe(sgd.guarded(g), sgd.guarded(dtheta))
+
+    made._train_mode(batch)
     goal = labels.cuda()
     if made.__class__.__name__ == "LwF":
         goal = F.one_hot(goal, 50).float()
-    step = trainer._step if eager else trainer.step
+    step = eager_step if eager else sgd.captured(eager_step)
     for _ in range(5):
         step(frames, goal)
-    return lambda: step(frames, goal)
+    return lambda: step(frames, goal) and None
 
 
 def steps(precision: Precision) -> dict[str, float]:

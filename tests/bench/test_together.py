@@ -15,7 +15,7 @@ from primavista.bench.evaluate import Step, collect, pausing_steps
 from primavista.bench.features import Features
 from primavista.bench.folder import CHECKPOINT, FAILED
 from primavista.bench.jobs import Job, alike, attempt
-from primavista.bench.stacked import lda_updates, learn_together, statistics_updates, solve_together
+from primavista.bench.stacked import lda_updates, learn_together, solve_together, statistics_updates
 from primavista.bench.together import together
 from primavista.strategies import create
 from primavista.strategies.embedding import EmbeddingStrategy

@@ -337,9 +337,7 @@ def test_scenes_have_bounds(tmp_path: Path) -> None:
 def test_a_store_that_the_disk_cannot_hold_is_refused_before_a_byte_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        shutil, "disk_usage", lambda folder: SimpleNamespace(free=96 * 16 * 16 * 3)
-    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=96 * 16 * 16 * 3))
     result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
     assert isinstance(result.exception, pv.InputError)
     assert "73,728 are free: make room" in str(result.exception)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from primavista.bench.stacked import learn_together, solve_together
-from primavista.engine import cuda_graph as replay
+from primavista.engine import cuda_graph
 from primavista.strategies.conformance import tiny_backbone
 from primavista.strategies.registry import STRATEGIES, create
 
@@ -25,6 +25,12 @@ def learned(name, device, **options):
     return {key: tensor.cpu() for key, tensor in strategy.state_dict().items()}, strategy
 
 
+def captured_steps(strategy):
+    """The training steps that were captured as CUDA graphs, each with one of its captures."""
+    steps = [made._captured for key, made in strategy.captured.items() if key[0] == "sgd"]
+    return [(step, capture) for step in steps for capture in step.graphs]
+
+
 @pytest.fixture(autouse=True)
 def _plain_arithmetic():
     before = torch.backends.cudnn.allow_tf32
@@ -39,14 +45,8 @@ def _plain_arithmetic():
 @pytest.mark.parametrize("name", GRADIENT)
 def test_a_recorded_step_gives_the_same_bits(name, options, monkeypatch):
     recorded, strategy = learned(name, "cuda", minibatch=10, **options)
-    kept = [
-        r
-        for t in strategy._trainers.values()
-        for r in t.step._recordings.values()
-        if r.graph is not None
-    ]
-    assert kept, "nothing was recorded, so nothing was compared"
-    monkeypatch.setattr(replay, "EAGER", 10**9)
+    assert captured_steps(strategy), "nothing was captured, so nothing was compared"
+    monkeypatch.setattr(cuda_graph, "EAGER", 10**9)
     launched, _ = learned(name, "cuda", minibatch=10, **options)
     for key, tensor in recorded.items():
         assert torch.equal(tensor, launched[key]), key
@@ -64,13 +64,8 @@ def test_the_gpu_gives_the_numbers_of_the_cpu(name):
 def test_a_recorded_step_is_one_launch(name):
     """Besides the copies of the minibatch into the place where the recording reads it."""
     _, strategy = learned(name, "cuda", minibatch=10)
-    step, recording = next(
-        (trainer.step, recording)
-        for trainer in strategy._trainers.values()
-        for recording in trainer.step._recordings.values()
-        if recording.graph is not None
-    )
-    inputs = [tensor.clone() for tensor in recording.inputs]
+    step, capture = captured_steps(strategy)[0]
+    inputs = [tensor.clone() for tensor in capture.inputs]
     torch.cuda.synchronize()
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]

@@ -83,9 +83,7 @@ def test_activations_and_labels_stay_together_and_true():
     )
     shown = {label: [] for label in (4, 7, 9)}
     for images, labels in batches:
-        for latent, label in zip(
-            strategy._latents(images, len(images)).half(), labels.tolist(), strict=True
-        ):
+        for latent, label in zip(strategy._latents(images).half(), labels.tolist(), strict=True):
             shown[label].append(latent)
     for latent, label in zip(strategy.memory.latents, strategy.memory.labels.tolist(), strict=True):
         assert any(

@@ -13,7 +13,7 @@ from torch import nn
 from primavista.backbones.base import Backbone, Spec
 from primavista.errors import InputError
 from primavista.nn.renorm import norm_layers
-from primavista.nn.sgd import generator, minibatches
+from primavista.nn.sgd import generator, shuffled_minibatches
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
 from primavista.strategies.registry import create
 
@@ -25,7 +25,7 @@ CONVS = (
     (1, 0, 1),
 )  # stride, padding, groups of the tiny backbone's convolutions 0, 3, 6
 SPATIAL = {"backbone.body.0.weight", "backbone.body.3.weight"}
-# 8 frames in minibatches of 4, two epochs: 4 iterations a batch. In batch 1 half of them start up, then the ramp
+# 8 frames in shuffled_minibatches of 4, two epochs: 4 iterations a batch. In batch 1 half of them start up, then the ramp
 LIMITS_1 = [(1, 0, 0.99), (1, 0, 0.99), (2, 2.5, 0.99), (3, 5, 0.99)]
 LIMITS = [(1.5, 2.5, 0.875)] * 4
 B1, B2, B3 = (
@@ -137,7 +137,7 @@ class Slow:
         path, squares = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
         for epoch in range(2):
             key = (SEED, i, epoch) if order is None else order
-            for index in minibatches(len(labels), SIZE, generator(*key)):
+            for index in shuffled_minibatches(len(labels), SIZE, generator(*key)):
                 g = self.gradients(
                     images[index], goal[index], names, (LIMITS_1 if i == 1 else LIMITS)[t]
                 )
@@ -224,7 +224,7 @@ def test_the_losses_reported_are_the_means_over_the_patterns():
 
 
 def torch_training(net, batch, i, *, lr, epochs=2, momentum=0.01, rate=lambda t: 1.0):
-    """torch.optim.SGD on a batch norm network, with the same minibatches."""
+    """torch.optim.SGD on a batch norm network, with the same shuffled_minibatches."""
     images, labels = batch
     decays = [p for p in net.parameters() if p.ndim > 1 and p.requires_grad]
     others = [p for p in net.parameters() if p.ndim == 1]
@@ -236,7 +236,7 @@ def torch_training(net, batch, i, *, lr, epochs=2, momentum=0.01, rate=lambda t:
         norm.momentum = momentum
     t = 0
     for epoch in range(epochs):
-        for index in minibatches(len(labels), SIZE, generator(SEED, i, epoch)):
+        for index in shuffled_minibatches(len(labels), SIZE, generator(SEED, i, epoch)):
             for group in optimizer.param_groups:
                 group["lr"] = lr * rate(t)
             optimizer.zero_grad()
@@ -295,7 +295,7 @@ def test_cwr_star():
         tw, v = slow.w["head.tw"], 0
         z, onehot = slow.features(batch[0]), F.one_hot(batch[1], ROWS).double()
         for epoch in range(2):
-            for index in minibatches(8, SIZE, generator(SEED, i, epoch)):
+            for index in shuffled_minibatches(8, SIZE, generator(SEED, i, epoch)):
                 p = (z[index] @ tw.T).softmax(1)
                 v = 0.9 * v + (p - onehot[index]).T @ z[index] / len(index) + 5e-4 * tw
                 tw = tw - LR * v
@@ -337,7 +337,7 @@ def test_lwf():
 
 
 def test_ewc():
-    """F: the squared mean gradient of the minibatches in evaluation mode, over the batches; theta*: the latest."""
+    """F: the squared mean gradient of the shuffled_minibatches in evaluation mode, over the batches; theta*: the latest."""
     max_f, lam = 1e-3, 2e3
     strategy, slow = make("ewc", max_f=max_f, lam=lam), Slow()
     guarded = [name for name in slow.w if name not in SPATIAL]
@@ -347,7 +347,7 @@ def test_ewc():
         report = strategy.learn(*batch)
         slow.train(batch, i, LR_1 if i == 1 else LR, pull=pull)
         onehot = F.one_hot(batch[1], ROWS).double()
-        parts = list(minibatches(8, SIZE, generator(SEED, i, 0)))
+        parts = list(shuffled_minibatches(8, SIZE, generator(SEED, i, 0)))
         for index in parts:
             g = slow.gradients(batch[0][index], onehot[index], guarded)
             total = {name: total[name] + g[name].square() / len(parts) for name in guarded}
@@ -356,7 +356,7 @@ def test_ewc():
         pull = {name: lam * f[name] for name in guarded}
         assert differences(strategy, slow) == []
         assert close(strategy.head.weight, slow.w["head.weight"])
-        for own, name in zip(strategy.importance.f(), guarded, strict=True):
+        for own, name in zip(strategy.importance.clipped(), guarded, strict=True):
             assert close(own, f[name])
         full = sum(int((x >= max_f).sum()) for x in f.values()) / sum(x.numel() for x in f.values())
         assert report.saturated == pytest.approx(full)
@@ -449,7 +449,7 @@ def test_cumulative_is_joint_training_from_the_initial_weights():
     strategy.learn(*B1)
     strategy.learn(*B2)
     union = torch.cat([B1[0], B2[0]]), torch.cat([B1[1], B2[1]])
-    # 2 epochs of 4 minibatches: 8 steps, the peak at round(7/4) = 2, then 5 steps of a half cosine
+    # 2 epochs of 4 shuffled_minibatches: 8 steps, the peak at round(7/4) = 2, then 5 steps of a half cosine
     rates = [
         0.04,
         0.52,
@@ -660,7 +660,7 @@ def test_caffe_batch_1_of_lwf_has_no_past_though_all_outputs_are_known():
 
 
 def test_caffe_pads_the_batch_and_counts_the_padded_one():
-    # 6 frames in minibatches of 4: padded to 8 by the first two, which are of class 1
+    # 6 frames in shuffled_minibatches of 4: padded to 8 by the first two, which are of class 1
     strategy = make("cwr*", compat="pad_batch")
     report = strategy.learn(*toy_batch([1, 1, 0, 0, 0, 2]))
     assert report.patterns == 8
@@ -705,7 +705,7 @@ def test_caffe_shuffles_once_with_seed_0():
 
 
 def test_caffe_moments_start_from_nothing():
-    """After the first batch the debiased mean is that of its minibatches alone, whatever the pretrained moments are."""
+    """After the first batch the debiased mean is that of its shuffled_minibatches alone, whatever the pretrained moments are."""
     backbone = tiny_backbone()
     backbone.body[1].running_mean.fill_(1000)
     strategy = make(

@@ -217,7 +217,7 @@ def test_counters_are_read_without_waiting_for_the_device(name):
     strategy.to("meta")  # a device whose numbers cannot be read at all
     assert strategy.device.type == "meta"
     assert (strategy.i, int(strategy.seed), int(strategy.embedding_version)) == before
-    assert list(strategy._order(batch_of(2), 0)) if name == "ewc" else strategy.embeds
+    assert list(strategy.shuffled(batch_of(2), 0)) if name == "ewc" else strategy.embeds
 
 
 def batch_of(count):

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from array_api_compat import array_namespace
 
-from ..nn.shuffling import permutation, pieces, seed_of
+from ..nn.shuffling import minibatch_count, permutation, seed_of
 
 Array = Any  # a numpy array or a torch tensor
 Consolidation = Literal["cwr+", "cwr*"]
@@ -82,7 +82,7 @@ def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> Non
     velocity = xp.zeros_like(tw)
     for epoch in range(options.epochs):
         order = permutation(len(z), seed_of(options.seed, i, epoch))
-        for index in np.array_split(order, pieces(len(z), options.minibatch)):
+        for index in np.array_split(order, minibatch_count(len(z), options.minibatch)):
             x = z[index]
             error = softmax(x @ tw.T)
             error[xp.arange(len(index)), columns[index]] -= 1

@@ -1,4 +1,7 @@
-"""How much each weight matters to the past: Synaptic Intelligence, for AR1 and AR1*, and the Fisher matrix, for EWC."""
+"""Guards: the importance F of each weight, and the two rules that protect important weights.
+
+Synaptic Intelligence measures F for AR1 and AR1*, the Fisher information for EWC (section 2.4).
+"""
 
 from __future__ import annotations
 
@@ -10,71 +13,165 @@ from torch import Tensor
 
 from primavista.nn.class_rows import PerWeight
 
-Path = Literal["gradient", "displacement"]
-Guard = Literal["modulate", "penalty"]
+GuardRule = Literal["modulate", "penalty"]
+PathRule = Literal["gradient", "displacement"]
+
+
+class Guard:
+    """Protects the guarded weights during a batch. This one does nothing."""
+
+    def modulate(self, direction: list[Tensor]) -> None:
+        """Scale the direction of a step in place.
+
+        Args:
+            direction: g + wd theta of each guarded weight.
+        """
+
+    def pull(self, dtheta: list[Tensor], theta: list[Tensor], lr: list[float]) -> None:
+        """Add the guard's own step to dtheta in place.
+
+        Args:
+            dtheta: the step of each guarded weight.
+            theta: the guarded weights.
+            lr: their learning rates eta.
+        """
+
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors that it was made of."""
+        return []
+
+
+class Modulation(Guard):
+    """Learning-rate modulation: g <- (1 - F / max_F) g   (section 2.4, AR1*)
+
+    Args:
+        factor: 1 - F / max_F of each guarded weight.
+    """
+
+    def __init__(self, factor: list[Tensor]) -> None:
+        self.factor = factor
+
+    def modulate(self, direction: list[Tensor]) -> None:
+        """Scale by 1 - F / max_F."""
+        torch._foreach_mul_(direction, self.factor)
+
+    def tensors(self) -> list[Tensor]:
+        """Return 1 - F / max_F."""
+        return self.factor
+
+
+class Penalty(Guard):
+    """The gradient of lambda / 2 F (theta - theta*)^2:   dtheta <- dtheta - eta lambda F (theta - theta*)
+
+    Equation 5. theta* are the weights that the last batch left.
+
+    Args:
+        strength: lambda F of each guarded weight.
+        theta_star: theta*.
+    """
+
+    def __init__(self, strength: list[Tensor], theta_star: list[Tensor]) -> None:
+        self.strength, self.theta_star = strength, theta_star
+
+    def pull(self, dtheta: list[Tensor], theta: list[Tensor], lr: list[float]) -> None:
+        """Step towards theta* by eta lambda F (theta* - theta)."""
+        back = torch._foreach_sub(self.theta_star, theta)
+        torch._foreach_mul_(back, self.strength)
+        torch._foreach_mul_(back, lr)
+        torch._foreach_add_(dtheta, back)
+
+    def tensors(self) -> list[Tensor]:
+        """Return lambda F and theta*."""
+        return [*self.strength, *self.theta_star]
 
 
 class Importance(PerWeight):
-    """F, one value a guarded weight, clipped to [0, max_F]; and the two update rules that use it (section 2.4)."""
+    """F, one value per guarded weight, clipped to [0, max_F].
+
+    Args:
+        weights: the guarded weights by name.
+        max_f: max_F.
+        row_weights: the names of those that have one row per class.
+    """
 
     def __init__(
         self, weights: Mapping[str, Tensor], max_f: float, row_weights: Collection[str] = ()
     ) -> None:
         super().__init__(weights, row_weights)
         self.max_f = max_f
+        self._guard: Guard | None = None
 
     @torch.no_grad()
-    def f(self) -> list[Tensor]:
-        """F_k in [0, max_F], in the order of the weights."""
-        if not (totals := self.tensors):
+    def clipped(self) -> list[Tensor]:
+        """Return F = clip(total, 0, max_F), one tensor per guarded weight."""
+        totals = self.tensors
+        if not totals:
             return []
-        f = list(
-            torch._foreach_clamp_min(
-                totals if self._divisor() == 1 else torch._foreach_div(totals, self._divisor()), 0.0
-            )
-        )
+        if self._divisor() != 1:
+            totals = list(torch._foreach_div(totals, self._divisor()))
+        f = list(torch._foreach_clamp_min(totals, 0.0))
         torch._foreach_clamp_max_(f, self.max_f)
         return f
 
-    def modulation(self) -> list[Tensor]:
-        """1 - F_k / max_F."""
-        if not (f := self.f()):
-            return []
-        torch._foreach_div_(f, -self.max_f)
-        torch._foreach_add_(f, 1.0)
-        return f
+    @torch.no_grad()
+    def guard(self, rule: GuardRule, lam: float, theta: Sequence[Tensor]) -> Guard:
+        """Make the guard for one batch from F as it is now.
 
-    def pull(self, lam: float, theta: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """lambda F_k and theta*_k: the weights as they stand when a batch begins are those that the last one left."""
-        if not (f := self.f()):
-            return [], []
-        torch._foreach_mul_(f, lam)
-        return f, list(torch._foreach_mul([t.detach() for t in theta], 1.0))
+        On a GPU the guard of the batch before is reused, with new values in the same memory: a
+        captured step reads them there.
+
+        Args:
+            rule: `modulate` or `penalty`.
+            lam: lambda, of the penalty.
+            theta: the guarded weights as the batch begins: theta*.
+        """
+        f = self.clipped()
+        if not f:
+            return Guard()
+        if rule == "modulate":
+            torch._foreach_div_(f, -self.max_f)
+            torch._foreach_add_(f, 1.0)
+            made: Guard = Modulation(f)
+        else:
+            torch._foreach_mul_(f, lam)
+            made = Penalty(f, list(torch._foreach_mul([t.detach() for t in theta], 1.0)))
+        if self._guard is not None and _in_place(self._guard.tensors(), made.tensors()):
+            return self._guard
+        self._guard = made if f[0].is_cuda else None
+        return made
 
     def saturated(self) -> Tensor:
-        """The share of weights at F = max_F: the guard's fuel gauge."""
-        if not (totals := self.tensors):
+        """Return the share of weights with F = max_F; near 1 the guard leaves nothing to learn."""
+        totals = self.tensors
+        if not totals:
             return torch.zeros(())
         flat = torch.cat([values.flatten() for values in totals])
-        full = (flat if self._divisor() == 1 else flat / self._divisor()) >= self.max_f
+        if self._divisor() != 1:
+            flat = flat / self._divisor()
+        full = flat >= self.max_f
         return full.sum().double() / len(full)
 
     def _divisor(self) -> float:
-        """F is what was added up over it."""
+        """F is the total over this number."""
         return 1.0
 
 
 class SynapticIntelligence(Importance):
-    """Omega_k += w_i sum_steps(-g_k dtheta_k) / ((theta_end - theta_start)^2 + 1e-7) at the end of batch i (Zenke et al. 2017)
+    """Omega_k += w_i sum_steps(-g_k dtheta_k) / ((theta_end - theta_start)^2 + 1e-7)
 
-    g is the gradient of the cross-entropy alone. `path="displacement"` is what the authors' release computes: its stored
-    gradient was already overwritten by the update, so the sum is of dtheta^2.
+    at the end of batch i (Zenke et al. 2017). F is Omega, clipped; g is the gradient of the
+    cross-entropy alone.
+
+    Args:
+        weights: the guarded weights by name.
+        max_f: max_F.
+        path: `gradient` as above; with `displacement` the sum is of dtheta_k^2.
     """
 
     EPSILON = 1e-7
 
     def __init__(
-        self, weights: Mapping[str, Tensor], max_f: float, path: Path = "gradient"
+        self, weights: Mapping[str, Tensor], max_f: float, path: PathRule = "gradient"
     ) -> None:
         super().__init__(weights, max_f)
         self.path = path
@@ -83,22 +180,25 @@ class SynapticIntelligence(Importance):
 
     @torch.no_grad()
     def start(self, theta: Sequence[Tensor]) -> None:
-        """Remember where the batch begins. Copies: a view of the live weights would make every importance 0."""
-        if self._sum and all(
-            kept.is_cuda and kept.device == t.device
-            for kept, t in zip(self._sum, theta, strict=True)
-        ):
-            torch._foreach_copy_(
-                self._theta_start, list(theta)
-            )  # in place: a recorded step adds to them
+        """Remember theta_start. It is copied: a view of the weights would make every Omega 0.
+
+        Args:
+            theta: the guarded weights as the batch begins.
+        """
+        if _in_place(self._theta_start, list(theta)):
             torch._foreach_zero_(self._sum)
             return
         self._theta_start = [t.detach().clone() for t in theta]
         self._sum = [torch.zeros_like(t) for t in self._theta_start]
 
     @torch.no_grad()
-    def add(self, g: Sequence[Tensor], dtheta: Sequence[Tensor]) -> None:
-        """One step of the path."""
+    def observe(self, g: Sequence[Tensor], dtheta: Sequence[Tensor]) -> None:
+        """Add one step of the path.
+
+        Args:
+            g: the gradient of the cross-entropy of each guarded weight.
+            dtheta: the step of each guarded weight.
+        """
         if not self._sum:  # everything that could be guarded is frozen
             return
         if self.path == "gradient":
@@ -107,8 +207,13 @@ class SynapticIntelligence(Importance):
             torch._foreach_addcmul_(self._sum, list(dtheta), list(dtheta), 1.0)
 
     @torch.no_grad()
-    def finish(self, theta: Sequence[Tensor], w: float) -> None:
-        """The batch is learned: add its share to Omega and forget its path."""
+    def consolidate(self, theta: Sequence[Tensor], w: float) -> None:
+        """Add the batch to Omega, and forget its path.
+
+        Args:
+            theta: the guarded weights as the batch ends: theta_end.
+            w: the weight w_i of the batch.
+        """
         if not self._sum:
             return
         moved = torch._foreach_sub(list(theta), self._theta_start)
@@ -120,9 +225,15 @@ class SynapticIntelligence(Importance):
 
 
 class Fisher(Importance):
-    """F = clip(sum_batches(mean_minibatches(g^2)) / batches, 0, max_F);  g is the mean gradient of a minibatch
+    """F = clip(sum_batches(mean_minibatches(g^2)) / batches, 0, max_F)
 
-    One matrix updated over time, not one a batch; in evaluation mode the moments are untouched.
+    g is the mean gradient of a minibatch. There is one matrix, updated over time, and not one per
+    batch.
+
+    Args:
+        weights: the guarded weights by name.
+        max_f: max_F.
+        row_weights: the names of those that have one row per class.
     """
 
     batches: Tensor
@@ -134,13 +245,29 @@ class Fisher(Importance):
         self.register_buffer("batches", torch.zeros(()))
 
     @torch.no_grad()
-    def add(self, g: Sequence[Tensor], minibatches: int) -> None:
-        """One minibatch of the `minibatches` of a batch."""
+    def observe(self, g: Sequence[Tensor], minibatches: int) -> None:
+        """Add the squared gradient of one minibatch.
+
+        Args:
+            g: the mean gradient over the minibatch.
+            minibatches: the number of minibatches in the batch.
+        """
         torch._foreach_addcmul_(self.tensors, list(g), list(g), 1.0 / minibatches)
 
-    def finish(self) -> None:
-        """The batch is counted."""
+    def consolidate(self) -> None:
+        """Count the batch."""
         self.batches += 1
 
     def _divisor(self) -> float:
         return max(float(self.batches), 1.0)
+
+
+def _in_place(own: list[Tensor], new: list[Tensor]) -> bool:
+    """Copy new values to where the old ones are, on a GPU; False if that is not possible."""
+    if not own or len(own) != len(new):
+        return False
+    for old, value in zip(own, new, strict=True):
+        if not old.is_cuda or old.device != value.device or old.shape != value.shape:
+            return False
+    torch._foreach_copy_(own, new)
+    return True

@@ -1,20 +1,30 @@
-"""Stochastic gradient descent with momentum, and the two ways to guard important weights (paper, section 2.4)."""
+"""Stochastic gradient descent with momentum, weight decay and a guard (paper, section 2.4)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from primavista.nn.shuffling import pieces, seed_of
+from primavista.engine.cuda_graph import CapturedFunction
+from primavista.nn.guards import Guard
+from primavista.nn.shuffling import minibatch_count, seed_of
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight that learns: its tensor, its learning rate, and whether weight decay and the guard concern it."""
+    """A weight that learns.
+
+    Args:
+        name: its name in the strategy's state.
+        tensor: the weight itself; it is updated in place.
+        lr: its learning rate eta.
+        decays: whether weight decay concerns it.
+        guarded: whether the guard concerns it.
+    """
 
     name: str
     tensor: Tensor
@@ -24,11 +34,19 @@ class Weight:
 
 
 class SGD:
-    """v <- mu v + (1 - F / max_F) (g + wd theta);   theta <- theta - eta v - eta lambda F (theta - theta*)
+    """v <- mu v + (1 - F / max_F) (g + wd theta)
+    theta <- theta - eta v - eta lambda F (theta - theta*)
 
-    `modulation` gives 1 - F / max_F (learning-rate modulation), `pull` gives lambda F and theta* (the penalty rule, equation
-    5: a step outside the momentum, so that it overshoots theta* only if eta lambda F > 1); both are for the guarded weights,
-    in their order, and either may be absent.
+    The factor 1 - F / max_F comes from `Modulation`, the last term from `Penalty`; both concern the
+    guarded weights alone. The penalty is a step outside the momentum, so that it overshoots theta*
+    only if eta lambda F > 1.
+
+    Args:
+        weights: the weights theta.
+        momentum: mu.
+        weight_decay: wd.
+        guard: what protects the guarded weights; by default nothing does.
+        velocity: v, if it goes on from an earlier batch; by default it starts at 0.
     """
 
     def __init__(
@@ -37,79 +55,142 @@ class SGD:
         *,
         momentum: float = 0.9,
         weight_decay: float = 5e-4,
+        guard: Guard | None = None,
         velocity: list[Tensor] | None = None,
-        modulation: list[Tensor] | None = None,
-        pull: tuple[list[Tensor], list[Tensor]] | None = None,
     ) -> None:
         self.theta = [weight.tensor for weight in weights]
-        self.guarded = [k for k, weight in enumerate(weights) if weight.guarded]
+        self.lr = [weight.lr for weight in weights]
         self.decay = [weight_decay if weight.decays else 0.0 for weight in weights]
         self.momentum = momentum
-        self.modulation = modulation if self.guarded else None
-        self.pull = pull if self.guarded else None
-        self.velocity = (
-            [torch.zeros_like(theta) for theta in self.theta] if velocity is None else velocity
-        )
-        self.lr = [weight.lr for weight in weights]
+        self.guard = guard or Guard()
+        self.velocity = velocity or [torch.zeros_like(theta) for theta in self.theta]
+        self.losses: list[Tensor] = []  # the mean loss of each epoch of this batch
+        self._guarded = [k for k, weight in enumerate(weights) if weight.guarded]
+        self._loss_sum = torch.zeros((), device=self.theta[0].device)
+        self._captured: CapturedFunction | None = None
 
-    @torch.no_grad()
-    def restart(
-        self,
-        velocity: list[Tensor] | None = None,
-        modulation: list[Tensor] | None = None,
-        pull: tuple[list[Tensor], list[Tensor]] | None = None,
-    ) -> None:
-        """Another batch: as if made anew, with the tensors where they are."""
-        if velocity is None:
+    def restart(self, *, keep_velocity: bool = False) -> None:
+        """Start another batch with the same weights, in the same place in memory.
+
+        Args:
+            keep_velocity: whether the momentum goes on.
+        """
+        self.losses = []
+        if not keep_velocity:
             torch._foreach_zero_(self.velocity)
-        for own, given in (
-            (self.modulation, modulation),
-            *zip(self.pull or (), pull or (), strict=True),
-        ):
-            if own is not None and given is not None:
-                torch._foreach_copy_(own, given)
+
+    def guarded(self, per_weight: Sequence[Tensor]) -> list[Tensor]:
+        """Select the entries of the guarded weights.
+
+        Args:
+            per_weight: one tensor per weight, such as `theta` or a gradient.
+        """
+        return [per_weight[k] for k in self._guarded]
+
+    def gradient(self, loss: Tensor, count: int) -> Sequence[Tensor]:
+        """Return g = dL / dtheta, one tensor per weight, and count the loss.
+
+        Args:
+            loss: the mean loss L of a minibatch.
+            count: the number of patterns in the minibatch.
+        """
+        g = gradient(loss, self.theta)
+        self._loss_sum += loss.detach() * count
+        return g
 
     @torch.no_grad()
     def step(self, g: Sequence[Tensor], rate: Tensor | None = None) -> list[Tensor]:
-        """One step down the gradients `g`, learning rates times `rate` (a scalar). Returns dtheta, what was added."""
+        """Take one step down the gradient.
+
+        Args:
+            g: the gradient, one tensor per weight.
+            rate: a factor of all learning rates (a scalar).
+
+        Returns:
+            dtheta, what was added to each weight.
+        """
         direction = torch._foreach_mul(self.theta, self.decay)
         torch._foreach_add_(direction, list(g))
-        if self.modulation is not None:
-            torch._foreach_mul_([direction[k] for k in self.guarded], self.modulation)
+        if self._guarded:
+            self.guard.modulate(self.guarded(direction))
         torch._foreach_mul_(self.velocity, self.momentum)
         torch._foreach_add_(self.velocity, direction)
         dtheta = list(torch._foreach_mul(self.velocity, [-lr for lr in self.lr]))
-        if self.pull is not None:
-            strength, theta_star = self.pull
-            back = torch._foreach_sub(theta_star, [self.theta[k] for k in self.guarded])
-            torch._foreach_mul_(back, strength)
-            torch._foreach_mul_(back, [self.lr[k] for k in self.guarded])
-            torch._foreach_add_([dtheta[k] for k in self.guarded], back)
+        if self._guarded:
+            lr = [self.lr[k] for k in self._guarded]
+            self.guard.pull(self.guarded(dtheta), self.guarded(self.theta), lr)
         if rate is not None:
             torch._foreach_mul_(dtheta, rate)
         torch._foreach_add_(self.theta, dtheta)
         return dtheta
 
+    def captured(self, step: Callable[..., None]) -> CapturedFunction:
+        """Return a step that runs as a CUDA graph on a GPU; decorate the step of a strategy with it.
+
+        In a later batch the graph of an earlier one is returned, which reads and writes the same
+        memory.
+
+        Args:
+            step: one training step with these weights, a function of tensors.
+        """
+        if self._captured is None:
+            self._captured = CapturedFunction(step)
+        return self._captured
+
+    def end_epoch(self, count: int) -> None:
+        """Append the mean loss of an epoch to `losses`.
+
+        Args:
+            count: the number of patterns in the epoch.
+        """
+        self.losses.append(self._loss_sum / count)
+        self._loss_sum.zero_()
+
+
+def gradient(loss: Tensor, theta: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return dL / dtheta, one tensor per weight; 0 for a weight that the loss does not depend on.
+
+    Args:
+        loss: L, a scalar.
+        theta: the weights.
+    """
+    return torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)
+
 
 def generator(*key: int) -> torch.Generator:
-    """A CPU generator seeded by a tuple of integers, such as (seed, batch, epoch): no random state is ever stored."""
+    """Return a CPU generator seeded by integers: no random state is ever stored.
+
+    Args:
+        key: for example (seed, batch, epoch).
+    """
     return torch.Generator().manual_seed(seed_of(*key))
 
 
-def minibatches(
+def shuffled_minibatches(
     count: int, size: int, order: torch.Generator | None, device: torch.device | str = "cpu"
 ) -> Iterator[Tensor]:
-    """The indices 0 .. count - 1, shuffled the same on every device, in pieces of nearly equal size, none above `size`.
+    """Shuffle the indices 0 .. count - 1 and split them into minibatches of nearly equal size.
 
-    >>> [len(piece) for piece in minibatches(300, 128, generator(0))]
+    Args:
+        count: the number of patterns.
+        size: the largest number of patterns in a minibatch.
+        order: the generator of the permutation, the same on every device.
+        device: where the indices go.
+
+    >>> [len(index) for index in shuffled_minibatches(300, 128, generator(0))]
     [100, 100, 100]
     """
     shuffled = torch.randperm(count, generator=order).to(device)
-    return iter(shuffled.tensor_split(pieces(count, size)))
+    return iter(shuffled.tensor_split(minibatch_count(count, size)))
 
 
 def one_cycle(t: int, total: int, warm: float = 0.25) -> float:
-    """The share of the peak learning rate at step `t` of `total`: up along a cosine over the first quarter, then down.
+    """Return the share of the peak learning rate at step `t`: up along a cosine, then down.
+
+    Args:
+        t: the number of the step, from 0.
+        total: the number of steps.
+        warm: the share of the steps in which the rate rises.
 
     >>> [round(one_cycle(t, 9), 2) for t in range(9)]
     [0.04, 0.52, 1.0, 0.93, 0.75, 0.5, 0.25, 0.07, 0.0]

@@ -14,8 +14,8 @@ def seed_of(*key: int) -> int:
     return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") >> 1
 
 
-def pieces(count: int, size: int) -> int:
-    """How many minibatches of at most `size` hold `count` patterns."""
+def minibatch_count(count: int, size: int) -> int:
+    """Return how many minibatches of at most `size` patterns hold `count` patterns."""
     return max(1, math.ceil(count / size))
 
 

@@ -1,67 +1,92 @@
-"""AR1 and AR1*: the head of CWR+ or CWR*, and a representation that goes on learning under Synaptic Intelligence."""
+"""AR1 and AR1*: the head of CWR+ or CWR*, over a representation that learns under a guard."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.heads.linear import HeadKind
-from primavista.nn.guards import Guard, Path, SynapticIntelligence
+from primavista.nn.guards import GuardRule, PathRule, SynapticIntelligence
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.options import Options
+from primavista.strategies.options import BatchWeight, Count, Lambda, MaxF, Options, Rate
 
 
 @dataclass(frozen=True)
 class AR1Options(Options):
-    """`tab:hyper_core50`, AR1: two learning rates from batch 2, one for the CWR layer and one for the others."""
+    """`tab:hyper_core50`, AR1: two learning rates from batch 2 on, one for the CWR layer.
 
-    epochs_1: int = 4
-    epochs: int = 4
-    lr: float = 1e-4
-    lr_head: float | None = 1e-3
+    Args:
+        w_1: the weight of batch 1 in the importance Omega.
+        w_i: the weight of each later batch.
+        max_f: max_F, the upper limit of F.
+        guard: `modulate` (AR1*) or `penalty` (AR1).
+        lam: lambda of the penalty; the paper names none for AR1, this is EWC's.
+        path: `gradient`, or `displacement`: how Synaptic Intelligence sums the path.
+    """
+
+    epochs_1: Count = 4
+    epochs: Count = 4
+    lr: Rate = 1e-4
+    lr_head: Rate | None = 1e-3
     head: HeadKind = "cwr*"
-    w_1: float = 0.5
-    w_i: float = 0.5
-    max_f: float = 0.001
-    guard: Guard = "modulate"
-    lam: float = 2e6  # of the penalty; the paper names none for AR1, this is EWC's
-    path: Path = "gradient"
+    w_1: BatchWeight = 0.5
+    w_i: BatchWeight = 0.5
+    max_f: MaxF = 0.001
+    guard: GuardRule = "modulate"
+    lam: Lambda = 2e6
+    path: PathRule = "gradient"
 
 
 class AR1(GradientStrategy):
-    """AR1*: CWR* on top, and below it theta' = theta - eta (1 - F / max_F) dL_cross / dtheta   (paper, section 2.4)
+    """AR1*: CWR* on top, and below it theta' = theta - eta (1 - F / max_F) dL_cross / dtheta
 
-    `guard="penalty"` is AR1's own rule, theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*). F comes from
-    Synaptic Intelligence; norm parameters and the head are not guarded.
+    (paper, section 2.4). `guard="penalty"` is the rule of AR1,
+    theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*). F comes from Synaptic
+    Intelligence. It guards the convolutions; norm scales and the head are not guarded.
+
+    Args:
+        backbone: the network. The strategy works on a copy of it.
+        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 
     OPTIONS = AR1Options
-    GUARDED = "convolutions"
     options: AR1Options
     importance: SynapticIntelligence
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        seed: int = 0,
-        options: Options | None = None,
-        **overrides: object,
-    ) -> None:
-        super().__init__(backbone, seed=seed, options=options, **overrides)
-        path: Path = "displacement" if self.release.displacement else self.options.path
-        self.importance = SynapticIntelligence(self._to_guard(), self.options.max_f, path)
+    def __init__(self, backbone: Backbone, **settings: Any) -> None:
+        super().__init__(backbone, **settings)
+        convolutions = {
+            weight.name: weight.tensor
+            for weight in self.free_weights(max(self.options.freeze_from, 2))
+            if weight.name.startswith("backbone.") and weight.tensor.ndim > 1
+        }
+        self.importance = SynapticIntelligence(convolutions, self.options.max_f, self._path())
 
-    def learn_batch(self, batch: Batch) -> LearnReport:
-        options, si = self.options, self.importance
-        weights = self._weights(batch.i)
+    def learn_batch(self, B: Batch) -> LearnReport:
+        """Learn one batch; see `Strategy.learn_batch`. New classes have their outputs (line 6)."""
+        o, si = self.options, self.importance
+        weights = self.free_weights(B.i)  # section 2.3: depthwise convolutions stay fixed
         theta = [weight.tensor for weight in weights if weight.guarded]
-        modulation = si.modulation() if options.guard == "modulate" else None
-        pull = si.pull(options.lam, theta) if options.guard == "penalty" else None
-        self.head.load(batch.present, batch.i == 1)
+        guard = si.guard(o.guard, o.lam, theta)  # section 2.4: 1 - F / max_F
+        self.head.load(B.present, B.i == 1)  # Algorithm 1, line 7
+        sgd = self.sgd(B, weights, guard)
         si.start(theta)
-        losses = self._sgd(batch, weights, modulation=modulation, pull=pull, si=si)
-        si.finish(theta, options.w_1 if batch.i == 1 else options.w_i)
-        self.head.consolidate(batch.present, batch.cur, len(self.classes))
-        return self._report(batch, losses, si)
+
+        @sgd.captured
+        def step(x: Tensor, y: Tensor) -> None:
+            g = sgd.gradient(self.cross_entropy(x, y), len(x))  # dL_cross / dtheta
+            dtheta = sgd.step(g)  # -eta (1 - F / max_F) g, with momentum and weight decay
+            si.observe(sgd.guarded(g), sgd.guarded(dtheta))  # sum(-g dtheta), for Omega
+
+        for x, y in self.minibatches(B, sgd):  # lines 8 to 10; section 2.2: renormalisation
+            step(x, y)
+        si.consolidate(theta, o.w_1 if B.i == 1 else o.w_i)
+        self.head.consolidate(B.present, B.cur, len(self.classes))  # lines 11 to 14
+        return self.report(B, sgd)
+
+    def _path(self) -> PathRule:
+        return self.options.path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -16,25 +17,29 @@ from primavista.nn.class_rows import AnySize
 from primavista.nn.freezing import Freeze
 from primavista.nn.renorm import Norm
 from primavista.nn.sgd import one_cycle
+from primavista.nn.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.options import Options
+from primavista.strategies.options import Count, Options, Range, Rate
 
 
 @dataclass(frozen=True)
 class CumulativeOptions(Options):
-    """A recipe of ours, since the paper gives none: batch norm, all weights free, one cycle of the learning rate.
+    """A recipe of ours, since the paper gives none.
 
-    `every` batches it is retrained; None: only when `retrain()` is called.
+    Batch norm, all weights free, one cycle of the learning rate.
+
+    Args:
+        every: the number of batches after which it is retrained; None: only by `retrain()`.
     """
 
-    epochs_1: int = 4
-    epochs: int = 4
-    lr_1: float = 0.01
-    lr: float = 0.01
+    epochs_1: Count = 4
+    epochs: Count = 4
+    lr_1: Rate = 0.01
+    lr: Rate = 0.01
     norm: Norm = "bn"
     freeze: Freeze = "none"
-    every: int | None = 1
+    every: Annotated[int, Range(1, 2**31)] | None = 1
 
 
 class Memory(AnySize):
@@ -135,15 +140,8 @@ class Cumulative(GradientStrategy):
     OPTIONS = CumulativeOptions
     options: CumulativeOptions
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        seed: int = 0,
-        options: Options | None = None,
-        **overrides: object,
-    ) -> None:
-        super().__init__(backbone, seed=seed, options=options, **overrides)
+    def __init__(self, backbone: Backbone, **settings: Any) -> None:
+        super().__init__(backbone, **settings)
         self.scratch = copy.deepcopy(self.backbone).requires_grad_(False)
         self.memory = Memory()
 
@@ -172,9 +170,19 @@ class Cumulative(GradientStrategy):
             1, self.memory.images(), columns, present.to(self.device), cur.to(self.device)
         )
         self.head.load(union.present, True)
-        losses = self._sgd(union, self._weights(union.i), rate=one_cycle)
+        sgd = self.sgd(union, self.free_weights(union.i))
+
+        @sgd.captured
+        def step(x: Tensor, y: Tensor, rate: Tensor) -> None:
+            g = sgd.gradient(self.cross_entropy(x, y), len(x))
+            sgd.step(g, rate)
+
+        o = self.options
+        steps = o.epochs_1 * minibatch_count(union.count, o.minibatch)
+        for t, (x, y) in enumerate(self.minibatches(union, sgd)):
+            step(x, y, torch.tensor(one_cycle(t, steps)).to(self.device))
         self.head.consolidate(union.present, union.cur, len(self.classes))
-        return tuple(losses.tolist())
+        return tuple(torch.stack(sgd.losses).tolist())
 
     def _check_batch(self, frames: Frames) -> None:
         self.memory.check(frames)

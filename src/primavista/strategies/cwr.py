@@ -1,4 +1,4 @@
-"""CWR+ and CWR*: copy weights with reinit, the head as a double memory on a representation fixed after batch 1."""
+"""CWR+ and CWR*: a head with two memories, on a representation that is fixed after batch 1."""
 
 from __future__ import annotations
 
@@ -17,71 +17,83 @@ from primavista.heads.statistics import SufficientStatistics
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.options import Options
+from primavista.strategies.options import Count, Options, Rate
 
 
 @dataclass(frozen=True)
 class CWROptions(Options):
-    """`tab:hyper_core50`, CWR*."""
+    """`tab:hyper_core50`, CWR*.
 
-    epochs_1: int = 4
-    epochs: int = 4
-    lr: float = 1e-3
+    Args:
+        open_set: keep the mean of each class, to tell strangers and to calibrate the scores.
+    """
+
+    epochs_1: Count = 4
+    epochs: Count = 4
+    lr: Rate = 1e-3
     head: HeadKind = "cwr*"
-    open_set: bool = False  # keep the mean of each class, to tell what was never taught and to calibrate the shares
+    open_set: bool = False
 
 
 class CWR(EmbeddingStrategy, GradientStrategy):
-    """Algorithm 1 of the paper (CWR*), and with `head="cwr+"` Algorithm 2.
+    """Algorithm 1 of the paper (CWR*); with `head="cwr+"`, Algorithm 2.
 
-    From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once, in evaluation mode.
+    From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once, in
+    evaluation mode. The steps of the head are in `heads/cwr.py`.
+
+    Args:
+        backbone: the network. The strategy works on a copy of it.
+        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 
-    known_from: ClassVar[float] = KNOWN_THRESHOLD
     OPTIONS = CWROptions
     options: CWROptions
-    THETA_LEARNS = False
+    known_from: ClassVar[float] = KNOWN_THRESHOLD
 
-    def __init__(self, backbone: Backbone, **options: Any) -> None:
-        super().__init__(backbone, **options)
+    def __init__(self, backbone: Backbone, **settings: Any) -> None:
+        super().__init__(backbone, **settings)
         self.seen: ArrayBuffers[SufficientStatistics] | None = None
         if self.open_set:
             self.seen = ArrayBuffers(SufficientStatistics.empty(self.backbone.dim, gram=False))
 
-    def phi(self, z: Tensor) -> Tensor:
-        return z
-
     @property
     def open_set(self) -> bool:
-        return (
-            self.options.open_set and not self.release.all_outputs
-        )  # there, classes are known that were never seen
+        """Whether it tells strangers."""
+        return self.options.open_set
 
     @property
     def embeds(self) -> bool:
-        """From batch 2 on."""
-        return self.i > 1 and not self.release.train_mode_features
+        """Whether Theta is fixed: from batch 2 on."""
+        return self.i > 1
 
-    def learn_batch(self, batch: Batch) -> LearnReport:
-        z = None
-        self.head.load(batch.present, batch.i == 1)  # line 7
-        if batch.i == 1:
-            losses = self._sgd(batch, self._weights(batch.i))  # line 9: learn both Theta and tw
-        elif self.release.train_mode_features:
-            losses = self._sgd(batch, self._weights(batch.i, theta=False))
-        else:  # line 10: learn tw while keeping Theta fixed
-            z = self.features(batch)
-            losses = self._sgd(batch, self._weights(batch.i, theta=False), features=z)
-        self.head.consolidate(batch.present, batch.cur, len(self.classes))  # lines 11 to 14
+    def learn_batch(self, B: Batch) -> LearnReport:
+        """Learn one batch; see `Strategy.learn_batch`. New classes have their outputs (line 6)."""
+        self.head.load(B.present, B.i == 1)  # line 7
+        weights = self.free_weights(B.i, theta=B.i == 1)  # lines 9 and 10: Theta learns in B_1
+        sgd = self.sgd(B, weights)
+
+        @sgd.captured
+        def step(x: Tensor, y: Tensor) -> None:
+            g = sgd.gradient(self.cross_entropy(x, y), len(x))
+            sgd.step(g)
+
+        for x, y in self.minibatches(B, sgd):  # line 8
+            step(x, y)
+        self.head.consolidate(B.present, B.cur, len(self.classes))  # lines 11 to 14
         if self.seen is not None:
-            z = self.features(batch) if z is None else z
-            self.seen.group.add(z, batch.columns.to(self.device))
-        return self._report(batch, losses)
+            self.seen.group.add(self.features(B), B.columns.to(self.device))
+        return self.report(B, sgd)
 
     @torch.no_grad()
     def familiar(self) -> Familiarity | None:
-        if self.seen is None:
+        """Return the familiarity, from the means of the classes; see `OpenSet`."""
+        seen, head = self.seen, self.head
+        if seen is None:
             return None
-        assert isinstance(self.head, CWRHead)
-        cw, seen, known = self.head.cw, self.seen.group, len(self.classes)
-        return self.derived.get_or_compute("familiarity", lambda: cwr_familiarity(cw, seen, known))
+        assert isinstance(head, CWRHead)
+        cw, group, known = head.cw, seen.group, len(self.classes)
+        return self.derived.get_or_compute("familiarity", lambda: cwr_familiarity(cw, group, known))
+
+    def phi(self, z: Tensor) -> Tensor:
+        """Return the features that the statistics are of: those of the backbone."""
+        return z

@@ -1,109 +1,121 @@
-"""EWC: elastic weight consolidation (Kirkpatrick et al. 2017), with one Fisher matrix updated over time."""
+"""EWC: elastic weight consolidation (Kirkpatrick et al. 2017), one Fisher matrix over time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.engine.cuda_graph import CapturedFunction
-from primavista.nn.guards import Fisher, Guard
-from primavista.nn.sgd import Weight
+from primavista.nn.guards import Fisher, GuardRule
+from primavista.nn.sgd import gradient
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.options import Options
+from primavista.strategies.options import Lambda, MaxF, Options, Rate
 
 
 @dataclass(frozen=True)
 class EWCOptions(Options):
-    """`tab:hyper_core50`, EWC. `guard="modulate"` is what the paper's appendix says could as well be applied to EWC."""
+    """`tab:hyper_core50`, EWC.
 
-    lr: float = 1e-4
-    max_f: float = 0.001
-    lam: float = 2e6
-    guard: Guard = "penalty"
+    Args:
+        max_f: max_F, the upper limit of F.
+        lam: lambda.
+        guard: `penalty`; the paper's appendix says that `modulate` could as well be applied to EWC.
+    """
+
+    lr: Rate = 1e-4
+    max_f: MaxF = 0.001
+    lam: Lambda = 2e6
+    guard: GuardRule = "penalty"
 
 
 class EWC(GradientStrategy):
     """L = L_cross + lambda / 2 sum_k F_k (theta_k - theta*_k)^2   (paper, equation 4)
 
-    by the update rule of equation 5, theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*). Every weight is
-    guarded, head and norm scales included. The step overshoots if eta lambda F > 1: lambda_max = 1 / (eta max_F).
+    by the update rule of equation 5,
+    theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*).
+
+    Every weight is guarded, head and norm scales included. The step overshoots if eta lambda F > 1,
+    so lambda_max = 1 / (eta max_F).
+
+    Args:
+        backbone: the network. The strategy works on a copy of it.
+        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 
     OPTIONS = EWCOptions
-    GUARDED = "everything"
     options: EWCOptions
     importance: Fisher
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        seed: int = 0,
-        options: Options | None = None,
-        **overrides: object,
-    ) -> None:
-        super().__init__(backbone, seed=seed, options=options, **overrides)
-        self.importance = Fisher(self._to_guard(), self.options.max_f, self._head_names())
+    def __init__(self, backbone: Backbone, **settings: Any) -> None:
+        super().__init__(backbone, **settings)
+        # tw begins anew in each batch: nothing to guard
+        guarded = {
+            weight.name: weight.tensor
+            for weight in self.free_weights(max(self.options.freeze_from, 2))
+            if weight.name != "head.tw"
+        }
+        self.importance = Fisher(guarded, self.options.max_f, self._head_names())
 
-    def learn_batch(self, batch: Batch) -> LearnReport:
-        batch = replace(batch, inputs=self._at_hand(batch))
-        weights = self._weights(batch.i)
-        guarded = [weight.tensor for weight in weights if weight.guarded]
-        has_past = bool(self.importance.batches > 0)
-        modulation = (
-            self.importance.modulation() if has_past and self.options.guard == "modulate" else None
-        )
-        pull = (
-            self.importance.pull(self.options.lam, guarded)
-            if has_past and self.options.guard == "penalty"
-            else None
-        )
-        self.head.load(batch.present, batch.i == 1)
-        losses = self._sgd(batch, weights, modulation=modulation, pull=pull)
-        self._update_fisher(batch, [weight for weight in weights if weight.guarded])
-        self.head.consolidate(batch.present, batch.cur, len(self.classes))
-        return self._report(batch, losses, self.importance)
+    def learn_batch(self, B: Batch) -> LearnReport:
+        """Learn one batch; see `Strategy.learn_batch`."""
+        o, fisher = self.options, self.importance
+        B = self.on_device(B)
+        weights = self.free_weights(B.i)  # section 2.3
+        theta = [weight.tensor for weight in weights if weight.guarded]
+        has_past = bool(fisher.batches > 0)
+        guard = fisher.guard(o.guard, o.lam, theta) if has_past else None
+        self.head.load(B.present, B.i == 1)
+        sgd = self.sgd(B, weights, guard)
 
-    def _update_fisher(self, batch: Batch, guarded: list[Weight]) -> None:
-        """The squared mean gradient of each minibatch, averaged over the minibatches of the batch."""
-        if self.release.train_mode_features:
-            self._train_mode()
-        goal, images = batch.columns.to(self.device), self._at_hand(batch)
-        theta = [weight.tensor for weight in guarded]
-        parts = list(self._order(batch, 0))
-        add = self._adder(theta, len(parts))
-        for index in parts:
-            add(self._frames_at(images, index), goal[index])
-        self.importance.finish()
+        @sgd.captured
+        def step(x: Tensor, y: Tensor) -> None:
+            g = sgd.gradient(self.cross_entropy(x, y), len(x))  # dL_cross / dtheta
+            sgd.step(g)  # equation 5
+
+        for x, y in self.minibatches(B, sgd):  # section 2.2
+            step(x, y)
+        self.update_fisher(B, theta)
+        self.head.consolidate(B.present, B.cur, len(self.classes))
+        return self.report(B, sgd)
+
+    def update_fisher(self, B: Batch, theta: list[Tensor]) -> None:
+        """F <- F + mean over the minibatches of B_i of g^2,  g = dL_cross / dtheta
+
+        Args:
+            B: the batch that was just learned.
+            theta: the guarded weights.
+        """
+        minibatches = list(self.shuffled(B, 0))
+        y = B.columns.to(self.device)
+        square = self._squared_gradient(theta, len(minibatches))
+        self._fisher_mode(B)
+        for index in minibatches:
+            square(self._select(B.inputs, index), y[index])
         self.backbone.eval()
+        self.importance.consolidate()
 
-    def _adder(self, theta: list[Tensor], parts: int) -> CapturedFunction:
-        """Adds the share of one minibatch of `parts`; on a GPU the one of earlier batches, as long as it fits."""
+    def _squared_gradient(self, theta: list[Tensor], minibatches: int) -> CapturedFunction:
+        """Adds g^2 of one minibatch to F; on a GPU the function of an earlier batch, if it fits."""
 
-        def add(x: Tensor, goal: Tensor) -> None:
-            with torch.enable_grad():
-                loss = F.cross_entropy(self._logits(x), goal)
-            g = torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)
-            self.importance.add(g, parts)
+        def square(x: Tensor, y: Tensor) -> None:
+            self.importance.observe(gradient(self.cross_entropy(x, y), theta), minibatches)
 
-        touched = (
-            *self.head.parameters(),
-            *self.head.buffers(),
-        )  # see `_trainer`; the importance grows with the head
+        head = (*self.head.parameters(), *self.head.buffers())  # F grows with the head
         key = (
             "fisher",
-            parts,
+            minibatches,
             len(theta),
             self.backbone.precision,
-            tuple(tensor.data_ptr() for tensor in touched),
+            tuple(tensor.data_ptr() for tensor in head),
         )
         if key not in self.captured:
-            for old in [k for k in self.captured if k[0] == "fisher"]:
-                del self.captured[old]
-            self.captured[key] = CapturedFunction(add)
-        return self.captured[key]  # type: ignore[no-any-return]
+            self._keep_captured(key, CapturedFunction(square), most=1)
+        found: CapturedFunction = self.captured[key]
+        return found
+
+    def _fisher_mode(self, B: Batch) -> None:
+        """The mode of the backbone: evaluation, so that the moments are untouched."""

@@ -7,7 +7,7 @@ computed once, the head learns from them, and scores are solved for when they ar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -24,13 +24,12 @@ from primavista.heads.open_set import COSINE_THRESHOLD, KNOWN_THRESHOLD, Familia
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import SufficientStatistics
-from primavista.nn.renorm import replace_batch_norm
+from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.embedding import EmbeddingStrategy
-from primavista.strategies.gradient import make_options
 from primavista.strategies.merging import MergeableStrategy
 from primavista.strategies.naive import Naive
-from primavista.strategies.options import Options
+from primavista.strategies.options import Options, Range, make_options
 
 MAX_EXPAND = 2**15  # random features of Ridge
 
@@ -327,7 +326,7 @@ class DSLDAOptions(Options):
         open_set: tell strangers, and calibrate the probabilities.
     """
 
-    shrinkage: float = 1e-4
+    shrinkage: Annotated[float, Range(1e-12, 1)] = 1e-4
     tune: bool = False
     base_init: bool = False
     open_set: bool = False

@@ -1,17 +1,30 @@
-"""Naive: gradient descent goes on along the batches; early stopping is the only measure against forgetting."""
+"""Naive: gradient descent continues from batch to batch."""
 
 from __future__ import annotations
+
+from torch import Tensor
 
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 
 
 class Naive(GradientStrategy):
-    """theta <- theta - eta dL_cross / dtheta, for a few epochs a batch (paper, section 4)."""
+    """theta <- theta - eta dL_cross / dtheta,  for a few epochs per batch   (paper, section 4)
 
-    def learn_batch(self, batch: Batch) -> LearnReport:
-        weights = self._weights(batch.i)
-        self.head.load(batch.present, batch.i == 1)
-        losses = self._sgd(batch, weights)
-        self.head.consolidate(batch.present, batch.cur, len(self.classes))
-        return self._report(batch, losses)
+    Early stopping is the only measure against forgetting.
+    """
+
+    def learn_batch(self, B: Batch) -> LearnReport:
+        """Learn one batch; see `Strategy.learn_batch`."""
+        self.head.load(B.present, B.i == 1)
+        sgd = self.sgd(B, self.free_weights(B.i))  # section 2.3
+
+        @sgd.captured
+        def step(x: Tensor, y: Tensor) -> None:
+            g = sgd.gradient(self.cross_entropy(x, y), len(x))
+            sgd.step(g)
+
+        for x, y in self.minibatches(B, sgd):  # section 2.2: renormalisation on schedule
+            step(x, y)
+        self.head.consolidate(B.present, B.cur, len(self.classes))
+        return self.report(B, sgd)

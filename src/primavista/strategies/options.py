@@ -1,9 +1,11 @@
-"""Every hyperparameter of a gradient strategy, and the switches for what the authors' release does otherwise."""
+"""The options of strategies: typed fields, each with its range, and one function that checks them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from primavista.errors import InputError
 from primavista.heads.cwr import WPast
@@ -13,126 +15,199 @@ from primavista.nn.renorm import Norm, RenormSchedule
 
 
 @dataclass(frozen=True)
-class Release:
-    """Where the authors' Caffe code differs from the text; each switch is read by the part that it concerns."""
+class Range:
+    """The values that a numeric option may have.
 
-    all_outputs: bool = (
-        False  # all outputs are known from the start; MSRA initialisation; CWR's fixed bias
-    )
-    keep_momentum: bool = False  # the momentum is kept from batch 2 on, not reset at each batch
-    shuffle_once: bool = False  # one order for all the epochs of a batch, always seed 0
-    pad_batch: bool = False  # a batch is padded to a multiple of the minibatch by its first frames, and counted so
-    train_mode_features: bool = False  # CWR* from batch 2, the Fisher matrix, LwF's targets: minibatch statistics, moments drift
-    moments_from_zero: bool = False  # renormalisation moments start from nothing, debiased
-    displacement: bool = False  # Synaptic Intelligence sums dtheta^2
-
-
-PAPER = Release()
-CAFFE = Release(**{switch.name: True for switch in fields(Release)})
-
-
-def release(compat: str | None) -> Release:
-    """No switch for None, all of them for "caffe", or those named, joined by +.
-
-    >>> release("keep_momentum+pad_batch").pad_batch
-    True
+    Args:
+        low: the least value.
+        high: the greatest value.
     """
-    if compat is None:
-        return PAPER
-    if not isinstance(compat, str):
-        raise InputError(f"compat is None, 'caffe' or a text of switches; got {compat!r}")
-    if compat == "caffe":
-        return CAFFE
-    known = {switch.name for switch in fields(Release)}
-    if strange := sorted(set(compat.split("+")) - known):
+
+    low: float
+    high: float
+
+
+Count = Annotated[int, Range(1, 10_000)]
+Rate = Annotated[float, Range(0, 1e3)]
+Share = Annotated[float, Range(0, 1)]
+Lambda = Annotated[float, Range(0, 1e30)]
+MaxF = Annotated[float, Range(1e-30, 1e30)]
+BatchWeight = Annotated[float, Range(0, 1e6)]
+
+
+def check_options(options: object) -> None:
+    """Check every field of an options dataclass by its type: `Literal`, `bool`, or a `Range`.
+
+    Args:
+        options: the instance of a dataclass.
+
+    Raises:
+        InputError: which names the option, its value and the values it may have.
+    """
+    kind: type = type(options)
+    for name, hint in _hints(kind).items():
+        _check_option(name, getattr(options, name), hint)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _check_option(name: str, value: Any, hint: Any) -> None:
+    alternatives = [hint] if get_origin(hint) in (Annotated, Literal) else get_args(hint) or [hint]
+    if value is None and NoneType in alternatives:
+        return
+    for kind in alternatives:
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            choices = ", ".join(map(str, get_args(kind)))
+            raise InputError(f"{name}={value!r} is not one of {choices}")
+        if kind is bool and not isinstance(value, bool):
+            raise InputError(f"{name} is True or False; got {value!r}")
+        if get_origin(kind) is Annotated:
+            number, limits = get_args(kind)
+            _check_number(name, value, number, limits)
+
+
+def _check_number(name: str, value: Any, kind: type, limits: Range) -> None:
+    numbers = int if kind is int else int | float
+    right = isinstance(value, numbers) and not isinstance(value, bool)
+    if not right or not limits.low <= value <= limits.high:
+        what = "a whole number" if kind is int else "a number"
         raise InputError(
-            f"compat has no {', '.join(strange)}: it is 'caffe', or some of {', '.join(sorted(known))} joined by +"
+            f"{name} must be {what} from {limits.low:g} to {limits.high:g}; got {value!r}"
         )
-    return Release(**dict.fromkeys(compat.split("+"), True))
-
-
-Number = int | float
-RANGES: dict[str, tuple[Any, float, float]] = {
-    "epochs_1": (int, 1, 10_000),
-    "epochs": (int, 1, 10_000),
-    "minibatch": (int, 1, 2**20),
-    "capacity": (int, 1, 2**16),
-    "freeze_from": (int, 1, 2**31),
-    "startup": (int, 0, 2**31),
-    "every": (int, 1, 2**31),
-    "lr_1": (Number, 0, 1e3),
-    "lr": (Number, 0, 1e3),
-    "lr_head": (Number, 0, 1e3),
-    "momentum": (Number, 0, 1),
-    "weight_decay": (Number, 0, 1e3),
-    "r_max": (Number, 1, 1e6),
-    "d_max": (Number, 0, 1e6),
-    "moments_decay": (Number, 0, 1),
-    "max_f": (Number, 1e-30, 1e30),
-    "lam": (Number, 0, 1e30),
-    "w_1": (Number, 0, 1e6),
-    "w_i": (Number, 0, 1e6),
-    "shrinkage": (Number, 1e-12, 1),
-}
-MISSING = ("max_f", "lam", "w_1", "w_i", "shrinkage")  # options that only some strategies have
 
 
 @dataclass(frozen=True)
 class Options:
-    """Naive's options, shared by every gradient strategy; `_1` marks those of batch B_1."""
+    """The options of every gradient strategy. `_1` marks those of batch B_1.
 
-    epochs_1: int = 2
-    lr_1: float = 1e-3
-    epochs: int = 2
-    lr: float = 3.5e-5
-    lr_head: float | None = None  # from batch 2, where it differs from lr
-    minibatch: int = 128
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
+    Args:
+        epochs_1: the number of epochs of batch 1.
+        lr_1: the learning rate of batch 1.
+        epochs: the number of epochs from batch 2 on.
+        lr: the learning rate from batch 2 on.
+        lr_head: the learning rate of the head from batch 2 on, if it differs from `lr`.
+        minibatch: the largest number of patterns in a minibatch.
+        momentum: of stochastic gradient descent.
+        weight_decay: of weights that are not norm scales or biases.
+        norm: `brn` (batch renormalisation) or `bn` (batch norm).
+        r_max: of batch renormalisation, from batch 2 on.
+        d_max: of batch renormalisation, from batch 2 on.
+        moments_decay: the weight of the past in the moments mu and sigma, from batch 2 on.
+        startup: iterations of pure batch norm in batch 1; None is half of them.
+        freeze: which convolutions are fixed (section 2.3).
+        freeze_from: the batch from which on they are fixed.
+        head: `linear`, `cwr+` or `cwr*`.
+        wpast: `sqrt` as in the paper, or `ratio`, which leaves the root out.
+        capacity: the number of outputs at the start; it doubles when it is full.
+        first_batch: False if there is no B_1: the first batch is learned as B_2 would be.
+        compat: `caffe` for all that the authors' release does otherwise; see `strategies/caffe.py`.
+    """
+
+    epochs_1: Count = 2
+    lr_1: Rate = 1e-3
+    epochs: Count = 2
+    lr: Rate = 3.5e-5
+    lr_head: Rate | None = None
+    minibatch: Annotated[int, Range(1, 2**20)] = 128
+    momentum: Share = 0.9
+    weight_decay: Rate = 5e-4
     norm: Norm = "brn"
-    r_max: float = 1.5
-    d_max: float = 2.5
-    moments_decay: float = 0.9999
-    startup: int | None = None  # iterations of pure batch norm in B_1; None: the half
+    r_max: Annotated[float, Range(1, 1e6)] = 1.5
+    d_max: Annotated[float, Range(0, 1e6)] = 2.5
+    moments_decay: Share = 0.9999
+    startup: Annotated[int, Range(0, 2**31)] | None = None
     freeze: Freeze = "depthwise"
-    freeze_from: int = 2
+    freeze_from: Annotated[int, Range(1, 2**31)] = 2
     head: HeadKind = "linear"
     wpast: WPast = "sqrt"
-    capacity: int = 50
-    first_batch: bool = True  # False: there is no B_1, the first batch is learned as B_2 would be
-    compat: str | None = None  # "caffe": everything that the authors' release does otherwise
+    capacity: Annotated[int, Range(1, 2**16)] = 50
+    first_batch: bool = True
+    compat: str | None = None
 
     def __post_init__(self) -> None:
-        allowed = {
-            "norm": ("bn", "brn"),
-            "freeze": ("none", "depthwise", "pointwise", "all"),
-            "head": ("linear", "cwr+", "cwr*"),
-            "wpast": ("sqrt", "ratio"),
-            "guard": ("modulate", "penalty"),
-            "path": ("gradient", "displacement"),
-        }
-        for name, values in allowed.items():
-            if hasattr(self, name) and getattr(self, name) not in values:
-                choices = ", ".join(map(str, values))
-                raise InputError(f"{name}={getattr(self, name)!r} is not one of {choices}")
-        release(self.compat)
-        for name, (kind, low, high) in RANGES.items():
-            value = getattr(self, name, None)
-            if value is None and name in ("lr_head", "startup", "every", *MISSING):
-                continue
-            if not isinstance(value, kind) or isinstance(value, bool) or not low <= value <= high:
-                what = "a whole number" if kind is int else "a number"
-                raise InputError(f"{name} must be {what} from {low:g} to {high:g}; got {value!r}")
-        for name in ("first_batch", "tune", "base_init", "open_set"):
-            if not isinstance(getattr(self, name, False), bool):
-                raise InputError(f"{name} is True or False; got {getattr(self, name)!r}")
+        check_options(self)
+        check_compat(self.compat)
 
-    @property
-    def release(self) -> Release:
-        """The switches that `compat` sets, all together."""
-        return release(self.compat)
+    def epochs_of(self, i: int) -> int:
+        """Return the number of epochs of batch `i`."""
+        return self.epochs_1 if i == 1 else self.epochs
+
+    def lr_of(self, i: int) -> float:
+        """Return the learning rate of the representation in batch `i`."""
+        return self.lr_1 if i == 1 else self.lr
+
+    def lr_head_of(self, i: int) -> float:
+        """Return the learning rate of the head in batch `i`."""
+        if i == 1:
+            return self.lr_1
+        return self.lr if self.lr_head is None else self.lr_head
 
     @property
     def renorm(self) -> RenormSchedule:
         """The schedule of batch renormalisation."""
         return RenormSchedule(self.r_max, self.d_max, self.moments_decay, startup=self.startup)
+
+
+SWITCHES = (
+    "all_outputs",
+    "keep_momentum",
+    "shuffle_once",
+    "pad_batch",
+    "train_mode_features",
+    "moments_from_zero",
+    "displacement",
+)  # the differences of the authors' release; `strategies/caffe.py` explains and implements them
+
+
+def check_compat(compat: str | None) -> tuple[str, ...]:
+    """Return the switches that `compat` names.
+
+    Args:
+        compat: None, `caffe` for all switches, or some of `SWITCHES` joined by +.
+
+    >>> check_compat("keep_momentum+pad_batch")
+    ('keep_momentum', 'pad_batch')
+    """
+    if compat is None:
+        return ()
+    if not isinstance(compat, str):
+        raise InputError(f"compat is None, 'caffe' or a text of switches; got {compat!r}")
+    if compat == "caffe":
+        return SWITCHES
+    named = compat.split("+")
+    strange = sorted(set(named) - set(SWITCHES))
+    if strange:
+        known = ", ".join(sorted(SWITCHES))
+        raise InputError(
+            f"compat has no {', '.join(strange)}: it is 'caffe', or some of {known} joined by +"
+        )
+    return tuple(switch for switch in SWITCHES if switch in named)
+
+
+def make_options(
+    kind: type[Options], options: Options | None, overrides: dict[str, Any]
+) -> Options:
+    """Make the options of a strategy.
+
+    Args:
+        kind: the options class of the strategy.
+        options: the starting point; by default the defaults of `kind`.
+        overrides: options by name that replace them.
+
+    Raises:
+        InputError: if there is no such option, or if a value is not valid.
+    """
+    known = set(kind.__dataclass_fields__)
+    strange = sorted(set(overrides) - known)
+    if strange:
+        raise InputError(
+            f"there is no option {', '.join(strange)}: choose from {', '.join(sorted(known))}"
+        )
+    given: dict[str, Any] = {}
+    if options is not None:
+        given = {name: getattr(options, name) for name in known if hasattr(options, name)}
+    return kind(**{**given, **overrides})

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista.nn.sgd import SGD, Weight, generator, minibatches, one_cycle
-from primavista.nn.shuffling import permutation, pieces, seed_of
+from primavista.nn.guards import Guard, Modulation, Penalty
+from primavista.nn.sgd import SGD, Weight, generator, one_cycle, shuffled_minibatches
+from primavista.nn.shuffling import minibatch_count, permutation, seed_of
 
 
 def f64(*values):
@@ -68,27 +69,31 @@ def test_plain_by_hand():
 def test_modulation_by_hand():
     # as above with (g + wd theta) / 2: v = 3/4, theta = 5/8;  v = 3/8 + 21/32 = 33/32, theta = 7/64;
     # v = 33/64 + 135/256 = 267/256, theta = 7/64 - 267/512 = -211/512
-    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, modulation=[f64(0.5)])
+    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, guard=Modulation([f64(0.5)]))
     assert steps(sgd, [1, 1, 1]) == [5 / 8, 7 / 64, -211 / 512]
 
 
 def test_modulation_comes_before_momentum():
     # velocity 4 is there already: v = 2 + 1/2 (1 + 1/2) = 11/4, theta = 1 - 11/8; after momentum it would be 1 - 7/8
     sgd = SGD(
-        [weight(1.0)], momentum=0.5, weight_decay=0.5, velocity=[f64(4.0)], modulation=[f64(0.5)]
+        [weight(1.0)],
+        momentum=0.5,
+        weight_decay=0.5,
+        velocity=[f64(4.0)],
+        guard=Modulation([f64(0.5)]),
     )
     assert steps(sgd, [1]) == [-3 / 8]
 
 
 def test_a_saturated_weight_stands_still_even_against_weight_decay():
-    sgd = SGD([weight(1.0)], modulation=[f64(0.0)])
+    sgd = SGD([weight(1.0)], guard=Modulation([f64(0.0)]))
     assert steps(sgd, [5, -3, 2]) == [1, 1, 1]
 
 
 def test_penalty_by_hand():
     # eta = mu = lambda F = 1/2, theta* = 0, g = 1: each step adds -v/2 - theta/4, with v = 1, 3/2, 7/4
     # 1 - 1/2 - 1/4 = 1/4;  1/4 - 3/4 - 1/16 = -9/16;  -9/16 - 7/8 + 9/64 = -83/64
-    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0, pull=([f64(0.5)], [f64(0.0)]))
+    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0, guard=Penalty([f64(0.5)], [f64(0.0)]))
     assert steps(sgd, [1, 1, 1]) == [1 / 4, -9 / 16, -83 / 64]
     assert sgd.velocity[0].item() == 7 / 4  # the penalty is no part of it
 
@@ -96,10 +101,25 @@ def test_penalty_by_hand():
 @pytest.mark.parametrize("strength", [0.0, 0.5, 0.99, 1.0, 1.01, 1.5, 2.0])
 def test_the_penalty_overshoots_iff_eta_lambda_f_is_above_1(strength):
     # g = 0: theta - theta* is multiplied by 1 - eta lambda F
-    sgd = SGD([weight(4.0, lr=0.25)], weight_decay=0, pull=([f64(strength / 0.25)], [f64(3.0)]))
+    sgd = SGD(
+        [weight(4.0, lr=0.25)], weight_decay=0, guard=Penalty([f64(strength / 0.25)], [f64(3.0)])
+    )
     (after,) = steps(sgd, [0])
     assert after - 3 == pytest.approx(1 - strength)
     assert (after < 3) == (strength > 1)
+
+
+class Both(Guard):
+    """Modulation and penalty at once."""
+
+    modulation = Modulation([f64(0.5), f64(0.0)])
+    penalty = Penalty([f64(1.0), f64(2.0)], [f64(0.0), f64(6.0)])
+
+    def modulate(self, direction):
+        self.modulation.modulate(direction)
+
+    def pull(self, dtheta, theta, lr):
+        self.penalty.pull(dtheta, theta, lr)
 
 
 def test_guards_concern_the_guarded_weights_in_their_order():
@@ -112,8 +132,7 @@ def test_guards_concern_the_guarded_weights_in_their_order():
     sgd = SGD(
         weights,
         weight_decay=0,
-        modulation=[f64(0.5), f64(0.0)],
-        pull=([f64(1.0), f64(2.0)], [f64(0.0), f64(6.0)]),
+        guard=Both(),
     )
     sgd.step([f64(1.0)] * 4)
     # 1 - 1/2;  2 - 1/2 * 1/2 - 1/2 * 1 * 2;  3 - 1/2;  4 - 0 - 1/4 * 2 * (4 - 6)
@@ -121,7 +140,7 @@ def test_guards_concern_the_guarded_weights_in_their_order():
 
 
 def test_rate_scales_the_learning_rate_of_step_and_penalty():
-    sgd = SGD([weight(1.0)], weight_decay=0, pull=([f64(1.0)], [f64(0.0)]))
+    sgd = SGD([weight(1.0)], weight_decay=0, guard=Penalty([f64(1.0)], [f64(0.0)]))
     dtheta = sgd.step([f64(1.0)], rate=torch.tensor(0.5, dtype=torch.float64))
     assert dtheta[0].item() == -0.5  # eta = 1/4: -1/4 - 1/4
     assert sgd.theta[0].item() == 0.5
@@ -136,17 +155,17 @@ def test_a_velocity_that_is_given_is_used_and_kept_up():
 @settings(deadline=None, derandomize=True)
 @given(count=st.integers(1, 700), size=st.integers(1, 300), seed=st.integers(0, 5))
 def test_minibatches_cover_everything_once_in_even_pieces(count, size, seed):
-    parts = list(minibatches(count, size, generator(seed)))
+    parts = list(shuffled_minibatches(count, size, generator(seed)))
     assert sorted(torch.cat(parts).tolist()) == list(range(count))
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 1
     assert max(sizes) <= size
-    assert len(parts) == pieces(count, size) == math.ceil(count / size)
+    assert len(parts) == minibatch_count(count, size) == math.ceil(count / size)
 
 
 def test_minibatches_are_shuffled_by_the_key_alone():
     def order(*key):
-        return torch.cat(list(minibatches(100, 30, generator(*key)))).tolist()
+        return torch.cat(list(shuffled_minibatches(100, 30, generator(*key)))).tolist()
 
     before = torch.get_rng_state()
     assert order(0, 1, 2) == order(0, 1, 2)

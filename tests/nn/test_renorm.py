@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from primavista.backbones.registry import build
+from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import (
     BatchRenorm,
     RenormLimits,
     RenormSchedule,
     norm_layers,
-    replace_batch_norm,
     set_limits,
 )
+from primavista.strategies.caffe import DebiasedBatchRenorm
 
 SHAPES = {"NC": (8, 3), "NCL": (4, 3, 5), "NCHW": (4, 3, 5, 2), "NCDHW": (2, 3, 2, 3, 2)}
 
@@ -63,8 +64,8 @@ def random(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def layer_with(mu, sigma, gamma, beta, limits, eps=0.0, debiased=False):
-    layer = BatchRenorm(len(mu), eps, debiased).double()
+def layer_with(mu, sigma, gamma, beta, limits, eps=0.0):
+    layer = BatchRenorm(len(mu), eps).double()
     with torch.no_grad():
         layer.weight.copy_(f64(gamma))
         layer.bias.copy_(f64(beta))
@@ -238,7 +239,7 @@ def test_pure_batch_norm_limits_are_torchs_batch_norm(n, c, side, seed, scale, m
 def test_debiased_moments_by_hand():
     # past 1/2. After (1, 3): mean 2, variance 1 * 2/1 = 2: the averages of one step are its own values.
     # After (4, 8): mean 6, variance 4 * 2 = 8: mu = (1/4 * 2 + 1/2 * 6) / (3/4) = 14/3, var = (1/4 * 2 + 1/2 * 8) / (3/4) = 6
-    layer = BatchRenorm(1, eps=0.25, debiased=True).double()
+    layer = DebiasedBatchRenorm(1, eps=0.25).double()
     layer.set_limits(1, 0, 0.5)
     layer(f64([[1.0], [3.0]]))
     assert [m.item() for m in layer.moments()] == pytest.approx([2, 1.5])  # sqrt(2 + 1/4)
@@ -249,7 +250,7 @@ def test_debiased_moments_by_hand():
 
 def test_debiased_against_a_slow_version():
     past, eps = 0.75, 2**-6
-    layer = BatchRenorm(3, eps, debiased=True).double()
+    layer = DebiasedBatchRenorm(3, eps).double()
     gamma, beta = f64([1, 1, 1]), f64([0, 0, 0])
     means, variances = [], []
     for t, limits in enumerate([(1, 0), (1, 0), (1.5, 0.5), (3, 5), (1024, 1024)]):
@@ -436,12 +437,9 @@ def test_a_float64_network_stays_one():
     assert torch.allclose(new(x), norm(x), rtol=1e-12)
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-def test_a_checkpoint_keeps_the_moments(debiased):
-    layer, fresh = (
-        BatchRenorm(3, debiased=debiased).double(),
-        BatchRenorm(3, debiased=debiased).double(),
-    )
+@pytest.mark.parametrize("kind", [BatchRenorm, DebiasedBatchRenorm])
+def test_a_checkpoint_keeps_the_moments(kind):
+    layer, fresh = kind(3).double(), kind(3).double()
     layer.set_limits(1.25, 0.5, 0.75)
     for t in range(3):
         layer(random(8, 3, seed=t) * 5 + 7)

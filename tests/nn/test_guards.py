@@ -17,8 +17,8 @@ def walk(si, theta, steps, w):
     si.start([theta])
     for g, dtheta in steps:
         theta += dtheta
-        si.add([one(g)], [one(dtheta)])
-    si.finish([theta], w)
+        si.observe([one(g)], [one(dtheta)])
+    si.consolidate([theta], w)
 
 
 def test_si_over_three_batches_by_hand():
@@ -30,10 +30,10 @@ def test_si_over_three_batches_by_hand():
     # uphill: -1 / 1 * 1/2; Omega is not clipped, F is
     walk(si, theta, [(1.0, 1.0)], 0.5)
     assert si.tensors[0].item() == pytest.approx(-0.375, rel=1e-6)
-    assert si.f()[0].item() == 0
+    assert si.clipped()[0].item() == 0
     # 4 / 1 * 1/2 = 2: 1.625 and not 2, since the negative share was kept
     walk(si, theta, [(-4.0, 1.0)], 0.5)
-    assert si.f()[0].item() == pytest.approx(1.625, rel=1e-6)
+    assert si.clipped()[0].item() == pytest.approx(1.625, rel=1e-6)
 
 
 def test_si_displacement_by_hand():
@@ -41,7 +41,7 @@ def test_si_displacement_by_hand():
     si = SynapticIntelligence({"a": theta}, max_f=10, path="displacement")
     # dtheta^2: 1 + 1; theta moves by -2
     walk(si, theta, [(2.0, -1.0), (-1.0, -1.0)], 0.5)
-    assert si.f()[0].item() == pytest.approx(0.25, rel=1e-6)
+    assert si.clipped()[0].item() == pytest.approx(0.25, rel=1e-6)
 
 
 def test_si_of_a_weight_that_comes_back():
@@ -50,7 +50,7 @@ def test_si_of_a_weight_that_comes_back():
     si = SynapticIntelligence({"a": theta}, max_f=10)
     walk(si, theta, [(3.0, -1.0), (1.0, 1.0)], 0.5)
     assert si.tensors[0].item() == pytest.approx(1e7)
-    assert si.f()[0].item() == 10
+    assert si.clipped()[0].item() == 10
 
 
 @pytest.mark.parametrize("path", ["gradient", "displacement"])
@@ -71,19 +71,21 @@ def test_si_against_a_slow_version(path):
             dtheta = [-0.1 * a + 0.4 * torch.randn(a.shape, generator=random) for a in g]
             for t, d in zip(theta, dtheta, strict=True):
                 t += d
-            si.add(g, dtheta)
+            si.observe(g, dtheta)
             for k in range(2):
                 for n, (a, d) in enumerate(
                     zip(g[k].flatten().tolist(), dtheta[k].flatten().tolist(), strict=True)
                 ):
                     sums[k][n] += -a * d if path == "gradient" else d * d
-        si.finish(theta, w)
+        si.consolidate(theta, w)
         for k in range(2):
             for n, end in enumerate(theta[k].flatten().tolist()):
                 omega[k][n] += w * sums[k][n] / ((end - begin[k][n]) ** 2 + 1e-7)
     every = torch.tensor(omega[0] + omega[1], dtype=torch.float64)
     assert torch.allclose(torch.cat([t.flatten() for t in si.tensors]), every, rtol=1e-10)
-    assert torch.allclose(torch.cat([f.flatten() for f in si.f()]), every.clamp(0, 1), rtol=1e-10)
+    assert torch.allclose(
+        torch.cat([f.flatten() for f in si.clipped()]), every.clamp(0, 1), rtol=1e-10
+    )
     assert float(si.saturated()) == pytest.approx(int((every >= 1).sum()) / 10)
     if path == "gradient":
         assert every.min() < 0
@@ -95,10 +97,14 @@ def test_modulation_pull_and_the_saturated_share():
     guard = Importance({"a": theta[0], "b": theta[1]}, max_f=0.5)
     guard.tensors[0].copy_(torch.tensor([-1.0, 0.125]))
     guard.tensors[1].copy_(torch.tensor([[0.5], [7.0]]))
-    assert [f.flatten().tolist() for f in guard.f()] == [[0, 0.125], [0.5, 0.5]]
-    assert [m.flatten().tolist() for m in guard.modulation()] == [[1, 0.75], [0, 0]]
+    assert [f.flatten().tolist() for f in guard.clipped()] == [[0, 0.125], [0.5, 0.5]]
+    assert [m.flatten().tolist() for m in guard.guard("modulate", 0, theta).tensors()] == [
+        [1, 0.75],
+        [0, 0],
+    ]
     assert guard.saturated() == 0.5
-    strength, star = guard.pull(8, theta)
+    penalty = guard.guard("penalty", 8, theta)
+    strength, star = penalty.strength, penalty.theta_star
     theta[0] += 100  # theta* is a copy
     assert [s.flatten().tolist() for s in strength] == [[0, 1], [4, 4]]
     assert [s.flatten().tolist() for s in star] == [[1, 2], [3, 4]]
@@ -108,37 +114,37 @@ def test_modulation_pull_and_the_saturated_share():
 def test_nothing_guarded():
     si = SynapticIntelligence({}, max_f=1)
     si.start([])
-    si.add([], [])
-    si.finish([], 0.5)
-    assert (si.f(), si.modulation(), si.saturated()) == ([], [], 0)
+    si.observe([], [])
+    si.consolidate([], 0.5)
+    assert (si.clipped(), si.guard("modulate", 0, []).tensors(), si.saturated()) == ([], [], 0)
 
 
 def test_fisher_by_hand():
     fisher = Fisher({"a": torch.zeros(2)}, max_f=8)
     # mean gradients (2, 0) and (4, 2): the mean of the squares is (10, 2); the square of the mean would be (9, 1)
-    fisher.add([torch.tensor([2.0, 0.0])], minibatches=2)
-    fisher.add([torch.tensor([4.0, 2.0])], minibatches=2)
-    fisher.finish()
-    assert fisher.f()[0].tolist() == [8, 2]
+    fisher.observe([torch.tensor([2.0, 0.0])], minibatches=2)
+    fisher.observe([torch.tensor([4.0, 2.0])], minibatches=2)
+    fisher.consolidate()
+    assert fisher.clipped()[0].tolist() == [8, 2]
     # a batch of one minibatch: (10 + 0, 2 + 16) / 2 batches; the sum of the first weight was kept beyond the clip
-    fisher.add([torch.tensor([0.0, 4.0])], minibatches=1)
-    fisher.finish()
-    assert fisher.f()[0].tolist() == [5, 8]
-    assert fisher.modulation()[0].tolist() == [0.375, 0]
+    fisher.observe([torch.tensor([0.0, 4.0])], minibatches=1)
+    fisher.consolidate()
+    assert fisher.clipped()[0].tolist() == [5, 8]
+    assert fisher.guard("modulate", 0, []).tensors()[0].tolist() == [0.375, 0]
     assert fisher.saturated() == 0.5
 
 
 def test_fisher_before_any_batch_is_zero():
-    assert Fisher({"a": torch.ones(2)}, max_f=1).f()[0].tolist() == [0, 0]
+    assert Fisher({"a": torch.ones(2)}, max_f=1).clipped()[0].tolist() == [0, 0]
 
 
 def test_fisher_saved_and_loaded_goes_on():
     first, second = (
         Fisher({"head.weight": torch.zeros(n, 1)}, 100, ["head.weight"]) for n in (2, 3)
     )
-    first.add([torch.tensor([[2.0], [4.0]])], 1)
-    first.finish()
+    first.observe([torch.tensor([[2.0], [4.0]])], 1)
+    first.consolidate()
     second.load_state_dict(first.state_dict())
-    second.add([torch.tensor([[0.0], [2.0]])], 1)
-    second.finish()
-    assert second.f()[0].flatten().tolist() == [2, 10]
+    second.observe([torch.tensor([[0.0], [2.0]])], 1)
+    second.consolidate()
+    assert second.clipped()[0].flatten().tolist() == [2, 10]

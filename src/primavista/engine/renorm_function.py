@@ -1,0 +1,76 @@
+"""The forward and backward pass of batch renormalisation as one autograd function, without Triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class RenormFunction(torch.autograd.Function):
+    """The forward is batch norm with scale gamma r and shift gamma d + beta; with r and d constant, so is the backward.
+
+    dx is batch norm's with weight gamma r; dgamma = r sum(dy xhat_bn) + d sum(dy); dbeta = sum(dy).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        mu: Tensor,
+        sigma: Tensor,
+        limits: Tensor,
+        eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dims = [0, *range(2, x.ndim)]
+        if x.is_cuda:
+            mu_mb, invstd = torch.batch_norm_stats(x, eps)
+            sigma_mb = invstd.reciprocal()
+        else:
+            var_mb, mu_mb = torch.var_mean(x, dims, correction=0)
+            sigma_mb = (var_mb + eps).sqrt()
+            invstd = sigma_mb.reciprocal()
+        r_max, d_max = limits[0], limits[1]
+        r = torch.clamp(sigma_mb / sigma, 1 / r_max, r_max)
+        d = torch.clamp((mu_mb - mu) / sigma, -d_max, d_max)
+        weight, bias = gamma * r, gamma * d + beta
+        if x.is_cuda:
+            y = torch.batch_norm_elemt(x, weight, bias, mu_mb, invstd, eps)
+        else:
+            y = F.batch_norm(x, mu_mb, var_mb, weight, bias, training=False, eps=eps)
+        ctx.save_for_backward(x, weight, mu_mb, invstd, r, d)
+        ctx.eps = eps
+        ctx.mark_non_differentiable(mu_mb, sigma_mb)
+        return y, mu_mb, sigma_mb
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        dy = grads[0]
+        x, weight, mu_mb, invstd, r, d = ctx.saved_tensors
+        dx: Tensor | None
+        if x.is_cuda:
+            sum_dy, sum_dy_xmu, dweight, dbias = torch.batch_norm_backward_reduce(
+                dy, x, mu_mb, invstd, weight, True, True, True
+            )
+            count = torch.full((1,), x.numel() // x.shape[1], dtype=torch.int32, device=x.device)
+            dx = torch.batch_norm_backward_elemt(
+                dy, x, mu_mb, invstd, weight, sum_dy, sum_dy_xmu, count
+            )
+        else:
+            dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
+                dy,
+                x,
+                weight,
+                None,
+                None,
+                mu_mb,
+                invstd,
+                True,
+                ctx.eps,
+                [ctx.needs_input_grad[0], True, True],
+            )
+        return dx, r * dweight + d * dbias, dbias, None, None, None, None
