@@ -145,11 +145,11 @@ def test_a_later_call_goes_on_too_and_a_changed_file_begins_anew(
     server.cut_after = 50_000
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetch, "ATTEMPTS", 0)
-        with pytest.raises(FileError, match="goes on from there"):
+        with pytest.raises(FileError, match="resumes from there"):
             get(server, tmp_path, "lists.zip")
         patch.setattr(fetch, "ATTEMPTS", 1)
         server.ranges = False
-        with pytest.raises(FileError, match="goes on from there"):
+        with pytest.raises(FileError, match="resumes from there"):
             get(server, tmp_path, "lists.zip")
     assert (tmp_path / "lists.zip.part").stat().st_size == 50_000
     server.cut_after, server.ranges = 0, True

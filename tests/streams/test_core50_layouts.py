@@ -16,7 +16,8 @@ from PIL import Image
 
 from primavista.errors import FileError, InputError
 from primavista.streams.core50.dataset import CORe50
-from primavista.streams.core50.layout import is_core50, map_npz
+from primavista.streams.core50.image_array import map_npz
+from primavista.streams.core50.layout import is_core50
 from primavista.streams.open import stream as open_stream
 
 Key = tuple[int, int]
@@ -69,8 +70,8 @@ def test_lists_that_do_not_fit_are_named(tmp_path: Path) -> None:
         whole[2]: "twice on s1/o2",
         whole[1].replace(" 0\n", " x\n"): "label",
         whole[1].replace("C_01_01_001.png 0", "C_01_01_001.png 4"): "label",
-        whole[1].replace("s1/o1", "s2/o1"): "is no name",
-        "../../etc/passwd 0\n": "is no name",
+        whole[1].replace("s1/o1", "s2/o1"): "is not the name",
+        "../../etc/passwd 0\n": "is not the name",
         "": "names no frame",
         whole[1].replace("s1/o1/C_01_01", "s1/o44/C_01_44"): "s1/o44",
         "".join(
@@ -82,7 +83,7 @@ def test_lists_that_do_not_fit_are_named(tmp_path: Path) -> None:
         with pytest.raises(FileError, match=word):
             open_stream(data, "ni", 0)
     (home / "train_batch_00_filelist.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(FileError, match="is no text"):
+    with pytest.raises(FileError, match="is not a text"):
         open_stream(data, "ni", 0)
     (home / "train_batch_00_filelist.txt").unlink()
     with pytest.raises(FileError, match="no train_batch_00"):

@@ -1,7 +1,8 @@
-"""Downloads CORe50 from its official hosts, when it is asked to; nothing else here touches the network.
+"""Downloads CORe50 from its official hosts; no other module of `streams` touches the network.
 
-The hosts publish no checksums, so the first download is trusted if it is whole and has the right structure; its sha256 is
-written to `core50.sha256.json` beside it and every later call checks it.
+The hosts publish no checksums. The first download is therefore trusted if it is complete and has
+the right structure; its sha256 is written to `core50.sha256.json` beside it, and every later call
+checks it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from primavista.errors import FileError, InputError
+from primavista.errors import FileError, InputError, file_errors
+from primavista.storage.atomic import write_atomically
 from primavista.streams.core50.pickles import read_pickle
 from primavista.streams.core50.unzip import Progress, unzip
 
@@ -56,24 +58,36 @@ def download(
     urls: Mapping[str, str] = FILES,
     pause: float = 1.0,
 ) -> None:
-    """Download `files` of CORe50 into `folder` and unpack the archives; called again, it goes on where it was and checks.
+    """Download CORe50 and unpack its archives; the same call resumes an interrupted download.
 
-    `progress(name, done, total)` is told of bytes as they come (total None where the server does not say). The default is the
-    images and the official lists; "core50_imgs.npz" is the same images as one array. `pause` is the wait in seconds after a
-    cut connection, doubled each time.
+    Files that are there already are compared with their checksums.
+
+    Args:
+        folder: Where to put the files; it is made if it does not exist.
+        progress: Called with (name, done, total), in bytes; total is None if the server does not
+            say, and entries are counted while an archive is unpacked.
+        files: What to download. The default is the images and the official lists;
+            "core50_imgs.npz" is the same images as one array.
+        urls: The address of each file.
+        pause: Seconds to wait after a cut connection, doubled each time.
+
+    Raises:
+        InputError: If there is no such file.
+        FileError: If a file cannot be downloaded, is not CORe50's, or has changed since the first
+            download.
     """
-    if unknown := [name for name in files if name not in urls]:
+    unknown = [name for name in files if name not in urls]
+    if unknown:
         raise InputError(f"no such files of CORe50: {unknown}; there are {list(urls)}")
     target = Path(folder).expanduser()
-    try:
+    with file_errors("make the folder", target):
         target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot make the folder {target}: {error.strerror or error}") from error
     for name in files:
-        _file(target, name, urls[name], progress, pause)
+        _obtain(target, name, urls[name], progress, pause)
 
 
-def _file(folder: Path, name: str, url: str, progress: Progress | None, pause: float) -> None:
+def _obtain(folder: Path, name: str, url: str, progress: Progress | None, pause: float) -> None:
+    """Download one file if it is not there, check it, and unpack it if it is an archive."""
     record = _record(folder)
     entry = record.get(name)
     path = folder / name
@@ -98,20 +112,25 @@ def _file(folder: Path, name: str, url: str, progress: Progress | None, pause: f
 
 
 def sha256(path: Path) -> str:
-    """The file's checksum, read in pieces."""
+    """Return the sha256 of a file, which is read in pieces.
+
+    Args:
+        path: The file.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _changed(path: Path, name: str, folder: Path) -> str:
     return (
-        f"{path} is not what was first downloaded: its sha256 differs from the one in {folder / RECORD}. Delete it to "
-        f"download it again; if the official file has changed, delete the entry '{name}' there too"
+        f"{path} is not what was first downloaded: its sha256 differs from the one in "
+        f"{folder / RECORD}. Delete it to download it again; if the official file has changed, "
+        f"delete the entry '{name}' there too"
     )
 
 
 def _fetch(folder: Path, name: str, url: str, progress: Progress | None, pause: float) -> Path:
-    """The whole file as `name`.part, in as many requests as it takes."""
+    """Download a whole file as `name`.part, in as many requests as it takes."""
     part = folder / f"{name}.part"
     idle, most, reason = 0, _size(part), ""
     while idle < ATTEMPTS:
@@ -122,7 +141,8 @@ def _fetch(folder: Path, name: str, url: str, progress: Progress | None, pause: 
         except urllib.error.HTTPError as error:
             if error.code in (400, 401, 403, 404, 410, 451):
                 raise FileError(
-                    f"{url} answered {error.code} {error.reason}: see https://vlomonaco.github.io/core50"
+                    f"{url} answered {error.code} {error.reason}: "
+                    "see https://vlomonaco.github.io/core50"
                 ) from error
             reason = f"{error.code} {error.reason}"
         except FileError:
@@ -133,16 +153,18 @@ def _fetch(folder: Path, name: str, url: str, progress: Progress | None, pause: 
         most = max(most, _size(part))  # it only grows, so this ends
         time.sleep(min(60.0, pause * 2**idle) if pause else 0)
     raise FileError(
-        f"could not download {url} ({reason}). What came is in {part}: the same command goes on from there"
+        f"could not download {url} ({reason}). What came is in {part}: "
+        "the same command resumes from there"
     )
 
 
 def _size(part: Path) -> int:
+    """The number of bytes of a partial download; 0 if there is none."""
     return part.stat().st_size if part.exists() else 0
 
 
 def _request(part: Path, name: str, url: str, progress: Progress | None) -> bool:
-    """One request for what is missing, appended to the part; whether the file is whole now."""
+    """Request what is missing and append it to the part; True if the file is complete now."""
     have = _size(part)
     validator = _validator(part)
     if have and not validator:
@@ -150,38 +172,42 @@ def _request(part: Path, name: str, url: str, progress: Progress | None) -> bool
     headers = {"User-Agent": "primavista", "Accept-Encoding": "identity"}
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": validator}
+    request = urllib.request.Request(url, headers=headers)
     try:
-        answer = urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=TIMEOUT
-        )
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != 416:
             raise
         if error.headers.get("Content-Range", "").rpartition("/")[2] == str(have):
-            return True  # the part was whole already
+            return True  # the part was complete already
         part.unlink(missing_ok=True)
         return False
     with answer:
         start, total = _extent(answer, have, url)
-        _room(part, total, start)
-        part.with_name(part.name + ".json").write_text(
-            json.dumps({"validator": _of(answer.headers)})
-        )
-        with part.open("r+b" if start else "wb") as sink:
-            sink.seek(start)
-            sink.truncate()
-            done = start
-            while chunk := answer.read(_CHUNK):
-                sink.write(chunk)
-                done += len(chunk)
-                if progress is not None:
-                    progress(name, done, total)
+        _check_disk_space(part, total, start)
+        note = json.dumps({"validator": _version_of(answer.headers)})
+        part.with_name(part.name + ".json").write_text(note)
+        done = start
+        for size in _append(answer, part, start):
+            done += size
+            if progress is not None:
+                progress(name, done, total)
     return total is None or done == total
 
 
+def _append(answer: Any, part: Path, start: int) -> Iterator[int]:
+    """Write the answer's bytes from `start` on; gives the size of each piece."""
+    with part.open("r+b" if start else "wb") as sink:
+        sink.seek(start)
+        sink.truncate()
+        while chunk := answer.read(_CHUNK):
+            sink.write(chunk)
+            yield len(chunk)
+
+
 def _extent(answer: Any, have: int, url: str) -> tuple[int, int | None]:
-    """Where the answer's bytes begin, and how many the whole file has."""
+    """The position of the answer's first byte, and the size of the whole file if it is known."""
     length = answer.headers.get("Content-Length")
     if answer.status == 206:
         extent = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
@@ -193,7 +219,8 @@ def _extent(answer: Any, have: int, url: str) -> tuple[int, int | None]:
     return 0, int(length) if length and length.isdigit() else None
 
 
-def _of(headers: Any) -> str:
+def _version_of(headers: Any) -> str:
+    """What tells this version of the file from another: its ETag or date."""
     etag = headers.get("ETag", "")
     return str(etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", ""))
 
@@ -205,16 +232,17 @@ def _validator(part: Path) -> str:
         return ""
 
 
-def _room(part: Path, total: int | None, start: int) -> None:
+def _check_disk_space(part: Path, total: int | None, start: int) -> None:
     free = shutil.disk_usage(part.parent).free
     if total is not None and total - start > free:
         raise FileError(
-            f"{part} needs {total - start:,} bytes more and {free:,} are free: make room, or choose another folder"
+            f"{part} needs {total - start:,} bytes more and {free:,} are free: "
+            "make room, or choose another folder"
         )
 
 
 def _check_structure(path: Path, name: str) -> None:
-    """A whole file of another kind (a page that says sorry) is no CORe50."""
+    """Refuse a complete file of another kind, such as a page that says sorry."""
     try:
         if name.endswith(".pkl"):
             read_pickle(path)
@@ -225,7 +253,8 @@ def _check_structure(path: Path, name: str) -> None:
                     raise FileError(f"{path} holds no array 'x'")
     except (FileError, zipfile.BadZipFile) as error:
         raise FileError(
-            f"{path} is not the {name} of CORe50 ({error}). Try again later, and delete it if it stays so"
+            f"{path} is not the {name} of CORe50 ({error}). "
+            "Try again later, and delete it if it stays so"
         ) from error
 
 
@@ -243,6 +272,4 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _write_record(folder: Path, record: dict[str, Any]) -> None:
-    part = folder / f"{RECORD}.part"
-    part.write_text(json.dumps(record, indent=1, sort_keys=True))
-    os.replace(part, folder / RECORD)
+    write_atomically(folder / RECORD, json.dumps(record, indent=1, sort_keys=True).encode())

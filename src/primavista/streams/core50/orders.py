@@ -1,14 +1,19 @@
-"""The official orders: file lists, LUP.pkl with paths.pkl, or our JSON of them. Each gives batches of (session, object)."""
+"""The official orders: file lists, LUP.pkl with paths.pkl, or our JSON of them.
+
+Each gives batches of (session, object).
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from primavista.errors import FileError
 from primavista.streams.core50.layout import core50_folder, parse_name
@@ -87,36 +92,58 @@ def _known_rows(dataset: DataSet, by_key: Mapping[SessionKey, Session], *, given
 def official_order(
     folder: Path, protocol: str, run: int, sessions: Sessions
 ) -> tuple[Order, str] | None:
-    """The official order of a run and the file that it comes from; None where no file of `folder` holds it.
+    """Read the official order of a run from a folder.
 
-    `sessions` are the training sessions that there are: a batch must hold each of its sessions whole.
+    Args:
+        folder: Where to look.
+        protocol: The name of the protocol, such as "nicv2-391".
+        run: The number of the run, from 0 to 9.
+        sessions: The training sessions that there are. A batch must hold each of its sessions
+            whole.
+
+    Returns:
+        The keys of the sessions of each batch, and the file that they come from; None if no file of
+        the folder holds this order.
+
+    Raises:
+        FileError: If a file is damaged, or does not fit the sessions.
     """
     if protocol not in BATCHES or not 0 <= run < RUNS:
         return None
     for parent in PARENTS:
         lists = folder / parent / FOLDERS[protocol]
         if lists.is_dir():
-            return _checked(
+            return _check_order(
                 _from_lists(lists / f"run{run}", sessions), protocol, lists / f"run{run}", sessions
             )
     table, names = folder / "LUP.pkl", folder / "paths.pkl"
     if table.is_file() and names.is_file():
         runs = _look_up(table).get(protocol.replace("-", "_"))
         if runs is not None:
-            return _checked(
+            return _check_order(
                 _from_table(runs, names, run, table, sessions), protocol, table, sessions
             )
     orders = folder / JSON_ORDERS
     if orders.is_file() and protocol.startswith("nicv2-"):
-        return _checked(_from_json(orders, protocol, run), protocol, orders, sessions)
+        return _check_order(_from_json(orders, protocol, run), protocol, orders, sessions)
     return None
 
 
 def read_list(path: Path) -> list[tuple[int, int, int]]:
-    """Session, object and frame number of each line of a file list, such as "s11/o1/C_11_01_000.png 0".
+    """Read a file list, with lines such as "s11/o1/C_11_01_000.png 0".
 
-    The object is the one in the name. The label must be a number, the same on all lines of an object, and is not used further:
-    the official NC lists number the classes of each run in the order in which they come.
+    The object is the one in the name. The label must be a number, the same on all lines of an
+    object, and is not used further: the official NC lists number the classes of each run in the
+    order in which they come.
+
+    Args:
+        path: The file list.
+
+    Returns:
+        The numbers of session, object and frame of each line.
+
+    Raises:
+        FileError: If the file cannot be read, is empty, or has a line that is not like this.
     """
     labels: dict[int, str] = {}
     frames = []
@@ -130,7 +157,8 @@ def read_list(path: Path) -> list[tuple[int, int, int]]:
             raise FileError(f"{path}, line {number}: {error}") from error
         if labels.setdefault(frame[1], label) != label or not label.isdigit():
             raise FileError(
-                f"{path}, line {number}: the label '{label}' of o{frame[1]} is not that of the lines before"
+                f"{path}, line {number}: the label '{label}' of o{frame[1]} "
+                "is not that of the lines before"
             )
         frames.append(frame)
     if not frames:
@@ -144,18 +172,18 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise FileError(f"cannot read the file list {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise FileError(f"{path} is no text: download the file lists again") from error
+        raise FileError(f"{path} is not a text: download the file lists again") from error
 
 
 def _from_lists(folder: Path, sessions: Sessions) -> Order:
     if not folder.is_dir():
         there = ", ".join(sorted(p.name for p in folder.parent.glob("run*"))) or "none"
         raise FileError(
-            f"{folder} is missing (there: {there}): download the file lists again, or choose one of those runs"
+            f"{folder} is missing (there: {there}): "
+            "download the file lists again, or choose one of those runs"
         )
-    found = {
-        int(match[1]): path for path in folder.iterdir() if (match := _LIST.fullmatch(path.name))
-    }
+    matches = ((_LIST.fullmatch(path.name), path) for path in folder.iterdir())
+    found = {int(match[1]): path for match, path in matches if match}
     if sorted(found) != list(range(len(found))) or not found:
         missing = next((i for i in range(len(found)) if i not in found), 0)
         raise FileError(
@@ -176,28 +204,33 @@ def _whole(
     return list(numbers)
 
 
-def _complete(
-    key: SessionKey, listed: np.ndarray[Any, Any], sessions: Sessions, where: Path
-) -> None:
+def _complete(key: SessionKey, listed: NDArray[Any], sessions: Sessions, where: Path) -> None:
+    """Check that a list names all frames of a session."""
+    name = f"s{key[0]}/o{key[1]}"
     if key not in sessions:
-        raise FileError(
-            f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk"
-        )
-    count, there = len(sessions[key].rows), sessions[key].numbers
-    if there is None and not count:
+        raise _not_on_disk(where, key)
+    count, numbers = len(sessions[key].rows), sessions[key].numbers
+    if numbers is None and not count:
         return  # a packed copy of what lies beside these lists
-    if len(listed) != count or (there is not None and not np.array_equal(listed, there)):
-        odd = [] if there is None else sorted(set(listed.tolist()) ^ set(there.tolist()))[:3]
-        raise FileError(
-            f"{where} lists {len(listed)} frames of s{key[0]}/o{key[1]} and the data set has {count} (differing: "
-            f"{', '.join(map(str, odd)) or 'how many'}): complete the data set, or remove these lists"
-        )
+    if len(listed) == count and (numbers is None or np.array_equal(listed, numbers)):
+        return
+    odd = [] if numbers is None else sorted(set(listed.tolist()) ^ set(numbers.tolist()))[:3]
+    raise FileError(
+        f"{where} lists {len(listed)} frames of {name} and the data set has {count} (differing: "
+        f"{', '.join(map(str, odd)) or 'how many'}): complete the data set, or remove these lists"
+    )
+
+
+def _not_on_disk(where: Path, key: SessionKey) -> FileError:
+    return FileError(
+        f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk"
+    )
 
 
 def _look_up(table: Path) -> dict[str, Any]:
     runs = read_pickle(table)
     if not isinstance(runs, dict):
-        raise FileError(f"{table} is no look-up table of protocols: download LUP.pkl again")
+        raise FileError(f"{table} is not a look-up table of protocols: download LUP.pkl again")
     return runs
 
 
@@ -224,19 +257,18 @@ def _from_json(path: Path, protocol: str, run: int) -> Order:
         raise FileError(f"{path} holds no order of {protocol}, run {run} ({error})") from error
 
 
-def _checked(order: Order, protocol: str, where: Path, sessions: Sessions) -> tuple[Order, str]:
-    """The order, if it has the protocol's number of batches and each session once."""
+def _check_order(order: Order, protocol: str, where: Path, sessions: Sessions) -> tuple[Order, str]:
+    """Check that an order has the protocol's number of batches, and each session once."""
     if len(order) != BATCHES[protocol]:
         raise FileError(
-            f"{where} has {len(order)} batches and {protocol} has {BATCHES[protocol]}: download it again"
+            f"{where} has {len(order)} batches and {protocol} has {BATCHES[protocol]}: "
+            "download it again"
         )
     seen: set[SessionKey] = set()
-    for key in (key for batch in order for key in batch):
+    for key in chain.from_iterable(order):
         if key in seen:
             raise FileError(f"{where} trains twice on s{key[0]}/o{key[1]}: download it again")
         if key not in sessions:
-            raise FileError(
-                f"{where} trains on s{key[0]}/o{key[1]}, which is not among the training sessions on disk"
-            )
+            raise _not_on_disk(where, key)
         seen.add(key)
     return order, str(where)

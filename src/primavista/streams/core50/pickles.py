@@ -1,8 +1,9 @@
-"""Reads the official pickles without running them: a small machine for the opcodes of plain data, and no others.
+"""Reads the official pickles without running them: a machine for the opcodes of plain data alone.
 
-The standard unpickler calls what a file tells it to call, and even restricted it takes as much memory as a file of a few
-bytes asks for. This one calls nothing, counts what it makes, and builds lists, tuples, dicts, integers, strings and numpy
-arrays of integers or strings. Everything else is refused by name.
+The standard unpickler calls what a file tells it to call, and even restricted it takes as much
+memory as a file of a few bytes asks for. This one calls nothing, counts what it makes, and builds
+lists, tuples, dicts, integers, strings and numpy arrays of integers or strings. Everything else is
+refused by name.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from primavista.errors import FileError
-from primavista.streams.core50.arrays import ALLOWED, Name, build, reduce, size_of
+from primavista.errors import FileError, file_errors
+from primavista.streams.core50.pickled_arrays import (
+    ALLOWED,
+    PickledName,
+    call_allowed,
+    fill,
+    size_of,
+)
 
 MAX_BYTES = 256 * 2**20
 MAX_OBJECTS = 4_000_000  # other than integers in runs; paths.pkl holds 164,866 strings
 MAX_INTEGERS = 64_000_000  # LUP.pkl holds about 10 million
-MAX_MADE = (
-    512 * 2**20
-)  # bytes of arrays and strings made from others: a memo can name one a million times
+# Bytes of arrays and strings that are made from others: a memo can name one a million times.
+MAX_MADE = 512 * 2**20
 MAX_DIGITS = 20
 MAX_LINE = 1 << 16
 _RUN = re.compile(rb"(?:K.|M..|J....){2,65536}", re.DOTALL)
@@ -44,24 +50,41 @@ _DAMAGE = (
 
 
 def read_pickle(path: str | Path) -> Any:
-    """What a pickle of plain data holds; `FileError` for anything else, naming what was refused."""
+    """Read a pickle of plain data.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Lists, tuples, dicts, integers, strings and numpy arrays of integers or strings.
+
+    Raises:
+        FileError: If it cannot be read, or holds anything else. The message names what was refused.
+    """
     target = Path(path)
-    try:
+    with file_errors("read", target):
         size = target.stat().st_size
         if size > MAX_BYTES:
             raise FileError(
-                f"{target} has {size:,} bytes, over the limit of {MAX_BYTES:,} for a pickle: it is not CORe50's"
+                f"{target} has {size:,} bytes, over the limit of {MAX_BYTES:,} for a pickle: "
+                "it is not CORe50's"
             )
         data = target.read_bytes()
-    except FileError:
-        raise
-    except OSError as error:
-        raise FileError(f"cannot read {target}: {error.strerror or error}") from error
     return loads(data, str(target))
 
 
 def loads(data: bytes, name: str = "the pickle") -> Any:
-    """As `read_pickle`, from bytes; `name` is for the messages.
+    """Read a pickle of plain data from bytes.
+
+    Args:
+        data: The pickle.
+        name: Its name, for messages.
+
+    Returns:
+        What `read_pickle` returns.
+
+    Raises:
+        FileError: As `read_pickle` does.
 
     >>> import pickle
     >>> loads(pickle.dumps({"ni": [(1, "s1/o1/C_01_01_000.png")]}))
@@ -71,7 +94,7 @@ def loads(data: bytes, name: str = "the pickle") -> Any:
         return _Machine(data, name).run()
     except _DAMAGE as error:
         raise FileError(
-            f"{name} is damaged or is no pickle of plain data ({error}): download it again"
+            f"{name} is damaged or not a pickle of plain data ({error}): download it again"
         ) from error
 
 
@@ -120,18 +143,19 @@ class _Machine:
 
     def _refused(self, what: str) -> FileError:
         return FileError(
-            f"refused to read {self.name}: it holds {what}. CORe50's pickles hold lists, tuples, dicts, integers, strings and "
-            "numpy arrays of them only; delete this file and download it again"
+            f"refused to read {self.name}: it holds {what}. CORe50's pickles hold only lists, "
+            "tuples, dicts, integers, strings and numpy arrays of them; "
+            "delete this file and download it again"
         )
 
     def make(self, count: int) -> None:
-        """Before `count` bytes are made from what is there."""
+        """Count bytes that are about to be made, and refuse too many of them."""
         self.made += count
         if self.made > MAX_MADE:
             raise self._refused(f"more than {MAX_MADE:,} bytes of arrays")
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """Read the next `count` bytes."""
         chunk = self.data[self.at : self.at + count]
         if len(chunk) < count:
             raise ValueError("it was cut off")
@@ -139,18 +163,18 @@ class _Machine:
         return chunk
 
     def number(self, count: int) -> int:
-        """The next `count` bytes as an integer."""
+        """Read the next `count` bytes as an unsigned integer."""
         return int.from_bytes(self.take(count), "little")
 
     def line(self) -> str:
-        """The text up to the end of the line."""
+        """Read the text up to the end of the line."""
         end = self.data.index(b"\n", self.at)
         if end - self.at > MAX_LINE:
             raise self._refused(f"a line of {end - self.at:,} bytes")
         return self.take(end + 1 - self.at)[:-1].decode("latin-1")
 
     def marked(self) -> list[Any]:
-        """What lies above the last mark, taken off with it."""
+        """Pop everything above the last mark, and the mark."""
         at = len(self.stack) - 1
         while self.stack[at] is not _MARK:
             at -= 1
@@ -171,22 +195,22 @@ class _Machine:
             raise ValueError("a mark is out of place")
         return value
 
-    def name_of(self, module: Any, name: Any) -> Name:
-        """A name that a file may use, or a refusal that says it."""
+    def name_of(self, module: Any, name: Any) -> PickledName:
+        """Check that a file may use a name."""
         if (module, name) not in ALLOWED:
             raise self._refused(
                 f"the name {str(module)[:80]}.{str(name)[:80]}, which no data needs"
             )
-        return Name(module, name)
+        return PickledName(module, name)
 
     def integer(self, text: str) -> int:
-        """An integer written in digits; 00 and 01 are the truth values of protocol 0."""
+        """Parse an integer in digits; 00 and 01 are the truth values of protocol 0."""
         if len(text) > MAX_DIGITS:
             raise self._refused(f"an integer of {len(text):,} digits")
         return int(text)
 
     def long(self, count: int) -> int:
-        """An integer of `count` bytes."""
+        """Read a signed integer of `count` bytes."""
         if count > 8:
             raise self._refused(f"an integer of {count:,} bytes")
         return int.from_bytes(self.take(count), "little", signed=True)
@@ -200,14 +224,14 @@ def _opcode(code: int) -> str:
 def _extend(m: _Machine, items: list[Any]) -> None:
     target = m.stack[-1]
     if type(target) is not list:
-        raise ValueError("items are added to something that is no list")
+        raise ValueError("items are added to something that is not a list")
     target.extend(items)
 
 
 def _update(m: _Machine, items: list[Any]) -> None:
     target = m.stack[-1]
     if type(target) is not dict or len(items) % 2:
-        raise ValueError("pairs are added to something that is no dict")
+        raise ValueError("pairs are added to something that is not a dict")
     for key, value in zip(items[::2], items[1::2], strict=True):
         if type(key) not in (int, str):
             raise ValueError("a key is neither an integer nor a string")
@@ -237,13 +261,13 @@ def _append(m: _Machine) -> None:
 def _reduce(m: _Machine) -> None:
     arguments, function = m.pop(), m.pop()
     m.make(size_of(arguments))
-    m.push(reduce(function, arguments))
+    m.push(call_allowed(function, arguments))
 
 
 def _build(m: _Machine) -> None:
     state = m.pop()
     m.make(size_of(state))
-    build(m.stack[-1], state)
+    fill(m.stack[-1], state)
 
 
 def _stack_global(m: _Machine) -> None:
@@ -259,8 +283,8 @@ def _bytes(width: int) -> Callable[[_Machine], None]:
     return lambda m: m.push(m.take(m.number(width)))
 
 
-def _put(m: _Machine, place: int) -> None:
-    m.memo[place] = m.stack[-1]
+def _put(m: _Machine, key: int) -> None:
+    m.memo[key] = m.stack[-1]
 
 
 # Python 2 wrote strings as bytes: latin-1 keeps each.

@@ -1,8 +1,7 @@
-"""Unpacks a downloaded archive into a folder, and nowhere else, and no more than is plausible."""
+"""Unpacks a downloaded archive into a folder, nowhere else, and no more than is plausible."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import stat
@@ -10,7 +9,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from primavista.errors import FileError
+from primavista.errors import FileError, file_errors
+from primavista.storage.atomic import replacing
 
 MAX_TOTAL = 32 * 2**30
 MAX_ENTRIES = 500_000
@@ -21,14 +21,26 @@ Progress = Callable[[str, int, int | None], None]
 
 
 def unzip(archive: Path, folder: Path, progress: Progress | None = None) -> int:
-    """Unpack `archive` into `folder` and return the number of files; nothing is written unless every entry is in order.
+    """Unpack an archive into a folder; nothing is written unless every entry is in order.
 
-    Refused: names that lead out of the folder, links and devices, encrypted entries, two entries of one name, and more data
-    than `MAX_TOTAL`, `MAX_RATIO` or the disk allow. Files that are there with the right size are left.
+    Files that are there with the right size are left alone.
+
+    Args:
+        archive: The zip file.
+        folder: Where to unpack it.
+        progress: Called with (text, done, total), in entries.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        FileError: If the archive is damaged or has names that lead out of the folder, links,
+            devices, encrypted entries, two entries of one name, or more data than `MAX_TOTAL`,
+            `MAX_RATIO` or the disk allow.
     """
     try:
         with zipfile.ZipFile(archive) as source:
-            entries = _checked(source, archive, folder)
+            entries = _check_entries(source, archive, folder)
             for count, (info, name) in enumerate(entries, 1):
                 _extract(source, info, folder / name)
                 if progress is not None and (count % 500 == 0 or count == len(entries)):
@@ -44,13 +56,15 @@ def unzip(archive: Path, folder: Path, progress: Progress | None = None) -> int:
         ) from error
 
 
-def _checked(
+def _check_entries(
     source: zipfile.ZipFile, archive: Path, folder: Path
 ) -> list[tuple[zipfile.ZipInfo, str]]:
+    """The files of an archive with their safe names; an error if anything is out of order."""
     infos = source.infolist()
     if len(infos) > MAX_ENTRIES:
         raise _refused(archive, f"it has {len(infos):,} entries, over the limit of {MAX_ENTRIES:,}")
-    files, seen, total = [], set(), 0
+    files: list[tuple[zipfile.ZipInfo, str]] = []
+    seen: set[str] = set()
     for info in infos:
         name = safe_name(info, archive)
         if info.is_dir():
@@ -59,38 +73,42 @@ def _checked(
         if key in seen:
             raise _refused(archive, f"it has two entries named {info.filename[:80]!r}")
         seen.add(key)
-        total += info.file_size
-        if info.file_size > _SMALL and info.file_size > MAX_RATIO * info.compress_size:
-            raise _refused(
-                archive,
-                f"{info.filename[:80]!r} would unpack to {info.file_size:,} from {info.compress_size:,} bytes",
-            )
+        _check_ratio(archive, f"{info.filename[:80]!r}", info.file_size, info.compress_size)
         files.append((info, name))
-    if total > _SMALL and total > MAX_RATIO * archive.stat().st_size:
-        raise _refused(
-            archive, f"it would unpack to {total:,} bytes from {archive.stat().st_size:,}"
-        )
+    total = sum(info.file_size for info, _ in files)
+    _check_ratio(archive, "it", total, archive.stat().st_size)
     free = shutil.disk_usage(folder).free
     if total > min(MAX_TOTAL, free):
         raise _refused(
             archive,
-            f"it would unpack to {total:,} bytes; the limit is {MAX_TOTAL:,}, and {free:,} are free",
+            f"it would unpack to {total:,} bytes; the limit is {MAX_TOTAL:,}, "
+            f"and {free:,} are free",
         )
     return files
 
 
+def _check_ratio(archive: Path, what: str, unpacked: int, packed: int) -> None:
+    """Refuse what grows implausibly: a bomb."""
+    if unpacked > _SMALL and unpacked > MAX_RATIO * packed:
+        raise _refused(archive, f"{what} would unpack to {unpacked:,} bytes from {packed:,}")
+
+
 def safe_name(info: zipfile.ZipInfo, archive: Path) -> str:
-    """The entry's name, if it lies below the folder on every system."""
+    """Return the name of an entry, if it lies below the folder on every system.
+
+    Args:
+        info: The entry.
+        archive: The zip file, for messages.
+
+    Raises:
+        FileError: If the name leads out of the folder, or the entry is a link, a device or
+            encrypted.
+    """
     name = info.orig_filename
     parts = PurePosixPath(name).parts
-    bad = (
-        not parts
-        or name.startswith("/")
-        or ".." in parts
-        or "\\" in name
-        or re.search(r"[\x00-\x1f:]", name)
-    )
-    if bad or any(part in (".", "") or len(part) > 200 for part in parts) or len(parts) > 16:
+    escapes = name.startswith("/") or ".." in parts or "\\" in name
+    odd = not 1 <= len(parts) <= 16 or re.search(r"[\x00-\x1f:]", name)
+    if escapes or odd or any(part in (".", "") or len(part) > 200 for part in parts):
         raise _refused(archive, f"the name {name[:80]!r} leads out of the folder")
     kind = stat.S_IFMT(info.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
@@ -103,16 +121,10 @@ def safe_name(info: zipfile.ZipInfo, archive: Path) -> str:
 def _extract(source: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> None:
     if target.is_file() and not target.is_symlink() and target.stat().st_size == info.file_size:
         return
-    part = target.with_name(f".{target.name}.unpacking")
-    try:
+    with file_errors("write", target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with source.open(info) as stream, part.open("wb") as sink:
+        with replacing(target) as part, source.open(info) as stream, part.open("xb") as sink:
             shutil.copyfileobj(stream, sink, 1 << 20)
-        os.replace(part, target)
-    except OSError as error:
-        raise FileError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _refused(archive: Path, why: str) -> FileError:
