@@ -39,6 +39,6 @@ class DoctestBlocks(griffe.Extension):
             obj: what the docstring belongs to.
             **kwargs: not used.
         """
-        if obj.docstring and ">>> " in obj.docstring.value:
-            if "Examples:" not in obj.docstring.value:
-                obj.docstring.value = fence_examples(obj.docstring.value)
+        text = obj.docstring.value if obj.docstring else ""
+        if obj.docstring and ">>> " in text and "Examples:" not in text:
+            obj.docstring.value = fence_examples(text)
