@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from primavista import FileError, InputError, Learner, open_frames
-from primavista.learner.fleet import Here, Lesson, RayMachines, ray_cluster, teach, teach_shard
+from primavista.learner.fleet import RayMachines, ThisProcess, ray_cluster, teach, teach_shard
+from primavista.learner.lesson import Lesson
 
 
 def clip(seed: int, size: int = 32) -> np.ndarray:
@@ -89,13 +90,13 @@ def test_lessons_that_fail_or_come_twice_are_left_out_and_named():
     ]
     outcomes = teach(learner, lessons, shards=4, opener=opener)
     assert [o.status for o in outcomes] == [
-        "known",
+        "already taught",
         "learned",
         "learned",
         "failed",
-        "known",
+        "already taught",
         "learned",
-        "known",
+        "already taught",
     ]
     assert outcomes[3].reason == "cannot read video -1"
     assert_same(learner, alone([LESSONS[0], LESSONS[1], LESSONS[2], LESSONS[4]]))
@@ -109,7 +110,7 @@ def test_whatever_an_opener_raises_the_other_lessons_go_on():
     assert_same(learner, alone(LESSONS[:2]))
 
 
-class Apart(Here):
+class Apart(ThisProcess):
     """Machines that are not this one; every second has no ONNX Runtime. What goes over the line is counted."""
 
     def __init__(self):
@@ -147,16 +148,16 @@ def test_what_was_taught_before_is_not_learned_again():
     learner = alone(LESSONS[:2])
     learned = []
 
-    class Watched(Here):
+    class Watched(ThisProcess):
         def call(self, results, function, *arguments):
             handles = super().call(results, function, *arguments)
             learned.extend(o.status for o in handles[1].value)
             return handles
 
     assert [o.status for o in teach(learner, LESSONS[:2], Watched(), opener=opener)] == [
-        "known"
+        "already taught"
     ] * 2
-    assert learned == ["known"] * 2
+    assert learned == ["already taught"] * 2
 
 
 def test_a_number_of_shards_that_is_none():
@@ -167,7 +168,7 @@ def test_a_number_of_shards_that_is_none():
 def test_nothing_new_changes_nothing():
     learner = alone(LESSONS[:2])
     before = learner.strategy
-    assert [o.status for o in teach(learner, LESSONS[:2], opener=opener)] == ["known", "known"]
+    assert [o.status for o in teach(learner, LESSONS[:2], opener=opener)] == ["already taught", "already taught"]
     assert teach(learner, [], opener=opener) == []
     assert learner.strategy is before
 

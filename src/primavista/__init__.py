@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "Learner": "learner.learner",
-    "Prediction": "learner.learner",
+    "Prediction": "learner.prediction",
     "Frames": "frames",
     "build_backbone": "backbones.registry:build",
     "Strategy": "strategies.base",
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from primavista.bench.evaluate import evaluate
     from primavista.errors import FileError, InputError, PrimavistaError
     from primavista.frames import Frames
-    from primavista.learner.learner import Learner, Prediction
+    from primavista.learner.learner import Learner
+    from primavista.learner.prediction import Prediction
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy
     from primavista.strategies.registry import create

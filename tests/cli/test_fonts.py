@@ -10,7 +10,7 @@ from PIL import Image, ImageFont
 
 from primavista.cli import fonts
 from primavista.cli.annotate import draw
-from primavista.learner.learner import Prediction
+from primavista.learner.prediction import Prediction
 
 NAMES = ["кружка", "κούπα", "カップ", "杯子", "كوب", "कप"]
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.app import app
-from primavista.cli.learn import Settings, teach
+from primavista.cli.learn import LessonOptions, teach_lesson
 from primavista.cli.sources import find_lessons
 from primavista.storage import learner_file as files
 from primavista.storage.lock import BusyError, file_lock
@@ -88,9 +88,9 @@ def test_each_lesson_is_on_disk_before_the_next_begins(
     model, seen = tmp_path / "kitchen.pv", []
     learn = pv.Learner.learn
 
-    def watched(self: pv.Learner, *arguments: Any) -> Any:
+    def watched(self: pv.Learner, *arguments: Any, **options: Any) -> Any:
         seen.append(pv.Learner.load(model).labels if model.exists() else None)
-        return learn(self, *arguments)
+        return learn(self, *arguments, **options)
 
     monkeypatch.setattr(pv.Learner, "learn", watched)
     done("learn", model, videos / "toys", *SMALL, "--max-frames", 4)
@@ -157,14 +157,14 @@ def test_how_far_a_lesson_is(videos: Path) -> None:
     """Frames read of how many, then frames learned of how many: what the bar and the time left are made of."""
     learner = pv.Learner("cwr*", weights="random", width=0.125, size=32, device="cpu", epochs=3)
     said: list[tuple[Any, ...]] = []
-    settings = Settings(max_frames=600, fps=None, seconds=5, skip_bad=False, again=False)
+    reading = LessonOptions(max_frames=600, fps=None, seconds=5, skip_bad=False, again=False)
     (lesson,) = find_lessons([str(videos / "toys/plug/1.mp4")], "plug")
-    teach(learner, lesson, settings, lambda *stage: said.append(stage))
-    reading = [stage[1:] for stage in said if stage[0].startswith("reading")]
-    assert reading == [(), *((k, 16) for k in range(1, 17))]
+    teach_lesson(learner, lesson, reading, lambda *stage: said.append(stage))
+    opened = [stage[1:] for stage in said if stage[0].startswith("reading")]
+    assert opened == [(), *((k, 16) for k in range(1, 17))]
     learning = [stage[1:] for stage in said if stage[0] == "learning plug"]
     assert learning
-    assert {of for _, of in learning} == {48}
+    assert {of for _, of in learning} == {16}  # frozen features are computed once
     assert sorted(learning) == learning
     half = pv.open_frames(
         lesson.source, size=32, fps=4, watch=lambda done, of: said.append((done, of))
@@ -365,7 +365,7 @@ def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -
     [
         ("norm=bn", "there is no option norm: choose from balance"),
         ("seed=abc", "seed is a whole number"),
-        ("device=cpu", "device is no option of a strategy: say --device cpu"),
+        ("device=cpu", "device is not an option of a strategy: say --device cpu"),
         ("size=64", "say --size 64"),
         ("foo", "'foo': write key=value, for example balance=0.5"),
     ],

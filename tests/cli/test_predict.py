@@ -22,7 +22,7 @@ import primavista as pv
 from primavista.cli.annotate import draw
 from primavista.cli.app import app
 from primavista.cli.predict import PredictionReporter
-from primavista.learner.learner import Prediction
+from primavista.learner.prediction import Prediction
 from primavista.storage import learner_file as files
 from primavista.streams import decode
 

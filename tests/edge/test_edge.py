@@ -12,7 +12,7 @@ from PIL import Image
 from primavista import InputError, Learner
 from primavista.frames import crop_and_resize
 from primavista.learner.export import export
-from primavista.learner.state import lesson_id
+from primavista.learner.lesson import lesson_id
 from primavista.storage import learner_file as files
 
 LEARNING = ["cwr*", "cwr+", "dslda", "ncm", "lda", "ridge", "prima"]

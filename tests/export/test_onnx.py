@@ -48,7 +48,8 @@ def test_scores_are_those_of_the_strategy(strategy, tmp_path):
         z, scores = model.run(["z", "scores"], {"frames": given})
         assert scores.shape == (3 * count, 3)
         assert np.abs(scores - right).max() <= 1e-4 * max(1, np.abs(right).max())
-        assert np.abs(z - learner.strategy.embed(torch.from_numpy(given)).numpy()).max() < 1e-4
+        features = learner.strategy.representation.features(torch.from_numpy(given), frozen=False)
+        assert np.abs(z - features.numpy()).max() < 1e-4
     best = model.run(["scores"], {"frames": given})[0].argmax(1)
     assert best.tolist() == right.argmax(1).tolist()
 

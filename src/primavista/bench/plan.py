@@ -19,9 +19,9 @@ from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 from primavista.backbones.base import Precision
 from primavista.bench.data import Data, Positive, RenderedData, StrictModel, is_core50
 from primavista.bench.resolve import all_options, freezes
+from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
-from primavista.learner.learner import choose_device
 from primavista.storage.settings import OptionValue, parse_setting
 from primavista.strategies.registry import RENAMED, current_names, strategy_info
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageColor, ImageDraw
 
+from primavista.cli.arguments import printable
 from primavista.cli.fonts import font_for
 from primavista.cli.sampling import SampledFrame
-from primavista.cli.sources import shown
 from primavista.errors import CHOOSE_FOLDER, FileError, file_error, require_extra
 from primavista.storage.atomic import replacing
 
 if TYPE_CHECKING:
-    from primavista.learner.learner import Learner, Prediction
+    from primavista.learner.learner import Learner
+    from primavista.learner.prediction import Prediction
     from primavista.streams.video import BadFiles
 
 SUFFIXES = (".mp4", ".mkv", ".mov")
@@ -121,7 +122,7 @@ def _draw_band(
     if label is not None:
         share = f"{100 * confidence:.0f} %"
         pen.rectangle((0, height - bar, round(width * confidence), height), fill=KNOWN_COLOUR)
-    font, name = font_for(shown(label) if label else "unknown", max(10, side // 14))
+    font, name = font_for(printable(label) if label else "unknown", max(10, side // 14))
     room = width - 3 * bar - font.getlength(share) - 2 * bar
     while len(name) > 1 and font.getlength(name) > room:
         name = name[:-2] + "…" if len(name) > 2 else "…"

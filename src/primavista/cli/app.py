@@ -19,6 +19,7 @@ from rich.markup import escape
 import primavista.cli.bench as bench
 import primavista.cli.data as data
 from primavista import __version__
+from primavista.cli.arguments import printable
 from primavista.cli.change import forget, rename, undo
 from primavista.cli.doctor import doctor
 from primavista.cli.export import export
@@ -26,7 +27,6 @@ from primavista.cli.inspect import inspect
 from primavista.cli.learn import learn
 from primavista.cli.predict import predict
 from primavista.cli.run import run
-from primavista.cli.sources import shown
 from primavista.cli.teach import teach
 from primavista.errors import PrimavistaError
 
@@ -68,7 +68,7 @@ def main() -> None:
     try:
         _run_and_flush()
     except PrimavistaError as error:
-        _fail("\n".join(shown(line) for line in str(error).split("\n")))
+        _fail("\n".join(printable(line) for line in str(error).split("\n")))
     except OSError as error:
         _fail_to_write(error)
     except KeyboardInterrupt:

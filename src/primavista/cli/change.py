@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from primavista.cli.learn import Model, summary
+from primavista.cli.arguments import Model
+from primavista.cli.learn import summary
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner

@@ -85,7 +85,7 @@ def render(
 
     Example: `primavista data render my-objects --objects 2 --frames 30`
     """
-    from primavista.learner.learner import choose_device
+    from primavista.engine.device import choose_device
     from primavista.streams.rendered.dataset import write
     from primavista.streams.rendered.renderer import Scene
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from primavista.cli.sources import shown
+from primavista.cli.arguments import printable
 from primavista.errors import InputError
 
 
@@ -48,7 +48,7 @@ def export(
     write(learner, target, chosen)
     console = Console(highlight=False)
     console.print(
-        f"{shown(str(target))}: {', '.join(map(shown, learner.labels))}",
+        f"{printable(str(target))}: {', '.join(map(printable, learner.labels))}",
         soft_wrap=True,
         markup=False,
     )

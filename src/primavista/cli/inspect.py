@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from primavista.cli.learn import Model
-from primavista.cli.sources import shown
+from primavista.cli.arguments import Model, printable
 
 UNDO = "undo/"
 PARTS = {
@@ -75,7 +74,7 @@ def describe(path: Path) -> dict[str, Any]:
 def _facts(facts: Mapping[str, Any]) -> Table:
     strategy, backbone = facts["strategy"], facts["backbone"]
     table = Table(
-        title=Text(shown(facts["file"])),
+        title=Text(printable(facts["file"])),
         title_justify="left",
         show_header=False,
         box=None,
@@ -102,7 +101,7 @@ def _facts(facts: Mapping[str, Any]) -> Table:
         "objects": str(len(facts["classes"])) if facts["classes"] else "none yet: primavista learn",
     }
     for name, text in rows.items():
-        table.add_row(name, Text(shown(text)))
+        table.add_row(name, Text(printable(text)))
     return table
 
 
@@ -110,7 +109,7 @@ def _classes(facts: Mapping[str, Any]) -> Table:
     table = Table("id", "object", "frames")
     table.columns[2].justify = "right"
     for one in facts["classes"]:
-        table.add_row(str(one["id"]), Text(shown(one["name"])), str(one["frames"]))
+        table.add_row(str(one["id"]), Text(printable(one["name"])), str(one["frames"]))
     return table
 
 

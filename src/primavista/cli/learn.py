@@ -6,12 +6,12 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -19,41 +19,60 @@ from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Progress as ProgressBars
 
-from primavista.cli.sources import CAMERA, Lesson, find_lessons, shown
+from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, Device, Model, printable
+from primavista.cli.sources import CAMERA, Media, find_lessons
 from primavista.errors import InputError, PrimavistaError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from primavista.learner.fleet import LessonOutcome
     from primavista.learner.learner import Learner
-    from primavista.streams.video import Clip
+    from primavista.learner.lesson import Lesson
 
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 NEW = "New files only: "
-SMALLEST, LARGEST = 32, 512  # sides of the images, in pixels
 HERE, RAY = "here", "ray"
-FORGOTTEN = "If forgotten, --again is right: what was left of it in the pooled statistics counts twice then, its mean once."
+ON_FORGOTTEN = (
+    "If forgotten, --again is right: what was left of it in the pooled statistics counts twice then, "
+    "its mean once."
+)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How sources are opened."""
+class LessonOptions:
+    """How the sources of lessons are read, and whether the same lesson may be taught again.
+
+    Args:
+        max_frames: How many frames of each source are kept, evenly spread.
+        fps: How many frames per second of a video are taken; None for all.
+        seconds: How long to look through a camera.
+        skip_bad: Whether frames that cannot be decoded are left out.
+        again: Whether to teach what was taught before once more.
+    """
 
     max_frames: int
     fps: float | None
     seconds: float
     skip_bad: bool
     again: bool
+
+
+class ShowStage(Protocol):
+    """Shows what is being done, and how far it is."""
+
+    def __call__(self, text: str, done: int = 0, total: int | None = None, /) -> None:
+        """Show a stage of a lesson.
+
+        Args:
+            text: What is being done.
+            done: How many frames are done.
+            total: Of how many; None or 0 if that is not known.
+        """
 
 
 def learn(
@@ -80,7 +99,7 @@ def learn(
     size: Annotated[
         int | None,
         typer.Option(
-            help=NEW + "side of the images in pixels (default: 128).", min=SMALLEST, max=LARGEST
+            help=NEW + "side of the images in pixels (default: 128).", min=MIN_SIZE, max=MAX_SIZE
         ),
     ] = None,
     option: Annotated[
@@ -91,7 +110,7 @@ def learn(
     ] = 600,
     fps: Annotated[
         float | None,
-        typer.Option(help="Frames a second to take of videos (default: all).", min=0.001),
+        typer.Option(help="Frames per second to take of videos (default: all).", min=0.001),
     ] = None,
     seconds: Annotated[
         float, typer.Option(help="How long to look through a camera.", min=0.1, max=3600)
@@ -107,295 +126,286 @@ def learn(
     ] = HERE,
     device: Device = "auto",
     as_json: Annotated[
-        bool, typer.Option("--json", help="A line of JSON for each lesson and one at the end.")
+        bool, typer.Option("--json", help="One line of JSON for each lesson and one at the end.")
     ] = False,
 ) -> None:
-    """Teach a learner, which is made if there is no such file: each source is a lesson, on disk before the next begins.
+    """Teach a learner: each source is a lesson, on disk before the next one begins.
 
-    A lesson that fails changes nothing, and the others go on; one that the learner has had already is left out. So the same
-    command after a stop goes on with what is missing. Exit code 1 where a lesson failed, or where there was nothing new.
+    The learner is made if there is no such file. A lesson that fails changes nothing, and the others
+    go on; one that the learner has had already is left out. So the same command after an interruption
+    goes on with what is missing. The exit code is 1 if a lesson failed, or if there was nothing new.
 
-    Examples: `primavista learn kitchen.pv --label mug mug.mp4 mug-photos/`, `primavista learn kitchen.pv --label cup camera:0`,
+    Examples: `primavista learn kitchen.pv --label mug mug.mp4 mug-photos/`,
+    `primavista learn kitchen.pv --label cup camera:0`,
     `primavista learn kitchen.pv toys/` (toys/mug/1.mp4, toys/cup/monday/001.jpg, ...)
 
-    With `--on ray` the lessons are learned on all machines of a cluster at once and merged, with the same result; for the
-    strategies that can be (prima, ridge, lda, ncm). The file is written once, at the end.
+    With `--on ray` the lessons are learned on all machines of a cluster at once and merged, with the
+    same result, for the strategies that can be merged (prima, ridge, lda, ncm). The file is written
+    once, at the end.
     """
+    from primavista.learner.learner import open_learner
     from primavista.storage.lock import file_lock
-    from primavista.storage.settings import parse_setting
 
     if on != HERE and on != RAY and not on.startswith(f"{RAY}://"):
         raise InputError(f"--on is {HERE}, {RAY} or {RAY}://HOST:PORT; got {on!r}")
     lessons = find_lessons(sources, label)
     target = model.expanduser().resolve()
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
-    options = {
-        ".".join(keys): value
-        for keys, value in (parse_setting(text, "balance=0.5") for text in option or ())
-    }
-    if taken := [name for name in (*given, "device") if name in options]:
-        raise InputError(
-            f"{taken[0]} is no option of a strategy: say --{taken[0]} {options[taken[0]]}"
-        )
+    asked = {name: value for name, value in given.items() if value is not None}
+    options = _strategy_options(option or (), reserved=(*given, "device"))
     with file_lock(target):
-        learner = _opened(
-            target,
-            {name: value for name, value in given.items() if value is not None},
-            options,
-            device,
-        )
-        school = School(
-            learner, target, Settings(max_frames, fps, seconds, skip_bad, again), as_json
-        )
+        if weights is not None and target.exists():
+            note = f"{target.name} goes on with the network that is in it"
+            typer.echo(f"--weights is for new files: {note}", err=True)
+        learner = open_learner(target, device=device, **options, **asked)
+        reading = LessonOptions(max_frames, fps, seconds, skip_bad, again)
+        teacher = Teacher(learner, target, reading, as_json)
         if on == HERE:
-            school.teach_all(lessons)
+            teacher.teach_here(lessons)
         else:
-            school.teach_on_ray(lessons, on)
-    if school.failed or not school.learned:
+            teacher.teach_on_cluster(lessons, "" if on == RAY else on)
+    if teacher.statuses["failed"] or not teacher.statuses["learned"]:
         raise typer.Exit(1)
 
 
-Now = Callable[..., None]  # what is being done, how many frames of it are done, of how many
-
-
-class Watched:
-    """Frames that say how many of them have been read."""
-
-    def __init__(self, frames: Clip, tell: Callable[[int], None]) -> None:
-        self.frames, self.tell, self.read = frames, tell, 0
-
-    def __len__(self) -> int:
-        return len(self.frames)
-
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        self.read += len(indices)
-        self.tell(self.read)
-        return self.frames[indices]
-
-
 @dataclass
-class School:
-    """Teaches lessons in order and says what became of each; the file always holds the last one that was learned."""
+class Teacher:
+    """Teaches lessons in order and prints the outcome of each.
+
+    Args:
+        learner: The learner.
+        target: Its file, which always holds the last lesson that was learned.
+        reading: How sources are read.
+        as_json: Whether to print JSON lines instead of text.
+        statuses: How many lessons were "learned", "known" (taught before) or "failed".
+    """
 
     learner: Learner
     target: Path
-    settings: Settings
+    reading: LessonOptions
     as_json: bool
-    learned: int = 0
-    known: int = 0
-    failed: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
 
-    def teach_all(self, lessons: list[Lesson]) -> None:
-        """One after the other, each on disk before the next begins."""
-        with _progress(len(lessons)) as (progress, now):
+    def teach_here(self, lessons: list[Lesson[Media]]) -> None:
+        """Teach lessons one after the other, each on disk before the next one begins.
+
+        Args:
+            lessons: The lessons.
+
+        Raises:
+            typer.Exit: With code 130, if the user interrupts it.
+        """
+        with _progress_bars(len(lessons)) as (bars, show):
             try:
                 for number, lesson in enumerate(lessons, 1):
-                    record = {
-                        "lesson": number,
-                        "of": len(lessons),
-                        "label": lesson.label,
-                        "source": lesson.name,
-                    }
-                    self._tell({**record, **self._one(lesson, now)}, progress)
-                    progress.advance(progress.task_ids[0])
+                    self._print(number, len(lessons), lesson, self._teach(lesson, show), bars)
+                    bars.advance(bars.task_ids[0])
             except KeyboardInterrupt:
-                progress.stop()
-                kept = f"{self.learned} of {len(lessons)} lessons"
-                typer.echo(
-                    f"stopped. What was learned is kept ({kept}); the same command goes on with the rest.",
-                    err=True,
-                )
+                bars.stop()
+                kept = f"{self.statuses['learned']} of {len(lessons)} lessons"
+                message = f"stopped. What was learned is kept ({kept}); "
+                typer.echo(f"{message}the same command goes on with the rest.", err=True)
                 raise typer.Exit(130) from None
-        self._close()
+        self._print_summary()
 
-    def teach_on_ray(self, lessons: list[Lesson], on: str) -> None:
-        """All at once, on the machines of a cluster; the file is written once, at the end."""
+    def teach_on_cluster(self, lessons: list[Lesson[Media]], address: str) -> None:
+        """Teach all lessons at once, on the machines of a cluster; the file is written at the end.
+
+        Args:
+            lessons: The lessons.
+            address: "ray://HOST:PORT", or "" for the cluster of this machine.
+
+        Raises:
+            InputError: If a lesson cannot be learned on another machine.
+        """
         from primavista.learner import fleet
 
-        s = self.settings
-        if s.again or any(isinstance(lesson.source, str) for lesson in lessons):
+        reading = self.reading
+        resolved = [_resolved(lesson) for lesson in lessons]
+        if reading.again or None in resolved:
             raise InputError(
-                "on a cluster, cameras cannot be seen and no lesson can be taught again: leave out --on"
+                "on a cluster, cameras cannot be seen and no lesson can be taught again: leave out "
+                "--on"
             )
-        opener = partial(fleet.open_source, max_frames=s.max_frames, fps=s.fps, skip_bad=s.skip_bad)
-        given = [
-            fleet.Lesson(one.label, tuple(Path(p).resolve() for p in one.source)) for one in lessons
-        ]
+        opener = partial(
+            fleet.open_source,
+            max_frames=reading.max_frames,
+            fps=reading.fps,
+            skip_bad=reading.skip_bad,
+        )
         with (
-            _progress(len(lessons)) as (progress, now),
-            fleet.ray_cluster("" if on == RAY else on) as machines,
+            _progress_bars(len(lessons)) as (bars, show),
+            fleet.ray_cluster(address) as machines,
         ):
-            now("learning on the cluster")
+            show("learning on the cluster")
             outcomes = fleet.teach(
                 self.learner,
-                given,
+                [lesson for lesson in resolved if lesson is not None],
                 machines,
                 opener=opener,
-                listen=lambda told: progress.advance(progress.task_ids[0], len(told)),
+                listen=lambda told: bars.advance(bars.task_ids[0], len(told)),
             )
-            counts = Counter(outcome.status for outcome in outcomes)
-            self.learned, self.known, self.failed = (
-                counts[status] for status in ("learned", "known", "failed")
-            )
-            if self.learned:
+            if any(outcome.status == "learned" for outcome in outcomes):
                 self.learner.save(self.target)
             for number, (lesson, outcome) in enumerate(zip(lessons, outcomes, strict=True), 1):
-                record = {
-                    "lesson": number,
-                    "of": len(lessons),
-                    "label": lesson.label,
-                    "source": lesson.name,
-                }
-                facts = {
-                    "learned": ("id", "frames", "seconds", "note"),
-                    "known": ("id",),
-                    "failed": ("reason",),
-                }[outcome.status]
-                self._tell(
-                    {
-                        **record,
-                        "status": outcome.status,
-                        **{key: getattr(outcome, key) for key in facts},
-                    },
-                    progress,
-                )
-        self._close()
+                self._print(number, len(lessons), lesson, _outcome_record(outcome), bars)
+        self._print_summary()
 
-    def _one(self, lesson: Lesson, now: Now) -> dict[str, Any]:
-        """What became of one lesson; an error that is its own fault is part of the answer."""
+    def _teach(self, lesson: Lesson[Media], show: ShowStage) -> dict[str, Any]:
+        """Return the outcome of one lesson; an error that is its own fault is part of it."""
         began = time.monotonic()
         try:
-            record = teach(self.learner, lesson, self.settings, now)
-        except (PrimavistaError, RuntimeError, MemoryError) as error:
-            self.failed += 1
-            reason = str(error) if isinstance(error, PrimavistaError) else _crash(error)
+            record = teach_lesson(self.learner, lesson, self.reading, show)
+        except PrimavistaError as error:
+            return {"status": "failed", "reason": str(error)}
+        except (RuntimeError, MemoryError) as error:  # mostly out of memory
+            reason = (
+                f"{type(error).__name__}: {error}. Nothing was changed; with fewer frames it may "
+                "fit (--max-frames 200)"
+            )
             return {"status": "failed", "reason": reason}
-        if record["status"] == "known":
-            self.known += 1
-            return record
-        self.learner.save(self.target)
-        self.learned += 1
-        return {**record, "seconds": round(time.monotonic() - began, 3)}
+        if record["status"] == "learned":
+            self.learner.save(self.target)
+            record["seconds"] = round(time.monotonic() - began, 3)
+        return record
 
-    def _tell(self, record: dict[str, Any], progress: Progress) -> None:
+    def _print(
+        self,
+        number: int,
+        of: int,
+        lesson: Lesson[Media],
+        outcome: dict[str, Any],
+        bars: ProgressBars,
+    ) -> None:
+        self.statuses[outcome["status"]] += 1
+        place = {"lesson": number, "of": of, "label": lesson.label, "source": lesson.name}
+        record = {**place, **outcome}
         if self.as_json:
             typer.echo(json.dumps(record))
             return
-        name = f"[bold]{escape(shown(record['label']))}[/bold]"
-        source = escape(shown(record["source"]))
-        if record["status"] == "failed":
-            text = f"[red]failed:[/red] {name}: {escape(shown(record['reason']))}"
-        elif record["status"] == "known":
-            text = f"{name}: {source} was taught before, left out [dim](--again teaches it once more)[/dim]"
-            if record["label"] not in self.learner.labels:
-                text += f"\n  though no {name} is known: it was forgotten, renamed, or taught under another name. {FORGOTTEN}"
-        else:
-            note = f" [dim]{escape(shown(record['note']))}[/dim]" if record["note"] else ""
-            text = (
-                f"{name}: {record['frames']} frames of {source} in {record['seconds']:.1f} s{note}"
-            )
-        above = (
-            sys.stdout.isatty() and not progress.disable
-        )  # a line above the progress, on the same terminal
-        (progress.console if above else Console(highlight=False)).print(text, soft_wrap=True)
+        # on a terminal, the line goes above the progress bars
+        above = sys.stdout.isatty() and not bars.disable
+        console = bars.console if above else Console(highlight=False)
+        console.print(_outcome_text(record, self.learner.labels), soft_wrap=True)
 
-    def _close(self) -> None:
+    def _print_summary(self) -> None:
         if self.as_json:
-            counts = {"learned": self.learned, "known": self.known, "failed": self.failed}
-            typer.echo(
-                json.dumps({"file": str(self.target), **counts, "objects": self.learner.counts})
-            )
+            counts = {name: self.statuses[name] for name in ("learned", "known", "failed")}
+            end = {"file": str(self.target), **counts, "objects": self.learner.counts}
+            typer.echo(json.dumps(end))
             return
-        if not self.learned and self.known and not self.failed:
+        if set(self.statuses) == {"known"}:
             typer.echo("there was nothing new to learn")
         if self.learner.labels:
             typer.echo(summary(self.learner, self.target))
 
 
 def summary(learner: Learner, path: Path) -> str:
-    """What the learner of a file knows, in one line."""
-    known = ", ".join(f"{shown(name)} ({count})" for name, count in learner.counts.items())
+    """Return one line on what the learner of a file knows.
+
+    Args:
+        learner: The learner.
+        path: Its file.
+    """
+    if not learner.labels:
+        return f"{printable(path.name)} knows nothing yet"
+    known = ", ".join(f"{printable(name)} ({count})" for name, count in learner.counts.items())
     objects = "1 object" if len(learner.labels) == 1 else f"{len(learner.labels)} objects"
-    return f"{shown(path.name)} knows {f'{objects} (frames): {known}' if known else 'nothing yet'}"
+    return f"{printable(path.name)} knows {objects} (frames): {known}"
 
 
-def teach(
-    learner: Learner, lesson: Lesson, settings: Settings, now: Now = lambda *stage: None
+def teach_lesson(
+    learner: Learner, lesson: Lesson[Media], reading: LessonOptions, show: ShowStage
 ) -> dict[str, Any]:
-    """One lesson: its frames, then what the learner makes of them; nothing is changed where it fails or was had before."""
-    from primavista.learner.state import lesson_id
+    """Open the frames of one lesson and learn them; nothing is changed if that fails.
+
+    Args:
+        learner: The learner.
+        lesson: The lesson.
+        reading: How its source is read.
+        show: Told what is being done, and how far it is.
+
+    Returns:
+        The fields of the outcome: the status "learned", or "known" if it was taught before.
+    """
+    from primavista.learner.lesson import AlreadyTaughtError
     from primavista.streams.video import open_frames
 
-    camera = isinstance(lesson.source, str) and lesson.source.startswith(CAMERA)
-    reading = (
-        f"show {lesson.label} to {lesson.name} for {settings.seconds:g} s"
-        if camera
-        else f"reading {lesson.name}"
-    )
-    now(reading)
+    stage = f"reading {lesson.name}"
+    if isinstance(lesson.source, str) and lesson.source.startswith(CAMERA):
+        stage = f"show {lesson.label} to {lesson.name} for {reading.seconds:g} s"
+    show(stage)
     clip = open_frames(
         lesson.source,
         size=learner.size,
-        max_frames=settings.max_frames,
-        fps=settings.fps,
-        skip_bad=settings.skip_bad,
-        seconds=settings.seconds,
-        watch=lambda done, of: now(reading, done, of),
+        max_frames=reading.max_frames,
+        fps=reading.fps,
+        skip_bad=reading.skip_bad,
+        seconds=reading.seconds,
+        watch=partial(show, stage),
     )
-    identity = lesson_id(clip)
-    if identity in learner.lessons and not settings.again:
-        return {"status": "known", "id": identity}
-    passes = learner.options.get("epochs") or 1
-    learner.learn(
-        Watched(clip, lambda done: now(f"learning {lesson.label}", done, passes * len(clip))),
-        lesson.label,
-    )
+    refuse = () if reading.again else learner.lessons
+    progress = partial(show, f"learning {lesson.label}")
+    try:
+        learner.learn(clip, lesson.label, refuse=refuse, progress=progress)
+    except AlreadyTaughtError as error:
+        return {"status": "known", "id": error.lesson_id}
+    identity = learner.lessons[-1]
     return {"status": "learned", "id": identity, "frames": len(clip), "note": clip.note}
 
 
-def _opened(target: Path, given: dict[str, Any], options: dict[str, Any], device: str) -> Learner:
-    """The learner of the file, which must be what was asked for, or a new one."""
-    from primavista.learner.learner import Learner
+def _strategy_options(texts: Sequence[str], reserved: Sequence[str]) -> dict[str, Any]:
+    """Parse the texts of --option; those that have a command-line option of their own are refused."""
+    from primavista.storage.settings import parse_setting
 
-    if not target.exists():
-        return Learner(**given, device=device, **options)
-    learner = Learner.load(target, device=device)
-    spec = learner.strategy.backbone.spec
-    own = {
-        "seed": int(learner.strategy.seed),
-        "threshold": learner.threshold,
-        "engine": learner.engine,
-    }
-    facts = {
-        **spec.options,
-        **learner.options,
-        **own,
-        "strategy": learner.strategy_name,
-        "backbone": spec.name,
-        "size": learner.size,
-    }
-    if given.pop("weights", None) is not None:
-        typer.echo(
-            f"--weights is for new files: {target.name} goes on with the network that is in it",
-            err=True,
-        )
-    for name, value in {**options, **given}.items():
-        if facts.get(name) != value:
-            raise InputError(
-                f"{target.name} was made with {name} {facts.get(name)}, not {value}: leave that out (it is for new files), or "
-                "name another file"
+    options = {}
+    for text in texts:
+        keys, value = parse_setting(text, "balance=0.5")
+        options[".".join(keys)] = value
+    for name in reserved:
+        if name in options:
+            raise InputError(f"{name} is not an option of a strategy: say --{name} {options[name]}")
+    return options
+
+
+def _resolved(lesson: Lesson[Media]) -> Lesson[Media] | None:
+    """Return the lesson with absolute paths, or None if its source is a camera."""
+    if isinstance(lesson.source, str):
+        return None
+    return replace(lesson, source=tuple(path.resolve() for path in lesson.source))
+
+
+def _outcome_record(outcome: LessonOutcome) -> dict[str, Any]:
+    if outcome.status == "failed":
+        return {"status": "failed", "reason": outcome.reason}
+    if outcome.status == "already taught":
+        return {"status": "known", "id": outcome.id}
+    learned = {"frames": outcome.frames, "seconds": outcome.seconds, "note": outcome.note}
+    return {"status": "learned", "id": outcome.id, **learned}
+
+
+def _outcome_text(record: dict[str, Any], labels: Sequence[str]) -> str:
+    """Return the line on one lesson, in rich's markup."""
+    name = f"[bold]{escape(printable(record['label']))}[/bold]"
+    source = escape(printable(record["source"]))
+    if record["status"] == "failed":
+        return f"[red]failed:[/red] {name}: {escape(printable(record['reason']))}"
+    if record["status"] == "known":
+        hint = "[dim](--again teaches it once more)[/dim]"
+        text = f"{name}: {source} was taught before, left out {hint}"
+        if record["label"] not in labels:
+            text += (
+                f"\n  though no {name} is known: it was forgotten, renamed, or taught under another "
+                f"name. {ON_FORGOTTEN}"
             )
-    return learner
-
-
-def _crash(error: BaseException) -> str:
-    """Out of memory, mostly."""
-    return f"{type(error).__name__}: {error}. Nothing was changed; with fewer frames it may fit (--max-frames 200)"
+        return text
+    note = f" [dim]{escape(printable(record['note']))}[/dim]" if record["note"] else ""
+    return f"{name}: {record['frames']} frames of {source} in {record['seconds']:.1f} s{note}"
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[tuple[Progress, Now]]:
-    """Lessons done, and of the one that is being read or learned its frames, with the time left; nothing without a terminal."""
+def _progress_bars(total: int) -> Iterator[tuple[ProgressBars, ShowStage]]:
+    """Show lessons done, and frames done of the current one; nothing without a terminal."""
     console = Console(stderr=True, highlight=False)
     columns = (
         SpinnerColumn(),
@@ -404,23 +414,24 @@ def _progress(total: int) -> Iterator[tuple[Progress, Now]]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
+        TimeRemainingColumn(),
     )
-    how: dict[str, Any] = {
-        "console": console,
-        "transient": True,
-        "disable": not console.is_terminal,
-    }
-    with Progress(
-        *columns, TimeRemainingColumn(), redirect_stdout=sys.stdout.isatty(), **how
+    with ProgressBars(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),
     ) as bars:
         bars.add_task("lessons", total=total, visible=total > 1)
-        task, doing = bars.add_task("", total=None), ""
+        task, stage = bars.add_task("", total=None), ""
 
-        def now(what: str, done: int = 0, of: int = 0) -> None:
-            nonlocal doing
-            if what != doing:
-                doing = what
-                bars.reset(task, total=of or None, description=escape(shown(what)))
-            bars.update(task, completed=min(done, of) if of else done, total=of or None)
+        def show(text: str, done: int = 0, total: int | None = None, /) -> None:
+            nonlocal stage
+            if text != stage:
+                stage = text
+                bars.reset(task, total=total or None, description=escape(printable(text)))
+            completed = min(done, total) if total else done
+            bars.update(task, completed=completed, total=total or None)
 
-        yield bars, now
+        yield bars, show

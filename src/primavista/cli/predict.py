@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.learn import Device, Model
+from primavista.cli.arguments import Device, Model, printable
 from primavista.cli.sampling import (
     BATCH,
     SampledFrame,
@@ -22,13 +22,13 @@ from primavista.cli.sampling import (
     predict_frames,
     sample_frames,
 )
-from primavista.cli.sources import shown
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from primavista.learner.learner import Learner, Prediction
+    from primavista.learner.learner import Learner
+    from primavista.learner.prediction import Prediction
     from primavista.streams.video import BadFiles
 
 UNKNOWN = "unknown"
@@ -211,18 +211,18 @@ class PredictionReporter:
         text = f"{counts[winner]} of {total} frames"
         if others:
             text += f" ({', '.join(others)})"
-        name = f"[bold]{escape(shown(winner))}[/bold]"
-        self.console.print(f"{name}: {escape(shown(text))}", soft_wrap=True)
+        name = f"[bold]{escape(printable(winner))}[/bold]"
+        self.console.print(f"{name}: {escape(printable(text))}", soft_wrap=True)
 
     def _line(self, frame: SampledFrame, prediction: Prediction) -> str:
         if frame.seconds is None:
-            where = escape(shown(Path(frame.source).name))
+            where = escape(printable(Path(frame.source).name))
         else:
             where = format_time(frame.seconds)
         ranked = sorted(prediction.scores.items(), key=lambda item: -item[1])[: self.top]
-        names = [f"{escape(shown(label))} {100 * share:.0f} %" for label, share in ranked]
+        names = [f"{escape(printable(label))} {100 * share:.0f} %" for label, share in ranked]
         if prediction.known and prediction.label is not None:
-            name = f"[bold]{escape(shown(prediction.label)):<{self.width}}[/bold]"
+            name = f"[bold]{escape(printable(prediction.label)):<{self.width}}[/bold]"
             bar = self._bar(prediction.confidence)
             return f"{where:<8} {name} {bar}  [dim]{', '.join(names[1:])}[/dim]".rstrip()
         # no percentage and no bar: they would read as those of "unknown"

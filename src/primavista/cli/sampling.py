@@ -15,7 +15,8 @@ from primavista.cli.sources import CAMERA
 if TYPE_CHECKING:
     import numpy as np
 
-    from primavista.learner.learner import Learner, Prediction
+    from primavista.learner.learner import Learner
+    from primavista.learner.prediction import Prediction
     from primavista.streams.video import BadFiles
 
 BATCH = 16  # frames that are recognised together, except from a camera

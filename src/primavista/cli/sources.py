@@ -1,91 +1,96 @@
-"""What people name on the command line to be taught: videos, images, folders, cameras, as lessons in order."""
+"""The sources that people name on the command line (videos, images, folders, cameras) as lessons."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from primavista.errors import FileError, InputError
 from primavista.storage.names import checked_name
 
+if TYPE_CHECKING:
+    from primavista.learner.lesson import Lesson
+
 CAMERA = "camera:"
+# A camera, or the files of one lesson.
+Media: TypeAlias = str | tuple[Path, ...]
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """One video (or the pictures of one) of one object; `source` is what `open_frames` takes."""
+def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media]]:
+    """Find the lessons of all sources, in their order, before any of them is taught.
 
-    label: str
-    name: str
-    source: str | tuple[Path, ...]
+    A folder may hold pictures (one lesson), videos and folders of pictures (one lesson each). Without
+    a label it holds one such folder per object, named after it.
 
+    Args:
+        sources: Files, folders and cameras, as they were typed.
+        label: The name of the object that all of them show, or None.
 
-def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson]:
-    """The lessons of all sources, in their order; every one is looked up before any is taught.
+    Returns:
+        One lesson per video or folder of pictures; the name of each is its path.
 
-    A folder may hold pictures (one lesson), videos and folders of pictures (a lesson each). Without `label` it holds such a
-    folder for each object, named after it.
+    Raises:
+        FileError: If a source cannot be read, or holds neither images nor videos.
+        InputError: If it is not clear what a source shows, or if a name is not valid.
     """
-    found: list[Lesson] = []
+    from primavista.learner.lesson import Lesson
+
+    found: list[Lesson[Media]] = []
     for source in sources:
         path = Path(source).expanduser()
         if source.startswith(CAMERA) or not source.strip() or not path.is_dir():
             media = _single(source)
-            found.append(Lesson(_said(label, source), source, media))
+            found.append(Lesson(_required_label(label, source), media, source))
         elif label is not None:
-            found += _sessions(path, label)
+            found += _lessons_of_object(path, label)
         else:
-            found += _objects(path)
+            found += _lessons_of_objects(path)
     return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
 
 
-def shown(text: str) -> str:
-    """A name or a path as it is printed: nothing in it reaches the terminal as a command, whoever wrote it.
-
-    >>> shown("mug\\x1b[2J\\n")
-    'mug\ufffd[2J\ufffd'
-    """
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-
-
-def _single(source: str) -> str | tuple[Path, ...]:
+def _single(source: str) -> Media:
     from primavista.streams.video import find_media
 
     return source if source.startswith(CAMERA) else tuple(find_media(source))
 
 
-def _said(label: str | None, source: str) -> str:
+def _required_label(label: str | None, source: str) -> str:
     if label is None:
         raise InputError(
-            f"what does {source} show? Say it with --label mug (only a folder of folders has names in it)"
+            f"what does {source} show? Say it with --label mug "
+            "(only a folder of folders has names in it)"
         )
     return label
 
 
-def _sessions(place: Path, label: str) -> list[Lesson]:
-    """The lessons of one object's folder."""
+def _lessons_of_object(place: Path, label: str) -> list[Lesson[Media]]:
+    """Return the lessons in the folder of one object."""
+    from primavista.learner.lesson import Lesson
     from primavista.streams.folder import subfolders
     from primavista.streams.video import IMAGES, VIDEOS, media_in, natural
 
     pictures = media_in(place, IMAGES)
-    found = [Lesson(label, str(place), tuple(pictures))] if pictures else []
-    for inner in sorted(
-        [*subfolders(place), *media_in(place, VIDEOS)], key=lambda path: natural(path.name)
-    ):
-        files = media_in(inner, IMAGES) if inner.is_dir() else [inner]
+    found: list[Lesson[Media]] = []
+    if pictures:
+        found.append(Lesson(label, tuple(pictures), str(place)))
+    parts = [*subfolders(place), *media_in(place, VIDEOS)]
+    for part in sorted(parts, key=lambda path: natural(path.name)):
+        files = media_in(part, IMAGES) if part.is_dir() else [part]
         if not files:
             raise FileError(
-                f"the folder {inner} holds no pictures: remove it, or name the folders in it one by one"
+                f"the folder {part} holds no pictures: remove it, or name the folders in it one by "
+                "one"
             )
-        found.append(Lesson(label, str(inner), tuple(files)))
+        found.append(Lesson(label, tuple(files), str(part)))
     if not found:
         raise FileError(f"the folder {place} holds no images and no videos")
     return found
 
 
-def _objects(root: Path) -> list[Lesson]:
-    """The lessons of a folder with a folder an object; of CORe50's layout, s1/o1, too."""
+def _lessons_of_objects(root: Path) -> list[Lesson[Media]]:
+    """Return the lessons of a folder with one folder per object, or in CORe50's layout, s1/o1."""
     from primavista.streams.folder import sessions_by_object, subfolders
     from primavista.streams.rendered.written import read_scene, scene_classes
 
@@ -94,22 +99,16 @@ def _objects(root: Path) -> list[Lesson]:
         raise InputError(
             f"{root} holds no folders named after objects: say what it shows with --label mug"
         )
-    written = read_scene(root)
-    named = {
-        place.name: [(Path(one.name).stem, one) for one in _sessions(place, place.name)]
-        for place in places
-    }
-    turned = sessions_by_object(
-        {name: [(stem, Path(one.name)) for stem, one in own] for name, own in named.items()}
-    )
-    lessons = {Path(one.name): one for own in named.values() for _, one in own}
-    names = dict(enumerate(scene_classes(written.scene)[0], 1)) if written else {}
-    return [
-        Lesson(
-            names.get(int(label[1:]), label) if written else label,
-            lessons[place].name,
-            lessons[place].source,
-        )
-        for label, own in turned.items()
-        for _, place in own
-    ]
+    scene = read_scene(root)
+    lessons: dict[Path, Lesson[Media]] = {}
+    sessions: dict[str, list[tuple[str, Path]]] = {}
+    for place in places:
+        own = _lessons_of_object(place, place.name)
+        lessons |= {Path(lesson.name): lesson for lesson in own}
+        sessions[place.name] = [(Path(lesson.name).stem, Path(lesson.name)) for lesson in own]
+    names = dict(enumerate(scene_classes(scene.scene)[0], 1)) if scene else {}
+    found = []
+    for label, own_sessions in sessions_by_object(sessions).items():
+        name = names.get(int(label[1:]), label) if scene else label
+        found += [replace(lessons[place], label=name) for _, place in own_sessions]
+    return found

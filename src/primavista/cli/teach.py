@@ -13,8 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.learn import LARGEST, SMALLEST
-from primavista.cli.sources import shown
+from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, printable
 from primavista.errors import require_extra
 
 MAX_NAMES = 8  # objects that are listed when the service starts
@@ -54,7 +53,7 @@ def teach(
     size: Annotated[
         int | None,
         typer.Option(
-            help="Side in pixels of the images that a new model reads.", min=SMALLEST, max=LARGEST
+            help="Side in pixels of the images that a new model reads.", min=MIN_SIZE, max=MAX_SIZE
         ),
     ] = None,
     threshold: Annotated[
@@ -102,12 +101,12 @@ def teach(
 
 def _announce(model: Path, labels: Sequence[str], page: str) -> None:
     """Print the address of the page, on a line of its own."""
-    names = [shown(label) for label in labels[:MAX_NAMES]]
+    names = [printable(label) for label in labels[:MAX_NAMES]]
     known = ", ".join(names) or "nothing taught yet"
     if len(labels) > MAX_NAMES:
         known += " ..."
     console = Console(highlight=False, soft_wrap=True)
-    name = f"[bold]{escape(shown(model.name))}[/bold]"
+    name = f"[bold]{escape(printable(model.name))}[/bold]"
     console.print(f"{name} ({escape(known)}) can be taught at")
     console.print(f"  [bold cyan]{escape(page)}[/bold cyan]")
     console.print("Press Ctrl-C to stop; everything learned by then is on disk.")

@@ -1,9 +1,10 @@
-"""What leaves torch: an ONNX model for any runtime, and the file with which `primavista-edge` goes on learning."""
+"""Export: an ONNX model for any runtime, and the file with which `primavista-edge` goes on learning."""
 
 from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,32 +12,52 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from primavista.backbones.base import Spec
 from primavista.engine.onnx_runtime import make_session
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.errors import InputError, file_errors
 from primavista.learner.learner import Learner
-from primavista.storage import learner_file as files
+from primavista.storage import learner_file
 from primavista.storage.atomic import write_atomically
+from primavista.strategies.base import Strategy
 from primavista.strategies.open_set import judge, tells_strangers
 
 Format = Literal["onnx", "edge"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "edge": ".edge.pv"}
-FORMAT = 1  # of what the metadata says
+METADATA_FORMAT = 1
 TOLERANCE = 1e-4  # of the largest score
+OUTPUTS = ("z", "scores")
+PREPROCESSING = (
+    "centre square, antialiased bilinear to size x size, RGB; then (x / 255 - mean) / std"
+)
 
 
 def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
-    """Write a learner as `kind`, whole or not at all, compared with torch before.
+    """Write a learner for machines without torch, whole or not at all.
 
-    "onnx": `onnx_model` of it. "edge": the learner's own file with that model inside, for `primavista-edge`; `Learner.load`
-    reads it too.
+    Before anything is written, the model is run by ONNX Runtime and compared with torch.
+
+    Args:
+        learner: A learner that knows at least one object.
+        path: The file to create or replace.
+        kind: "onnx" writes `onnx_model(learner)`; "edge" writes the learner's own file with that model
+            inside, for `primavista-edge`, which `Learner.load` reads too.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        InputError: If nothing was taught yet, if the backbone cannot be written as ONNX, or if ONNX
+            Runtime gives other numbers than torch.
+        FileError: If the file cannot be written.
     """
     if kind not in get_args(Format):
         raise InputError(f"the format is {' or '.join(get_args(Format))}; got {kind!r}")
     model, target = onnx_model(learner), Path(path)
     if kind == "edge":
         arrays, manifest = learner.content()
-        files.write(target, {**arrays, files.GRAPH: np.frombuffer(model, np.uint8)}, manifest)
+        graph = np.frombuffer(model, np.uint8)
+        learner_file.write(target, {**arrays, learner_file.GRAPH: graph}, manifest)
         return target
     with file_errors("write", target):
         write_atomically(target, model)
@@ -44,77 +65,89 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
 
 
 def onnx_model(learner: Learner) -> bytes:
-    """frames (uint8, N x size x size x 3, RGB) to z (the features) and scores (a column a known class), for any N.
+    """Return an ONNX model from frames to features and scores.
 
-    The normalisation is inside. The metadata key `primavista` is a JSON object: `classes` names the columns of the scores,
-    softmax(scores / `temperature`) are the shares of `Learner.predict`, `preprocessing` says how an image becomes a frame.
+    The input `frames` is uint8, N x size x size x 3, RGB, for any N; normalisation is inside. The
+    output `z` is N x D, `scores` has one column per known name. The metadata key `primavista` is a
+    JSON object: `classes` names the columns, softmax(scores / `temperature`) are the probabilities
+    of `Learner.predict`, and `preprocessing` says how an image becomes a frame.
+
+    Args:
+        learner: A learner that knows at least one object.
+
+    Raises:
+        InputError: If nothing was taught yet, if the backbone cannot be written as ONNX, or if ONNX
+            Runtime gives other numbers than torch.
     """
     if not learner.labels:
         raise InputError("there is nothing to export: teach it an object first")
-    strategy = (
-        learner.strategy
-        if learner.strategy.device.type == "cpu"
-        else copy.deepcopy(learner.strategy).to("cpu")
-    )
+    strategy = learner.strategy
+    if strategy.device.type != "cpu":
+        strategy = copy.deepcopy(strategy).to("cpu")
     strategy.backbone.eval()
     names = learner.columns
-    columns = [j for j, name in enumerate(names) if name is not None]
-
-    def both(frames: Tensor) -> tuple[Tensor, Tensor]:
-        z = strategy.backbone(frames)
-        scores = strategy.score_features(z)[:, : len(names)]
-        return z, scores if len(columns) == len(names) else torch.cat(
-            [scores[:, j : j + 1] for j in columns], 1
-        )
-
-    probe = _frames(3, learner.size)
+    function = _features_and_scores(strategy, names)
+    probe = _probe_frames(3, learner.size)
     with torch.no_grad():
-        expected = both(
-            probe
-        )  # whatever waits to be solved is solved before the graph is written down
+        # what a strategy solves when it is first asked is solved before the graph is traced
+        expected = function(probe)
     about = {
-        "format": FORMAT,
+        "format": METADATA_FORMAT,
         "strategy": learner.strategy_name,
         "classes": [name for name in names if name is not None],
         "temperature": judge(strategy, probe).temperature,
         "threshold": learner.threshold,
         "threshold_of": "familiarity" if tells_strangers(strategy) else "confidence",
-        "preprocessing": learner.preprocessing,
-        "blocks": list(
-            getattr(strategy.backbone, "sizes", [strategy.backbone.dim])
-        ),  # the parts of z
+        "preprocessing": _preprocessing(strategy.backbone.spec),
+        "blocks": list(getattr(strategy.backbone, "sizes", [strategy.backbone.dim])),  # parts of z
     }
+    metadata = {"primavista": json.dumps(about, sort_keys=True, ensure_ascii=False)}
+    shape = (learner.size, learner.size, 3)
     try:
-        model = trace(
-            both,
-            (learner.size, learner.size, 3),
-            outputs=("z", "scores"),
-            metadata={"primavista": json.dumps(about, sort_keys=True, ensure_ascii=False)},
-        )
+        model = trace(function, shape, outputs=OUTPUTS, metadata=metadata)
     except CannotTraceError as error:
         raise InputError(f"this backbone cannot be written as ONNX: {error}") from error
     _compare(make_session(model, 1), probe, expected)
     return model
 
 
+def _features_and_scores(
+    strategy: Strategy, names: list[str | None]
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Return the function to trace; columns of classes that were not taught are left out."""
+    columns = [j for j, name in enumerate(names) if name is not None]
+
+    def function(frames: Tensor) -> tuple[Tensor, Tensor]:
+        z = strategy.backbone(frames)
+        scores = strategy.score_features(z)[:, : len(names)]
+        if len(columns) == len(names):
+            return z, scores
+        return z, torch.cat([scores[:, j : j + 1] for j in columns], 1)
+
+    return function
+
+
+def _preprocessing(spec: Spec) -> dict[str, object]:
+    return {
+        "size": spec.size,
+        "mean": list(spec.mean),
+        "std": list(spec.std),
+        "how": PREPROCESSING,
+    }
+
+
 def _compare(session: Any, frames: Tensor, expected: tuple[Tensor, ...]) -> None:
-    for name, found, right in zip(
-        ("z", "scores"), session.run(None, {"frames": frames.numpy()}), expected, strict=True
-    ):
-        apart = float(np.abs(found - right.numpy()).max(initial=0)) / max(
-            1.0, float(right.abs().max())
-        )
-        if not apart <= TOLERANCE:
+    found = session.run(None, {"frames": frames.numpy()})
+    for name, ours, right in zip(OUTPUTS, found, expected, strict=True):
+        largest = max(1.0, float(right.abs().max()))
+        difference = float(np.abs(ours - right.numpy()).max(initial=0)) / largest
+        if not difference <= TOLERANCE:
             raise InputError(
-                f"ONNX Runtime gives other {name} than torch, by {apart:.1e}: nothing was written"
+                f"ONNX Runtime and torch differ in {name} by {difference:.1e}: nothing was written"
             )
 
 
-def _frames(count: int, size: int) -> Tensor:
-    return torch.randint(
-        0,
-        256,
-        (count, size, size, 3),
-        dtype=torch.uint8,
-        generator=torch.Generator().manual_seed(0),
-    )
+def _probe_frames(count: int, size: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    shape = (count, size, size, 3)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)

@@ -1,4 +1,4 @@
-"""Many machines teach one learner: each shard of lessons teaches a learner of its own (map), and these are merged (reduce)."""
+"""Teaching one learner on many machines: shards of lessons teach learners of their own, which are merged."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.frames import model_frames
 from primavista.learner.learner import Learner
-from primavista.learner.state import lesson_id
+from primavista.learner.lesson import AlreadyTaughtError, Lesson
 from primavista.streams.video import open_frames
 
-SHARDS = 4  # for each processor: small enough that the last ones end together
+SHARDS_PER_PROCESSOR = 4  # small enough that the last shards end at about the same time
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """One video of one object; `source` is what the opener takes: the path of a video, images, a folder of them."""
+class LessonOutcome:
+    """The outcome of one lesson.
 
-    label: str
-    source: Any
+    Args:
+        lesson: The lesson.
+        status: "learned", "already taught" (and so left out), or "failed".
+        id: Its id, if its frames could be read.
+        frames: How many frames were learned.
+        seconds: How long opening and learning took.
+        note: What the opener has to say, such as frames that were left out.
+        reason: Why it failed.
+    """
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a lesson: learned, known (left out, as it was taught before) or failed, with the reason."""
-
-    lesson: Lesson
-    status: Literal["learned", "known", "failed"]
+    lesson: Lesson[Any]
+    status: Literal["learned", "already taught", "failed"]
     id: str = ""
     frames: int = 0
     seconds: float = 0.0
@@ -44,244 +46,353 @@ class Outcome:
     reason: str = ""
 
 
-Opener = Callable[[Any, int], Any]  # a source and the side of the images to frames
-Listener = Callable[[Sequence[Outcome]], None]
+Opener = Callable[[Any, int], Any]  # from a source and the side of the images to frames
+Listener = Callable[[Sequence[LessonOutcome]], None]
 
 
 def open_source(source: Any, size: int, **how: Any) -> Any:
-    """The frames of a video, an image or a folder; `how` is what `open_frames` takes."""
+    """Open the frames of a video, an image or a folder, on the machine that learns them.
+
+    Args:
+        source: What `open_frames` takes.
+        size: The side of the frames, in pixels.
+        **how: More arguments of `open_frames`.
+    """
     return open_frames(source, size=size, **how)
 
 
 class Machines(Protocol):
-    """Where functions run: `call` begins one and gives handles of its results, `ready` waits for some of them."""
+    """Where functions run. Results are known by handles until they are asked for."""
 
     @property
     def processors(self) -> int:
-        """How many run at once."""
+        """How many functions run at the same time."""
 
     def share(self, value: Any) -> Any:
-        """A handle of something that many calls take."""
+        """Return a handle of a value that many calls take as an argument.
+
+        Args:
+            value: What to share.
+        """
 
     def call(self, results: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Begin; arguments may be handles."""
+        """Start a function and return one handle per result.
+
+        Args:
+            results: How many results it returns, as a tuple if more than one.
+            function: The function, which must be pure: it may be started again elsewhere.
+            *arguments: Its arguments; handles are replaced by their values.
+        """
 
     def ready(self, handles: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Handles of results that are there, at least one, and the others."""
+        """Wait until at least one result is there; return the handles of those, and the others.
+
+        Args:
+            handles: Handles of results.
+        """
 
     def get(self, handle: Any) -> Any:
-        """The result; what went wrong is raised."""
+        """Return a result; an exception of its function is raised here.
+
+        Args:
+            handle: The handle of the result.
+        """
 
 
 @dataclass(frozen=True, eq=False)
-class _Done:
+class _Value:
+    """The handle of a value in this process."""
+
     value: Any
 
 
-class Here:
-    """In this process, one after the other."""
+class ThisProcess:
+    """Machines that run every function at once, in this process."""
 
     processors = 1
 
     def share(self, value: Any) -> Any:
-        """As it is."""
-        return _Done(value)
+        """Return a handle of the value itself; see `Machines.share`."""
+        return _Value(value)
 
     def call(self, results: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """At once."""
-        value = function(*(a.value if isinstance(a, _Done) else a for a in arguments))
-        return [_Done(v) for v in (value if results > 1 else [value])]
+        """Run the function now; see `Machines.call`."""
+        value = function(*(a.value if isinstance(a, _Value) else a for a in arguments))
+        return [_Value(v) for v in (value if results > 1 else [value])]
 
     def ready(self, handles: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Every one is."""
+        """Return all handles: every result is there; see `Machines.ready`."""
         return list(handles), []
 
     def get(self, handle: Any) -> Any:
-        """What it came to."""
+        """Return the value of a handle; see `Machines.get`."""
         return handle.value
 
 
 class RayMachines:
-    """On a Ray cluster. Functions are pure, so what a lost node had begun is begun again on another."""
+    """The machines of a Ray cluster. A task that is lost with its node is started on another one.
+
+    Args:
+        ray: The module `ray`, connected to the cluster.
+    """
 
     def __init__(self, ray: Any) -> None:
         self.ray = ray
 
     @property
     def processors(self) -> int:
-        """Of the whole cluster."""
+        """The number of processors of the whole cluster."""
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
     def share(self, value: Any) -> Any:
-        """In the object store."""
+        """Put the value into the object store; see `Machines.share`."""
         return self.ray.put(value)
 
     def call(self, results: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """A task on one processor."""
-        handles = (
-            self.ray.remote(function)
-            .options(num_cpus=1, num_returns=results, max_retries=3)
-            .remote(*arguments)
-        )
+        """Start a task on one processor; see `Machines.call`."""
+        task = self.ray.remote(function)
+        task = task.options(num_cpus=1, num_returns=results, max_retries=3)
+        handles = task.remote(*arguments)
         return list(handles) if results > 1 else [handles]
 
     def ready(self, handles: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """At least one."""
+        """Wait for at least one result; see `Machines.ready`."""
         done, rest = self.ray.wait(list(handles), num_returns=1)
         return list(done), list(rest)
 
     def get(self, handle: Any) -> Any:
-        """From the object store."""
+        """Fetch a result from the object store; see `Machines.get`."""
         return self.ray.get(handle)
 
 
 @contextmanager
 def ray_cluster(address: str = "") -> Iterator[RayMachines]:
-    """The machines of a Ray cluster: "" is the one of this machine, or a new one here; else "ray://HOST:PORT"."""
+    """Connect to a Ray cluster, and disconnect at the end if there was no connection before.
+
+    Args:
+        address: "ray://HOST:PORT", or "" for the cluster of this machine, which is started if there
+            is none.
+
+    Yields:
+        The machines of the cluster.
+
+    Raises:
+        InputError: If no cluster answers.
+        MissingExtraError: If Ray is not installed.
+    """
     ray = require_extra("ray", "ray")
     ours = not ray.is_initialized()
     try:
         if ours:
-            try:
-                ray.init(
-                    address or None,
-                    logging_level="warning",
-                    log_to_driver=False,
-                    configure_logging=False,
-                )
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise InputError(
-                    f"no Ray cluster at {address or 'this machine'}: {error}"
-                ) from error
+            _connect(ray, address)
         yield RayMachines(ray)
     finally:
-        if ours:  # also where no cluster answered: Ray would stay in its client mode, and connect to no other one
+        # also if no cluster answered: Ray would stay in its client mode, and connect to no other one
+        if ours:
             ray.shutdown()
 
 
 def teach(
     learner: Learner,
-    lessons: Sequence[Lesson],
+    lessons: Sequence[Lesson[Any]],
     machines: Machines | None = None,
     *,
     shards: int | None = None,
     opener: Opener = open_source,
     listen: Listener = lambda outcomes: None,
-) -> list[Outcome]:
-    """Teach `learner` all lessons, shard by shard on `machines` (None: here): the same as one by one, names in the same order.
+) -> list[LessonOutcome]:
+    """Teach lessons on many machines; the result is the same as one by one, names in the same order.
 
-    Only for the strategies that can be merged. A lesson that fails is left out and named, and so is one that was taught
-    before or comes twice. The learner changes once, when all are done; `undo` takes them all back. Sources are opened where
-    they are learned: every machine must see them under the same name.
+    A lesson that fails is left out, and so is one that was taught before or comes twice. The learner
+    changes once, when all lessons are done; `undo` takes them all back.
+
+    Args:
+        learner: The learner, whose strategy must be one that can be merged.
+        lessons: The lessons. Their sources are opened on the machine that learns them, so every
+            machine must see them under the same name.
+        machines: Where to learn; None for this process.
+        shards: Into how many parts the lessons are split; by default four per processor.
+        opener: Opens a source: called with the source and the side of the images.
+        listen: Called with the outcomes of each shard as soon as it is done.
+
+    Returns:
+        The outcome of each lesson, in order.
+
+    Raises:
+        InputError: If the strategy cannot be merged, or if `shards` is not at least 1.
     """
     if shards is not None and shards < 1:
         raise InputError(f"shards is a number of parts, at least 1; got {shards}")
-    machines = machines or Here()
+    machines = machines or ThisProcess()
     empty = learner.untaught()
-    learner.untaught().merge(empty)  # says so if the strategy cannot be merged
-    own: nn.Module | None = (
-        empty.strategy.backbone if empty.strategy.backbone.spec.name == CUSTOM else None
-    )
-    # a task of a cluster has a processor and no GPU; features by another engine could not be merged
-    how = How(
-        own, str(learner.strategy.device) if isinstance(machines, Here) else "cpu", learner.engine
-    )
+    learner.untaught().merge(empty)  # raises if the strategy cannot be merged
+    loader = _loader(learner, machines)
     seed = machines.share(empty.to_bytes())
-    count = min(len(lessons), shards or SHARDS * machines.processors)
-    cuts = [len(lessons) * k // count for k in range(count + 1)] if count else [0]
-    parts = [list(lessons[a:b]) for a, b in pairwise(cuts)]
-    seen = set(learner.lessons)
-    taught_before = machines.share(frozenset(seen))
-    begun = {
-        k: machines.call(2, teach_shard, seed, part, taught_before, opener, how)
-        for k, part in enumerate(parts)
-    }
-    outcomes = _collect(machines, begun, listen)
-    for k, part in enumerate(parts):  # in order: of a lesson that came twice the first stays
-        learned = {outcome.id for outcome in outcomes[k] if outcome.status == "learned"}
-        if learned & seen:
-            begun[k] = machines.call(2, teach_shard, seed, part, frozenset(seen), opener, how)
-            outcomes[k] = machines.get(begun[k][1])
-        seen |= learned
-    taught = [
-        begun[k][0]
-        for k in range(len(parts))
-        if any(outcome.status == "learned" for outcome in outcomes[k])
-    ]
-    while len(taught) > 1:  # neighbours, so that names stay in order
-        pairs = [taught[k : k + 2] for k in range(0, len(taught), 2)]
-        taught = [
-            machines.call(1, merge_two, *pair, how)[0] if len(pair) == 2 else pair[0]
-            for pair in pairs
-        ]
-    if taught:
-        learner.merge(how.loaded(machines.get(taught[0])))
-    return [outcome for k in range(len(parts)) for outcome in outcomes[k]]
+    count = min(len(lessons), shards or SHARDS_PER_PROCESSOR * machines.processors)
+    parts = _split(lessons, count)
+
+    def start(part: Sequence[Lesson[Any]], taught: Any) -> _Shard:
+        handles = machines.call(2, teach_shard, seed, part, taught, opener, loader)
+        return _Shard(part, handles[0], handles[1])
+
+    taught = set(learner.lessons)
+    shared = machines.share(frozenset(taught))
+    begun = [start(part, shared) for part in parts]
+    _collect(machines, begun, listen)
+    for k, shard in enumerate(begun):  # in order: of a lesson that comes twice the first one stays
+        learned = shard.learned
+        if learned & taught:
+            begun[k] = start(shard.lessons, frozenset(taught))
+            begun[k].outcomes = machines.get(begun[k].told)
+        taught |= learned
+    states = [shard.state for shard in begun if shard.learned]
+    if states:
+        learner.merge(loader.load(machines.get(_merge_all(machines, states, loader))))
+    return [outcome for shard in begun for outcome in shard.outcomes]
+
+
+@dataclass
+class _Shard:
+    """Some lessons, the handles of what they came to, and their outcomes once these are known."""
+
+    lessons: Sequence[Lesson[Any]]
+    state: Any
+    told: Any
+    outcomes: Sequence[LessonOutcome] = ()
+
+    @property
+    def learned(self) -> set[str]:
+        """The ids of the lessons that were learned."""
+        return {outcome.id for outcome in self.outcomes if outcome.status == "learned"}
 
 
 @dataclass(frozen=True)
-class How:
-    """How a learner is made of its bytes on another machine, so that it can be merged with those of all others."""
+class LearnerLoader:
+    """Makes a learner of its bytes on another machine, so that all of them can be merged.
 
-    own: nn.Module | None  # a backbone that is not in the file
+    Args:
+        backbone: A backbone that is not in the file, if the learner has one.
+        device: Where the learner computes.
+        engine: What computes its features: those of another engine could not be merged.
+    """
+
+    backbone: nn.Module | None
     device: str
     engine: Engine
 
-    def loaded(self, data: bytes) -> Learner:
-        """A machine that has not got the engine says so."""
-        return Learner.from_bytes(data, backbone=self.own, device=self.device, engine=self.engine)
+    def load(self, data: bytes) -> Learner:
+        """Return the learner.
+
+        Args:
+            data: The bytes of its file.
+
+        Raises:
+            PrimavistaError: If this machine does not have the engine.
+        """
+        backbone, device, engine = self.backbone, self.device, self.engine
+        return Learner.from_bytes(data, backbone=backbone, device=device, engine=engine)
 
 
 def teach_shard(
-    seed: bytes, lessons: Sequence[Lesson], skip: frozenset[str], opener: Opener, how: How
-) -> tuple[bytes, list[Outcome]]:
-    """The learner in `seed` after these lessons, without those whose ids are in `skip`, and what became of each."""
+    seed: bytes,
+    lessons: Sequence[Lesson[Any]],
+    taught: frozenset[str],
+    opener: Opener,
+    loader: LearnerLoader,
+) -> tuple[bytes, list[LessonOutcome]]:
+    """Teach some lessons to a learner that knows nothing yet.
+
+    Args:
+        seed: The bytes of that learner.
+        lessons: The lessons.
+        taught: Ids of lessons to leave out.
+        opener: Opens a source.
+        loader: Makes a learner of its bytes.
+
+    Returns:
+        The bytes of the learner after the lessons, and the outcome of each.
+    """
     try:
-        learner = how.loaded(seed)
+        learner = loader.load(seed)
     except PrimavistaError as error:
-        return seed, [
-            Outcome(lesson, "failed", reason=f"on {platform.node()}: {error}") for lesson in lessons
-        ]
-    outcomes = []
-    for lesson in lessons:
-        began = time.monotonic()
-        try:
-            clip = opener(lesson.source, learner.size)
-            frames, _ = model_frames(clip, learner.size)
-            identity = lesson_id(frames)
-            if identity in skip or identity in learner.lessons:
-                outcomes.append(Outcome(lesson, "known", identity))
-                continue
-            learner.learn(frames, lesson.label)
-            took, note = time.monotonic() - began, getattr(clip, "note", "")
-            outcomes.append(Outcome(lesson, "learned", identity, len(frames), took, note))
-        except Exception as error:  # whatever an opener may raise, the other lessons go on
-            reason = (
-                str(error)
-                if isinstance(error, PrimavistaError)
-                else f"{type(error).__name__}: {error}"
-            )
-            outcomes.append(Outcome(lesson, "failed", reason=reason))
+        reason = f"on {platform.node()}: {error}"
+        return seed, [LessonOutcome(lesson, "failed", reason=reason) for lesson in lessons]
+    outcomes = [_teach_one(learner, lesson, taught, opener) for lesson in lessons]
     return learner.settled().to_bytes(), outcomes
 
 
-def merge_two(first: bytes, second: bytes, how: How) -> bytes:
-    """The learner of both."""
-    learner = how.loaded(first)
-    learner.merge(how.loaded(second))
+def merge_two(first: bytes, second: bytes, loader: LearnerLoader) -> bytes:
+    """Return the bytes of the learner that was taught the lessons of both.
+
+    Args:
+        first: The bytes of one learner, whose names come first.
+        second: The bytes of the other.
+        loader: Makes a learner of its bytes.
+    """
+    learner = loader.load(first)
+    learner.merge(loader.load(second))
     return learner.settled().to_bytes()
 
 
-def _collect(
-    machines: Machines, begun: dict[int, list[Any]], listen: Listener
-) -> dict[int, list[Outcome]]:
-    """What became of the lessons of each shard, told as it comes."""
-    outcomes: dict[int, list[Outcome]] = {}
-    shard = {told: k for k, (_, told) in begun.items()}
-    waiting = list(shard)
+def _connect(ray: Any, address: str) -> None:
+    quiet = {"logging_level": "warning", "log_to_driver": False, "configure_logging": False}
+    try:
+        ray.init(address or None, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        place = address or "this machine"
+        raise InputError(f"no Ray cluster at {place}: {error}") from error
+
+
+def _loader(learner: Learner, machines: Machines) -> LearnerLoader:
+    backbone = learner.strategy.backbone
+    own = backbone if backbone.spec.name == CUSTOM else None
+    # a task of a cluster has a processor and no GPU
+    device = str(learner.strategy.device) if isinstance(machines, ThisProcess) else "cpu"
+    return LearnerLoader(own, device, learner.engine)
+
+
+def _split(lessons: Sequence[Lesson[Any]], count: int) -> list[list[Lesson[Any]]]:
+    """Split lessons into `count` consecutive parts of nearly equal size."""
+    cuts = [len(lessons) * k // count for k in range(count + 1)] if count else [0]
+    return [list(lessons[start:stop]) for start, stop in pairwise(cuts)]
+
+
+def _collect(machines: Machines, begun: Sequence[_Shard], listen: Listener) -> None:
+    """Wait for the outcomes of all shards, and tell the listener as they come."""
+    shards = {shard.told: shard for shard in begun}
+    waiting = list(shards)
     while waiting:
         done, waiting = machines.ready(waiting)
         for handle in done:
-            outcomes[shard[handle]] = machines.get(handle)
-            listen(outcomes[shard[handle]])
-    return outcomes
+            shards[handle].outcomes = machines.get(handle)
+            listen(shards[handle].outcomes)
+
+
+def _merge_all(machines: Machines, states: list[Any], loader: LearnerLoader) -> Any:
+    """Merge neighbours until one is left, so that names stay in order."""
+    while len(states) > 1:
+        pairs = [states[k : k + 2] for k in range(0, len(states), 2)]
+        states = [
+            machines.call(1, merge_two, *pair, loader)[0] if len(pair) == 2 else pair[0]
+            for pair in pairs
+        ]
+    return states[0]
+
+
+def _teach_one(
+    learner: Learner, lesson: Lesson[Any], taught: frozenset[str], opener: Opener
+) -> LessonOutcome:
+    began = time.monotonic()
+    try:
+        clip = opener(lesson.source, learner.size)
+        frames, _ = model_frames(clip, learner.size)
+        learner.learn(frames, lesson.label, refuse=taught.union(learner.lessons))
+    except AlreadyTaughtError as error:
+        return LessonOutcome(lesson, "already taught", error.lesson_id)
+    except PrimavistaError as error:
+        return LessonOutcome(lesson, "failed", reason=str(error))
+    except Exception as error:  # whatever an opener may raise, the other lessons go on
+        return LessonOutcome(lesson, "failed", reason=f"{type(error).__name__}: {error}")
+    seconds, note = time.monotonic() - began, getattr(clip, "note", "")
+    identity = learner.lessons[-1]
+    return LessonOutcome(lesson, "learned", identity, len(frames), seconds, note)

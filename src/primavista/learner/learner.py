@@ -1,26 +1,43 @@
-"""Learner: a strategy with class names, preprocessing, undo and files; a lesson that fails changes nothing."""
+"""The learner: a strategy together with names, preprocessing, undo and files."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+import warnings
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self, TypeAlias, overload
 
 import numpy as np
 import torch
-from torch import nn
+from PIL import Image
+from torch import Tensor, nn
 
 from primavista.backbones.base import CUSTOM, Backbone, Spec
-from primavista.backbones.registry import build, rebuild
+from primavista.backbones.registry import build
+from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine, EngineChoice
 from primavista.errors import FileError, InputError
-from primavista.frames import Frames, model_frames
-from primavista.learner.lesson import Lesson
-from primavista.learner.state import State, arrays_of, check_sizes, lesson_id, records, restored
-from primavista.storage import learner_file as files
+from primavista.frames import Frames, FramesLike, ImageArray, ImageLike, model_frames
+from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, lesson_id
+from primavista.learner.prediction import Prediction, is_known
+from primavista.learner.state import (
+    UNDO,
+    Array,
+    History,
+    LearnerSettings,
+    LearnerState,
+    make_strategy,
+    restore_history,
+    state_records,
+    strategy_arrays,
+)
+from primavista.notebook import html_table
+from primavista.progress import Progress
+from primavista.storage import learner_file
 from primavista.storage.manifest import (
     FORMAT,
     BackboneRecord,
@@ -30,54 +47,60 @@ from primavista.storage.manifest import (
     parse_manifest,
 )
 from primavista.storage.names import checked_name, checked_names
+from primavista.storage.settings import OptionValue
 from primavista.storage.tensors import same_bits
 from primavista.strategies.base import LearnReport, Strategy
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.embedding import is_frozen
 from primavista.strategies.merging import merge
 from primavista.strategies.open_set import OpenSet, judge
-from primavista.strategies.registry import STRATEGIES, create
+from primavista.strategies.registry import current_names, strategy_info
 
 CAPACITY = 64
-OPEN_SET = ("cwr+", "cwr*", "dslda")  # strategies that can tell what was never taught, if asked to
-THRESHOLD = 0.1  # of confidence, where a strategy cannot tell what was never taught
-UNDO = "undo/"
+CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
+NAMES_SHOWN = 8
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """What one frame shows: the likeliest name, how sure that is among the known ones, and the share of each."""
-
-    label: str | None
-    confidence: float
-    known: bool
-    scores: dict[str, float] = field(default_factory=dict)
-    familiarity: float | None = (
-        None  # near 1: like the mean of what was taught of it; towards 0: like nothing that was taught
-    )
-
-
-_History = tuple[State, State | None]  # now, and before the last change; replaced in one step
+OneImage: TypeAlias = np.ndarray[tuple[int, int] | tuple[int, int, int], np.dtype[np.uint8]]
+ManyImages: TypeAlias = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]]
 
 
 class Learner:
-    """Show it a few seconds of an object, say its name, and it is recognised from then on. No frame is kept.
+    """Learns to recognise objects from a few seconds of video each, and keeps none of the frames.
+
+    A lesson that fails changes nothing. Predictions may be asked for while another thread teaches;
+    lessons that come at the same time are learned one after the other.
+
+    Args:
+        strategy: One of `primavista.strategies.names()`, such as "prima", "cwr*" or "ar1*".
+        backbone: "mobilenet_v1", "efficientnet_lite0", a `Backbone`, or any module that maps
+            N x 3 x H x W to features. It is copied, and may be on any device.
+        weights: "imagenet", "timm", "random" or the path of a file; not used if `backbone` is a module.
+        size: The side of the images that the backbone sees, in pixels; a `Backbone` has its own.
+        width: The width multiplier of a backbone by name that has one, such as MobileNet v1.
+        seed: The seed of every random choice.
+        device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
+        engine: What computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster
+            one of those that are installed.
+        threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.3
+            for `prima` and 0.25 for the others. For strategies without familiarity, 0.1: how far the
+            confidence p must be on the way from an even share to certainty, (p - 1/K) / (1 - 1/K).
+        first_batch: Whether to learn the first lesson as the paper learns batch 1, training the whole
+            network; by default it is learned as batch 2 (small learning rate, moments inherited).
+        **options: Options of the strategy.
+
+    Raises:
+        InputError: If an argument or an option is wrong, or if there is no such device.
+        WeightsError: If the weights cannot be loaded.
 
     >>> frames = np.zeros((4, 32, 32, 3), np.uint8)
     >>> learner = Learner("cwr*", weights="random", size=32, width=0.25)
-    >>> _ = learner.learn(frames, "dark"); _ = learner.learn(frames + 255, "bright")
+    >>> _ = learner.learn(frames, "dark")
+    >>> _ = learner.learn(frames + 255, "bright")
     >>> learner.labels
     ['dark', 'bright']
-    >>> learner.rename("bright", "lamp"); learner.undo(); learner.labels
-    ['dark', 'bright']
-
-    `strategy` is a name of `primavista.strategies.names()`, `backbone` a name or a module of yours; `options` are the
-    strategy's (and `width`, of MobileNet v1). The first lesson is learned as the paper learns batch 2 (small learning rate,
-    moments inherited); `first_batch=True` asks for the paper's batch 1. A frame counts as known where its familiarity
-    (`parts/familiar.py`) is at least `threshold`, 0.3 with `prima` and 0.25 with the others unless you say otherwise; for
-    strategies without one, where its confidence p has gone `threshold`, 0.1, of the way from an even share to certainty,
-    (p - 1/K) / (1 - 1/K) of K names.
-    `engine` is what computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster one that is installed.
-    Predictions may be asked for while another thread teaches; lessons that come at once are learned one after the other.
+    >>> learner.rename("bright", "lamp")
+    >>> learner.undo()
+    >>> learner
+    Learner('cwr*', backbone='mobilenet_v1', size=32, objects={'dark': 4, 'bright': 4})
     """
 
     def __init__(
@@ -87,40 +110,45 @@ class Learner:
         backbone: str | nn.Module = "mobilenet_v1",
         weights: str | Path | None = "imagenet",
         size: int = 128,
+        width: float | None = None,
         seed: int = 0,
         device: str | torch.device = "auto",
         engine: EngineChoice = "auto",
         threshold: float | None = None,
         first_batch: bool = False,
-        **options: Any,
+        **options: OptionValue,
     ) -> None:
-        width = {"width": options.pop("width")} if "width" in options else {}
-        if strategy in STRATEGIES and STRATEGIES[strategy].training_options:
-            options = {"capacity": CAPACITY, "first_batch": first_batch, **options}
-            if strategy in OPEN_SET:
-                options = {"open_set": True, **options}
-        features = (
-            backbone
-            if isinstance(backbone, Backbone)
-            else build(backbone, weights, size=size, seed=seed, **width)
-        )
-        made = create(strategy, features, seed=seed, **options).to(choose_device(device))
+        options = _strategy_options(strategy, first_batch, options)
+        features = _backbone(backbone, weights, size, width, seed)
+        settings = LearnerSettings(strategy, options, features.spec)
+        made = make_strategy(settings, features, seed).to(choose_device(device))
         made.representation.use_engine(engine)
-        self._name, self._options = strategy, _options(made, options)
-        self._spec = features.spec
         if threshold is None:
-            threshold = (
-                made.known_from if isinstance(made, OpenSet) and made.open_set else THRESHOLD
-            )
-        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-            raise InputError(f"threshold must lie from 0 to 1; got {threshold!r}")
+            threshold = _default_threshold(made)
+        settings = replace(settings, options=_all_options(made, options))
+        self._set_up(settings, threshold, (LearnerState(made), None), object())
+
+    def _set_up(
+        self, settings: LearnerSettings, threshold: float, history: History, origin: object
+    ) -> None:
+        self._settings = settings
         self.threshold = threshold
-        self._history: _History = (State(made), None)
+        self._history = history
         self._writing = Lock()
-        self._origin = object()
+        # the same object in all copies: features in a `LessonBuffer` hold for these alone
+        self._origin = origin
+
+    @classmethod
+    def _assembled(
+        cls, settings: LearnerSettings, threshold: float, history: History, origin: object
+    ) -> Self:
+        """Return a learner made of its parts, without building a backbone."""
+        learner = cls.__new__(cls)
+        learner._set_up(settings, threshold, history, origin)
+        return learner
 
     @property
-    def _state(self) -> State:
+    def _state(self) -> LearnerState:
         return self._history[0]
 
     @property
@@ -130,211 +158,313 @@ class Learner:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many frames each name was taught with."""
+        """The number of frames that each name was taught with."""
         return {name: self._state.counts[i] for i, name in self._state.names.items()}
 
     @property
     def lessons(self) -> tuple[str, ...]:
-        """What `lesson_id` gave for each lesson, in order."""
+        """The id of each lesson, in order; equal frames have equal ids on every machine."""
         return self._state.lessons
 
     @property
     def strategy_name(self) -> str:
-        """The name that `create` knows the strategy by."""
-        return self._name
+        """The name that `create` knows the strategy by, such as "prima"."""
+        return self._settings.strategy
 
     @property
-    def options(self) -> dict[str, Any]:
-        """All options of the strategy."""
-        return dict(self._options)
+    def options(self) -> dict[str, OptionValue]:
+        """All options of the strategy, with their defaults."""
+        return dict(self._settings.options)
 
     @property
     def strategy(self) -> Strategy:
-        """The strategy as it stands: to look at, not to change."""
+        """The strategy in its present state: to look at, not to change."""
         return self._state.strategy
 
     @property
     def columns(self) -> list[str | None]:
-        """The name of each column of the strategy's scores; None for one that was not taught yet (`compat="caffe"`)."""
+        """The name of each column of the strategy's scores.
+
+        It is None for a class that was not taught yet: with `compat="caffe"` all columns exist from
+        the start.
+        """
         return [self._state.names.get(i) for i in self._state.strategy.classes.tolist()]
 
     @property
-    def preprocessing(self) -> dict[str, Any]:
-        """How an image becomes what the backbone sees."""
-        spec = self._spec
-        text = (
-            "centre square, antialiased bilinear to size x size, RGB; then (x / 255 - mean) / std"
-        )
-        return {"size": spec.size, "mean": list(spec.mean), "std": list(spec.std), "how": text}
+    def threshold(self) -> float:
+        """The familiarity (or, without one, the confidence) from which on a frame counts as known.
+
+        It can be set to any number from 0 to 1, and is saved with the learner.
+        """
+        return self._threshold
+
+    @threshold.setter
+    def threshold(self, value: float) -> None:
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise InputError(f"threshold must be from 0 to 1; got {value!r}")
+        self._threshold = value
 
     @property
     def engine(self) -> Engine:
-        """What computes the features where they are frozen."""
+        """What computes the features if they are frozen: "torch" or "onnx"."""
         return self._state.strategy.representation.engine
 
     @property
     def size(self) -> int:
-        """The side of the images that the backbone sees."""
-        return self._spec.size
+        """The side of the images that the backbone sees, in pixels."""
+        return self._settings.spec.size
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a change that `undo` can take back."""
+        return self._history[1] is not None
+
+    def __repr__(self) -> str:
+        spec, counts = self._settings.spec, list(self.counts.items())
+        objects = ", ".join(f"{name!r}: {count}" for name, count in counts[:NAMES_SHOWN])
+        more = f", ... ({len(counts)} in all)" if len(counts) > NAMES_SHOWN else ""
+        return (
+            f"Learner({self.strategy_name!r}, backbone={spec.name!r}, size={spec.size}, "
+            f"objects={{{objects}{more}}})"
+        )
+
+    def _repr_html_(self) -> str:
+        spec = self._settings.spec
+        facts = [
+            ("strategy", self.strategy_name),
+            ("backbone", f"{spec.name}, {spec.size} x {spec.size} pixels"),
+            ("device", f"{self.strategy.device}, features by {self.engine}"),
+            ("threshold", self.threshold),
+            ("lessons", len(self.lessons)),
+        ]
+        objects = html_table(list(self.counts.items()), header=("object", "frames"))
+        return html_table(facts, caption="Learner") + objects
 
     def copy(self) -> Learner:
-        """One that knows the same and goes its own way from here. It costs nothing: states are shared, never changed."""
-        other = copy.copy(self)
-        other._writing = Lock()
-        return other
+        """Return a learner that knows the same and is independent from here on.
+
+        It costs neither time nor memory: states are shared and never modified.
+        """
+        return self._assembled(self._settings, self.threshold, self._history, self._origin)
 
     def settled(self) -> Learner:
-        """A copy with nothing to undo: its file is half as large, and holds nothing of what was forgotten."""
-        other = self.copy()
-        other._history = (self._state, None)
-        return other
+        """Return a copy with nothing to undo.
 
-    def open_lesson(self) -> Lesson:
-        """A lesson to be filled frame by frame and then given to `learn`, of this learner or a copy of it."""
-        return Lesson(self.strategy, self.size, self._origin)
+        Its file is half as large, and holds nothing of what was forgotten: save it before you share a
+        file from which an object was supposed to be removed.
+        """
+        history = (self._state, None)
+        return self._assembled(self._settings, self.threshold, history, self._origin)
 
-    def learn(self, frames: Any, label: str | Sequence[str]) -> LearnReport:
-        """One lesson: frames of one object and its name (or a name a frame). A lesson that fails changes nothing.
+    def untaught(self) -> Learner:
+        """Return a learner with the same strategy, options and backbone that was taught nothing.
 
-        `frames` are images of any size: an array N x H x W x 3 (uint8, RGB), a list of images, `open_frames("mug.mp4")`.
+        It can be taught elsewhere and merged into this one.
+        """
+        strategy, settings = self._state.strategy, self._settings
+        made = make_strategy(settings, strategy.backbone, int(strategy.seed)).to(strategy.device)
+        made.representation.use_engine(strategy.representation.engine)
+        history = (LearnerState(made), None)
+        return self._assembled(settings, self.threshold, history, self._origin)
+
+    def open_lesson(self) -> LessonBuffer:
+        """Return an empty lesson, to be filled frame by frame and then given to `learn`.
+
+        The features of frozen representations are computed while frames still arrive. Give it to this
+        learner or to a copy of it; another one would learn it from its frames.
+        """
+        return LessonBuffer(self.strategy, self.size, self._origin)
+
+    def learn(
+        self,
+        frames: FramesLike | ImageLike,
+        label: str | Sequence[str],
+        *,
+        refuse: Collection[str] = (),
+        progress: Progress | None = None,
+    ) -> LearnReport:
+        """Learn one lesson: frames of one object and its name. A lesson that fails changes nothing.
+
+        Args:
+            frames: Images of any size: a uint8 array N x H x W x 3 (RGB), a list of images,
+                `open_frames("mug.mp4")`, or the result of `open_lesson`.
+            label: The name of the object, known or new, or one name per frame.
+            refuse: Ids of lessons that must not be learned again; `learner.lessons` for those that
+                this learner has had. By default the same frames may be learned any number of times.
+            progress: Called with the number of frames that were processed and their total.
+
+        Returns:
+            What learning came to, such as the mean loss of each epoch.
+
+        Raises:
+            InputError: If the frames or the names are wrong; the message shows a right call.
+            AlreadyTaughtError: If the id of the lesson is in `refuse`.
         """
         images, _ = model_frames(frames, self.size)
-        given = checked_names(label, len(images), self.labels)
-        with self._writing:  # lessons that come at once are learned one after the other
-            return self._learn(images, given)
-
-    def _learn(self, images: Frames, given: list[str]) -> LearnReport:
-        state = self._state
-        ids = {name: i for i, name in state.names.items()}
-        for name in given:
-            ids.setdefault(name, state.next_id + sum(i >= state.next_id for i in ids.values()))
-        numbers = torch.tensor([ids[name] for name in given])
-        lesson = lesson_id(images)
-        strategy = state.strategy.draft()  # predictions go on from the old one meanwhile
-        z = images.features_for(strategy, self._origin) if isinstance(images, Lesson) else None
-        if z is not None and isinstance(strategy, EmbeddingStrategy):
-            report = strategy.learn_embedded(z, numbers)
-        else:
-            report = strategy.learn(images, numbers)
-        counts = dict(state.counts)
-        for i in numbers.tolist():
-            counts[i] = counts.get(i, 0) + 1
-        names = dict(sorted(((i, name) for name, i in ids.items())))
-        self._become(
-            State(
-                strategy,
-                names,
-                counts,
-                max(state.next_id, max(names) + 1),
-                (*state.lessons, lesson),
-            )
-        )
+        names = checked_names(label, len(images), self.labels)
+        with self._writing:
+            state = self._state
+            lesson = lesson_id(images)
+            if lesson in refuse:
+                raise AlreadyTaughtError(lesson)
+            ids = state.ids(names)
+            labels = torch.tensor([ids[name] for name in names])
+            strategy = state.strategy.draft()  # predictions go on from the old one meanwhile
+            report = self._learn_with(strategy, images, labels, progress)
+            counts = Counter(labels.tolist())
+            self._change_to(state.taught(strategy, ids, counts, (lesson,)))
         return report
 
-    def predict(self, frames: Any) -> Any:
-        """A `Prediction` of one image, or a list of them of several (an array N x H x W x 3, a list, a video)."""
+    def _learn_with(
+        self, strategy: Strategy, images: Frames, labels: Tensor, progress: Progress | None
+    ) -> LearnReport:
+        if isinstance(images, LessonBuffer):
+            features = images.features_for(strategy, self._origin, progress)
+            if features is not None and is_frozen(strategy):
+                return strategy.learn_embedded(features, labels)
+        return strategy.learn(images, labels, progress=progress)
+
+    @overload
+    def predict(self, frames: Image.Image | OneImage) -> Prediction: ...
+
+    @overload
+    def predict(self, frames: ManyImages | Sequence[ImageLike]) -> list[Prediction]: ...
+
+    @overload
+    def predict(self, frames: Tensor | ImageArray) -> Prediction | list[Prediction]: ...
+
+    @overload
+    def predict(self, frames: Frames) -> list[Prediction]: ...
+
+    def predict(self, frames: FramesLike | ImageLike) -> Prediction | list[Prediction]:
+        """Recognise what one image or several images show.
+
+        Args:
+            frames: One image (a PIL image or an array H x W x 3, H x W or H x W x 4) of any size, or
+                several: an array N x H x W x 3, a list of images, `open_frames("mug.mp4")`.
+
+        Returns:
+            A `Prediction` for one image, a list of them for several.
+
+        Raises:
+            InputError: If these are not images; the message shows a right call.
+        """
         images, single = model_frames(frames, self.size)
-        state = self._state
-        known = state.strategy.classes.tolist()
-        columns = [
-            j for j, i in enumerate(known) if i in state.names
-        ]  # compat="caffe" has columns for classes not taught yet
-        names = [state.names[known[j]] for j in columns]
-        if not names:
-            unknown = Prediction(None, 0.0, False)
-            return unknown if single else [unknown] * len(images)
-        judged = judge(state.strategy, images)
-        scores = judged.scores if len(columns) == len(known) else judged.scores[:, columns]
-        shares = (scores / judged.temperature).float().softmax(1).tolist()
-        familiar = (
-            [None] * len(shares) if judged.familiarity is None else judged.familiarity.tolist()
-        )
-        predictions = [
-            Prediction(
-                names[row.index(p := max(row))],
-                p,
-                self._is_known(p, len(names), f),
-                dict(zip(names, row, strict=True)),
-                f,
-            )
-            for row, f in zip(shares, familiar, strict=True)
-        ]
+        predictions = self._predictions(images)
         return predictions[0] if single else predictions
 
-    def score(self, frames: Any, label: str | Sequence[str]) -> float:
-        """The share of frames whose likeliest name is the right one."""
+    def _predictions(self, images: Frames) -> list[Prediction]:
+        state = self._state
+        classes = state.strategy.classes.tolist()
+        # compat="caffe" has columns for classes that were not taught yet
+        columns = [j for j, i in enumerate(classes) if i in state.names]
+        names = [state.names[classes[j]] for j in columns]
+        if not names:
+            return [Prediction(None, 0.0, False)] * len(images)
+        judged = judge(state.strategy, images)
+        scores = judged.scores if len(columns) == len(classes) else judged.scores[:, columns]
+        shares = (scores / judged.temperature).float().softmax(1).tolist()
+        familiarities: list[float | None] = [None] * len(shares)
+        if judged.familiarity is not None:
+            familiarities = judged.familiarity.tolist()
+        found = []
+        for row, familiarity in zip(shares, familiarities, strict=True):
+            confidence = max(row)
+            known = is_known(confidence, len(names), familiarity, self.threshold)
+            label = names[row.index(confidence)]
+            by_name = dict(zip(names, row, strict=True))
+            found.append(Prediction(label, confidence, known, by_name, familiarity))
+        return found
+
+    def score(self, frames: FramesLike | ImageLike, label: str | Sequence[str]) -> float:
+        """Return the share of frames whose most likely name is the right one, from 0 to 1.
+
+        Args:
+            frames: Images, as for `predict`.
+            label: The right name, or one per frame.
+        """
         images, _ = model_frames(frames, self.size)
-        given = checked_names(label, len(images), self.labels)
-        predicted = self.predict(images)
-        right = sum(1 for p, name in zip(predicted, given, strict=True) if p.label == name)
-        return right / len(given)
+        names = checked_names(label, len(images), self.labels)
+        predicted = self._predictions(images)
+        right = sum(1 for p, name in zip(predicted, names, strict=True) if p.label == name)
+        return right / len(names)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a known object another name; its id stays."""
+        """Give a known object another name.
+
+        Args:
+            old: Its present name.
+            new: Its name from now on, which no other object may have.
+
+        Raises:
+            InputError: If `old` is not known, or if `new` is taken or not a valid name.
+        """
         with self._writing:
             i, new = self._id(old), checked_name(new)
             if new in self.labels:
                 raise InputError(
                     f"there is a {new!r} already: forget it first, or choose another name"
                 )
-            self._become(replace(self._state, names={**self._state.names, i: new}))
+            self._change_to(replace(self._state, names={**self._state.names, i: new}))
 
     def forget(self, label: str) -> None:
-        """Take an object out; what it left in the representation, if that goes on learning, stays."""
+        """Remove an object. What it left in a representation that goes on learning stays there.
+
+        Args:
+            label: Its name.
+
+        Raises:
+            InputError: If it is not known, or if the strategy cannot forget it.
+        """
         with self._writing:
             i = self._id(label)
             strategy = self._state.strategy.draft()
             strategy.forget(i)
             names = {k: name for k, name in self._state.names.items() if k != i}
             counts = {k: n for k, n in self._state.counts.items() if k != i}
-            self._become(replace(self._state, strategy=strategy, names=names, counts=counts))
+            self._change_to(replace(self._state, strategy=strategy, names=names, counts=counts))
 
     def merge(self, other: Learner | str | Path) -> None:
-        """Learn all that another learner, or the file of one, was taught, as if its lessons had been ours too.
+        """Learn everything that another learner was taught, as if its lessons had been ours too.
 
-        Objects are joined by name. Both must have the same order-invariant strategy (`prima`, `ridge`, `lda`, `ncm`) with the
-        same options and seed, the same backbone with the same weights, and the same image size; a lesson that both have had
-        is refused, since it would count twice. Merging that fails changes nothing; `undo` takes one back.
+        Objects are joined by name. A merge that fails changes nothing; `undo` takes one back.
+
+        Args:
+            other: A learner, or the file of one. It must have the same order-invariant strategy
+                (`prima`, `ridge`, `lda`, `ncm`) with the same options and seed, and the same backbone,
+                weights and image size.
+
+        Raises:
+            InputError: If they cannot be merged, or if both have had the same lesson, which would
+                count twice.
+            FileError: If the file cannot be loaded.
         """
         if not isinstance(other, Learner):
-            own = self._state.strategy.backbone if self._spec.name == CUSTOM else None
-            other = Learner.load(other, backbone=own, device=self._state.strategy.device)
-        if self._name != other._name:
+            own = self.strategy.backbone if self._settings.spec.name == CUSTOM else None
+            other = Learner.load(other, backbone=own, device=self.strategy.device)
+        if self.strategy_name != other.strategy_name:
             raise InputError(
-                f"this learner's strategy is {self._name}, the other's is {other._name}: only equal ones can be merged"
+                f"this learner's strategy is {self.strategy_name}, the other's is "
+                f"{other.strategy_name}: only equal ones can be merged"
             )
         theirs = other._state
         with self._writing:
             state = self._state
-            if twice := sorted(set(state.lessons) & set(theirs.lessons)):
-                raise InputError(
-                    f"{len(twice)} of the other's {len(theirs.lessons)} lessons are among ours: they would count twice.\n"
-                    "  right: teach learner.untaught() what is new, and merge that (docs/guides/merging.md)"
-                )
-            ids = {name: i for i, name in state.names.items()}
-            new = [name for name in theirs.names.values() if name not in ids]
-            ids |= {name: state.next_id + k for k, name in enumerate(new)}
+            _check_no_lesson_twice(state, theirs)
+            ids = state.ids(theirs.names.values())
             strategy = state.strategy.draft()
             merge(strategy, theirs.strategy, {i: ids[name] for i, name in theirs.names.items()})
-            counts = dict(state.counts)
-            for i, name in theirs.names.items():
-                counts[ids[name]] = counts.get(ids[name], 0) + theirs.counts[i]
-            names = {i: name for name, i in ids.items()}
-            lessons = (*state.lessons, *theirs.lessons)
-            self._become(State(strategy, names, counts, state.next_id + len(new), lessons))
-
-    def untaught(self) -> Learner:
-        """A learner with the same strategy, options and backbone that was taught nothing: to be taught elsewhere and merged."""
-        strategy, fresh = self._state.strategy, copy.copy(self)
-        made = create(self._name, strategy.backbone, seed=int(strategy.seed), **self._options).to(
-            strategy.device
-        )
-        made.representation.use_engine(strategy.representation.engine)
-        fresh._history, fresh._writing = (State(made), None), Lock()
-        return fresh
+            frames = {ids[name]: theirs.counts[i] for i, name in theirs.names.items()}
+            self._change_to(state.taught(strategy, ids, frames, theirs.lessons))
 
     def undo(self) -> None:
-        """Take the last lesson, merge, renaming or forgetting back; one level, and it survives saving and loading."""
+        """Take back the last lesson, merge, renaming or forgetting.
+
+        There is one level of undo; it survives saving and loading.
+
+        Raises:
+            InputError: If there is nothing to undo.
+        """
         with self._writing:
             previous = self._history[1]
             if previous is None:
@@ -342,48 +472,50 @@ class Learner:
             self._history = (previous, None)
 
     def rest(self) -> None:
-        """Let go of what the state before the last change had solved; that is solved again if it is asked for."""
+        """Free what the state before the last change has computed; `undo` would compute it again."""
         if self._history[1] is not None:
             self._history[1].strategy.derived.clear()
 
-    @property
-    def can_undo(self) -> bool:
-        """Whether there is a change to take back."""
-        return self._history[1] is not None
-
     def save(self, path: str | Path) -> None:
-        """Write everything into one file, whole or not at all; equal learners give equal bytes."""
-        files.write(path, *self.content())
+        """Write everything into one file, whole or not at all; equal learners give equal bytes.
+
+        Args:
+            path: The file, by convention with the suffix .pv. Its folder must exist.
+
+        Raises:
+            FileError: If the file cannot be written; what was there before is untouched.
+        """
+        learner_file.write(path, *self.content())
 
     def to_bytes(self) -> bytes:
-        """What `save` writes."""
-        return b"".join(self.pieces())
+        """Return the bytes of the file that `save` writes."""
+        return b"".join(self.to_buffers())
 
-    def pieces(self) -> list[bytes | memoryview]:
-        """The same, one piece after the other; they lie in the learner's own memory."""
-        return files.encoded(*self.content())
+    def to_buffers(self) -> list[bytes | memoryview]:
+        """Return the bytes of the file as consecutive buffers, which share the learner's memory."""
+        return learner_file.encoded(*self.content())
 
-    def content(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-        """The arrays and the manifest of its file."""
+    def content(self) -> tuple[dict[str, Array], dict[str, object]]:
+        """Return the arrays and the manifest of the file that `save` writes."""
         state, previous = self._history  # read once: a lesson may end meanwhile
-        arrays = arrays_of(state.strategy)
+        settings = self._settings
+        arrays = strategy_arrays(state.strategy)
         undo = None
         if previous is not None:
-            before = arrays_of(previous.strategy)
-            arrays |= {
-                UNDO + name: a for name, a in before.items() if not same_bits(a, arrays.get(name))
-            }
-            undo = UndoRecord(tensors=sorted(before), **records(previous))
+            before = strategy_arrays(previous.strategy)
+            for name, array in before.items():
+                if not same_bits(array, arrays.get(name)):
+                    arrays[UNDO + name] = array
+            undo = UndoRecord(tensors=sorted(before), **state_records(previous))
+        seed = int(state.strategy.seed)
         manifest = Manifest(
             format=FORMAT,
-            strategy=StrategyRecord(
-                name=self._name, seed=int(state.strategy.seed), options=self._options
-            ),
-            backbone=BackboneRecord(**asdict(self._spec)),
+            strategy=StrategyRecord(name=settings.strategy, seed=seed, options=settings.options),
+            backbone=BackboneRecord(**asdict(settings.spec)),
             threshold=self.threshold,
             undo=undo,
             engine=self.engine,
-            **records(state),
+            **state_records(state),
         )
         return arrays, manifest.to_json()
 
@@ -395,13 +527,21 @@ class Learner:
         backbone: nn.Module | None = None,
         device: str | torch.device = "auto",
         engine: EngineChoice | None = None,
-    ) -> Learner:
-        """The learner of a file, exactly as it was saved. A module of your own must be given again as `backbone`.
+    ) -> Self:
+        """Load the learner of a file, exactly as it was saved.
 
-        The `engine` is the one that it was saved with, where it is installed; or the one given.
+        Args:
+            path: The file.
+            backbone: The module, if it was made with a module of your own, which is not in the file.
+            device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
+            engine: What computes frozen features; by default the engine that it was saved with, if
+                that is installed.
+
+        Raises:
+            FileError: If the file is missing, damaged, foreign or of a newer format.
         """
         try:
-            found = files.read(path)
+            found = learner_file.read(path)
         except FileError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 raise FileError(
@@ -419,74 +559,49 @@ class Learner:
         backbone: nn.Module | None = None,
         device: str | torch.device = "auto",
         engine: EngineChoice | None = None,
-    ) -> Learner:
-        """The learner of the bytes of a file, as `load`; `name` is for the messages."""
-        return cls._checked(*files.decode(data, name), name, backbone, device, engine)
+    ) -> Self:
+        """Load the learner of the bytes of a file, as `load` does.
+
+        Args:
+            data: The bytes, as `to_bytes` gives.
+            name: What messages call the file.
+            backbone: The module, if it was made with a module of your own.
+            device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
+            engine: What computes frozen features; by default as it was saved.
+
+        Raises:
+            FileError: If they are not the bytes of a learner.
+        """
+        return cls._checked(*learner_file.decode(data, name), name, backbone, device, engine)
 
     @classmethod
     def _checked(
         cls,
-        arrays: dict[str, Any],
+        arrays: Mapping[str, Array],
         raw: dict[str, Any],
         name: str,
         backbone: nn.Module | None,
         device: str | torch.device,
         engine: EngineChoice | None,
-    ) -> Learner:
+    ) -> Self:
         manifest = parse_manifest(raw, name)
+        _warn_of_old_names(manifest, name)
         place = choose_device(device)
         try:
-            self = cls._restored(arrays, manifest, backbone, place)
+            settings = LearnerSettings(
+                manifest.strategy.name,
+                current_names(manifest.strategy.options, warn=False),
+                Spec(**manifest.backbone.model_dump()),
+            )
+            history = restore_history(settings, arrays, manifest, backbone, place)
         except (
             Exception
         ) as error:  # whatever a strange file makes torch say, it is the file's fault
             raise FileError(f"{name} cannot be loaded: {error}") from error
-        self._use_engine(engine or ("torch" if manifest.engine == "torch" else "auto"))
-        return self
-
-    @classmethod
-    def _restored(
-        cls,
-        arrays: dict[str, Any],
-        manifest: Manifest,
-        backbone: nn.Module | None,
-        device: torch.device,
-    ) -> Learner:
-        self = cls.__new__(cls)
-        self._name, self._options = manifest.strategy.name, dict(manifest.strategy.options)
-        self._spec = Spec(**manifest.backbone.model_dump())
-        self.threshold = manifest.threshold
-        self._writing = Lock()
-        self._origin = object()
-        current = {
-            name: a
-            for name, a in arrays.items()
-            if not name.startswith(UNDO) and name != files.GRAPH
-        }
-        check_sizes(current, manifest, self._spec)
-        own = backbone.body if isinstance(backbone, Backbone) else backbone
-        features = rebuild(self._spec) if own is None else Backbone(copy.deepcopy(own), self._spec)
-        options: dict[str, Any] = dict(self._options)
-        made = create(self._name, features, seed=manifest.strategy.seed, **options)
-        state = restored(copy.deepcopy(made), current, manifest, device)
-        previous = None
-        if manifest.undo is not None:
-            before = {
-                name: arrays.get(UNDO + name, current.get(name)) for name in manifest.undo.tensors
-            }
-            previous = restored(made, before, manifest.undo, device)
-        self._history = (state, previous)
-        return self
-
-    def _use_engine(self, engine: EngineChoice) -> None:
-        for state in self._history:
+        for state in history:
             if state is not None:
-                state.strategy.representation.use_engine(engine)
-
-    def _is_known(self, p: float, k: int, familiarity: float | None) -> bool:
-        if familiarity is not None:
-            return familiarity >= self.threshold
-        return k == 1 or (p - 1 / k) / (1 - 1 / k) >= self.threshold
+                state.strategy.representation.use_engine(engine or _engine_to_try(manifest))
+        return cls._assembled(settings, manifest.threshold, history, object())
 
     def _id(self, label: str) -> int:
         label = checked_name(label, self.labels)
@@ -495,27 +610,110 @@ class Learner:
                 return i
         raise InputError(f"there is no {label!r}; known are {', '.join(self.labels) or 'none yet'}")
 
-    def _become(self, state: State) -> None:
+    def _change_to(self, state: LearnerState) -> None:
         self._history = (state, self._state)
 
 
-def choose_device(device: str | torch.device, here: bool = True) -> torch.device:
-    """The device of that name, which must be `here`, on this machine; "auto" is the GPU where there is one."""
-    gpu = torch.cuda.is_available()
-    if str(device) == "auto":
-        return torch.device("cuda" if gpu else "cpu")
-    try:
-        made = torch.device(device)
-    except RuntimeError as error:
-        raise InputError(f"there is no device {device!r}: choose auto, cpu or cuda") from error
-    if here and made.type == "cuda" and not gpu:
-        raise InputError("there is no GPU here that torch can use: choose auto or cpu")
-    return made
+def open_learner(path: Path, *, device: str | torch.device = "auto", **options: Any) -> Learner:
+    """Load the learner of a file, or make a new one if there is no such file; nothing is written.
+
+    Args:
+        path: The file.
+        device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
+        **options: Arguments of `Learner`. If the file exists, they must be those that it was made
+            with; `weights` alone is not compared, since the file does not say where they came from.
+
+    Raises:
+        InputError: If the file was made with other options.
+        FileError: If the file cannot be loaded.
+    """
+    if not path.exists():
+        return Learner(device=device, **options)
+    learner = Learner.load(path, device=device)
+    spec = learner.strategy.backbone.spec
+    facts = {
+        **spec.options,
+        **learner.options,
+        "seed": int(learner.strategy.seed),
+        "threshold": learner.threshold,
+        "engine": learner.engine,
+        "strategy": learner.strategy_name,
+        "backbone": spec.name,
+        "size": learner.size,
+    }
+    for name, value in current_names(options).items():
+        if name != "weights" and facts.get(name) != value:
+            raise InputError(
+                f"{path.name} was made with {name} {facts.get(name)}, not {value}: leave that out "
+                "(it is for new files), or name another file"
+            )
+    return learner
 
 
-def _options(strategy: Strategy, given: dict[str, Any]) -> dict[str, Any]:
-    """What `create` needs to make it again: all of its options where it names them, else those that were given."""
+def _strategy_options(
+    strategy: str, first_batch: bool, options: Mapping[str, OptionValue]
+) -> dict[str, OptionValue]:
+    """Return the options of a learner's strategy: given ones before the defaults of learners."""
+    info = strategy_info(strategy)
+    defaults: dict[str, OptionValue] = {}
+    if info.open_set_option:
+        defaults["open_set"] = True
+    if info.training_options:
+        defaults |= {"capacity": CAPACITY, "first_batch": first_batch}
+    elif first_batch:
+        raise InputError(f"{strategy} learns every batch alike: leave out first_batch")
+    return {**defaults, **options}
+
+
+def _backbone(
+    backbone: str | nn.Module,
+    weights: str | Path | None,
+    size: int,
+    width: float | None,
+    seed: int,
+) -> Backbone:
+    """Return the backbone on the CPU, where strategies are made before they are moved."""
+    if isinstance(backbone, nn.Module) and width is not None:
+        raise InputError("width is for backbones by name: leave it out, or leave out the module")
+    if isinstance(backbone, Backbone):
+        on_cpu = all(tensor.device.type == "cpu" for tensor in backbone.state_dict().values())
+        return backbone if on_cpu else copy.deepcopy(backbone).cpu()
+    options: dict[str, Any] = {} if width is None else {"width": width}
+    return build(backbone, weights, size=size, seed=seed, **options).cpu()
+
+
+def _all_options(strategy: Strategy, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Return all options of a strategy if it names them, else those that were given."""
     options = getattr(strategy, "options", None)
-    return (
-        asdict(options) if is_dataclass(options) and not isinstance(options, type) else dict(given)
-    )
+    if is_dataclass(options) and not isinstance(options, type):
+        return asdict(options)
+    return dict(given)
+
+
+def _default_threshold(strategy: Strategy) -> float:
+    if isinstance(strategy, OpenSet) and strategy.open_set:
+        return strategy.known_from
+    return CONFIDENCE_THRESHOLD
+
+
+def _check_no_lesson_twice(ours: LearnerState, theirs: LearnerState) -> None:
+    twice = set(ours.lessons) & set(theirs.lessons)
+    if twice:
+        raise InputError(
+            f"{len(twice)} of the other's {len(theirs.lessons)} lessons are among ours: they would "
+            "count twice.\n"
+            "  right: teach learner.untaught() what is new, and merge that (docs/guides/merging.md)"
+        )
+
+
+def _warn_of_old_names(manifest: Manifest, name: str) -> None:
+    for old in manifest.strategy.options:
+        new = next(iter(current_names({old: None}, warn=False)))
+        if new != old:
+            message = f"{name}: the option {old!r} is now called {new!r}; save the learner again"
+            warnings.warn(message, DeprecationWarning, stacklevel=4)
+
+
+def _engine_to_try(manifest: Manifest) -> EngineChoice:
+    """Return the engine that a file was saved with; "auto" is ONNX Runtime if it is installed."""
+    return "torch" if manifest.engine == "torch" else "auto"

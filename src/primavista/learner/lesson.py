@@ -1,60 +1,136 @@
-"""A lesson that is taken in while it is given: when the last frame comes, only the learning is left."""
+"""Lessons: what one call of `learn` teaches, how a lesson is identified, and one that comes frame by frame."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from primavista.errors import InputError
-from primavista.frames import crop_and_resize
+from primavista.frames import Frames, ImageLike, crop_and_resize, read_frames
+from primavista.progress import Progress
 from primavista.strategies.base import Strategy
 from primavista.strategies.embedding import is_frozen
 
-CHUNK = 16  # frames whose features are computed together; fixed, so that they do not depend on how fast the frames came
+# Frames whose features are computed together. Fixed, so that features do not depend on how fast the
+# frames came.
+CHUNK = 16
+IDENTIFYING_FRAMES = 8
+SourceT = TypeVar("SourceT")
 
 
-class Lesson:
-    """Frames of one lesson as they come, at model size, and their features where the representation stays as it is.
+@dataclass(frozen=True)
+class Lesson(Generic[SourceT]):
+    """One video (or the pictures) of one object, not opened yet.
 
-    It is `Frames`, so `learner.learn(lesson, "mug")` learns it like any others; features that were computed meanwhile spare
-    the strategy its pass through the network as long as they hold. `watch(count)` is told of frames that are read.
+    Args:
+        label: The name of the object.
+        source: What an opener takes, such as the paths that `open_frames` takes.
+        name: What messages call the source.
+    """
+
+    label: str
+    source: SourceT
+    name: str = ""
+
+
+class AlreadyTaughtError(InputError):
+    """Raised by `Learner.learn` if the lesson is one of those to refuse; nothing was changed.
+
+    Args:
+        lesson_id: The id of the lesson, also an attribute of the exception.
+    """
+
+    def __init__(self, lesson_id: str) -> None:
+        super().__init__("this lesson was taught before: the same frames would count twice")
+        self.lesson_id = lesson_id
+
+
+def lesson_id(images: Frames) -> str:
+    """Identify a lesson by what was shown: SHA-256 of the number of frames and of eight of them.
+
+    Args:
+        images: The frames at model size. The eight frames are evenly spread over them.
+
+    Returns:
+        32 hexadecimal digits, the same on every machine.
+    """
+    count = len(images)
+    sha = hashlib.sha256(repr(count).encode())
+    for index in torch.linspace(0, count - 1, min(IDENTIFYING_FRAMES, count)).long().unique():
+        frame = read_frames(images, index[None], torch.device("cpu"))
+        sha.update(frame.numpy().tobytes())
+    return sha.hexdigest()[:32]
+
+
+class LessonBuffer:
+    """The frames of a lesson that arrive one by one, and their features if the representation is frozen.
+
+    A buffer satisfies `Frames`, so `learner.learn(buffer, "mug")` learns it like any other frames. The
+    features that were computed while frames still arrived spare the strategy its pass through the
+    network, as long as the representation has not changed since. `Learner.open_lesson` makes one.
+
+    Args:
+        strategy: Computes the features.
+        size: The side of the frames, in pixels.
+        origin: Identifies the learner and its copies; features are not used by other learners.
     """
 
     def __init__(self, strategy: Strategy, size: int, origin: object) -> None:
         self.size = size
-        self.watch: Callable[[int], None] | None = None
-        self._strategy, self._origin = strategy, origin
+        self._strategy = strategy
+        self._origin = origin
         self._version = int(strategy.embedding_version)
         self._frames: list[Tensor] = []
         self._features: list[Tensor] = []
 
-    def add(self, image: Any) -> None:
-        """Take one image of any size: its centre square, resized."""
+    def add(self, image: ImageLike) -> None:
+        """Append one image of any size; its centre square is resized.
+
+        Args:
+            image: A PIL image or a uint8 array, H x W x 3, H x W or H x W x 4.
+        """
         self._frames.append(torch.from_numpy(crop_and_resize(image, self.size)))
 
     def prepare(self) -> None:
-        """Compute the features of the whole chunks that have come so far."""
+        """Compute the features of all full chunks of frames that have arrived and have none yet."""
         while self._strategy.embeds and (len(self._features) + 1) * CHUNK <= len(self._frames):
             self._embed_next()
 
     def finish(self) -> Iterator[int]:
-        """Compute what is left, a chunk at a time; gives how many frames are done."""
-        while self._strategy.embeds and len(self._features) * CHUNK < len(self._frames):
-            yield min(self._embed_next() * CHUNK, len(self._frames))
+        """Compute the features that are missing, one chunk at a time.
 
-    def features_for(self, strategy: Strategy, origin: object) -> Tensor | None:
-        """N x D, or None where `strategy` needs the frames: it trains its representation, or has another one."""
-        if (
-            origin is not self._origin
-            or not strategy.embeds
-            or int(strategy.embedding_version) != self._version
-        ):
+        Yields:
+            How many frames have features, after each chunk.
+        """
+        while self._strategy.embeds and len(self._features) * CHUNK < len(self._frames):
+            self._embed_next()
+            yield min(len(self._features) * CHUNK, len(self._frames))
+
+    def features_for(
+        self, strategy: Strategy, origin: object, progress: Progress | None = None
+    ) -> Tensor | None:
+        """Return the features of all frames, N x D, if `strategy` can learn from them.
+
+        Args:
+            strategy: The strategy that is about to learn.
+            origin: Identifies its learner.
+            progress: Told of the frames whose features are computed now.
+
+        Returns:
+            The features, or None if the strategy needs the frames themselves: because it trains its
+            representation, or because that is not the one that computed the features.
+        """
+        same = origin is self._origin and int(strategy.embedding_version) == self._version
+        if not same or not strategy.embeds:
             return None
-        for _ in self.finish():
-            pass
+        for done in self.finish():
+            if progress is not None:
+                progress(done, len(self._frames))
         return torch.cat(self._features) if self._features else None
 
     def __len__(self) -> int:
@@ -63,14 +139,10 @@ class Lesson:
     def __getitem__(self, indices: Tensor) -> Tensor:
         if not self._frames:
             raise InputError("there are no frames: give at least one")
-        if self.watch:
-            self.watch(len(indices))
         return torch.stack([self._frames[int(i)] for i in indices.tolist()])
 
-    def _embed_next(self) -> int:
+    def _embed_next(self) -> None:
         assert is_frozen(self._strategy)
         start = len(self._features) * CHUNK
-        self._features.append(
-            self._strategy.embed(torch.stack(self._frames[start : start + CHUNK]))
-        )
-        return len(self._features)
+        chunk = torch.stack(self._frames[start : start + CHUNK])
+        self._features.append(self._strategy.embed(chunk))

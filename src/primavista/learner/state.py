@@ -1,113 +1,232 @@
-"""What a learner knows at one moment, and how it goes into the arrays and the manifest of a file and comes back, checked."""
+"""The state of a learner at one moment, and its way into the arrays and the manifest of a file and back."""
 
 from __future__ import annotations
 
-import hashlib
+import copy
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from primavista.backbones.base import Spec
-from primavista.backbones.registry import convolution_shapes
+from primavista.backbones.base import Backbone, Spec
+from primavista.backbones.registry import convolution_shapes, rebuild
 from primavista.errors import InputError
-from primavista.frames import Frames, check_labels, read_frames
+from primavista.frames import check_labels
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.packed import packed_size
 from primavista.nn.class_rows import Rows
+from primavista.storage.learner_file import GRAPH
 from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord
+from primavista.storage.settings import OptionValue
 from primavista.storage.validate import check_finite, check_past
-from primavista.strategies import Strategy
+from primavista.strategies.base import Strategy
+from primavista.strategies.registry import create
+
+UNDO = "undo/"  # prefix of the arrays of the state before the last change
+Array: TypeAlias = NDArray[np.generic]
 
 
 @dataclass(frozen=True)
-class State:
-    """Everything that a lesson may change. It is replaced whole, never changed in place."""
+class LearnerState:
+    """Everything that a lesson may change. A change replaces the state; it is never modified in place.
+
+    Args:
+        strategy: The strategy with all that it has learned.
+        names: The name of each class id, in the order in which they were first taught.
+        counts: How many frames of each class id were learned.
+        next_id: The id of the next new name; ids of forgotten names are not used again.
+        lessons: The id of each lesson, in order.
+    """
 
     strategy: Strategy
-    names: dict[int, str] = field(
-        default_factory=dict
-    )  # by id, in the order in which they were first taught
-    counts: dict[int, int] = field(default_factory=dict)  # frames learned, by id
+    names: dict[int, str] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
     next_id: int = 0
     lessons: tuple[str, ...] = ()
 
+    def ids(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the class id of every known name and of `names`; new ones get ids in their order.
 
-def lesson_id(images: Frames) -> str:
-    """Names a lesson by what was shown: the same video gives the same id on every machine."""
-    sha = hashlib.sha256(repr(len(images)).encode())
-    for index in torch.linspace(0, len(images) - 1, min(8, len(images))).long().unique():
-        sha.update(read_frames(images, index[None], torch.device("cpu")).numpy().tobytes())
-    return sha.hexdigest()[:32]
+        Args:
+            names: Names that are about to be taught, known or new.
+        """
+        ids = {name: i for i, name in self.names.items()}
+        new = [name for name in dict.fromkeys(names) if name not in ids]
+        return ids | {name: self.next_id + k for k, name in enumerate(new)}
+
+    def taught(
+        self,
+        strategy: Strategy,
+        ids: Mapping[str, int],
+        frames: Mapping[int, int],
+        lessons: Iterable[str],
+    ) -> LearnerState:
+        """Return the state after some lessons.
+
+        Args:
+            strategy: The strategy that has learned them.
+            ids: The class id of every name, as `ids` gives.
+            frames: How many frames of each class id were learned.
+            lessons: The ids of the lessons.
+        """
+        counts = dict(self.counts)
+        for i, count in frames.items():
+            counts[i] = counts.get(i, 0) + count
+        names = dict(sorted((i, name) for name, i in ids.items()))
+        next_id = max(self.next_id, max(names, default=-1) + 1)
+        return LearnerState(strategy, names, counts, next_id, (*self.lessons, *lessons))
 
 
-def records(state: State) -> dict[str, Any]:
-    """Its part of the manifest."""
+@dataclass(frozen=True)
+class LearnerSettings:
+    """What stays as it is for the life of a learner.
+
+    Args:
+        strategy: The name that `create` knows the strategy by.
+        options: What `create` needs to make it again.
+        spec: What is needed to build the backbone again, except its weights.
+    """
+
+    strategy: str
+    options: dict[str, OptionValue]
+    spec: Spec
+
+
+# The state now, and the one before the last change; the pair is replaced in one step.
+History: TypeAlias = tuple[LearnerState, LearnerState | None]
+
+
+def state_records(state: LearnerState) -> dict[str, Any]:
+    """Return the fields of a manifest that describe a state.
+
+    Args:
+        state: The state to be saved.
+    """
     classes = [
         ClassRecord(id=i, name=name, frames=state.counts[i]) for i, name in state.names.items()
     ]
     return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
 
 
-def arrays_of(strategy: Strategy) -> dict[str, np.ndarray[Any, Any]]:
-    """Its tensors as they go into a file."""
+def strategy_arrays(strategy: Strategy) -> dict[str, Array]:
+    """Return the tensors of a strategy as they go into a file, by their names in `state_dict()`.
+
+    Args:
+        strategy: The strategy to be saved. Arrays of one on the CPU share its memory.
+    """
     return {
         name: tensor.detach().cpu().contiguous().numpy()
         for name, tensor in strategy.state_dict().items()
     }
 
 
-def restored(
-    strategy: Strategy, arrays: dict[str, Any], record: Manifest | UndoRecord, device: torch.device
-) -> State:
-    """`strategy` with the tensors of a file, and the names of its `record`; an error where they do not fit."""
-    tensors: dict[str, Tensor] = {}
-    own = strategy.state_dict()
-    for name, array in arrays.items():
+def make_strategy(settings: LearnerSettings, backbone: Backbone, seed: int) -> Strategy:
+    """Create the strategy of a learner, which has learned nothing yet.
+
+    Args:
+        settings: Its name and options.
+        backbone: The network, which is copied.
+        seed: The seed of every random choice.
+    """
+    options: dict[str, Any] = dict(settings.options)
+    return create(settings.strategy, backbone, seed=seed, **options)
+
+
+def restore_history(
+    settings: LearnerSettings,
+    arrays: Mapping[str, Array],
+    manifest: Manifest,
+    backbone: nn.Module | None,
+    device: torch.device,
+) -> History:
+    """Restore the states of a file: the present one, and the one before the last change.
+
+    Args:
+        settings: The settings of the learner, from the manifest.
+        arrays: The arrays of the file.
+        manifest: Its manifest.
+        backbone: A module of the user's own, which is not in the file.
+        device: Where to put the strategies.
+
+    Raises:
+        InputError: If the arrays do not fit what the manifest asks for.
+    """
+    current = {
+        name: array for name, array in arrays.items() if not name.startswith(UNDO) and name != GRAPH
+    }
+    check_sizes(current, manifest, settings.spec)
+    if backbone is None:
+        features = rebuild(settings.spec)
+    else:
+        body = backbone.body if isinstance(backbone, Backbone) else backbone
+        features = Backbone(copy.deepcopy(body).cpu(), settings.spec)
+    made = make_strategy(settings, features, manifest.strategy.seed)
+    state = restore_state(copy.deepcopy(made), current, manifest, device)
+    if manifest.undo is None:
+        return state, None
+    before = {}
+    for name in manifest.undo.tensors:
+        array = arrays.get(UNDO + name, current.get(name))
         if array is None:
             raise InputError(f"it lacks {name}")
-        tensors[name] = torch.from_numpy(np.array(array))
-        if name in own and own[name].dtype != tensors[name].dtype:
-            raise InputError(f"{name} is {tensors[name].dtype}, expected {own[name].dtype}")
+        before[name] = array
+    return state, restore_state(made, before, manifest.undo, device)
+
+
+def restore_state(
+    strategy: Strategy,
+    arrays: Mapping[str, Array],
+    record: Manifest | UndoRecord,
+    device: torch.device,
+) -> LearnerState:
+    """Load the tensors of a file into a strategy, after checking that they fit it and its names.
+
+    Args:
+        strategy: A strategy that has learned nothing. It is changed and moved to `device`.
+        arrays: The arrays of the file.
+        record: The names, counts and lessons.
+        device: Where to put the strategy.
+
+    Raises:
+        InputError: If the arrays or the names do not fit the strategy; the message names the array.
+    """
+    tensors = _tensors(strategy, arrays)
     check_finite(arrays)
     strategy.load_state_dict(tensors)
     names = {c.id: c.name for c in record.classes}
     classes = check_labels(strategy.classes, len(strategy.classes), "classes").tolist()
-    if (
-        len(set(classes)) < len(classes)
-        or len(set(names.values())) < len(record.classes)
-        or not set(names) <= set(classes)
-    ):
-        raise InputError("its names do not belong to its classes")
+    _check_names(names, classes, record)
     _check_statistics(strategy, arrays, [column for column, i in enumerate(classes) if i in names])
     for name, part in strategy.named_modules():
         if isinstance(part, Rows) and part.has_rows and part.rows < len(classes):
             raise InputError(f"{name} has {part.rows} rows for {len(classes)} classes")
-    if record.next_id <= max(names, default=-1):
-        raise InputError(f"its next id is {record.next_id}, but that was given already")
     counts = {c.id: c.frames for c in record.classes}
-    return State(strategy.to(device), names, counts, record.next_id, tuple(record.lessons))
+    lessons = tuple(record.lessons)
+    return LearnerState(strategy.to(device), names, counts, record.next_id, lessons)
 
 
-def _check_statistics(strategy: Strategy, arrays: dict[str, Any], taught: list[int]) -> None:
-    """Counts and sums that make sense; `taught` are the columns of the classes that have names."""
-    known = len(strategy.classes)
-    for name, part in strategy.named_modules():
-        if isinstance(part, ArrayBuffers):
-            part.group.check(f"{name}.", known, taught)
-    if "head.past" in arrays:
-        check_past("head.past", arrays["head.past"])
+def check_sizes(arrays: Mapping[str, Array], manifest: Manifest, spec: Spec) -> None:
+    """Check that a file holds arrays as large as what its manifest asks to be built.
 
+    Without this check a small hostile file could make the reader allocate any amount of memory.
 
-def check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None:
-    """What the manifest asks to be built must be as large as what the file holds: a small file takes little memory."""
+    Args:
+        arrays: The arrays of the file.
+        manifest: Its manifest.
+        spec: The backbone that the manifest asks for.
+
+    Raises:
+        InputError: If the manifest asks for more than the file holds.
+    """
     for name, shape in convolution_shapes(spec).items():
         array = arrays.get(f"backbone.body.{name}")
         if array is None or tuple(array.shape) != shape:
             raise InputError(
-                f"its backbone asks for {name} of shape {shape}, which it does not hold"
+                f"its backbone needs {name} of shape {shape}, which is not in the file"
             )
     capacity = manifest.strategy.options.get("capacity")
     rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
@@ -119,3 +238,33 @@ def check_sizes(arrays: dict[str, Any], manifest: Manifest, spec: Spec) -> None:
         raise InputError(
             f"it asks for {expand} random features, but does not hold their statistics"
         )
+
+
+def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    own = strategy.state_dict()
+    tensors: dict[str, Tensor] = {}
+    for name, array in arrays.items():
+        tensors[name] = torch.from_numpy(np.array(array))
+        if name in own and own[name].dtype != tensors[name].dtype:
+            raise InputError(f"{name} is {tensors[name].dtype}, expected {own[name].dtype}")
+    return tensors
+
+
+def _check_names(
+    names: Mapping[int, str], classes: list[int], record: Manifest | UndoRecord
+) -> None:
+    repeated = len(set(classes)) < len(classes) or len(set(names.values())) < len(record.classes)
+    if repeated or not set(names) <= set(classes):
+        raise InputError("its names do not belong to its classes")
+    if record.next_id <= max(names, default=-1):
+        raise InputError(f"its next id is {record.next_id}, but that id is in use already")
+
+
+def _check_statistics(strategy: Strategy, arrays: Mapping[str, Array], taught: list[int]) -> None:
+    """Check counts and sums; `taught` are the columns of the classes that have names."""
+    known = len(strategy.classes)
+    for name, part in strategy.named_modules():
+        if isinstance(part, ArrayBuffers):
+            part.group.check(f"{name}.", known, taught)
+    if "head.past" in arrays:
+        check_past("head.past", arrays["head.past"])

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
-from primavista.learner.learner import Prediction
+from primavista.frames import ImageArray
+from primavista.learner.learner import Learner
+from primavista.learner.prediction import Prediction
 from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, check_label
@@ -113,7 +115,7 @@ async def check(
     # In chunks, so that frames of other clients are recognised in between.
     for start in range(0, len(images), CHECK_CHUNK):
         chunk = images[start : start + CHECK_CHUNK]
-        predictions = await threads.run_long(snapshot.learner.predict, chunk)
+        predictions = await threads.run_long(_predict_all, snapshot.learner, chunk)
         counts.update(_outcome(prediction, name) for prediction in predictions)
     right = counts.pop(name, 0)
     return Checked(
@@ -124,6 +126,10 @@ async def check(
         taken_for=dict(counts),
         version=snapshot.version,
     )
+
+
+def _predict_all(learner: Learner, images: list[ImageArray]) -> list[Prediction]:
+    return learner.predict(images)
 
 
 def _outcome(prediction: Prediction, expected: str) -> str:

@@ -22,7 +22,9 @@ from typing import Any, Literal
 import numpy as np
 
 from primavista.errors import InputError, PrimavistaError
-from primavista.learner.learner import Learner, Prediction
+from primavista.learner.learner import Learner
+from primavista.learner.lesson import AlreadyTaughtError
+from primavista.learner.prediction import Prediction
 from primavista.serve.limits import RefusedError, ServiceLimits
 from primavista.serve.prometheus import ServiceMetrics
 
@@ -33,10 +35,6 @@ ReportProgress = Callable[[float], None]
 Work = Callable[[Learner, ReportProgress], Learner | None]
 MAX_FRAMES_PER_PASS = 16  # of all clients together
 log = logging.getLogger("primavista")
-
-
-class AlreadyTaughtError(PrimavistaError):
-    """A lesson that was taught before: it is left out, and nothing changes."""
 
 
 @dataclass(frozen=True)

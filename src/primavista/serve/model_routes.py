@@ -81,7 +81,7 @@ async def undo(service: Service, request: Request) -> Model:
 @router.get("/model/file", response_class=Response, responses={**refusals(), **FILE_RESPONSE})
 async def save(service: Service, threads: Threads) -> Response:
     """Download the model as a file that `Learner.load` reads."""
-    return _attachment(await threads.run_long(service.learner.pieces), service.path.name)
+    return _attachment(await threads.run_long(service.learner.to_buffers), service.path.name)
 
 
 @router.get("/export", response_class=Response, responses={**refusals(409, 422), **FILE_RESPONSE})

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from primavista.learner.learner import Learner
-from primavista.learner.lesson import Lesson
-from primavista.learner.state import lesson_id
+from primavista.learner.lesson import LessonBuffer
 from primavista.serve.learner_service import (
-    AlreadyTaughtError,
     ChangeJob,
     LearnerService,
     ReportProgress,
@@ -39,7 +37,7 @@ async def recognise(service: LearnerService, image: np.ndarray[Any, Any]) -> Rec
 
 
 def submit_lesson(
-    service: LearnerService, lesson: Lesson, label: str, again: bool = False
+    service: LearnerService, lesson: LessonBuffer, label: str, again: bool = False
 ) -> ChangeJob:
     """Queue a lesson whose frames are complete.
 
@@ -59,20 +57,12 @@ def submit_lesson(
         raise RefusedError(422, "there are no frames: send at least one")
 
     def learn(learner: Learner, report_progress: ReportProgress) -> None:
-        if not again and lesson_id(lesson) in learner.lessons:
-            raise AlreadyTaughtError
-        for done in lesson.finish():
-            report_progress(0.9 * done / len(lesson))
-        passes, read = getattr(getattr(learner.strategy, "options", None), "epochs", None), 0
+        def progress(done: int, total: int | None) -> None:
+            if total:
+                report_progress(0.95 * done / total)
 
-        def watch(frames: int) -> None:
-            nonlocal read
-            read += frames
-            if passes:
-                report_progress(0.95 * read / (passes * len(lesson)))
-
-        lesson.watch = watch
-        learner.learn(lesson, label)
+        refuse = () if again else learner.lessons
+        learner.learn(lesson, label, refuse=refuse, progress=progress)
 
     return service.submit("lesson", learn, label, len(lesson))
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.learner.learner import Prediction
+from primavista.learner.prediction import Prediction
 from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
 from primavista.storage.names import MAX_LABEL
 

@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 from primavista.errors import FileError, InputError
-from primavista.learner.learner import Learner
+from primavista.learner.learner import Learner, open_learner
 from primavista.serve.allocator import return_large_blocks
 from primavista.serve.app import create_app
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
@@ -34,21 +34,14 @@ def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner
     if not path.parent.is_dir():
         raise FileError(f"there is no folder {path.parent}: make it first (mkdir -p {path.parent})")
     with file_lock(path, wait=0.0):
-        if path.exists():
-            learner = Learner.load(path, device=device)
-            for name, wanted, found in (
-                ("strategy", options.get("strategy"), learner.strategy_name),
-                ("size", options.get("size"), learner.size),
-            ):
-                if wanted not in (None, found):
-                    raise InputError(
-                        f"{path.name} has {name} {found}, not {wanted}: leave out --{name}, or name another file"
-                    )
-            if options.get("threshold") is not None:
-                learner.threshold = options["threshold"]
-        else:
-            given = {name: value for name, value in options.items() if value is not None}
-            learner = Learner(device=device, **given)
+        existed = path.exists()
+        given = {name: value for name, value in options.items() if value is not None}
+        # unlike the other options, the threshold of a file that exists may be changed
+        threshold = given.pop("threshold", None) if existed else None
+        learner = open_learner(path, device=device, **given)
+        if threshold is not None:
+            learner.threshold = threshold
+        if not existed:
             check_rehearsal_free(learner)
         yield learner
 

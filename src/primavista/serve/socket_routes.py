@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
-from primavista.learner.lesson import Lesson
+from primavista.learner.lesson import LessonBuffer
 from primavista.serve.dependencies import Service, Threads
 from primavista.serve.learner_service import ChangeJob, LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
@@ -114,7 +114,7 @@ async def _add_frame(
     socket: WebSocket,
     service: LearnerService,
     threads: ThreadPools,
-    lesson: Lesson,
+    lesson: LessonBuffer,
     data: bytes,
 ) -> None:
     """Add one frame to a lesson, and compute features while the client sends more."""

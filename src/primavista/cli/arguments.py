@@ -1,0 +1,29 @@
+"""What several commands share: their arguments, and how texts of others are printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+MIN_SIZE, MAX_SIZE = 32, 512  # sides of the images, in pixels
+
+
+def printable(text: str) -> str:
+    """Replace the characters of a name or a path that a terminal could take as a command.
+
+    Args:
+        text: A text that anybody may have written.
+
+    Returns:
+        The text with the replacement character for everything that cannot be printed.
+
+    >>> printable("mug\\x1b[2J\\n")
+    'mug\ufffd[2J\ufffd'
+    """
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

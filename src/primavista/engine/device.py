@@ -1,0 +1,30 @@
+"""Devices: which one a name stands for, and whether this machine has it."""
+
+from __future__ import annotations
+
+import torch
+
+from primavista.errors import InputError
+
+
+def choose_device(device: str | torch.device, here: bool = True) -> torch.device:
+    """Return the device of that name.
+
+    Args:
+        device: "auto" (the GPU if torch can use one, else the CPU), "cpu", "cuda", "cuda:1", ... or a
+            torch device.
+        here: Whether this machine must have it; False for work that another machine will do.
+
+    Raises:
+        InputError: If there is no such device.
+    """
+    gpu = torch.cuda.is_available()
+    if str(device) == "auto":
+        return torch.device("cuda" if gpu else "cpu")
+    try:
+        made = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"there is no device {device!r}: choose auto, cpu or cuda") from error
+    if here and made.type == "cuda" and not gpu:
+        raise InputError("there is no GPU here that torch can use: choose auto or cpu")
+    return made

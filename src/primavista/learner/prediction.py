@@ -1,0 +1,63 @@
+"""Predictions: what one frame shows, and whether it was ever taught."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from primavista.notebook import html_bars
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction:
+    """What a learner recognises in one frame.
+
+    Args:
+        label: The most likely name, or None if nothing has been taught yet.
+        confidence: The probability of `label` among the known names, from 0 to 1.
+        known: Whether the frame shows something that was taught: whether its familiarity (or, for
+            strategies without one, its confidence) reaches the threshold of the learner.
+        scores: The probability of each known name; they sum to 1.
+        familiarity: Near 1 if the frame is like what was taught of `label`, towards 0 if it is like
+            nothing that was taught; None if the strategy cannot tell.
+    """
+
+    label: str | None
+    confidence: float
+    known: bool
+    scores: dict[str, float] = field(default_factory=dict)
+    familiarity: float | None = None
+
+    def __repr__(self) -> str:
+        facts = [
+            f"label={self.label!r}",
+            f"confidence={self.confidence:.3g}",
+            f"known={self.known}",
+        ]
+        if self.familiarity is not None:
+            facts.append(f"familiarity={self.familiarity:.3g}")
+        return f"Prediction({', '.join(facts)})"
+
+    def _repr_html_(self) -> str:
+        name = str(self.label) if self.known else f"unknown (most like {self.label})"
+        if self.label is None:
+            name = "unknown (nothing has been taught yet)"
+        familiarity = "" if self.familiarity is None else f", familiarity {self.familiarity:.2f}"
+        return html_bars(self.scores, caption=f"{name}{familiarity}")
+
+
+def is_known(confidence: float, names: int, familiarity: float | None, threshold: float) -> bool:
+    """Return True if a frame counts as known: f >= threshold, or (p - 1/K) / (1 - 1/K) >= threshold.
+
+    Args:
+        confidence: The probability p of the most likely name.
+        names: The number K of known names. With one name and no familiarity every frame is known.
+        familiarity: The familiarity f, or None if the strategy cannot tell; then p decides, by how
+            far it has gone from an even share, 1/K, to certainty.
+        threshold: From 0 to 1.
+
+    >>> is_known(0.5, 2, None, 0.1), is_known(0.6, 2, None, 0.1), is_known(0.5, 2, 0.4, 0.3)
+    (False, True, True)
+    """
+    if familiarity is not None:
+        return familiarity >= threshold
+    return names == 1 or (confidence - 1 / names) / (1 - 1 / names) >= threshold
