@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primavista.nn.guards import Fisher, Importance, SynapticIntelligence
+from primavista.nn.guards import Importance, SynapticIntelligence
+from primavista.strategies.ewc import Fisher
 
 
 def one(value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primavista.nn import renorm
+from primavista.engine import renorm_function
 from primavista.nn.renorm import BatchRenorm
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -58,7 +58,7 @@ def results(
 @pytest.mark.parametrize(("r_max", "d_max"), CASES)
 def test_cuda_equals_cpu(monkeypatch, r_max, d_max, shape, channels_last, training, clip, kernels):
     if not kernels:
-        monkeypatch.setattr(renorm, "_has_triton", lambda: False)
+        monkeypatch.setattr(renorm_function, "_has_triton", lambda: False)
     how = {"channels_last": channels_last, "training": training, "clip": clip}
     ours, theirs = (results(device, shape, r_max, d_max, **how) for device in ("cuda", "cpu"))
     for value, reference in zip(ours, theirs, strict=True):

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista.nn.guards import Guard, Modulation, Penalty
-from primavista.nn.sgd import SGD, Weight, generator, one_cycle, shuffled_minibatches
+from primavista.nn.minibatches import generator, shuffled_minibatches
+from primavista.nn.sgd import SGD, Weight
 from primavista.nn.shuffling import minibatch_count, permutation, seed_of
+from primavista.strategies.cumulative import one_cycle
 
 
 def f64(*values):

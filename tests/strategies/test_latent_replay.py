@@ -8,7 +8,7 @@ import torch
 from primavista.backbones.registry import build
 from primavista.errors import InputError
 from primavista.nn.latents import Cut, LatentMemory
-from primavista.nn.sgd import generator
+from primavista.nn.minibatches import generator
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.registry import create
 

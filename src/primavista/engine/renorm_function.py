@@ -1,7 +1,11 @@
-"""The forward and backward pass of batch renormalisation as one autograd function, without Triton."""
+"""The forward and backward pass of batch renormalisation as one autograd function."""
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from shutil import which
 from typing import Any
 
 import torch
@@ -10,9 +14,10 @@ from torch import Tensor
 
 
 class RenormFunction(torch.autograd.Function):
-    """The forward is batch norm with scale gamma r and shift gamma d + beta; with r and d constant, so is the backward.
+    """y = gamma r xhat_bn + gamma d + beta:  batch norm with scale gamma r and shift gamma d + beta
 
-    dx is batch norm's with weight gamma r; dgamma = r sum(dy xhat_bn) + d sum(dy); dbeta = sum(dy).
+    r and d are constants, so the backward pass is batch norm's too: dx with the weight gamma r,
+    dgamma = r sum(dy xhat_bn) + d sum(dy), dbeta = sum(dy).
     """
 
     @staticmethod
@@ -26,6 +31,7 @@ class RenormFunction(torch.autograd.Function):
         limits: Tensor,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return y, mu_mb and sigma_mb; see `BatchRenorm`."""
         dims = [0, *range(2, x.ndim)]
         if x.is_cuda:
             mu_mb, invstd = torch.batch_norm_stats(x, eps)
@@ -49,6 +55,7 @@ class RenormFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Return dx, dgamma and dbeta."""
         dy = grads[0]
         x, weight, mu_mb, invstd, r, d = ctx.saved_tensors
         dx: Tensor | None
@@ -74,3 +81,25 @@ class RenormFunction(torch.autograd.Function):
                 [ctx.needs_input_grad[0], True, True],
             )
         return dx, r * dweight + d * dbias, dbias, None, None, None, None
+
+
+def can_fuse(x: Tensor) -> bool:
+    """Return whether the Triton kernels can compute batch renormalisation of `x`."""
+    return x.is_cuda and _has_triton() and bool(_kernels().applies(x))
+
+
+def fused_renorm(x: Tensor, *arguments: Any) -> Tensor:
+    """Compute batch renormalisation by the Triton kernels; the arguments are `FusedRenorm`'s."""
+    y: Tensor = _kernels().FusedRenorm.apply(x, *arguments)
+    return y
+
+
+@cache
+def _has_triton() -> bool:
+    """Triton comes with torch for CUDA, and needs a C compiler when it is first used."""
+    compiler = which("cc") or which("gcc") or which("clang")
+    return find_spec("triton") is not None and compiler is not None
+
+
+def _kernels() -> Any:
+    return import_module("primavista.engine.renorm_triton")

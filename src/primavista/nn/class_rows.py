@@ -1,4 +1,4 @@
-"""Tensors with one row a class: they grow, lose a row when a class is forgotten, and load at any size."""
+"""Tensors with one row per class: they grow, lose a row, and load at any size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from primavista.errors import InputError
 
 
 class AnySize(nn.Module):
-    """A module some of whose tensors load at any length."""
+    """A module some of whose tensors may have another length in a state that is loaded.
+
+    A subclass appends the names of those tensors to `_any_size`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,11 +24,9 @@ class AnySize(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name in self._any_size:
             saved, own = state_dict.get(prefix + name), getattr(self, name)
-            if (
-                isinstance(saved, Tensor)
-                and saved.shape[1:] == own.shape[1:]
-                and len(saved) != len(own)
-            ):
+            if not isinstance(saved, Tensor) or saved.shape[1:] != own.shape[1:]:
+                continue
+            if len(saved) != len(own):
                 self._set(name, own.new_zeros(saved.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -38,7 +39,10 @@ class AnySize(nn.Module):
 
 
 class Rows(AnySize):
-    """A module some of whose tensors have a row a class; the rows beyond the known classes are 0.
+    """A module some of whose tensors have one row per class.
+
+    The rows beyond the known classes are 0. `Strategy` grows all of them when classes are new, and
+    drops a row when a class is forgotten.
 
     >>> module = Rows()
     >>> module.add_rows("n", torch.tensor([3.0, 4.0]))
@@ -53,7 +57,14 @@ class Rows(AnySize):
     def add_rows(
         self, name: str, tensor: Tensor, *, parameter: bool = False, persistent: bool = True
     ) -> None:
-        """Register a tensor whose first dimension is the classes."""
+        """Register a tensor whose first dimension is the classes.
+
+        Args:
+            name: the name of the attribute.
+            tensor: its first value.
+            parameter: whether it is a parameter; otherwise it is a buffer.
+            persistent: whether it is part of the state.
+        """
         self._row_names.append(name)
         if persistent:
             self._any_size.append(name)
@@ -64,17 +75,17 @@ class Rows(AnySize):
 
     @property
     def rows(self) -> int:
-        """How many rows there are, used or not."""
+        """The number of rows, used or not."""
         return len(getattr(self, self._row_names[0])) if self._row_names else 0
 
     @property
     def has_rows(self) -> bool:
-        """Whether any tensor has a row a class."""
+        """Whether any tensor has one row per class."""
         return bool(self._row_names)
 
     @torch.no_grad()
     def grow(self, rows: int) -> None:
-        """Append rows of 0 until there are `rows`."""
+        """Append rows of 0 until there are `rows` of them."""
         for name, tensor in self._each():
             if rows > len(tensor):
                 self._set(
@@ -84,7 +95,7 @@ class Rows(AnySize):
 
     @torch.no_grad()
     def drop(self, row: int) -> None:
-        """Take one row out; those below move up, and a row of 0 is appended."""
+        """Remove one row; the rows below it move up, and a row of 0 is appended."""
         for name, tensor in self._each():
             empty = tensor.new_zeros(1, *tensor.shape[1:])
             self._set(name, torch.cat([tensor[:row], tensor[row + 1 :], empty]))
@@ -92,9 +103,8 @@ class Rows(AnySize):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         for name, tensor in self._each():
-            if (
-                name not in self._any_size and len(tensor) != self.rows
-            ):  # not saved, but as long as the others
+            # not saved, but as long as the others
+            if name not in self._any_size and len(tensor) != self.rows:
                 self._set(name, tensor.new_zeros(self.rows, *tensor.shape[1:]))
 
     def _each(self) -> list[tuple[str, Tensor]]:
@@ -102,13 +112,17 @@ class Rows(AnySize):
 
 
 class PerWeight(Rows):
-    """One tensor a weight, kept beside it; those of a head's weights (`row_weights`) have its rows."""
+    """One tensor per weight, of the same shape.
+
+    Args:
+        weights: the weights by name.
+        row_weights: the names of those that have one row per class.
+    """
 
     def __init__(self, weights: Mapping[str, Tensor], row_weights: Collection[str] = ()) -> None:
         super().__init__()
-        self._keys = {
-            name: name.replace(".", "/") for name in weights
-        }  # torch keeps dots for the module tree
+        # torch keeps dots for the module tree
+        self._keys = {name: name.replace(".", "/") for name in weights}
         for name, tensor in weights.items():
             zeros = torch.zeros_like(tensor, requires_grad=False)
             if name in row_weights:
@@ -118,24 +132,34 @@ class PerWeight(Rows):
 
     @property
     def names(self) -> list[str]:
-        """The weights' names, in order."""
+        """The names of the weights, in order."""
         return list(self._keys)
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors themselves, in the order of the weights."""
+        """The tensors, in the order of the weights."""
         return [getattr(self, key) for key in self._keys.values()]
 
 
 def grow_all(module: nn.Module, rows: int) -> None:
-    """Grow everything in a module tree that has a row a class."""
+    """Grow everything in a module tree that has one row per class.
+
+    Args:
+        module: the module tree.
+        rows: the number of rows that it has at least afterwards.
+    """
     for part in module.modules():
         if isinstance(part, Rows):
             part.grow(rows)
 
 
 def drop_all(module: nn.Module, row: int) -> None:
-    """Take one class out of everything in a module tree that has a row a class."""
+    """Remove one class from everything in a module tree that has one row per class.
+
+    Args:
+        module: the module tree.
+        row: the row of the class.
+    """
     for part in module.modules():
         if isinstance(part, Rows):
             if row >= part.rows > 0:

@@ -1,4 +1,4 @@
-"""Which convolutions stay fixed: depthwise layer freezing (paper, section 2.3) and the other curves of `fig:NI`."""
+"""Which convolutions stay fixed: depthwise layer freezing (paper, section 2.3; `fig:NI`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def is_pointwise(conv: nn.Module) -> bool:
-    """A 1 x 1 convolution that mixes the channels; all others are spatial: depthwise ones and the first, full one."""
+    """Return whether a module is a 1 x 1 convolution that mixes the channels.
+
+    All other convolutions are spatial: the depthwise ones, and the first, full one.
+
+    Args:
+        conv: any module.
+    """
     return (
         isinstance(conv, CONVOLUTIONS)
         and all(k == 1 for k in conv.kernel_size)
@@ -22,10 +28,15 @@ def is_pointwise(conv: nn.Module) -> bool:
 
 
 def set_freezing(backbone: nn.Module, freeze: Freeze) -> list[str]:
-    """Fix the weights of some convolutions and free those of the others; norms and heads are left alone.
+    """Fix the weights of some convolutions and free those of the others; norms are left alone.
 
-    "depthwise" fixes the 14 non-pointwise convolutions of MobileNet v1 (13 depthwise and the first), "pointwise" the other
-    13, "all" both, "none" neither. Returns the names of the fixed weights.
+    Args:
+        backbone: any network.
+        freeze: `depthwise` fixes the 14 convolutions of MobileNet v1 that are not pointwise (13
+            depthwise and the first), `pointwise` the other 13, `all` both, `none` neither.
+
+    Returns:
+        The names of the fixed weights.
 
     >>> set_freezing(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1)), "depthwise")
     ['0.weight', '0.bias']
@@ -36,9 +47,8 @@ def set_freezing(backbone: nn.Module, freeze: Freeze) -> list[str]:
     for name, module in backbone.named_modules():
         if not isinstance(module, CONVOLUTIONS):
             continue
-        freezes = freeze == "all" or freeze == (
-            "pointwise" if is_pointwise(module) else "depthwise"
-        )
+        kind = "pointwise" if is_pointwise(module) else "depthwise"
+        freezes = freeze in ("all", kind)
         for tensor, parameter in module.named_parameters(recurse=False):
             parameter.requires_grad_(not freezes)
             if freezes:

@@ -1,6 +1,6 @@
 """Guards: the importance F of each weight, and the two rules that protect important weights.
 
-Synaptic Intelligence measures F for AR1 and AR1*, the Fisher information for EWC (section 2.4).
+Synaptic Intelligence measures F for AR1 and AR1* (section 2.4); EWC's Fisher matrix is in `ewc.py`.
 """
 
 from __future__ import annotations
@@ -222,44 +222,6 @@ class SynapticIntelligence(Importance):
         torch._foreach_addcdiv_(self.tensors, self._sum, moved, w)
         if not any(path.is_cuda for path in self._sum):
             self._sum, self._theta_start = [], []
-
-
-class Fisher(Importance):
-    """F = clip(sum_batches(mean_minibatches(g^2)) / batches, 0, max_F)
-
-    g is the mean gradient of a minibatch. There is one matrix, updated over time, and not one per
-    batch.
-
-    Args:
-        weights: the guarded weights by name.
-        max_f: max_F.
-        row_weights: the names of those that have one row per class.
-    """
-
-    batches: Tensor
-
-    def __init__(
-        self, weights: Mapping[str, Tensor], max_f: float, row_weights: Collection[str] = ()
-    ) -> None:
-        super().__init__(weights, max_f, row_weights)
-        self.register_buffer("batches", torch.zeros(()))
-
-    @torch.no_grad()
-    def observe(self, g: Sequence[Tensor], minibatches: int) -> None:
-        """Add the squared gradient of one minibatch.
-
-        Args:
-            g: the mean gradient over the minibatch.
-            minibatches: the number of minibatches in the batch.
-        """
-        torch._foreach_addcmul_(self.tensors, list(g), list(g), 1.0 / minibatches)
-
-    def consolidate(self) -> None:
-        """Count the batch."""
-        self.batches += 1
-
-    def _divisor(self) -> float:
-        return max(float(self.batches), 1.0)
 
 
 def _in_place(own: list[Tensor], new: list[Tensor]) -> bool:

@@ -1,4 +1,4 @@
-"""Activations in the middle of a network: taken out, put in again, and a bounded memory of them."""
+"""Activations in the middle of a network, and a bounded memory of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from primavista.nn.class_rows import AnySize
 
 
 class Cut:
-    """A network cut after the first `units` of its blocks (a body without `blocks`: of its children); None: two thirds of them.
+    """A network cut in two.
 
-    What lies below must reach what lies above through the output of the last of these units alone.
+    The part below must reach the part above through the output of the last unit below alone.
+
+    Args:
+        body: the network; its units are its `blocks`, or its children if it has no `blocks`.
+        units: the number of units below the cut; None is two thirds of them.
     """
 
     def __init__(self, body: nn.Module, units: int | None = None) -> None:
@@ -23,18 +27,24 @@ class Cut:
         count = max(1, round(len(blocks) * 2 / 3)) if units is None else units
         if not 1 <= count < max(len(blocks), 1):
             raise InputError(
-                f"cut={units!r}: this backbone has {len(blocks)} units, so it can be cut after 1 to {len(blocks) - 1}"
+                f"cut={units!r}: this backbone has {len(blocks)} units, so it can be cut after 1 "
+                f"to {len(blocks) - 1} of them"
             )
         self.unit = blocks[count - 1]
         order = list(body.modules())
         self.below = order[: order.index(list(self.unit.modules())[-1]) + 1]
 
     def parameters_below(self) -> set[int]:
-        """The ids of the parameters that the activations depend on."""
+        """Return the ids of the parameters that the activations depend on."""
         return {id(p) for module in self.below for p in module.parameters(recurse=False)}
 
     def latents(self, network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """The activations at the cut; what lies above is not run."""
+        """Compute the activations at the cut; the part above is not run.
+
+        Args:
+            network: a function that runs the body.
+            x: its input.
+        """
         found: list[Tensor] = []
 
         def catch(module: nn.Module, inputs: Any, output: Tensor) -> None:
@@ -53,7 +63,13 @@ class Cut:
         )
 
     def above(self, network: Callable[[Tensor], Tensor], latents: Tensor, any_x: Tensor) -> Tensor:
-        """The output for these activations; `any_x` is run up to the cut and has no influence."""
+        """Compute the output from activations at the cut.
+
+        Args:
+            network: a function that runs the body.
+            latents: the activations.
+            any_x: an input of the network; it has no influence on the output.
+        """
         handle = self.unit.register_forward_hook(lambda module, inputs, output: latents)
         try:
             return network(any_x)
@@ -66,7 +82,11 @@ class _ReachedError(Exception):
 
 
 class LatentMemory(AnySize):
-    """Activations and their labels, in the same order; half precision. Never more than the `limit` given to `add`."""
+    """Activations in half precision, and their labels: never more than the `limit` of `add`.
+
+    Args:
+        shape: the shape of the activations of one pattern.
+    """
 
     latents: Tensor
     labels: Tensor
@@ -79,14 +99,22 @@ class LatentMemory(AnySize):
 
     @property
     def bytes(self) -> int:
-        """What it takes."""
+        """The size of the activations and labels."""
         return self.latents.numel() * 2 + self.labels.numel() * 8
 
     @torch.no_grad()
     def add(
         self, latents: Tensor, labels: Tensor, limit: int, i: int, random: torch.Generator
     ) -> None:
-        """h = limit / i patterns of batch B_i, at random; where there is no room, they take the places of as many others."""
+        """Add h = limit / i random patterns of batch B_i; if it is full, they replace h others.
+
+        Args:
+            latents: the activations of the batch.
+            labels: their labels.
+            limit: the capacity.
+            i: the number of the batch.
+            random: draws which patterns are added and replaced.
+        """
         h = min(limit // i, len(latents))
         new = torch.randperm(len(latents), generator=random)[:h].to(latents.device)
         kept = (
@@ -98,6 +126,6 @@ class LatentMemory(AnySize):
         self.labels = torch.cat([self.labels[kept], labels[new].to(self.labels.device)])
 
     def forget(self, label: int) -> None:
-        """Drop the patterns of one class."""
+        """Remove the patterns of one class."""
         wanted = self.labels != label
         self.latents, self.labels = self.latents[wanted], self.labels[wanted]

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-from shutil import which
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.engine.renorm_function import RenormFunction
+from primavista.engine.renorm_function import RenormFunction, can_fuse, fused_renorm
 
 Norm = Literal["bn", "brn"]
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -96,14 +92,11 @@ class BatchRenorm(nn.Module):
         return self._fused(x, clip=True) if self._fuses(x) else F.relu6(self(x))
 
     def _fuses(self, x: Tensor) -> bool:
-        return x.is_cuda and _has_triton() and _kernels().applies(x)
+        return can_fuse(x)
 
     def _fused(self, x: Tensor, clip: bool) -> Tensor:
         moments = (self.mu, self.sigma, self.limits, self.eps)
-        y: Tensor = _kernels().FusedRenorm.apply(
-            x, self.weight, self.bias, *moments, self.training, clip
-        )
-        return y
+        return fused_renorm(x, self.weight, self.bias, *moments, self.training, clip)
 
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
@@ -185,14 +178,3 @@ def set_limits(module: nn.Module, limits: RenormLimits) -> None:
     if buffers:
         values = buffers[0].new_tensor([limits.r_max, limits.d_max, limits.decay])
         torch._foreach_copy_(buffers, [values] * len(buffers))
-
-
-@cache
-def _has_triton() -> bool:
-    """Triton comes with torch for CUDA, and needs a C compiler when it is first used."""
-    compiler = which("cc") or which("gcc") or which("clang")
-    return find_spec("triton") is not None and compiler is not None
-
-
-def _kernels() -> Any:
-    return import_module("primavista.engine.renorm_triton")

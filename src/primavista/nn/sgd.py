@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from primavista.engine.cuda_graph import CapturedFunction
 from primavista.nn.guards import Guard
-from primavista.nn.shuffling import minibatch_count, seed_of
 
 
 @dataclass(frozen=True)
@@ -155,49 +153,3 @@ def gradient(loss: Tensor, theta: Sequence[Tensor]) -> Sequence[Tensor]:
         theta: the weights.
     """
     return torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)
-
-
-def generator(*key: int) -> torch.Generator:
-    """Return a CPU generator seeded by integers: no random state is ever stored.
-
-    Args:
-        key: for example (seed, batch, epoch).
-    """
-    return torch.Generator().manual_seed(seed_of(*key))
-
-
-def shuffled_minibatches(
-    count: int, size: int, order: torch.Generator | None, device: torch.device | str = "cpu"
-) -> Iterator[Tensor]:
-    """Shuffle the indices 0 .. count - 1 and split them into minibatches of nearly equal size.
-
-    Args:
-        count: the number of patterns.
-        size: the largest number of patterns in a minibatch.
-        order: the generator of the permutation, the same on every device.
-        device: where the indices go.
-
-    >>> [len(index) for index in shuffled_minibatches(300, 128, generator(0))]
-    [100, 100, 100]
-    """
-    shuffled = torch.randperm(count, generator=order).to(device)
-    return iter(shuffled.tensor_split(minibatch_count(count, size)))
-
-
-def one_cycle(t: int, total: int, warm: float = 0.25) -> float:
-    """Return the share of the peak learning rate at step `t`: up along a cosine, then down.
-
-    Args:
-        t: the number of the step, from 0.
-        total: the number of steps.
-        warm: the share of the steps in which the rate rises.
-
-    >>> [round(one_cycle(t, 9), 2) for t in range(9)]
-    [0.04, 0.52, 1.0, 0.93, 0.75, 0.5, 0.25, 0.07, 0.0]
-    """
-    if total == 1:
-        return 1.0
-    peak = max(1, round(warm * (total - 1)))
-    if t <= peak:
-        return 0.04 + 0.96 * (1 - math.cos(math.pi * t / peak)) / 2
-    return (1 + math.cos(math.pi * (t - peak) / max(1, total - 1 - peak))) / 2

@@ -1,4 +1,4 @@
-"""The random order of the patterns of an epoch, from a tuple of integers: the same with torch and without it."""
+"""The random order of the patterns of an epoch, the same with torch and without it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,32 @@ import numpy as np
 
 
 def seed_of(*key: int) -> int:
-    """A seed from a tuple of integers, such as (seed, batch, epoch)."""
+    """Return a seed from integers.
+
+    Args:
+        key: for example (seed, batch, epoch).
+    """
     return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") >> 1
 
 
 def minibatch_count(count: int, size: int) -> int:
-    """Return how many minibatches of at most `size` patterns hold `count` patterns."""
+    """Return how many minibatches a batch is split into, at least 1.
+
+    Args:
+        count: the number of patterns.
+        size: the largest number of patterns in a minibatch.
+    """
     return max(1, math.ceil(count / size))
 
 
 def permutation(count: int, seed: int) -> np.ndarray[Any, Any]:
-    """What `torch.randperm(count)` gives for a CPU generator with this seed: Mersenne twister, Fisher-Yates.
+    """Return what `torch.randperm(count)` gives for a CPU generator with this seed.
+
+    That is a Fisher-Yates shuffle by the Mersenne twister.
+
+    Args:
+        count: the number of patterns.
+        seed: the seed of the generator.
 
     >>> permutation(5, 0).tolist()
     [4, 0, 1, 3, 2]

@@ -18,9 +18,10 @@ from primavista.frames import Frames
 from primavista.heads.linear import CWRHead, HeadKind, LinearHead
 from primavista.nn.class_rows import PerWeight
 from primavista.nn.guards import PathRule
+from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import BatchRenorm, set_limits
-from primavista.nn.sgd import Weight, generator, shuffled_minibatches
+from primavista.nn.sgd import Weight
 from primavista.nn.shuffling import minibatch_count
 from primavista.progress import Progress
 from primavista.strategies.base import Batch

@@ -1,8 +1,9 @@
-"""Cumulative: retrained from scratch on the union of the current batch and all the past data; the upper bound."""
+"""Cumulative: retrained from scratch on all data seen so far; the upper bound."""
 
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -16,7 +17,6 @@ from primavista.frames import Frames, Selection, read_frames, split_indices
 from primavista.nn.class_rows import AnySize
 from primavista.nn.freezing import Freeze
 from primavista.nn.renorm import Norm
-from primavista.nn.sgd import one_cycle
 from primavista.nn.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
@@ -42,8 +42,8 @@ class CumulativeOptions(Options):
     every: Annotated[int, Range(1, 2**31)] | None = 1
 
 
-class Memory(AnySize):
-    """All the past data: indices into the stream where frames come from one, the frames themselves where they are loose."""
+class StoredData(AnySize):
+    """All data seen so far: indices into the stream, or the frames themselves if there is no stream."""
 
     frames: Tensor
     indices: Tensor
@@ -58,23 +58,33 @@ class Memory(AnySize):
         self.source: Frames | None = None
 
     def check(self, images: Frames) -> None:
-        """Refuse frames that cannot stand beside those remembered."""
+        """Refuse frames that cannot be stored beside the others.
+
+        Args:
+            images: the frames of a batch.
+        """
         if isinstance(images, Selection):
             if len(self.frames):
                 raise InputError(
-                    "Cumulative has stored loose frames: go on with loose frames, or begin anew with a stream"
+                    "Cumulative has stored loose frames: continue with loose frames, or start "
+                    "anew with a stream"
                 )
             if self.source is not None and images.source is not self.source:
                 raise InputError(
-                    "Cumulative remembers indices into one stream: these frames come from another"
+                    "Cumulative stores indices into one stream: these frames come from another"
                 )
         elif len(self.indices):
             raise InputError(
-                "Cumulative remembers indices into a stream: go on with that stream, or begin anew"
+                "Cumulative stores indices into a stream: continue with that stream, or start anew"
             )
 
     def add(self, images: Frames, labels: Tensor) -> None:
-        """Remember a batch."""
+        """Store a batch.
+
+        Args:
+            images: its frames.
+            labels: their labels.
+        """
         if isinstance(images, Selection):
             self.source = images.source
             self.indices = torch.cat([self.indices, images.indices.to(self.indices.device)])
@@ -92,7 +102,7 @@ class Memory(AnySize):
         self.labels = torch.cat([self.labels, labels.to(self.labels.device)])
 
     def keep(self, wanted: Tensor) -> None:
-        """Drop all but the `wanted` patterns."""
+        """Remove all but the `wanted` patterns (a mask)."""
         self.labels = self.labels[wanted]
         if len(self.frames):
             self.frames = self.frames[wanted]
@@ -100,25 +110,26 @@ class Memory(AnySize):
             self.indices = self.indices[wanted]
 
     def images(self) -> Frames:
-        """Everything remembered, in the order in which it came."""
+        """Return all stored frames, in the order in which they came."""
         if len(self.frames):
             return self.frames
         if self.source is None:
             raise InputError(
-                "this Cumulative was loaded without its stream: learn the next batch of that stream first"
+                "this Cumulative was loaded without its stream: learn the next batch of that "
+                "stream first"
             )
         return Selection(self.source, self.indices.cpu())
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of frames; indices into a stream are counted as the frames that must be at hand for them."""
+        """The size of the stored frames, or of the indices into the stream."""
         return self.frames.numel() or len(self.indices) * 8
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Memory:
-        """The stream itself is not copied: it may be as large as a disk."""
+    def __deepcopy__(self, memo: dict[int, object]) -> StoredData:
+        """Copy everything but the stream, which may be as large as a disk."""
         if self.source is not None:
             memo[id(self.source)] = self.source
-        new = Memory.__new__(Memory)
+        new = StoredData.__new__(StoredData)
         memo[id(self)] = new
         new.__dict__ = copy.deepcopy(self.__dict__, memo)
         return new
@@ -133,7 +144,14 @@ class Memory(AnySize):
 
 
 class Cumulative(GradientStrategy):
-    """Joint training on everything seen so far. Not rehearsal-free, and not constant in time or memory: a bound."""
+    """Joint training on everything seen so far: an upper bound.
+
+    It is not rehearsal-free, and its time and memory grow with the stream.
+
+    Args:
+        backbone: the network. The strategy works on a copy of it.
+        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
+    """
 
     rehearsal_free = False
     IN_RELEASE = False
@@ -143,20 +161,19 @@ class Cumulative(GradientStrategy):
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
         self.scratch = copy.deepcopy(self.backbone).requires_grad_(False)
-        self.memory = Memory()
+        self.memory = StoredData()
 
-    def learn_batch(self, batch: Batch) -> LearnReport:
-        self.memory.add(batch.images, self.classes.cpu()[batch.columns[: len(batch.images)]])
+    def learn_batch(self, B: Batch) -> LearnReport:
+        """Store one batch, and retrain if it is time; see `Strategy.learn_batch`."""
+        self.memory.add(B.images, self.classes.cpu()[B.columns])
         every = self.options.every
         losses: tuple[float, ...] = ()
         if every is not None and (int(self.batches) + 1) % every == 0:
             losses = self.retrain()
-        return LearnReport(
-            batch.i, batch.count, batch.new, losses, stored_bytes=self.memory.stored_bytes
-        )
+        return LearnReport(B.i, B.count, B.new, losses, stored_bytes=self.memory.stored_bytes)
 
     def retrain(self) -> tuple[float, ...]:
-        """From scratch, on everything seen so far. Returns the mean loss of each epoch."""
+        """Train from scratch on everything seen so far; return the mean loss of each epoch."""
         self.backbone.load_state_dict(self.scratch.state_dict())
         with torch.no_grad():
             for tensor in self.head.state_dict().values():
@@ -196,3 +213,22 @@ class Cumulative(GradientStrategy):
         super()._forgot(label)
         self.memory.keep(self.memory.labels != label)
         self.retrain()
+
+
+def one_cycle(t: int, total: int, warm: float = 0.25) -> float:
+    """Return the share of the peak learning rate at step `t`: up along a cosine, then down.
+
+    Args:
+        t: the number of the step, from 0.
+        total: the number of steps.
+        warm: the share of the steps in which the rate rises.
+
+    >>> [round(one_cycle(t, 9), 2) for t in range(9)]
+    [0.04, 0.52, 1.0, 0.93, 0.75, 0.5, 0.25, 0.07, 0.0]
+    """
+    if total == 1:
+        return 1.0
+    peak = max(1, round(warm * (total - 1)))
+    if t <= peak:
+        return 0.04 + 0.96 * (1 - math.cos(math.pi * t / peak)) / 2
+    return (1 + math.cos(math.pi * (t - peak) / max(1, total - 1 - peak))) / 2

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.engine.cuda_graph import CapturedFunction
-from primavista.nn.guards import Fisher, GuardRule
+from primavista.nn.guards import GuardRule, Importance
 from primavista.nn.sgd import gradient
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
@@ -30,6 +32,44 @@ class EWCOptions(Options):
     max_f: MaxF = 0.001
     lam: Lambda = 2e6
     guard: GuardRule = "penalty"
+
+
+class Fisher(Importance):
+    """F = clip(sum_batches(mean_minibatches(g^2)) / batches, 0, max_F)
+
+    g is the mean gradient of a minibatch. There is one matrix, updated over time, and not one per
+    batch.
+
+    Args:
+        weights: the guarded weights by name.
+        max_f: max_F.
+        row_weights: the names of those that have one row per class.
+    """
+
+    batches: Tensor
+
+    def __init__(
+        self, weights: Mapping[str, Tensor], max_f: float, row_weights: Collection[str] = ()
+    ) -> None:
+        super().__init__(weights, max_f, row_weights)
+        self.register_buffer("batches", torch.zeros(()))
+
+    @torch.no_grad()
+    def observe(self, g: Sequence[Tensor], minibatches: int) -> None:
+        """Add the squared gradient of one minibatch.
+
+        Args:
+            g: the mean gradient over the minibatch.
+            minibatches: the number of minibatches in the batch.
+        """
+        torch._foreach_addcmul_(self.tensors, list(g), list(g), 1.0 / minibatches)
+
+    def consolidate(self) -> None:
+        """Count the batch."""
+        self.batches += 1
+
+    def _divisor(self) -> float:
+        return max(float(self.batches), 1.0)
 
 
 class EWC(GradientStrategy):

@@ -16,9 +16,10 @@ from primavista.frames import Frames, read_frames, split_indices
 from primavista.heads.linear import CWRHead, HeadKind, LinearHead
 from primavista.nn.freezing import set_freezing
 from primavista.nn.guards import Guard, Importance
+from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import norm_layers, set_limits
-from primavista.nn.sgd import SGD, Weight, generator, shuffled_minibatches
+from primavista.nn.sgd import SGD, Weight
 from primavista.nn.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.options import Options, check_compat, make_options

@@ -15,8 +15,9 @@ from primavista.backbones.base import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, read_frames, split_indices
 from primavista.nn.latents import Cut, LatentMemory
+from primavista.nn.minibatches import generator
 from primavista.nn.renorm import norm_layers
-from primavista.nn.sgd import Weight, generator
+from primavista.nn.sgd import Weight
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
 
