@@ -24,26 +24,22 @@ import torch
 DOCS = Path(__file__).parents[1] / "docs"
 HEAD = """# Performance
 
-Every ratio is of two things measured in turns in one process; times are printed, never asserted.
-MobileNet v1 at 128 px. `python benchmarks/summary.py` made this page: it runs `benchmarks/cpu.py`,
-`benchmarks/growth.py` and, on a machine with a GPU, `benchmarks/gpu.py`; the raw figures are in
-`docs/results/performance.json`.
+Every ratio compares two things that were measured in turns in one process; times are printed,
+never asserted. MobileNet v1 at 128 px. `python benchmarks/summary.py` writes this page: it runs
+`benchmarks/cpu.py`, `benchmarks/growth.py` and, if there is a GPU, `benchmarks/gpu.py`. The raw
+figures are in [results/performance.json](results/performance.json); the
+[lab notes](lab/performance.md) say under which conditions they were measured and how much they
+vary.
 """
-RUNS = (
-    "Whole NICv2-391 runs, {}: 120,000 training frames, 391 tests of 2,250 frames, frames on the "
-    "GPU; the floor is bytes over the measured bandwidth, each layer by itself (`work` in the "
-    "script)."
-)
-TEN = (
-    "Ten of these runs in one process, {}, s: features are computed once; the ten learn, are "
-    "solved and are tested as a stack."
-)
-GROWTH = (
-    "{:,} batches, {:,} classes, all seen in the first {:,}: operations, elements written and "
-    "bytes of state at 20 points after that; the median processor time of a batch then and at the "
-    "end, taken in turns, and the median of the ratios. (A score of ridge takes seven or eight "
-    "factorisations, depending on the data; the scores of the others take the same throughout.)"
-)
+RUNS = """Whole NICv2-391 runs, {}: 120,000 training frames, 391 tests of 2,250 frames, frames on
+the GPU. The floor is bytes over the measured bandwidth, layer by layer (`work` in the script)."""
+TEN = """Ten of these runs in one process, {}, s. Features are computed once; the ten runs learn,
+are solved and are tested as one stack."""
+GROWTH = """{:,} batches, {:,} classes, all seen in the first {:,} batches. Operations, elements
+written and bytes of state were counted at 20 moments after that. The times are the median CPU time
+of a batch then and at the end, measured in turns; the ratio is the median of the ratios. (Scoring
+with ridge takes seven or eight factorisations, depending on the data; scoring with the others takes
+the same number throughout.)"""
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
@@ -66,7 +62,7 @@ def gpu_section(found: dict[str, Any]) -> list[str]:
         "## On a GPU",
         "",
         f"{found['device']}, torch {found['torch']}, minibatch 128, "
-        "the step recorded as a CUDA graph.",
+        "the step captured as a CUDA graph.",
     ]
     lines += ["", *table(found["rows"])]
     steps = by_precision(found, "steps")
@@ -110,7 +106,7 @@ def runs_section(precision: str, runs: dict[str, Any], floors: dict[str, float])
             "",
             f"Measured ceilings: {floors['copy, TB/s']:.2f} TB/s in a copy, "
             f"{floors['bf16 product, Tflop/s']:.0f} Tflop/s in a bf16 product.",
-            "By them a step of 128 frames takes at least "
+            "With these, a step of 128 frames takes at least "
             f"{floors['a step of 128 frames, ms']:.2f} ms.",
         ]
     return lines
