@@ -79,7 +79,7 @@ def test_a_seed_is_a_whole_number(seed):
         lambda: Learner(weights="random", size=32, width=0.25, seed=seed),
         lambda: create("ncm", tiny_backbone(), seed=seed),
     ):
-        with pytest.raises(InputError, match="seed is a whole number"):
+        with pytest.raises(InputError, match="seed must be a whole number"):
             call()
     with pytest.raises(InputError, match="width must lie above 0"):
         Learner(weights="random", size=32, width="wide")

@@ -47,9 +47,10 @@ class CapturedFunction:
         key = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
         capture = self._captures.setdefault(key, _Capture())
         capture.calls += 1
+        if capture.graph is None and capture.calls > EAGER:
+            self._capture(capture, inputs)
         if capture.graph is None:
-            if capture.calls <= EAGER or not self._capture(capture, inputs):
-                return self.function(*inputs)
+            return self.function(*inputs)
         for own, given in zip(capture.inputs, inputs, strict=True):
             own.copy_(given)
         capture.graph.replay()
@@ -60,7 +61,7 @@ class CapturedFunction:
         """The CUDA graphs that were captured, with their inputs."""
         return [capture for capture in self._captures.values() if capture.graph is not None]
 
-    def _capture(self, capture: _Capture, inputs: tuple[Tensor, ...]) -> bool:
+    def _capture(self, capture: _Capture, inputs: tuple[Tensor, ...]) -> None:
         captured = [key for key, kept in self._captures.items() if kept.graph is not None]
         for key in captured[: 1 - SHAPES]:
             del self._captures[key]
@@ -79,9 +80,8 @@ class CapturedFunction:
                 f"by itself: {error}",
                 stacklevel=3,
             )
-            return False
+            return
         capture.graph = graph
-        return True
 
     def __deepcopy__(self, memo: dict[int, object]) -> CapturedFunction:
         raise TypeError("a captured function belongs to the tensors that it was made of")

@@ -11,7 +11,7 @@ def choose_device(device: str | torch.device, here: bool = True) -> torch.device
     """Return the device of that name.
 
     Args:
-        device: "auto" (the GPU if torch can use one, else the CPU), "cpu", "cuda", "cuda:1", ... or a
+        device: "auto" (the GPU if torch can use one, else the CPU), "cpu", "cuda", "cuda:1", or a
             torch device.
         here: Whether this machine must have it; False for work that another machine will do.
 

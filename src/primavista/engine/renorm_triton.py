@@ -1,8 +1,9 @@
-"""Batch renormalisation on a GPU: three kernels forward and three backward, the ReLU6 that follows it included.
+"""Batch renormalisation on a GPU: three kernels forward, three backward, ReLU6 included.
 
-A channels-last map is a matrix of M = N H W rows and C columns. Forward: column sums in pieces; one small kernel that adds
-them up, finds r and d, moves mu and sigma, and gives y = clip(a x + b); that map. Backward likewise, with the mask of the clip
-found again from x, so that nothing but x is kept. In evaluation dx = a g waits for no sum, so that two kernels do.
+A channels-last map is a matrix of M = N H W rows and C columns. Forward: the first kernel sums the
+columns in pieces; a small one adds the pieces, finds r and d, moves mu and sigma, and computes the
+constants of y = clip(a x + b); the third computes y. Backward likewise: the mask of the clip is
+found again from x, so that only x is kept. In evaluation dx = a g needs no sum, so two kernels do.
 """
 
 from __future__ import annotations
@@ -123,7 +124,10 @@ def _backward_sums(  # type: ignore[no-untyped-def]
     BM: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Sums of g and of g xhat, xhat = (x - mu_mb) / sigma_mb; g is dy where the clip let the value through. MAP: dx = a g."""
+    """Sum g and g xhat, xhat = (x - mu_mb) / sigma_mb; g is dy if the clip let the value through.
+
+    With MAP, compute dx = a g as well.
+    """
     column = tl.program_id(0) * BC + tl.arange(0, BC)
     inside = column < C
     a = tl.load(constants + column, mask=inside, other=0.0)
@@ -199,7 +203,10 @@ def _backward_map(  # type: ignore[no-untyped-def]
 
 
 class FusedRenorm(torch.autograd.Function):
-    """y = gamma xhat + beta, through a ReLU6 if `clip`; in training it moves mu and sigma. See `BatchRenorm`."""
+    """y = gamma xhat + beta, through a ReLU6 if `clip`   (see `BatchRenorm`)
+
+    In training it moves mu and sigma.
+    """
 
     @staticmethod
     def forward(
@@ -214,6 +221,7 @@ class FusedRenorm(torch.autograd.Function):
         training: bool,
         clip: bool,
     ) -> Tensor:
+        """Return y; in training, update the moments."""
         M, C, BM, BC, S, rows = _tiling(x)
         blocks = triton.cdiv(C, BC)
         sums = torch.empty((2, S, C), device=x.device) if training else gamma
@@ -233,6 +241,7 @@ class FusedRenorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Return dx, dgamma and dbeta."""
         x, constants = ctx.saved_tensors
         dy = grads[0]
         if dy.stride() != x.stride():

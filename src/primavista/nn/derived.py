@@ -1,4 +1,4 @@
-"""The cache of values that are computed from a state. It does not import torch: the edge uses it."""
+"""A cache of values that are computed from a state; free of torch, since the edge uses it."""
 
 from __future__ import annotations
 

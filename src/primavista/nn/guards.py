@@ -61,9 +61,10 @@ class Modulation(Guard):
 
 
 class Penalty(Guard):
-    """The gradient of lambda / 2 F (theta - theta*)^2:   dtheta <- dtheta - eta lambda F (theta - theta*)
+    """dtheta <- dtheta - eta lambda F (theta - theta*)   (equation 5)
 
-    Equation 5. theta* are the weights that the last batch left.
+    a step down the gradient of lambda / 2 F (theta - theta*)^2; theta* are the weights that the
+    last batch left.
 
     Args:
         strength: lambda F of each guarded weight.

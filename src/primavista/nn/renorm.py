@@ -21,8 +21,8 @@ class BatchRenorm(nn.Module):
 
     r = clip(sigma_mb / sigma, 1 / r_max, r_max) and d = clip((mu_mb - mu) / sigma, -d_max, d_max),
     both without gradient and from the moments before this step. Then
-    mu <- decay mu + (1 - decay) mu_mb, and sigma likewise. sigma_mb is the biased deviation with eps
-    under the root. In evaluation xhat = (x - mu) / sigma.
+    mu <- decay mu + (1 - decay) mu_mb, and sigma likewise. sigma_mb is the biased deviation with
+    eps under the root. In evaluation xhat = (x - mu) / sigma.
 
     The limits are a buffer (r_max, d_max, decay), so that one captured step serves every batch.
 
@@ -122,8 +122,8 @@ class RenormLimits:
 class RenormSchedule:
     """r_max = 1 + 2 (t - startup + 1) / ramp,  d_max = 5 (t - startup + 1) / ramp   (section 4)
 
-    in batch 1, after `startup` iterations of pure batch norm, with decay 0.99; t counts from 0. From
-    batch 2 on r_max and d_max are fixed (`table:renormpar`), with decay 0.9999.
+    in batch 1, after `startup` iterations of pure batch norm, with decay 0.99; t counts from 0.
+    From batch 2 on r_max and d_max are fixed (`table:renormpar`), with decay 0.9999.
 
     Args:
         r_max: from batch 2 on.

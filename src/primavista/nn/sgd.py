@@ -123,7 +123,7 @@ class SGD:
         return dtheta
 
     def captured(self, step: Callable[..., None]) -> CapturedFunction:
-        """Return a step that runs as a CUDA graph on a GPU; decorate the step of a strategy with it.
+        """Return a step that runs as a CUDA graph on a GPU: a decorator for the step of a strategy.
 
         In a later batch the graph of an earlier one is returned, which reads and writes the same
         memory.

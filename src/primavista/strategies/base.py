@@ -249,7 +249,7 @@ class Strategy(AnySize, ABC):
         """Make the next batch of checked inputs; every new class gets its column.
 
         This is Algorithm 1, line 6: expand the output layer with neurons for the classes never
-        seen before. `learn` calls it, and so does the benchmark when it learns several runs at once.
+        seen before. `learn` calls it, and the benchmark does when it learns several runs at once.
 
         Args:
             inputs: frames or features.

@@ -1,6 +1,6 @@
 """The authors' release: where their Caffe code differs from the paper's text.
 
-Each difference is one switch of `compat`, and one class here that overrides a strategy of the paper.
+Each difference is one switch of `compat`, and one class here that overrides the paper's strategy.
 `compat="caffe"` is all of them; some can be joined by +, as in `compat="keep_momentum+pad_batch"`.
 """
 

@@ -1,4 +1,4 @@
-"""`check_strategy`: the contract as a conformance suite, for our strategies and for yours. It takes seconds."""
+"""The contract of a strategy as a conformance suite, for our strategies and for yours."""
 
 from __future__ import annotations
 
@@ -21,9 +21,16 @@ SIDE = 16
 
 
 def check_strategy(factory: Factory) -> list[str]:
-    """Run every check on the strategy that `factory(backbone)` makes; an AssertionError says what does not hold.
+    """Run every check of the conformance suite on a strategy. It takes seconds.
 
-    Returns the names of the checks that passed.
+    Args:
+        factory: makes a new strategy from a backbone.
+
+    Returns:
+        The names of the checks, which have all passed.
+
+    Raises:
+        AssertionError: which says what does not hold.
 
     >>> from primavista.strategies.registry import create
     >>> len(check_strategy(lambda backbone: create("dslda", backbone))) == len(CHECKS)
@@ -35,7 +42,7 @@ def check_strategy(factory: Factory) -> list[str]:
 
 
 def tiny_backbone() -> Backbone:
-    """A depthwise separable network of 16 features: small enough that a check takes milliseconds."""
+    """Return a depthwise separable network with 16 features, for checks that take milliseconds."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         body = nn.Sequential(
@@ -53,7 +60,12 @@ def tiny_backbone() -> Backbone:
 
 
 def toy_batch(labels: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
-    """A noisy square of the label's own colour and place, a frame a label."""
+    """Return one frame per label: noise, and a square with the label's own colour and position.
+
+    Args:
+        labels: the labels of the frames.
+        seed: the seed of the noise.
+    """
     noise = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 80, (len(labels), SIDE, SIDE, 3), generator=noise, dtype=torch.uint8)
     for k, label in enumerate(labels):
@@ -65,7 +77,7 @@ def toy_batch(labels: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def scores_before_any_batch(factory: Factory) -> None:
-    """Scores of an untaught strategy have a row a frame and no column but those it knows from the start."""
+    """Check that an untaught strategy gives one row per frame and one column per known class."""
     strategy = factory(tiny_backbone())
     scores = strategy.scores(toy_batch([0, 1, 2])[0])
     assert scores.shape == (3, len(strategy.classes)), (
@@ -74,7 +86,7 @@ def scores_before_any_batch(factory: Factory) -> None:
 
 
 def inputs_are_left_alone(factory: Factory) -> None:
-    """Neither the frames, nor the labels, nor the backbone that was given, nor the global random state is changed."""
+    """Check that frames, labels, the given backbone and the global random state do not change."""
     backbone = tiny_backbone()
     before = _copy(backbone)
     images, labels = toy_batch([0, 1] * 4)
@@ -97,7 +109,10 @@ def inputs_are_left_alone(factory: Factory) -> None:
 
 
 def state_has_no_aliases(factory: Factory) -> None:
-    """No two tensors of the state share memory: an importance that is a view of a live weight is always 0."""
+    """Check that no two tensors of the state share memory.
+
+    An importance that is a view of a live weight would always be 0.
+    """
     strategy = factory(tiny_backbone())
     strategy.learn(*toy_batch([0, 1] * 4))
     owners: dict[int, str] = {}
@@ -108,7 +123,10 @@ def state_has_no_aliases(factory: Factory) -> None:
 
 
 def saved_and_loaded_goes_on_the_same(factory: Factory) -> None:
-    """state_dict() is complete: a fresh strategy that loads it scores and goes on learning bit for bit the same."""
+    """Check that `state_dict()` is complete.
+
+    A fresh strategy that loads it must score and continue to learn bit for bit the same.
+    """
     first = factory(tiny_backbone())
     for k in range(3):
         first.learn(*toy_batch([k, k + 1] * 3, seed=k))
@@ -123,7 +141,7 @@ def saved_and_loaded_goes_on_the_same(factory: Factory) -> None:
 
 
 def same_seed_same_result(factory: Factory) -> None:
-    """Two strategies of one factory that learn the same become the same, whatever the global random state."""
+    """Check that the result does not depend on the global random state."""
     states = []
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):
@@ -136,7 +154,10 @@ def same_seed_same_result(factory: Factory) -> None:
 
 
 def cost_is_constant(factory: Factory) -> None:
-    """Operations, bytes of state and stored data of a batch do not grow with the number of batches (rehearsal-free ones)."""
+    """Check that a batch costs the same however many came before, if it is rehearsal-free.
+
+    Counted are operations, bytes of state, and stored data.
+    """
     strategy = factory(tiny_backbone())
     if not strategy.rehearsal_free:
         return
@@ -149,12 +170,13 @@ def cost_is_constant(factory: Factory) -> None:
         state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
         costs.append((counter.operations, counter.elements, state + hidden_size(strategy)))
     assert costs[3] == costs[7], (
-        f"(operations, elements, bytes of state) went from {costs[3]} in batch 4 to {costs[7]} in batch 8"
+        f"(operations, elements, bytes of state) went from {costs[3]} in batch 4 "
+        f"to {costs[7]} in batch 8"
     )
 
 
 def any_size_of_batch(factory: Factory) -> None:
-    """One frame, one class, and more frames than a minibatch."""
+    """Check batches of one frame, of one class, and of more frames than a minibatch."""
     strategy = factory(tiny_backbone())
     for k, labels in enumerate(([0, 1, 2, 3], [2], [1] * 5, [0, 1, 2] * 100)):
         report = strategy.learn(*toy_batch(labels, seed=k))
@@ -165,7 +187,7 @@ def any_size_of_batch(factory: Factory) -> None:
 
 
 def classes_in_any_order(factory: Factory) -> None:
-    """New classes, known ones, both: at any time, in any order, with gaps in the labels."""
+    """Check new and known classes at any time, in any order, with gaps in the labels."""
     strategy = factory(tiny_backbone())
     if len(strategy.classes):
         return  # all outputs are known from the start
@@ -179,7 +201,7 @@ def classes_in_any_order(factory: Factory) -> None:
 
 
 def single_class_lessons_from_nothing(factory: Factory) -> None:
-    """Lessons of one class each: every class has a column, and the scores change with what is taught."""
+    """Check lessons of one class each, from nothing: scores must change with what is taught."""
     strategy = factory(tiny_backbone())
     images = toy_batch([0, 1, 2])[0]
     for label in range(3):
@@ -191,7 +213,7 @@ def single_class_lessons_from_nothing(factory: Factory) -> None:
 
 
 def many_classes(factory: Factory) -> None:
-    """More classes than any capacity that one might have begun with."""
+    """Check more classes than any capacity that a strategy might start with."""
     strategy = factory(tiny_backbone())
     if len(strategy.classes):
         return
@@ -202,7 +224,10 @@ def many_classes(factory: Factory) -> None:
 
 
 def scores_do_not_depend_on_company(factory: Factory) -> None:
-    """A frame's scores are the same alone and among others, and scoring changes nothing."""
+    """Check that a frame has the same scores alone and among others.
+
+    Scoring must not change the state.
+    """
     strategy = factory(tiny_backbone())
     strategy.learn(*toy_batch([0, 1, 2] * 3))
     before = _copy(strategy)
@@ -221,7 +246,7 @@ def scores_do_not_depend_on_company(factory: Factory) -> None:
 
 
 def judges_what_it_scores(factory: Factory) -> None:
-    """`judge` gives the scores of `scores`, and where `open_set` a finite familiarity of each frame."""
+    """Check that `judge` gives the scores of `scores`, and a finite familiarity if there is one."""
     strategy = factory(tiny_backbone())
     images = toy_batch([0, 1, 2, 7], seed=5)[0]
     assert judge(strategy, images).scores.shape == strategy.scores(images).shape, (
@@ -231,21 +256,21 @@ def judges_what_it_scores(factory: Factory) -> None:
         strategy.learn(*toy_batch(labels, seed=k))
         judged = judge(strategy, images)
         assert judged.scores.equal(strategy.scores(images)), (
-            "judge scores otherwise than scores does"
+            "judge and scores give different scores"
         )
         assert 0 < judged.temperature < float("inf"), f"the temperature is {judged.temperature}"
         assert (judged.familiarity is not None) == tells_strangers(strategy), (
-            "familiarity is there exactly where open_set is True"
+            "there must be a familiarity if and only if open_set is True"
         )
         if judged.familiarity is not None:
             assert judged.familiarity.shape == (4,), (
                 f"familiarity has shape {tuple(judged.familiarity.shape)} for 4 frames"
             )
-            assert bool(judged.familiarity.isfinite().all()), "familiarity holds NaN or infinity"
+            assert bool(judged.familiarity.isfinite().all()), "familiarity contains NaN or infinity"
 
 
 def forgets_and_learns_again(factory: Factory) -> None:
-    """A forgotten class has no column; the others keep theirs; it can be taught again."""
+    """Check that a forgotten class has no column, and that it can be taught again."""
     strategy = factory(tiny_backbone())
     strategy.learn(*toy_batch([0, 1, 2] * 3))
     images = toy_batch([0, 1, 2], seed=4)[0]
@@ -255,19 +280,7 @@ def forgets_and_learns_again(factory: Factory) -> None:
         f"after forgetting 1: {strategy.classes.tolist()}"
     )
     others = before[:, [j for j, c in enumerate(classes) if c != 1]]
-    after = strategy.scores(images)
-    assert after.shape == others.shape
-    if isinstance(
-        strategy, MergeableStrategy
-    ):  # as if it had never been taught: it is no negative of the others any more
-        assert after[::2].argmax(1).equal(others[::2].argmax(1)), (
-            "forgetting one class changed the order of the others"
-        )
-    elif strategy.rehearsal_free:  # one that keeps the data may train anew
-        change = float((after - others).abs().max())
-        assert change <= 1e-4 * float(others.abs().max()), (
-            "forgetting one class changed the scores of the others"
-        )
+    _check_others_after_forgetting(strategy, others, strategy.scores(images))
     strategy.learn(*toy_batch([1] * 4))
     assert strategy.classes.tolist().count(1) == 1
     try:
@@ -277,8 +290,23 @@ def forgets_and_learns_again(factory: Factory) -> None:
     raise AssertionError("forgetting an unknown class must be an InputError")
 
 
+def _check_others_after_forgetting(strategy: Strategy, before: Tensor, after: Tensor) -> None:
+    assert after.shape == before.shape
+    if isinstance(strategy, MergeableStrategy):
+        # the others lose a negative, so their scores change, but not their order
+        order = before[::2].argmax(1)
+        assert after[::2].argmax(1).equal(order), (
+            "forgetting one class changed the order of the others"
+        )
+    elif strategy.rehearsal_free:  # one that stores data may train anew
+        change = float((after - before).abs().max())
+        assert change <= 1e-4 * float(before.abs().max()), (
+            "forgetting one class changed the scores of the others"
+        )
+
+
 def labels_matter_in_every_batch(factory: Factory) -> None:
-    """What is learned depends on the labels, in an early batch and in a later one."""
+    """Check that the result depends on the labels, in an early batch and in a later one."""
     images = toy_batch([0, 1] * 4)[0]
     for batches in (2, 4):
         scores = []
@@ -295,7 +323,7 @@ def labels_matter_in_every_batch(factory: Factory) -> None:
 
 
 def learns_what_it_is_shown(factory: Factory) -> None:
-    """Of two easy classes, shown together a few times, the right one gains on the wrong one."""
+    """Check that of two easy classes, shown a few times, the right one gains on the wrong one."""
     strategy = factory(tiny_backbone())
     images, labels = toy_batch([0, 1] * 16)
 
@@ -316,7 +344,10 @@ def learns_what_it_is_shown(factory: Factory) -> None:
 
 
 def embedding_is_the_same_road(factory: Factory) -> None:
-    """Where `embeds`, learning and scoring from `embed`'s features equals learning and scoring from the frames."""
+    """Check that learning and scoring from features equals learning and scoring from frames.
+
+    It concerns strategies with `embed`.
+    """
     frames, features = factory(tiny_backbone()), factory(tiny_backbone())
     if not isinstance(features, EmbeddingStrategy):
         return
@@ -336,7 +367,10 @@ def embedding_is_the_same_road(factory: Factory) -> None:
 
 
 def order_and_split_do_not_matter(factory: Factory) -> None:
-    """Where `order_invariant`: the same frames in any order, in any batches, at once or merged, give the same scores."""
+    """Check that a mergeable strategy gives the same scores for any order, grouping and merge.
+
+    Any other strategy must refuse to be merged.
+    """
     strategies = [factory(tiny_backbone()) for _ in range(4)]
     mergeable = [strategy for strategy in strategies if isinstance(strategy, MergeableStrategy)]
     if not mergeable:
@@ -370,7 +404,7 @@ def order_and_split_do_not_matter(factory: Factory) -> None:
 
 
 def refused_calls_change_nothing(factory: Factory) -> None:
-    """Wrong arguments get an InputError, and the state stays bit-identical."""
+    """Check that wrong arguments raise an InputError and leave the state as it was, bit for bit."""
     strategy = factory(tiny_backbone())
     images, labels = toy_batch([0, 1] * 3)
     strategy.learn(images, labels)
@@ -421,7 +455,10 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
 
 
 class CountOperations(TorchDispatchMode):
-    """Counts the operations that run (on a GPU each is a launch), the elements that they give, and the memory newly taken."""
+    """Counts the operations that run, the elements that they give, and the memory they allocate.
+
+    On a GPU each operation is a launch.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -457,7 +494,11 @@ def _memory(tensor: Tensor) -> int:
 
 
 def hidden_size(strategy: nn.Module) -> int:
-    """How much is held outside the state: elements of tensors and containers in plain attributes, however nested."""
+    """Count the elements of tensors and containers in plain attributes: what is not in the state.
+
+    Args:
+        strategy: any module.
+    """
     seen: set[int] = set()
 
     def size(value: Any) -> int:

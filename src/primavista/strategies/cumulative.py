@@ -43,7 +43,7 @@ class CumulativeOptions(Options):
 
 
 class StoredData(AnySize):
-    """All data seen so far: indices into the stream, or the frames themselves if there is no stream."""
+    """All data seen so far: indices into the stream, or loose frames if there is no stream."""
 
     frames: Tensor
     indices: Tensor

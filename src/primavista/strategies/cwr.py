@@ -38,8 +38,8 @@ class CWROptions(Options):
 class CWR(EmbeddingStrategy, GradientStrategy):
     """Algorithm 1 of the paper (CWR*); with `head="cwr+"`, Algorithm 2.
 
-    From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once, in
-    evaluation mode. The steps of the head are in `heads/cwr.py`.
+    From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once,
+    in evaluation mode. The steps of the head are in `heads/cwr.py`.
 
     Args:
         backbone: the network. The strategy works on a copy of it.

@@ -43,7 +43,7 @@ class LatentReplayOptions(AR1Options):
 
 
 class LatentReplay(AR1):
-    """For each batch B_i: train on the shuffled union of B_i and RM; put |RM|_max / i of B_i into RM.
+    """For each batch B_i: train on the union of B_i and RM; add |RM|_max / i patterns to RM.
 
     RM holds activations at one layer. From batch 2 on everything below that layer stays as it is,
     norms included, so the activations stay valid, and each frame goes through that part once. Above

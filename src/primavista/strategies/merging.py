@@ -44,7 +44,7 @@ class MergeableStrategy(EmbeddingStrategy):
 
     @abstractmethod
     def _merge(self, other: Self, columns: Tensor) -> None:
-        """Add all that `other`, already checked, has learned; `columns` are ours for its classes."""
+        """Add all that `other`, already checked, has learned; its class k is our `columns[k]`."""
 
 
 def merge(one: Strategy, other: Strategy, labels: Mapping[int, int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The options of strategies: typed fields, each with its range, and one function that checks them."""
+"""The options of strategies: typed fields with ranges, and one function that checks them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,13 @@ RENAMED = {"past": "moments_decay"}  # options that had another name before vers
 
 @dataclass(frozen=True)
 class Look:
-    """How figures draw a strategy: its colour on white paper, its colour on a dark page, its marker."""
+    """How figures draw a strategy.
+
+    Args:
+        light: the colour on white paper.
+        dark: the colour on a dark page.
+        marker: the marker, in matplotlib's notation.
+    """
 
     light: str
     dark: str
@@ -51,8 +57,8 @@ class StrategyInfo:
         where: `module:Class`.
         source: where the hyperparameters come from.
         options: the hyperparameters; what is not named here is the default of the class.
-        training_options: whether it takes the options of gradient descent: `capacity`, `first_batch`,
-            the limits of batch renormalisation.
+        training_options: whether it takes the options of gradient descent: `capacity`,
+            `first_batch`, the limits of batch renormalisation.
         analytic: whether it keeps sums over frames, so that learners can be merged.
         rehearsal_free: False if it stores frames or activations.
         open_set_option: whether the option `open_set=True` makes it tell strangers.
