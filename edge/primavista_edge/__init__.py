@@ -1,4 +1,7 @@
-"""Recognises objects and goes on learning them on small devices, from files that `primavista export --format edge` writes."""
+"""Recognises objects, and goes on learning them, on small devices.
+
+The files come from `primavista export --format edge`.
+"""
 
 from .errors import FileError, InputError, PrimavistaError
 from .learner import Learner, Prediction

@@ -1,31 +1,49 @@
-"""An image as the network sees it, to the last bit as primavista makes it with Pillow: centre square, antialiased bilinear."""
+"""Images as the network sees them: the centre square, resized by antialiased bilinear filtering.
+
+The result equals that of primavista, which uses Pillow, to the last bit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from .errors import InputError
 
-Image = np.ndarray[Any, Any]
+Frame: TypeAlias = np.ndarray[tuple[int, int] | tuple[int, int, int], np.dtype[np.uint8]]
+Clip: TypeAlias = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]] | Sequence[Frame]
+Pixels: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+Numbers: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
 BITS = 22  # of the fixed-point weights
 MAX_PIXELS = 64_000_000
+CHUNK_PIXELS = 2**17  # of the frames computed at a time, so that their maps stay in the caches
 
 
-def fit(image: Image, size: int) -> Image:
-    """The centre square of a uint8 image (H x W, H x W x 1, 3 or 4; alpha is dropped), resized to size x size x 3.
+def crop_and_resize(image: Frame | Pixels, size: int) -> Pixels:
+    """Cut the centre square out of an image and resize it.
 
-    >>> fit(np.zeros((4, 6), np.uint8), 2).shape
+    Args:
+        image: uint8; H x W or H x W x 1 (grey), H x W x 3 (RGB) or H x W x 4 (alpha is dropped).
+        size: the side of the result.
+
+    Returns:
+        size x size x 3.
+
+    Raises:
+        InputError: it is not such an image.
+
+    >>> crop_and_resize(np.zeros((4, 6), np.uint8), 2).shape
     (2, 2, 3)
     """
-    image = _rgb(image)
-    height, width = image.shape[:2]
+    rgb = _rgb(image)
+    height, width = rgb.shape[:2]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
-    square = image[top : top + side, left : left + side]
+    square = rgb[top : top + side, left : left + side]
     if side == size:
         return square.copy()
     weights = _weights(side, size)
@@ -33,41 +51,59 @@ def fit(image: Image, size: int) -> Image:
     return np.ascontiguousarray(_rounded(np.tensordot(weights, wide, (1, 1))))
 
 
-def model_frames(images: Any, size: int) -> tuple[Image, bool]:
-    """Whatever people call images as uint8, N x size x size x 3, and whether it was one single image."""
-    if isinstance(images, np.ndarray) and (
-        images.ndim == 2 or (images.ndim == 3 and images.shape[-1] in (1, 3, 4))
-    ):
-        return fit(images, size)[None], True
+def model_frames(images: Frame | Clip | Pixels, size: int) -> tuple[Pixels, bool]:
+    """Bring images into the form that the network takes.
+
+    Args:
+        images: one image, or several as an array N x H x W x 3 or a list.
+        size: the side of the frames of the network.
+
+    Returns:
+        N x size x size x 3, and whether it was a single image.
+
+    Raises:
+        InputError: these are not images, or there are none.
+    """
+    if isinstance(images, np.ndarray) and _is_single(images):
+        return crop_and_resize(images, size)[None], True
     many = isinstance(images, list | tuple) or (isinstance(images, np.ndarray) and images.ndim == 4)
     if not many or not len(images):
         raise InputError(
-            "frames are a uint8 array, N x H x W x 3 or H x W x 3 (RGB), or a list of such images, not empty"
+            "frames are a uint8 array, N x H x W x 3 or H x W x 3 (RGB), or a list of such images, "
+            "not empty"
         )
-    if (
-        isinstance(images, np.ndarray)
-        and images.dtype == np.uint8
-        and images.shape[1:] == (size, size, 3)
-    ):
+    if isinstance(images, np.ndarray) and _is_ready(images, size):
         return np.ascontiguousarray(images), False
-    return np.stack([fit(image, size) for image in images]), False
+    return np.stack([crop_and_resize(image, size) for image in images]), False
 
 
-def chunks(frames: Image, pixels: int = 2**17) -> Iterator[Image]:
-    """Pieces whose maps stay in the caches."""
-    size = max(4, pixels // (frames.shape[1] * frames.shape[2]))
-    return iter(np.array_split(frames, -(-len(frames) // size)))
+def chunks(frames: Pixels) -> Iterator[Pixels]:
+    """Split frames into parts that are computed one after the other.
+
+    Args:
+        frames: N x H x W x 3.
+
+    Yields:
+        The parts, in order.
+    """
+    size = max(4, CHUNK_PIXELS // (frames.shape[1] * frames.shape[2]))
+    yield from np.array_split(frames, -(-len(frames) // size))
 
 
-def _rgb(image: Any) -> Image:
-    if (
-        not isinstance(image, np.ndarray)
-        or image.dtype != np.uint8
-        or image.ndim not in (2, 3)
-        or 0 in image.shape
-    ):
+def _is_single(images: Pixels) -> bool:
+    return images.ndim == 2 or (images.ndim == 3 and images.shape[-1] in (1, 3, 4))
+
+
+def _is_ready(images: Pixels, size: int) -> bool:
+    return images.dtype == np.uint8 and images.shape[1:] == (size, size, 3)
+
+
+def _rgb(image: object) -> Pixels:
+    right = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim in (2, 3)
+    if not right or not isinstance(image, np.ndarray) or 0 in image.shape:
         raise InputError(
-            "an image is a uint8 array, H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA), values 0 to 255"
+            "an image is a uint8 array, H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA), "
+            "with values from 0 to 255"
         )
     if image.ndim == 2:
         image = image[..., None]
@@ -75,13 +111,16 @@ def _rgb(image: Any) -> Image:
         raise InputError(
             f"an image of shape {image.shape} is not one of at most {MAX_PIXELS} RGB pixels"
         )
-    rgb: Image = image.repeat(3, -1) if image.shape[-1] == 1 else image[..., :3]
+    rgb: Pixels = image.repeat(3, -1) if image.shape[-1] == 1 else image[..., :3]
     return rgb
 
 
 @lru_cache(maxsize=16)
-def _weights(side: int, size: int) -> Image:
-    """size x side: a triangle around the centre of each pixel, as wide as what it covers, in fixed point."""
+def _weights(side: int, size: int) -> Numbers:
+    """size x side: a triangle around the centre of each new pixel, in fixed point.
+
+    It is as wide as what the pixel covers, at least two old pixels.
+    """
     scale = side / size
     width = max(scale, 1.0)
     weights = np.zeros((size, side))
@@ -93,6 +132,6 @@ def _weights(side: int, size: int) -> Image:
     return weights
 
 
-def _rounded(sums: Image) -> Image:
-    values: Image = np.clip(np.floor((sums + 2 ** (BITS - 1)) / 2**BITS), 0, 255).astype(np.uint8)
+def _rounded(sums: Numbers) -> Pixels:
+    values: Pixels = np.clip(np.floor((sums + 2 ** (BITS - 1)) / 2**BITS), 0, 255).astype(np.uint8)
     return values

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
@@ -25,7 +25,7 @@ from .heads.ncm import NCMHead
 from .heads.prima import PrimaHead
 from .heads.ridge import RidgeHead
 from .heads.statistics import SufficientStatistics
-from .images import chunks, model_frames
+from .images import Clip, Frame, chunks, model_frames
 from .storage import learner_file as files
 from .storage.names import checked_name, checked_names
 from .storage.tensors import same_bits
@@ -282,7 +282,7 @@ class Learner:
         """Whether it can go on learning here, without torch."""
         return self._state.head is not None
 
-    def learn(self, frames: Any, label: str | Sequence[str]) -> None:
+    def learn(self, frames: Frame | Clip, label: str | Sequence[str]) -> None:
         """Learn one lesson.
 
         Args:
@@ -313,11 +313,18 @@ class Learner:
             state.lessons.append(lesson_id(images))
             self._before, self._state = self._state, state
 
-    def predict(self, frames: Any) -> Any:
+    @overload
+    def predict(self, frames: Frame) -> Prediction: ...
+
+    @overload
+    def predict(self, frames: Clip) -> list[Prediction]: ...
+
+    def predict(self, frames: Frame | Clip) -> Prediction | list[Prediction]:
         """Recognise what frames show.
 
         Args:
-            frames: one image (H x W x 3, RGB, uint8, any size), or several.
+            frames: one image (H x W x 3, RGB, uint8, any size), or several (an array
+                N x H x W x 3, or a list).
 
         Returns:
             A `Prediction` for one image, a list of them for several.

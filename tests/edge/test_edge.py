@@ -268,15 +268,15 @@ def test_files_that_are_not_for_it(edge, tmp_path):
 def test_images_are_cropped_and_resized_to_the_same_bits(edge, height, width, size, channels, seed):
     shape = (height, width, channels) if channels else (height, width)
     image = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
-    images = __import__("primavista_edge.images", fromlist=["fit"])
-    assert (images.fit(image, size) == crop_and_resize(image, size)).all()
+    images = __import__("primavista_edge.images", fromlist=["crop_and_resize"])
+    assert (images.crop_and_resize(image, size) == crop_and_resize(image, size)).all()
 
 
 def test_a_photograph_is_resized_to_the_same_bits(edge):
     ramp = Image.linear_gradient("L").resize((640, 480)).rotate(20)
     image = np.stack([np.asarray(ramp), np.asarray(ramp)[::-1], np.asarray(ramp)[:, ::-1]], -1)
-    images = __import__("primavista_edge.images", fromlist=["fit"])
-    assert (images.fit(image, 128) == crop_and_resize(image, 128)).all()
+    images = __import__("primavista_edge.images", fromlist=["crop_and_resize"])
+    assert (images.crop_and_resize(image, 128) == crop_and_resize(image, 128)).all()
 
 
 @pytest.mark.parametrize("strategy", ["ncm", "lda", "ridge", "prima"])
