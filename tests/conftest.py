@@ -27,7 +27,9 @@ def free_port() -> int:
 
 
 def _started(start: Callable[[], Any]) -> Any:
-    """On a busy machine a node of Ray may miss its own 30 seconds to start; then it is started again."""
+    """On a busy machine a node of Ray may miss its own 30 seconds to start; then it is started
+    again.
+    """
     for patience in (2, 1, 0):
         try:
             return start()
@@ -39,9 +41,10 @@ def _started(start: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="session")
 def ray_head() -> Iterator[Any]:
-    """A Ray cluster of one node with one processor, and this process its driver; `made.client` is its client server.
+    """A Ray cluster of one node with one processor, and this process its driver.
 
-    One for all tests: a driver that leaves a cluster and comes back at once may find its new actors cancelled.
+    `made.client` is its client server. One for all tests: a driver that leaves a cluster and comes
+    back at once may find its new actors cancelled.
     """
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster

@@ -52,7 +52,10 @@ def good() -> bytes:
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_saved_and_loaded_is_the_same_learner(strategy, tmp_path):
-    """Equal state gives equal bytes; loaded, it predicts and goes on learning bit for bit the same."""
+    """Equal state gives equal bytes.
+
+    Loaded, it predicts and goes on learning bit for bit the same.
+    """
     learner = tiny(strategy)
     learner.save(tmp_path / "a.pv")
     loaded = Learner.load(tmp_path / "a.pv")
@@ -248,7 +251,10 @@ for k in itertools.count():
 
 @pytest.mark.parametrize("name", ["cwr_star", "ar1_star", "dslda"])
 def test_files_of_the_first_format_still_load(name, tmp_path):
-    """Written by version 0.1.0 (tests/golden/make.py). If this fails, the format needs a new number and a reader of the old."""
+    """Written by version 0.1.0 (tests/golden/make.py).
+
+    If this fails, the format needs a new number and a reader of the old.
+    """
     with pytest.warns(DeprecationWarning, match="'past' is now called 'moments_decay'"):
         learner = Learner.load(GOLDEN / f"{name}.pv", device="cpu")
     expected = json.loads((GOLDEN / f"{name}.json").read_text())

@@ -111,7 +111,10 @@ def test_whatever_an_opener_raises_the_other_lessons_go_on():
 
 
 class Apart(ThisProcess):
-    """Machines that are not this one; every second has no ONNX Runtime. What goes over the line is counted."""
+    """Machines that are not this one.
+
+    Every second has no ONNX Runtime. What goes over the line is counted.
+    """
 
     def __init__(self):
         self.calls, self.sent = 0, []
@@ -168,7 +171,8 @@ def test_a_number_of_shards_that_is_none():
 def test_nothing_new_changes_nothing():
     learner = alone(LESSONS[:2])
     before = learner.strategy
-    assert [o.status for o in teach(learner, LESSONS[:2], opener=opener)] == ["already taught", "already taught"]
+    statuses = [o.status for o in teach(learner, LESSONS[:2], opener=opener)]
+    assert statuses == ["already taught", "already taught"]
     assert teach(learner, [], opener=opener) == []
     assert learner.strategy is before
 
@@ -182,7 +186,10 @@ def test_strategies_that_depend_on_the_order_are_refused():
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore")
 def test_on_ray_the_same_though_a_node_is_lost(cluster, tmp_path):
-    """Folders of pictures, opened where they are learned; the second node goes when the first shard has come."""
+    """Folders of pictures, opened where they are learned.
+
+    The second node goes when the first shard has come.
+    """
     for k in range(24):
         folder = tmp_path / f"{k:02}"
         folder.mkdir()

@@ -61,7 +61,10 @@ def core50_lessons(shared) -> dict[str, dict[bool, list[np.ndarray]]]:
 @pytest.mark.parametrize("strategy", ["cwr*", "dslda", "ar1*"])
 @pytest.mark.parametrize(("objects", "least"), [(2, 0.85), (3, 0.75), (5, 0.65)])
 def test_single_class_lessons_from_nothing_are_told_apart(shared, strategy, objects, least):
-    """Two, three and five objects, one lesson each, tested on other sessions: far above chance (50, 33, 20 %)."""
+    """Two, three and five objects, one lesson each, tested on other sessions.
+
+    Far above chance (50, 33, 20 %).
+    """
     if strategy == "ar1*" and objects == 5:
         pytest.skip("the same with 2 and 3 objects; this one takes 20 s")
     lessons = core50_lessons(shared)
@@ -257,7 +260,10 @@ def test_the_message_shows_the_wrong_call_and_the_right_one():
 
 
 def test_the_papers_first_batch_is_there_for_the_asking():
-    """Without it the first lesson leaves Theta alone (CWR* from batch 2); with it Theta learns too."""
+    """Without it the first lesson leaves Theta alone (CWR* from batch 2).
+
+    With it Theta learns too.
+    """
     for first_batch, same in ((False, True), (True, False)):
         learner = tiny(first_batch=first_batch)
         weight = learner.strategy.backbone.body.stem.conv.weight.clone()

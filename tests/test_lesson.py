@@ -28,7 +28,10 @@ def filled(learner: Learner, prepare_every: int = 0):
     "strategy", sorted(set(names()) & {"cwr*", "cwr+", "ar1*", "dslda", "naive", "prima", "ridge"})
 )
 def test_frame_by_frame_or_at_once(strategy):
-    """The same scores, up to the order of sums: features of 16 frames and of 37 are computed by other kernels."""
+    """The same scores, up to the order of sums.
+
+    Features of 16 frames and of 37 are computed by other kernels.
+    """
     piecewise, whole = Learner(strategy, **TINY), Learner(strategy, **TINY)
     for learner, lesson in ((piecewise, filled(piecewise, 3)), (whole, FRAMES)):
         learner.learn(FRAMES[::-1].copy(), "before")
@@ -64,7 +67,7 @@ def test_features_are_computed_while_frames_come_and_once(monkeypatch):
 
 
 def test_features_of_another_learner_or_of_an_older_representation_are_not_used():
-    """A lesson that was opened on one network and is learned by another is learned from its frames."""
+    """A lesson opened on one network and learned by another is learned from its frames."""
     other = Learner("cwr*", **{**TINY, "size": 64}, seed=5)
     lesson = filled(Learner("cwr*", **TINY), 1)
     other.learn(lesson, "mug")

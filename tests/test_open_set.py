@@ -53,7 +53,9 @@ def test_what_was_taught_is_more_familiar_than_what_was_not(strategy):
 
 
 def test_one_video_an_object_is_enough_to_be_known_elsewhere_and_a_fourth_object_is_less_familiar():
-    """Rendered: three objects taught in one place, seen in two others, where two more objects are shown too."""
+    """Rendered: three objects taught in one place, seen in two others, where two more objects are
+    shown too.
+    """
     scene, learner = Scene(frames=6, size=128), Learner("prima", device="cpu")
     for thing in (1, 16, 31):
         learner.learn(render(scene, thing, 1).numpy(), f"object {thing}")
@@ -89,7 +91,10 @@ def test_known_follows_the_threshold_and_one_class_may_be_unknown_too():
 
 
 def test_confidence_is_the_share_at_the_temperature():
-    """At a class' own mean it leads by a logit of about 10; raw one-hot scores would leave it near an even share."""
+    """At a class' own mean it leads by a logit of about 10.
+
+    Raw one-hot scores would leave it near an even share.
+    """
     learner = taught("ridge")
     confident = learner.predict(clip(2))[0]
     assert confident.label == "object 2"
@@ -139,7 +144,7 @@ def test_a_still_picture_is_known_again(strategy, copies):
 
 @pytest.mark.parametrize("strategy", ["prima", "lda", "ncm", "dslda", "cwr*"])
 def test_what_is_kept_for_the_next_prediction_does_not_outlive_a_change(strategy):
-    """Asked after each change, it says the same as a copy of its state that was never asked before."""
+    """Asked after each change, it says the same as a copy of its state never asked before."""
     learner = taught(strategy, 3).strategy
     other = taught(strategy, 3, seed=1).strategy
     other.learn(torch.from_numpy(clip(7)), torch.full((8,), 1))

@@ -1,4 +1,7 @@
-"""Our safetensors and the library's are the same bytes; a strange header is refused, never followed."""
+"""Our safetensors and the library's are the same bytes.
+
+A strange header is refused, never followed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The package as others get it: imports without torch, a wheel that works in an empty environment, entry points."""
+"""The package as others get it.
+
+Imports without torch, a wheel that works in an empty environment, entry points.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ def primavista(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_importing_the_package_loads_no_torch():
-    code = "import primavista, sys; dir(primavista); primavista.__version__; assert 'torch' not in sys.modules"
+    code = (
+        "import primavista, sys; dir(primavista); primavista.__version__; "
+        "assert 'torch' not in sys.modules"
+    )
     python(code)
 
 
@@ -123,7 +129,10 @@ assert Learner.load("theirs.pv").labels == ["mug"]
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
-    """Built from a clean clone of what is committed and staged here, without isolation: the build tools are pinned."""
+    """Built from a clean clone of what is committed and staged here, without isolation.
+
+    The build tools are pinned.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     clone = folder / "clone"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True, capture_output=True)
@@ -178,7 +187,10 @@ EXTRAS = {
     "": "",
     "video": "import av",
     "hub": "import huggingface_hub",
-    "lite": "import primavista as pv; assert pv.build_backbone('efficientnet_lite0', size=64).dim == 1280",
+    "lite": (
+        "import primavista as pv; "
+        "assert pv.build_backbone('efficientnet_lite0', size=64).dim == 1280"
+    ),
     "onnx": "import onnx, onnxruntime, onnxscript",
     "live": "import primavista.serve.server",
     "ray": "import ray",

@@ -1,4 +1,6 @@
-"""Every strategy of the package in a plan over a protocol that has values of its own for some of them."""
+"""Every strategy of the package in a plan over a protocol that has values of its own for some of
+them.
+"""
 
 from __future__ import annotations
 

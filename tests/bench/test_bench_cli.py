@@ -82,8 +82,8 @@ def test_a_failed_cell_makes_the_command_fail_and_is_listed(here):
     done = call("run", "bad.toml", "--on", "inline", "--out", "out")
     assert done.exit_code == 1
     assert (
-        "failed: cwr*, capacity=4, compat=all_outputs on nicv2, run 0: compat='caffe' has all outputs"
-        in done.stdout
+        "failed: cwr*, capacity=4, compat=all_outputs on nicv2, run 0: "
+        "compat='caffe' has all outputs" in done.stdout
     )
     status = call("status", "bad.toml", "--out", "out")
     assert "2 of 3 cells done, 0 running, 1 failed" in status.stdout

@@ -49,7 +49,8 @@ def test_the_version_of_the_renderer_is_part_of_what_a_cell_says_of_its_data() -
         parse_source("rendered:renderer=1")
 
 
-# The mean grey of each ninth of two pictures, by version: who changes what is drawn raises the version and adds a line.
+# The mean grey of each ninth of two pictures, by version: who changes what is drawn raises the
+# version and adds a line.
 DRAWN = {1: [[99, 88, 77, 76, 101, 87, 98, 79, 77], [139, 159, 143, 145, 145, 127, 126, 129, 127]]}
 
 

@@ -71,7 +71,9 @@ def test_stopped_after_any_batch_a_cell_goes_on_to_the_same_bits(
 
 @pytest.mark.parametrize(("share", "written"), [(1e9, 6), (1e-9, 1)])
 def test_checkpoints_take_a_share_of_the_time_at_most(suite, monkeypatch, share, written):
-    """After each of seven batches but the last; or never again after the first, whose share of the time was too large."""
+    """After each of seven batches but the last; or never again after the first, whose share of the
+    time was too large.
+    """
     one = suite("dslda", batches=1)
     one.settings = replace(one.settings, checkpoint_share=share)
     calls = []
@@ -193,8 +195,11 @@ from primavista.bench.plan import load_plan
 from primavista.bench.suite import Suite
 if __name__ == "__main__":
     plan, out, cache, where = sys.argv[1:]
-    settings = Settings(Path(cache), checkpoint_seconds=1e9, checkpoint_batches=3, checkpoint_share=1e9)
-    Suite(load_plan(plan), Path(out), settings=settings).run(Inline() if where == "inline" else Processes(2))
+    settings = Settings(
+        Path(cache), checkpoint_seconds=1e9, checkpoint_batches=3, checkpoint_share=1e9
+    )
+    executor = Inline() if where == "inline" else Processes(2)
+    Suite(load_plan(plan), Path(out), settings=settings).run(executor)
 """
 PLAN = """
 name = "kills"
@@ -208,7 +213,9 @@ groups = [{ name = "all", strategies = ["ar1*", "cwr*", "ewc"], protocols = ["ni
 
 
 def test_killed_at_any_moment_a_plan_goes_on_to_the_same_bits(tmp_path, cache, results):
-    """Four times SIGKILL, at 5, 20, 45 and 70 of the 90 lines; benchmarks/kills.py does it 50 times at random moments."""
+    """Four times SIGKILL, at 5, 20, 45 and 70 of the 90 lines; benchmarks/kills.py does it 50 times
+    at random moments.
+    """
     (tmp_path / "plan.toml").write_text(PLAN)
     (tmp_path / "killed.py").write_text(KILLED)
 

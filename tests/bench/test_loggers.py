@@ -69,7 +69,10 @@ def test_weights_and_biases_gets_a_run_a_cell(suite, monkeypatch, tmp_path):
 
 
 def records(path: Path) -> Iterator[Any]:
-    """What an offline run of W&B holds: its header, then LevelDB's log format, blocks of 32 KiB with pieces of records."""
+    """What an offline run of W&B holds.
+
+    Its header, then LevelDB's log format, blocks of 32 KiB with pieces of records.
+    """
     from wandb.proto import wandb_internal_pb2
 
     data, place, whole = path.read_bytes(), 7, b""

@@ -1,4 +1,6 @@
-"""`--on ray://HOST:PORT`: a driver that is no node of the cluster, connected through Ray's client server."""
+"""`--on ray://HOST:PORT`: a driver that is no node of the cluster, connected through Ray's client
+server.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ with ray_cluster() as machines:
     print(machines.get(machines.call(1, lambda x: x + 1, 2)[0]))
 """
 
-# on a busy machine Ray's own server of a client may miss its 30 seconds to start; the same command tries again
+# on a busy machine Ray's own server of a client may miss its 30 seconds to start; the same command
+# tries again
 TRIES, SLOW = 3, "Starting Ray client server failed"
 
 
@@ -105,7 +108,9 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(
 
 
 def test_an_address_where_no_cluster_is_leaves_the_way_to_others_open(ray_head):
-    """A client that does not get through stays in client mode unless told otherwise, and then finds no cluster at all."""
+    """A client that does not get through stays in client mode unless told otherwise, and then finds
+    no cluster at all.
+    """
     answer = subprocess.run(
         [sys.executable, "-c", LOST], capture_output=True, text=True, timeout=240
     )

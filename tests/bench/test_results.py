@@ -1,4 +1,7 @@
-"""The folder of a cell: what two processes, a full disk, a read-only folder and a damaged file do to it."""
+"""The folder of a cell.
+
+What two processes, a full disk, a read-only folder and a damaged file do to it.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,10 @@ with FileLock(Path(sys.argv[1])):
 
 
 def test_two_processes_on_one_folder(tmp_path, suite):
-    """The second is told who is there, and changes nothing; when the first is killed, the folder is free at once."""
+    """The second is told who is there, and changes nothing.
+
+    When the first is killed, the folder is free at once.
+    """
     one = suite("dslda")
     one.run(Inline())
     before = {
@@ -158,7 +164,10 @@ def test_a_cell_that_another_process_is_at_is_listed_and_left_alone(suite):
     ("batches", "room"), [(3, 5000), (1000, 2000)], ids=["the checkpoint", "a line"]
 )
 def test_a_full_disk_loses_nothing(suite, tmp_path, results, batches, room):
-    """Files may not grow beyond a limit: the cell fails with a clear reason, and with more room goes on to the same bits."""
+    """Files may not grow beyond a limit.
+
+    The cell fails with a clear reason, and with more room goes on to the same bits.
+    """
     suite("cwr*", out=tmp_path / "undisturbed", limit=12).run(Inline())
     full = suite("cwr*", limit=12, batches=batches)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -75,7 +75,10 @@ def test_the_status_is_that_of_the_plan_that_was_asked_for(tmp_path, suite, monk
     suite("cwr*", name="two", limit=2).run(Inline())
     for name in ("one", "two"):
         strategies = '["dslda", "naive"]' if name == "one" else '["cwr*"]'
-        text = f'name = "{name}"\n[[groups]]\nname = "all"\nstrategies = {strategies}\nprotocols = ["nicv2"]\n'
+        text = (
+            f'name = "{name}"\n[[groups]]\nname = "all"\n'
+            f'strategies = {strategies}\nprotocols = ["nicv2"]\n'
+        )
         (tmp_path / f"{name}.toml").write_text(text)
     out = str(tmp_path / "out")
     assert (

@@ -1,4 +1,7 @@
-"""The short form of benchmarks/growth.py: what a batch costs does not depend on how many came before."""
+"""The short form of benchmarks/growth.py.
+
+What a batch costs does not depend on how many came before.
+"""
 
 from __future__ import annotations
 

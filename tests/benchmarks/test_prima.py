@@ -1,4 +1,6 @@
-"""The parts of benchmarks/prima.py and prima_plus.py that compute something of their own, against slow versions."""
+"""The parts of benchmarks/prima.py and prima_plus.py that compute something of their own, against
+slow versions.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ THINGS = {"plug": 1, "phone": 2, "scissors": 3}
 
 @pytest.fixture(scope="session")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three objects, three encoded videos each: plug/1.mp4 ... scissors/3.mp4; `strange.mp4` shows none of them."""
+    """Three objects, three encoded videos each, and `strange.mp4`, which shows none of them.
+
+    They are plug/1.mp4 ... scissors/3.mp4.
+    """
     pytest.importorskip("av")
     root = tmp_path_factory.mktemp("videos")
     for name, object in THINGS.items():

@@ -1,4 +1,6 @@
-"""`primavista data`: the commands, what they leave behind, and what they say when something is wrong."""
+"""`primavista data`: the commands, what they leave behind, and what they say when something is
+wrong.
+"""
 
 import subprocess
 import sys
@@ -42,7 +44,8 @@ def test_every_command_teaches_with_an_example() -> None:
 
 def test_help_imports_no_torch() -> None:
     show = "app(['--help'], standalone_mode=False)"
-    code = f"import sys; from primavista.cli.data import app; {show}\nassert 'torch' not in sys.modules"
+    code = f"import sys; from primavista.cli.data import app; {show}\n"
+    code += "assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 

@@ -1,4 +1,6 @@
-"""`primavista data`: drawn folders read back, options that a source does not take, stops, bad pictures, official orders."""
+"""`primavista data`: drawn folders read back, options that a source does not take, stops, bad
+pictures, official orders.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`primavista learn`: sources as lessons, each on disk before the next, and what is said where one fails."""
+"""`primavista learn`: sources as lessons, each on disk before the next, and what is said where one
+fails.
+"""
 
 from __future__ import annotations
 
@@ -147,14 +149,17 @@ def test_a_lesson_of_what_was_forgotten_is_left_out_and_says_why(
     learner.save(model)
     said = " ".join(call("learn", model, "--label", "plug", clip).stdout.split())
     assert (
-        "was taught before, left out (--again teaches it once more) though no plug is known: it was forgotten"
-        in said
+        "was taught before, left out (--again teaches it once more) "
+        "though no plug is known: it was forgotten" in said
     )
     assert "plug (16)" in done("learn", model, "--label", "plug", clip, "--again")
 
 
 def test_how_far_a_lesson_is(videos: Path) -> None:
-    """Frames read of how many, then frames learned of how many: what the bar and the time left are made of."""
+    """Frames read of how many, then frames learned of how many.
+
+    What the bar and the time left are made of.
+    """
     learner = pv.Learner("cwr*", weights="random", width=0.125, size=32, device="cpu", epochs=3)
     said: list[tuple[Any, ...]] = []
     reading = LessonOptions(max_frames=600, fps=None, seconds=5, skip_bad=False, again=False)
@@ -214,7 +219,8 @@ def test_options_of_new_files_are_refused_where_they_contradict_the_file(
         "learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--strategy", "dslda"
     )
     assert str(wrong.exception) == (
-        "kitchen.pv was made with strategy prima, not dslda: leave that out (it is for new files), or name another file"
+        "kitchen.pv was made with strategy prima, not dslda: "
+        "leave that out (it is for new files), or name another file"
     )
     wrong = call(
         "learn", model, "--label", "plug", videos / "toys/plug/2.mp4", "--option", "width=1.0"
@@ -318,7 +324,10 @@ def test_a_model_that_was_not_made_leaves_nothing_behind(videos: Path, tmp_path:
 
 
 def test_a_lock_that_its_holder_took_away_is_no_lock(tmp_path: Path) -> None:
-    """The first makes no model and so removes its lock, for which the second has waited; no third may enter beside it."""
+    """The first makes no model and so removes its lock, for which the second has waited.
+
+    No third may enter beside it.
+    """
     model, held = tmp_path / "kitchen.pv", threading.Event()
     first = file_lock(model)
     first.__enter__()

@@ -8,7 +8,10 @@ from primavista.cli.app import app
 
 
 def test_the_papers_row_of_nicv2_196():
-    """tab:nic: 196 batches; 10 classes and 3,000 images in the first, 2 classes and 600 images in the others."""
+    """tab:nic: 196 batches.
+
+    10 classes and 3,000 images in the first, 2 classes and 600 images in the others.
+    """
     done = CliRunner().invoke(
         app, ["data", "matrix", "rendered:frames=300,size=32", "--protocol", "nicv2-196"]
     )

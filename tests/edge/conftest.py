@@ -14,7 +14,10 @@ EDGE = Path(__file__).resolve().parents[2] / "edge"
 
 
 def assemble(folder: Path) -> None:
-    """The package as its wheel has it: its own modules, and those of primavista that its build copies in."""
+    """The package as its wheel has it.
+
+    Its own modules, and those of primavista that its build copies in.
+    """
     shutil.copytree(
         EDGE / "primavista_edge",
         folder / "primavista_edge",

@@ -1,4 +1,6 @@
-"""The runtime without torch learns what the learner with torch learns, and each reads the other's files."""
+"""The runtime without torch learns what the learner with torch learns, and each reads the other's
+files.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def shares(predictions) -> np.ndarray:
 
 
 def assert_same(learner: Learner, small, tmp_path) -> None:
-    """Everything that the file holds, the level of undo too: tensors within 1e-4, the rest equal."""
+    """All that the file holds, the level of undo too: tensors within 1e-4, the rest equal."""
     learner.save(tmp_path / "big.pv")
     small.save(tmp_path / "small.pv")
     one, told = files.read(tmp_path / "big.pv")
@@ -281,7 +283,10 @@ def test_a_photograph_is_resized_to_the_same_bits(edge):
 
 @pytest.mark.parametrize("strategy", ["ncm", "lda", "ridge", "prima"])
 def test_what_devices_with_one_base_learn_is_merged(twins, tmp_path, strategy):
-    """Each sends what it was taught itself; the base then knows all, as if it had been taught everything."""
+    """Each sends what it was taught itself.
+
+    The base then knows all, as if it had been taught everything.
+    """
     base, small = twins(strategy)
     joint = taught(strategy)
     lessons = {"one": [("plate", 3), ("mug", 4)], "two": [("fork", 5)]}

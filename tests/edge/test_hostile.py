@@ -1,4 +1,7 @@
-"""A file may have been written by anybody: statistics that no frames can have given are refused, and the array is named."""
+"""A file may have been written by anybody.
+
+Statistics that no frames can have given are refused, and the array is named.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +145,7 @@ def test_the_state_before_is_checked_too(edge, loaders, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_was_forgotten_leaves_a_sound_file(strategy, tmp_path):
-    """Sums from which others were taken away are a little off; also where nothing is left but that."""
+    """Sums from which others were subtracted are a little off, even if nothing else is left."""
     learner = small(strategy)
     for k, name in enumerate(["mug", "kettle"]):
         learner.learn(np.full((3, 32, 32, 3), 90 * k + 30, np.uint8), name)  # no scatter at all

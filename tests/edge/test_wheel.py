@@ -1,4 +1,7 @@
-"""The wheel of primavista-edge where there is no torch: nothing but Python, numpy, onnxruntime and array-api-compat."""
+"""The wheel of primavista-edge where there is no torch.
+
+Nothing but Python, numpy, onnxruntime and array-api-compat.
+"""
 
 from __future__ import annotations
 

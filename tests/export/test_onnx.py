@@ -1,4 +1,6 @@
-"""An exported learner scores as the strategy does, in another runtime, and says what its columns are."""
+"""An exported learner scores as the strategy does, in another runtime, and says what its columns
+are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writes the golden files: run once for each format, with the version that introduces it, and never again."""
+"""Writes the golden files.
+
+Run once for each format, with the version that introduces it, and never again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""CWR+ and CWR* worked by hand (paper, Algorithms 1 and 2), the linear head, and tensors with a row a class."""
+"""CWR+ and CWR* worked by hand (paper, Algorithms 1 and 2), the linear head, and tensors with a row
+a class.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from primavista.nn.class_rows import PerWeight, Rows, drop_all, grow_all
 
 
 def teach(head, columns, tw, cur, first=False):
-    """One batch: load, put the weights that training would leave in tw, consolidate. Returns what was loaded."""
+    """One batch: load, put the weights that training would leave in tw, consolidate.
+
+    Returns what was loaded.
+    """
     columns = torch.tensor(columns)
     head.load(columns, first)
     loaded = head.tw.detach().clone()
@@ -36,14 +41,17 @@ def test_cwr_star_over_three_batches_by_hand():
     assert torch.allclose(head.cw, rows([-3, -1], [1, 3], [0, 0], [0, 0]))
     assert head.past.tolist() == [4, 1, 0, 0]
 
-    # classes 0, 2, counts 1, 2: avg = (2 + 4 + 0 + 2) / 4 = 2; wpast_0 = sqrt(4 / 1) = 2, wpast_2 = 0
+    # classes 0, 2, counts 1, 2: avg = (2 + 4 + 0 + 2) / 4 = 2;
+    # wpast_0 = sqrt(4 / 1) = 2, wpast_2 = 0
     # cw_0 = ((-3, -1) 2 + (0, 2)) / 3 = (-2, 0); cw_2 = (-2, 0); class 1 is absent
     assert teach(head, [0, 2], [[2, 4], [0, 2]], [1, 2]) == [[-3, -1], [0, 0], [0, 0], [0, 0]]
     assert torch.allclose(head.cw, rows([-2, 0], [1, 3], [-2, 0], [0, 0]))
     assert head.past.tolist() == [5, 1, 2, 0]
 
-    # classes 1, 0, counts 1, 20: avg = (0 + 4 + 4 + 8) / 4 = 4; wpast_1 = 1, wpast_0 = sqrt(5 / 20) = 1/2
-    # cw_1 = ((1, 3) + (-4, 0)) / 2 = (-3/2, 3/2); cw_0 = ((-2, 0) / 2 + (0, 4)) / (3/2) = (-2/3, 8/3)
+    # classes 1, 0, counts 1, 20: avg = (0 + 4 + 4 + 8) / 4 = 4;
+    # wpast_1 = 1, wpast_0 = sqrt(5 / 20) = 1/2
+    # cw_1 = ((1, 3) + (-4, 0)) / 2 = (-3/2, 3/2);
+    # cw_0 = ((-2, 0) / 2 + (0, 4)) / (3/2) = (-2/3, 8/3)
     assert teach(head, [1, 0], [[0, 4], [4, 8]], [1, 20]) == [[-2, 0], [1, 3], [0, 0], [0, 0]]
     assert torch.allclose(head.cw, rows([-2 / 3, 8 / 3], [-1.5, 1.5], [-2, 0], [0, 0]))
     assert head.past.tolist() == [25, 2, 2, 0]
@@ -96,7 +104,10 @@ def test_the_gradient_reaches_every_row_of_tw_at_load():
 
 
 def test_release_bias():
-    """Absent outputs train at 1, batch 1's classes keep 1, later ones have 0; unseen ones score 0."""
+    """Absent outputs train at 1, batch 1's classes keep 1, later ones have 0.
+
+    Unseen ones score 0.
+    """
     head = CWRHead(2, 4, "cwr*", release_bias=True)
     nothing = torch.zeros(1, 2)
     head.load(torch.tensor([0, 1]), True)

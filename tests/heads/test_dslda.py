@@ -1,4 +1,4 @@
-"""Streaming LDA in batches against one sample at a time (Hayes & Kanan 2020), in numpy and torch."""
+"""Streaming LDA in batches against one sample at a time (Hayes & Kanan 2020), numpy and torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = {"numpy": np.asarray, "torch": torch.as_tensor}
 
 
 def one_at_a_time(batches, classes, dim):
-    """The published recursion: delta before the update, mu of a new class is 0, running mean after."""
+    """The published recursion: delta before the update, mu of a new class is 0, mean after."""
     mu, n, sigma, t = np.zeros((classes, dim)), np.zeros(classes), np.zeros((dim, dim)), 0
     for z, y in batches:
         for sample, j in zip(z, y, strict=True):
@@ -46,8 +46,10 @@ def off_by(a, b):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_by_hand(kind):
-    # one feature, classes 0 0 1 0, z = 2, 4, 3, 9: delta = 2, 2, 3 (mu of the new class is 0), 9 - 3 = 6
-    # S += t / (t + 1) delta^2: 0 * 4 + 1/2 * 4 + 2/3 * 9 + 3/4 * 36 = 35, Sigma = 35/4; means 5 and 3
+    # one feature, classes 0 0 1 0, z = 2, 4, 3, 9:
+    # delta = 2, 2, 3 (mu of the new class is 0), 9 - 3 = 6
+    # S += t / (t + 1) delta^2: 0 * 4 + 1/2 * 4 + 2/3 * 9 + 3/4 * 36 = 35, Sigma = 35/4;
+    # means 5 and 3
     z, y = np.array([[2.0], [4.0], [3.0], [9.0]]), np.array([0, 0, 1, 0])
     mu, n, sigma, t = in_batches(kind, [(z[:1], y[:1]), (z[1:], y[1:])], 2, 1)
     assert mu.ravel().tolist() == [5, 3]
@@ -100,7 +102,8 @@ def test_weights_against_an_explicit_inverse(kind):
 
 
 def test_weights_by_hand_leave_the_statistics_alone():
-    # Sigma = diag(6, 14) / 2, eps 1/2: diag(3/2 + 1/2, 7/2 + 1/2) = diag(2, 4), mu = (2, 4): w = (1, 1), b = -(2 + 4) / 2
+    # Sigma = diag(6, 14) / 2, eps 1/2: diag(3/2 + 1/2, 7/2 + 1/2) = diag(2, 4), mu = (2, 4):
+    # w = (1, 1), b = -(2 + 4) / 2
     scatter, mu = torch.tensor([[6.0, 0.0], [0.0, 14.0]]), torch.tensor([[2.0, 4.0]])
     w, b = lda_weights(mu, scatter, 2, 0.5)
     assert w.tolist() == [[1, 1]]

@@ -13,7 +13,8 @@ KINDS = {"numpy": np.asarray, "torch": torch.as_tensor}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_by_hand(kind):
-    # means (2, 0), (-2, 0): m = 0; w the same: v = w; gain = 4 each; E h = tr S + mean |mu|^2 = 2 + 4 = 6
+    # means (2, 0), (-2, 0): m = 0; w the same: v = w; gain = 4 each;
+    # E h = tr S + mean |mu|^2 = 2 + 4 = 6
     make = KINDS[kind]
     mu = make(np.array([[2.0, 0.0], [-2.0, 0.0]]))
     familiar = mahalanobis_familiarity(mu, mu, None, 2.0, 10)
@@ -29,7 +30,8 @@ def test_by_hand(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_precision_by_hand(kind):
-    # P = diag(1, 4), S = diag(2, 1), N = 60: tr P S = 6, g = 1/10, so 6 / 0.9; between: 1^2 * 4 = 4; gain v (mu - m) = 3
+    # P = diag(1, 4), S = diag(2, 1), N = 60: tr P S = 6, g = 1/10, so 6 / 0.9; between:
+    # 1^2 * 4 = 4; gain v (mu - m) = 3
     make = KINDS[kind]
     mu, w = make(np.array([[0.0, 1.0], [0.0, -1.0]])), make(np.array([[0.0, 3.0], [0.0, -3.0]]))
     familiar = mahalanobis_familiarity(
@@ -65,11 +67,13 @@ def test_the_scale_of_the_features_does_not_matter():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cosine_familiarity_by_hand(kind):
-    # means (2, 0), (0, 2): m = (1, 1); w the same: v = (1, -1), (-1, 1), gain 2; B = 4, S = 4: half lies between the classes
+    # means (2, 0), (0, 2): m = (1, 1); w the same: v = (1, -1), (-1, 1), gain 2; B = 4, S = 4:
+    # half lies between the classes
     make = KINDS[kind]
     mu = make(np.array([[2.0, 0.0], [0.0, 2.0]]))
     familiar = cosine_familiarity(mu, mu, 4.0, 0)
-    # the mean: way 1, cos 1; (1, 0): way 1/2; (4, 2): way 1, cos^2 = 16/20; (3, 3): way 0; (0, 2): the other way
+    # the mean: way 1, cos 1; (1, 0): way 1/2; (4, 2): way 1, cos^2 = 16/20; (3, 3): way 0; (0, 2):
+    # the other way
     z = make(np.array([[2.0, 0.0], [1.0, 0.0], [4.0, 2.0], [3.0, 3.0], [0.0, 2.0]]))
     hand = [0.5, 0.25, 0.32, 0, 0]
     assert np.allclose(familiar(z, make(np.array([0, 0, 0, 0, 0]))) ** 3, hand)
@@ -80,7 +84,8 @@ def test_cosine_familiarity_by_hand(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_backbones_own_features_say_what_it_looks_like(kind):
-    # the first feature is another depth's: it counts in the scores alone. B = 4 of the others, S = 12: a quarter between
+    # the first feature is another depth's: it counts in the scores alone.
+    # B = 4 of the others, S = 12: a quarter between
     make = KINDS[kind]
     mu, w = (
         make(np.array([[9.0, 2.0, 0.0], [5.0, 0.0, 2.0]])),

@@ -29,7 +29,8 @@ def test_by_hand(kind):
     make = KINDS[kind]
     packed = make(np.zeros(6))
     add_gram(packed, make(np.array([[1.0, 2.0, 3.0], [0.0, 1.0, -1.0]])))
-    # B = (2, 3), then the fold: the lower triangle of C = [[5, 5], [5, 10]], and A = 1 in its upper right corner
+    # B = (2, 3), then the fold: the lower triangle of C = [[5, 5], [5, 10]],
+    # and A = 1 in its upper right corner
     assert packed.tolist() == [2, 3, 5, 1, 5, 10]
     subtract_outer(packed, make(np.array([1.0, 0.0, 2.0])))
     assert unpack(packed, make(np.empty((3, 3)))).tolist() == [[0, 2, 1], [2, 5, 5], [1, 5, 6]]

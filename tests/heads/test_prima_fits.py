@@ -33,7 +33,9 @@ def judged(z, labels, classes, balance=0.0):
 
 
 def by_frames(z, labels, classes):
-    """Every rho: the regression on the frames, its residuals, and the trace of the matrix that maps targets to predictions."""
+    """Every rho: the regression on the frames, its residuals, and the trace of the matrix that maps
+    targets to predictions.
+    """
     frames, dim = z.shape
     x = z - z.mean(0)
     variance = (x * x).mean(0)

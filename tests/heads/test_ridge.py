@@ -1,4 +1,4 @@
-"""Ridge regression from counts, sums and a Gram matrix against the same written out frame by frame."""
+"""Ridge regression from counts, sums and a Gram matrix against the same frame by frame."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def solved(z, y, classes, balance, rho):
 
 
 def frame_by_frame(z, weights, targets, rho):
-    """Weighted, standardised least squares with rho |w|^2, each sum written as a loop over the frames."""
+    """Weighted, standardised least squares with rho |w|^2, each sum written as a loop over the
+    frames.
+    """
     weights = weights / weights.sum()
     mean = sum(v * row for v, row in zip(weights, z, strict=True))
     variance = sum(v * (row - mean) ** 2 for v, row in zip(weights, z, strict=True))
@@ -66,7 +68,10 @@ def test_unbalanced_it_is_ridge_regression_on_the_frames(counts, dim, seed):
 
 
 def test_balanced_it_is_weighted_regression_where_the_classes_share_a_covariance():
-    """Two classes, one of them three times the other's frames, moved: frame weights 1 / n_c give the same, exactly."""
+    """Two classes, one of them three times the other's frames, moved.
+
+    Frame weights 1 / n_c give the same, exactly.
+    """
     random = np.random.default_rng(3)
     one = random.normal(size=(8, 4))
     other = np.tile(one, (3, 1)) + random.normal(size=4)
@@ -80,7 +85,9 @@ def test_balanced_it_is_weighted_regression_where_the_classes_share_a_covariance
 
 
 def test_the_negative_log_evidence_is_that_of_the_gaussian():
-    """log p of the targets and of K frames of pure noise under N(offset, noise (I + X X^T / (N rho))), noise searched for."""
+    """log p of the targets and of K frames of pure noise under N(offset, noise (I + X X^T / (N
+    rho))), noise searched for.
+    """
     z, y = stream(0, [6, 6], 3)
     n, s, gram = statistics(z, y, 2)
     x = regression(n, s, within_class_scatter(n, s, gram), 12, 0.0)
@@ -124,7 +131,10 @@ def test_the_search_finds_the_least_of_the_grid(counts, dim, seed):
 
 
 def test_frames_all_alike_do_not_make_the_regularisation_vanish():
-    """Two videos of nearly one frame each are fitted perfectly at any rho; noise without signal asks for the most."""
+    """Two videos of nearly one frame each are fitted perfectly at any rho.
+
+    Noise without signal asks for the most.
+    """
     random = np.random.default_rng(0)
     y = np.repeat([0, 1], 30)
     alike = random.normal(size=(2, 50))[y] + 1e-3 * random.normal(size=(60, 50))

@@ -1,4 +1,6 @@
-"""Synaptic Intelligence and the Fisher matrix: worked by hand, and against slow versions of the reference's formulas."""
+"""Synaptic Intelligence and the Fisher matrix: worked by hand, and against slow versions of the
+reference's formulas.
+"""
 
 from __future__ import annotations
 
@@ -122,12 +124,14 @@ def test_nothing_guarded():
 
 def test_fisher_by_hand():
     fisher = Fisher({"a": torch.zeros(2)}, max_f=8)
-    # mean gradients (2, 0) and (4, 2): the mean of the squares is (10, 2); the square of the mean would be (9, 1)
+    # mean gradients (2, 0) and (4, 2): the mean of the squares is (10, 2); the square of the mean
+    # would be (9, 1)
     fisher.observe([torch.tensor([2.0, 0.0])], minibatches=2)
     fisher.observe([torch.tensor([4.0, 2.0])], minibatches=2)
     fisher.consolidate()
     assert fisher.clipped()[0].tolist() == [8, 2]
-    # a batch of one minibatch: (10 + 0, 2 + 16) / 2 batches; the sum of the first weight was kept beyond the clip
+    # a batch of one minibatch: (10 + 0, 2 + 16) / 2 batches; the sum of the first weight was kept
+    # beyond the clip
     fisher.observe([torch.tensor([0.0, 4.0])], minibatches=1)
     fisher.consolidate()
     assert fisher.clipped()[0].tolist() == [5, 8]

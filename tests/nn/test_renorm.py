@@ -1,4 +1,6 @@
-"""Batch renormalisation against hand-worked numbers and a slow float64 version of the paper's section 2.2."""
+"""Batch renormalisation against hand-worked numbers and a slow float64 version of the paper's
+section 2.2.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,8 @@ def layer_with(mu, sigma, gamma, beta, limits, eps=0.0):
 @pytest.mark.parametrize(
     ("mu", "sigma", "r_max", "d_max", "y", "moments"),
     [
-        # r = 1/2 -> 2/3 (low clip), d = 1 -> 1/2 (high clip): xhat = -2/3 + 1/2, 2/3 + 1/2 = -1/6, 7/6
+        # r = 1/2 -> 2/3 (low clip), d = 1 -> 1/2 (high clip):
+        # xhat = -2/3 + 1/2, 2/3 + 1/2 = -1/6, 7/6
         (0, 2, 1.5, 0.5, (0, 8), (0.5, 1.75)),
         # r = 4 -> 3/2 (high clip), d = -8 -> -1/2 (low clip): xhat = -2, 1
         (4, 0.25, 1.5, 0.5, (-11, 7), (3.5, 0.4375)),
@@ -98,7 +101,8 @@ def test_forward_and_moments_by_hand(mu, sigma, r_max, d_max, y, moments):
 
 
 def test_averages_are_of_mu_and_sigma_not_of_the_variance():
-    # sigma: 3/4 * 1 + 1/4 * 5 = 2; the root of the averaged variance would be sqrt(3/4 + 25/4) = 2.65
+    # sigma: 3/4 * 1 + 1/4 * 5 = 2; the root of the averaged variance would be sqrt(3/4 + 25/4) =
+    # 2.65
     layer = layer_with([0.0], [1.0], [1.0], [0.0], (3, 5, 0.75))
     layer(f64([[-5.0], [5.0]]))
     assert (layer.mu.item(), layer.sigma.item()) == pytest.approx((0, 2))
@@ -112,7 +116,8 @@ def test_eps_stands_under_the_root_and_the_deviation_is_biased():
 
 
 def test_r_and_d_use_the_moments_before_the_step_and_evaluation_those_after():
-    # never clipped: the first step gives (x - 0) / 1, the second (x - mu_1) / sigma_1 with mu_1 = 1, sigma_1 = 1
+    # never clipped: the first step gives (x - 0) / 1, the second (x - mu_1) / sigma_1 with mu_1 =
+    # 1, sigma_1 = 1
     layer = layer_with([0.0], [1.0], [1.0], [0.0], (1000, 1000, 0.5))
     x = f64([[1.0], [3.0]])
     assert layer(x).flatten().tolist() == pytest.approx([1, 3])
@@ -129,7 +134,8 @@ def test_forward_gradients_and_moments_against_the_slow_version(shape, limits, d
     eps, past = 2**-7, 0.75
     x = random(*SHAPES.get(shape, SHAPES["NCHW"]))
     dy = random(*x.shape, seed=1)
-    # channel 0 is clipped nowhere at (1.5, 2.5); channel 1 below r and above d; channel 2 above r and below d
+    # channel 0 is clipped nowhere at (1.5, 2.5); channel 1 below r and above d; channel 2 above r
+    # and below d
     mu, sigma = f64([0.2, -30.0, 3.0]), f64([1.0, 8.0, 0.25])
     gamma, beta = f64([2.0, -1.0, 0.5]), f64([0.0, 1.0, -3.0])
     slow = [t.clone().requires_grad_() for t in (x, gamma, beta)]
@@ -161,8 +167,10 @@ def test_forward_gradients_and_moments_against_the_slow_version(shape, limits, d
 
 
 def test_gradients_by_the_formulas_of_the_reference():
-    # dgamma = r sum(dy xhat) + d sum(dy), dbeta = sum(dy); x = (1, 3), xhat_bn = (-1, 1), r = 2/3, d = 1/2, dy = (1, 4):
-    # dgamma = 2/3 * 3 + 1/2 * 5 = 4.5; dbeta = 5; dx = 0, since batch norm of two values does not depend on them
+    # dgamma = r sum(dy xhat) + d sum(dy), dbeta = sum(dy);
+    # x = (1, 3), xhat_bn = (-1, 1), r = 2/3, d = 1/2, dy = (1, 4):
+    # dgamma = 2/3 * 3 + 1/2 * 5 = 4.5; dbeta = 5;
+    # dx = 0, since batch norm of two values does not depend on them
     layer = layer_with([0.0], [2.0], [6.0], [1.0], (1.5, 0.5, 0.75))
     x = f64([[1.0], [3.0]]).requires_grad_()
     dx, dgamma, dbeta = torch.autograd.grad(
@@ -199,7 +207,8 @@ def test_gradcheck_where_r_and_d_do_not_move(shape, limits, mu, sigma):
 
 
 def test_no_gradient_through_r_and_d():
-    # never clipped, y = (x - mu) / sigma in value; but with r and d constant sum(y) does not depend on x, and its gradient is 0
+    # never clipped, y = (x - mu) / sigma in value;
+    # but with r and d constant sum(y) does not depend on x, and its gradient is 0
     layer = layer_with([1.0], [2.0], [1.0], [0.0], (1000, 1000, 0.75), eps=1e-3)
     x = random(6, 1).requires_grad_()
     (dx,) = torch.autograd.grad(layer(x).sum(), x)
@@ -237,8 +246,10 @@ def test_pure_batch_norm_limits_are_torchs_batch_norm(n, c, side, seed, scale, m
 
 
 def test_debiased_moments_by_hand():
-    # past 1/2. After (1, 3): mean 2, variance 1 * 2/1 = 2: the averages of one step are its own values.
-    # After (4, 8): mean 6, variance 4 * 2 = 8: mu = (1/4 * 2 + 1/2 * 6) / (3/4) = 14/3, var = (1/4 * 2 + 1/2 * 8) / (3/4) = 6
+    # past 1/2. After (1, 3): mean 2, variance 1 * 2/1 = 2:
+    # the averages of one step are its own values.
+    # After (4, 8): mean 6, variance 4 * 2 = 8: mu = (1/4 * 2 + 1/2 * 6) / (3/4) = 14/3,
+    # var = (1/4 * 2 + 1/2 * 8) / (3/4) = 6
     layer = DebiasedBatchRenorm(1, eps=0.25).double()
     layer.set_limits(1, 0, 0.5)
     layer(f64([[1.0], [3.0]]))
@@ -255,7 +266,8 @@ def test_debiased_against_a_slow_version():
     means, variances = [], []
     for t, limits in enumerate([(1, 0), (1, 0), (1.5, 0.5), (3, 5), (1024, 1024)]):
         x = random(4, 3, 2, 2, seed=t) * (t + 1) + t
-        if t:  # the sums before this step, with weights (1 - past) past^(age), over their total 1 - past^t
+        # the sums before this step, with weights (1 - past) past^(age), over their total 1 - past^t
+        if t:
             weights = f64([(1 - past) * past ** (t - 1 - k) for k in range(t)])
             mu = (weights[:, None] * torch.stack(means)).sum(0) / (1 - past**t)
             sigma = (
@@ -286,7 +298,9 @@ PAPER = RenormSchedule(r_max=1.5, d_max=2.5, startup=48)
     ],
 )
 def test_schedule_of_batch_1_on_core50(t, r_max, d_max):
-    """r_max = 1 + 2 (t - 47) / 48, d_max = 5 (t - 47) / 48 for 4 epochs of 24 iterations; the default's half is the same."""
+    """r_max = 1 + 2 (t - 47) / 48, d_max = 5 (t - 47) / 48 for 4 epochs of 24 iterations;
+    the default's half is the same.
+    """
     for schedule in (PAPER, RenormSchedule(r_max=1.5, d_max=2.5)):
         limits = schedule.at(1, t, 96)
         assert (limits.r_max, limits.d_max, limits.decay) == pytest.approx((r_max, d_max, 0.99))

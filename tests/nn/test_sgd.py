@@ -1,4 +1,4 @@
-"""Stochastic gradient descent: torch's where nothing is guarded, worked by hand where something is."""
+"""Stochastic gradient descent: against torch without a guard, worked by hand with one."""
 
 from __future__ import annotations
 
@@ -63,20 +63,23 @@ def test_momentum_and_weight_decay_are_torchs():
 
 def test_plain_by_hand():
     # eta = mu = wd = 1/2, g = 1, theta = 1
-    # v = 1 + 1/2 = 3/2, theta = 1/4;  v = 3/4 + 9/8 = 15/8, theta = -11/16;  v = 15/16 + 21/32 = 51/32, theta = -95/64
+    # v = 1 + 1/2 = 3/2, theta = 1/4;  v = 3/4 + 9/8 = 15/8, theta = -11/16;
+    # v = 15/16 + 21/32 = 51/32, theta = -95/64
     sgd = SGD([weight(1.0, guarded=False)], momentum=0.5, weight_decay=0.5)
     assert steps(sgd, [1, 1, 1]) == [1 / 4, -11 / 16, -95 / 64]
 
 
 def test_modulation_by_hand():
-    # as above with (g + wd theta) / 2: v = 3/4, theta = 5/8;  v = 3/8 + 21/32 = 33/32, theta = 7/64;
+    # as above with (g + wd theta) / 2: v = 3/4, theta = 5/8;
+    # v = 3/8 + 21/32 = 33/32, theta = 7/64;
     # v = 33/64 + 135/256 = 267/256, theta = 7/64 - 267/512 = -211/512
     sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, guard=Modulation([f64(0.5)]))
     assert steps(sgd, [1, 1, 1]) == [5 / 8, 7 / 64, -211 / 512]
 
 
 def test_modulation_comes_before_momentum():
-    # velocity 4 is there already: v = 2 + 1/2 (1 + 1/2) = 11/4, theta = 1 - 11/8; after momentum it would be 1 - 7/8
+    # velocity 4 is there already: v = 2 + 1/2 (1 + 1/2) = 11/4, theta = 1 - 11/8;
+    # after momentum it would be 1 - 7/8
     sgd = SGD(
         [weight(1.0)],
         momentum=0.5,
@@ -93,7 +96,8 @@ def test_a_saturated_weight_stands_still_even_against_weight_decay():
 
 
 def test_penalty_by_hand():
-    # eta = mu = lambda F = 1/2, theta* = 0, g = 1: each step adds -v/2 - theta/4, with v = 1, 3/2, 7/4
+    # eta = mu = lambda F = 1/2, theta* = 0, g = 1:
+    # each step adds -v/2 - theta/4, with v = 1, 3/2, 7/4
     # 1 - 1/2 - 1/4 = 1/4;  1/4 - 3/4 - 1/16 = -9/16;  -9/16 - 7/8 + 9/64 = -83/64
     sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0, guard=Penalty([f64(0.5)], [f64(0.0)]))
     assert steps(sgd, [1, 1, 1]) == [1 / 4, -9 / 16, -83 / 64]
@@ -177,7 +181,8 @@ def test_minibatches_are_shuffled_by_the_key_alone():
 
 
 def test_one_cycle_by_hand():
-    # 9 steps, peak at 1/4 of 8 = 2: half way up (0.04 + 1) / 2; down over 6, half way at 5: 1/2, a third: (1 + cos 60) / 2
+    # 9 steps, peak at 1/4 of 8 = 2: half way up (0.04 + 1) / 2; down over 6, half way at 5:
+    # 1/2, a third: (1 + cos 60) / 2
     values = [one_cycle(t, 9) for t in range(9)]
     assert values[:3] == pytest.approx([0.04, 0.52, 1])
     assert (values[4], values[5], values[8]) == pytest.approx((0.75, 0.5, 0))

@@ -1,4 +1,7 @@
-"""ridge, lda and ncm: any order, any split and any merge give the same; and what remains of a class that was forgotten."""
+"""ridge, lda and ncm: any order, any split and any merge give the same.
+
+And what remains of a class that was forgotten.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ def off(a, b):
 
 
 def features(labels, seed):
-    """Correlated, never centred, with a dead feature and one that hardly varies: as a network gives them."""
+    """Correlated, never centred, with a dead feature and one that hardly varies: as a network gives
+    them.
+    """
     random = np.random.default_rng(seed)
     mixing = random.normal(size=(DIM, DIM))
     z = np.maximum(
@@ -154,7 +159,10 @@ def test_ncm_by_hand_forgets_without_a_trace():
 
 @pytest.mark.parametrize("variant", ["lda", "ridge"])
 def test_after_forgetting_only_the_scatter_around_its_own_mean_remains(variant):
-    """As if the class had never been, but for frames without a class, moved to the origin: their mean is nowhere."""
+    """As if the class had never been, but for frames without a class, moved to the origin.
+
+    Their mean is nowhere.
+    """
     labels = [0, 1, 0, 2, 1, 1, 2, 0, 2, 1]
     z, y = features(labels, 2), torch.tensor(labels)
     strategy, expected = made(variant), made(variant)

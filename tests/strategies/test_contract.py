@@ -1,4 +1,6 @@
-"""The shipped conformance suite over every registered strategy, its ablations and the release's behaviour."""
+"""The shipped conformance suite over every registered strategy, its ablations and the release's
+behaviour.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""On a GPU: a recorded step gives the same numbers as one that is launched, and those of the CPU within a tolerance."""
+"""On a GPU: a recorded step gives the same numbers as one that is launched, and those of the CPU
+within a tolerance.
+"""
 
 from __future__ import annotations
 

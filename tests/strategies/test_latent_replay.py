@@ -1,4 +1,6 @@
-"""Latent replay: what is kept, how much, in which order, and that it is put back where it was taken out."""
+"""Latent replay: what is kept, how much, in which order, and that it is put back where it was taken
+out.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def test_a_cut_that_is_none_is_refused(units):
 
 
 def test_the_memory_holds_h_of_each_batch_and_never_more_than_its_limit():
-    """Patterns numbered by their label: batch i gives min(limit / i, its size), and takes the places of others when full."""
+    """Patterns numbered by their label.
+
+    Batch i gives min(limit / i, its size), and takes the places of others when full.
+    """
     memory = LatentMemory(torch.Size([2]))
     expected = [
         12,
@@ -69,7 +74,9 @@ def test_the_memory_holds_h_of_each_batch_and_never_more_than_its_limit():
 
 
 def test_activations_and_labels_stay_together_and_true():
-    """What is kept is the activation of a frame of that label, also after later batches have trained what lies above."""
+    """What is kept is the activation of a frame of that label, also after later batches have
+    trained what lies above.
+    """
     strategy = create("latent-replay", tiny_backbone(), memory=10, seed=1)
     batches = [
         toy_batch(labels, seed=k) for k, labels in enumerate(([4, 7] * 4, [7] * 5, [9, 4] * 3))
@@ -107,7 +114,10 @@ def test_below_the_cut_nothing_learns_from_batch_2_on():
 
 
 def test_replay_keeps_what_the_same_strategy_without_it_loses():
-    """Two classes, then three batches of a third alone, with a linear head, which forgets: the memory is what remembers."""
+    """Two classes, then three batches of a third alone, with a linear head, which forgets.
+
+    The memory is what remembers.
+    """
     images, labels = toy_batch([0, 1] * 12, seed=50)
     rates = {"lr_1": 0.1, "lr": 0.1, "lr_head": 0.1, "epochs_1": 30, "epochs": 8, "minibatch": 8}
 

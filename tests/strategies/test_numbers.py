@@ -1,6 +1,7 @@
-"""Each strategy against a slow version written here from the paper: its weights, moments and importances after some batches.
+"""Each strategy against a slow version written here from the paper.
 
-The strategies run in float64 here, so that what is compared is the mathematics and not the rounding.
+Compared are its weights, moments and importances after some batches. The strategies run in float64
+here, so that what is compared is the mathematics and not the rounding.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ CONVS = (
     (1, 0, 1),
 )  # stride, padding, groups of the tiny backbone's convolutions 0, 3, 6
 SPATIAL = {"backbone.body.0.weight", "backbone.body.3.weight"}
-# 8 frames in shuffled_minibatches of 4, two epochs: 4 iterations a batch. In batch 1 half of them start up, then the ramp
+# 8 frames in minibatches of 4, two epochs: 4 iterations a batch. In batch 1 half of them
+# start up, then the ramp
 LIMITS_1 = [(1, 0, 0.99), (1, 0, 0.99), (2, 2.5, 0.99), (3, 5, 0.99)]
 LIMITS = [(1.5, 2.5, 0.875)] * 4
 B1, B2, B3 = (
@@ -52,7 +54,9 @@ def make(name, backbone=None, **options):
 
 
 class Slow:
-    """The tiny backbone with renormalisation and a linear output, trained by gradient descent, in float64."""
+    """The tiny backbone with renormalisation and a linear output, trained by gradient descent, in
+    float64.
+    """
 
     def __init__(self, head="linear"):
         state = tiny_backbone().double().state_dict()
@@ -125,7 +129,9 @@ class Slow:
         v=None,
         order=None,
     ):
-        """v <- 0.9 v + (1 - F / max_F) (g + wd theta); theta <- theta - eta v - eta lambda F (theta - theta*).
+        """v <- 0.9 v + (1 - F / max_F) (g + wd theta).
+
+        theta <- theta - eta v - eta lambda F (theta - theta*).
 
         Returns sum(-g dtheta) and sum(dtheta^2) of each weight.
         """
@@ -224,7 +230,7 @@ def test_the_losses_reported_are_the_means_over_the_patterns():
 
 
 def torch_training(net, batch, i, *, lr, epochs=2, momentum=0.01, rate=lambda t: 1.0):
-    """torch.optim.SGD on a batch norm network, with the same shuffled_minibatches."""
+    """torch.optim.SGD on a batch norm network, with the same minibatches."""
     images, labels = batch
     decays = [p for p in net.parameters() if p.ndim > 1 and p.requires_grad]
     others = [p for p in net.parameters() if p.ndim == 1]
@@ -283,7 +289,10 @@ def test_naive_with_batch_norm_is_torchs_sgd():
 
 
 def test_cwr_star():
-    """Batch 1 trains everything; from batch 2 on tw is trained by plain gradient descent on fixed features."""
+    """Batch 1 trains everything.
+
+    From batch 2 on tw is trained by plain gradient descent on fixed features.
+    """
     strategy, slow = make("cwr*"), Slow("cwr")
     strategy.learn(*B1)
     slow.load(B1)
@@ -321,7 +330,9 @@ def test_cwr_plus():
 
 
 def test_lwf():
-    """target = (1 - lambda) onehot + lambda softmax(previous model), in evaluation mode, once before training."""
+    """target = (1 - lambda) onehot + lambda softmax(previous model), in evaluation mode,
+    once before training.
+    """
     strategy, slow = make("lwf", lam=0.25), Slow()
     for i, batch in enumerate((B1, B2, B3), 1):
         strategy.learn(*batch)
@@ -337,7 +348,9 @@ def test_lwf():
 
 
 def test_ewc():
-    """F: the squared mean gradient of the shuffled_minibatches in evaluation mode, over the batches; theta*: the latest."""
+    """F: the squared mean gradient of the minibatches in evaluation mode, over the
+    batches; theta*: the latest.
+    """
     max_f, lam = 1e-3, 2e3
     strategy, slow = make("ewc", max_f=max_f, lam=lam), Slow()
     guarded = [name for name in slow.w if name not in SPATIAL]
@@ -365,7 +378,9 @@ def test_ewc():
 
 @pytest.mark.parametrize("path", ["gradient", "displacement"])
 def test_ar1_star(path):
-    """Omega of two batches, the modulation in the next, two learning rates, spatial convolutions fixed from batch 2."""
+    """Omega of two batches, the modulation in the next, two learning rates, spatial convolutions
+    fixed from batch 2.
+    """
     name, max_f = "backbone.body.6.weight", 1.0  # the only convolution that is free from batch 2 on
     strategy, slow = (
         make("ar1*", max_f=max_f, path=path, w_1=0.5, w_i=0.25, lr=LR, lr_head=1.0),
@@ -409,7 +424,9 @@ def test_ar1():
 
 @pytest.mark.parametrize("shrinkage", [1e-4, 0.1])
 def test_dslda(shrinkage):
-    """Scores against the published recursion, one sample at a time, on the features of the given backbone."""
+    """Scores against the published recursion, one sample at a time, on the features of the given
+    backbone.
+    """
     strategy = create("dslda", tiny_backbone(), shrinkage=shrinkage)
     mu, n, sigma, t = torch.zeros(3, 16).double(), [0] * 3, torch.zeros(16, 16).double(), 0
     for batch in (B1, B2, B3):
@@ -428,7 +445,10 @@ def test_dslda(shrinkage):
 
 
 def test_dslda_base_init():
-    """Batch 1 gives class means and the OAS covariance of what is left; the recursion goes on from there."""
+    """Batch 1 gives class means and the OAS covariance of what is left.
+
+    The recursion goes on from there.
+    """
     strategy = create("dslda", tiny_backbone(), base_init=True)
     strategy.learn(*B1)
     z, y = Slow().features(B1[0]), B1[1]
@@ -444,12 +464,15 @@ def test_dslda_base_init():
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 def test_cumulative_is_joint_training_from_the_initial_weights():
-    """Torch's SGD on the union, one cycle of the learning rate: up to the peak at a quarter, then down to 0."""
+    """Torch's SGD on the union, one cycle of the learning rate: up to the peak at a quarter, then
+    down to 0.
+    """
     strategy, net = make("cumulative"), torch_network()
     strategy.learn(*B1)
     strategy.learn(*B2)
     union = torch.cat([B1[0], B2[0]]), torch.cat([B1[1], B2[1]])
-    # 2 epochs of 4 shuffled_minibatches: 8 steps, the peak at round(7/4) = 2, then 5 steps of a half cosine
+    # 2 epochs of 4 minibatches: 8 steps, the peak at round(7/4) = 2,
+    # then 5 steps of a half cosine
     rates = [
         0.04,
         0.52,
@@ -597,7 +620,9 @@ def test_the_limits_of_renormalisation_at_the_end_of_batches_1_and_2(options, li
 
 
 def test_without_a_first_batch_it_is_learned_as_batch_2():
-    """No start-up, the moments inherited, the learning rates of batch 2, spatial convolutions fixed."""
+    """No start-up, the moments inherited, the learning rates of batch 2, spatial convolutions
+    fixed.
+    """
     strategy, slow = make("naive", first_batch=False), Slow()
     strategy.learn(*B1)
     slow.train(B1, 2, LR)
@@ -660,7 +685,7 @@ def test_caffe_batch_1_of_lwf_has_no_past_though_all_outputs_are_known():
 
 
 def test_caffe_pads_the_batch_and_counts_the_padded_one():
-    # 6 frames in shuffled_minibatches of 4: padded to 8 by the first two, which are of class 1
+    # 6 frames in minibatches of 4: padded to 8 by the first two, which are of class 1
     strategy = make("cwr*", compat="pad_batch")
     report = strategy.learn(*toy_batch([1, 1, 0, 0, 0, 2]))
     assert report.patterns == 8
@@ -705,7 +730,9 @@ def test_caffe_shuffles_once_with_seed_0():
 
 
 def test_caffe_moments_start_from_nothing():
-    """After the first batch the debiased mean is that of its shuffled_minibatches alone, whatever the pretrained moments are."""
+    """After the first batch the debiased mean is that of its minibatches alone, whatever
+    the pretrained moments are.
+    """
     backbone = tiny_backbone()
     backbone.body[1].running_mean.fill_(1000)
     strategy = make(
@@ -737,12 +764,16 @@ def test_caffe_sums_displacements():
 
 @pytest.mark.parametrize("name", ["cwr*", "lwf", "ewc"])
 def test_caffe_moves_the_moments_in_train_mode(name):
-    """CWR* from batch 2, LwF's targets, EWC's Fisher matrix: 4 training steps, and 2 more forwards of LwF and EWC."""
+    """CWR* from batch 2, LwF's targets, EWC's Fisher matrix.
+
+    4 training steps, and 2 more forwards of LwF and EWC.
+    """
     strategy = make(name, compat="train_mode_features", moments_decay=0.9999)
     strategy.learn(*B1)
     start = strategy.backbone.body[1].mu.clone()
     strategy.learn(*B2)
-    # the first convolution is fixed, so its minibatch means average to the batch's: mu <- (1 - n 1e-4) mu + n 1e-4 mean
+    # the first convolution is fixed, so its minibatch means average to the batch's:
+    # mu <- (1 - n 1e-4) mu + n 1e-4 mean
     x = B2[0].permute(0, 3, 1, 2).double() / 127.5 - 1
     mean = F.conv2d(x, strategy.backbone.body[0].weight, None, 2, 1).mean((0, 2, 3))
     moved = strategy.backbone.body[1].mu - start

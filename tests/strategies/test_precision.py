@@ -1,4 +1,7 @@
-"""Convolutions in bf16: every strategy takes it, its statistics and scores stay as they are, and learn nearly the same."""
+"""Convolutions in bf16.
+
+Every strategy takes it, its statistics and scores stay as they are, and learn nearly the same.
+"""
 
 from __future__ import annotations
 

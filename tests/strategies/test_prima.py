@@ -1,4 +1,7 @@
-"""prima: order, split and merge do not matter; against a slow version; on a stream where depths differ; what it costs."""
+"""prima: order, split and merge do not matter; against a slow version.
+
+On a stream where depths differ; what it costs.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,10 @@ def test_a_merge_equals_having_learned_both(first, second, shift):
 
 
 def slow_scores(z, labels, test, sizes):
-    """Everything from the frames, at balance 1 with as many frames of each class: weights, errors and shares in the open."""
+    """Everything from the frames, at balance 1 with as many frames of each class.
+
+    Weights, errors and shares in the open.
+    """
     classes = labels.max() + 1
     y = np.eye(classes)[labels] - 1 / classes
     at, errors, predictions = 0, [], []
@@ -143,7 +149,10 @@ def test_scores_are_those_of_the_slow_version():
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_familiarity_is_that_of_the_slow_version(forgotten):
-    """From the frames; of a class that was forgotten only its scatter around its own mean is left."""
+    """From the frames.
+
+    Of a class that was forgotten only its scatter around its own mean is left.
+    """
     strategy = made()
     labels = np.arange(90) % 3
     z = features(strategy, labels.tolist(), 1)
@@ -177,7 +186,9 @@ def test_familiarity_is_that_of_the_slow_version(forgotten):
 
 @pytest.mark.parametrize("telling", [0, 3])
 def test_the_depth_that_tells_the_classes_apart_decides(telling):
-    """Of two streams, one where only an early block knows the class and one where only a late one does."""
+    """Of two streams, one where only an early block knows the class and one where only a late one
+    does.
+    """
     strategy = made()
     random = np.random.default_rng(0)
     labels = torch.arange(200) % 4

@@ -145,7 +145,9 @@ def test_a_batch_norm_that_does_more_is_not_replaced_silently():
 
 
 def test_odd_backbones_serve():
-    """Group norm behind a frozen convolution (torch can crash there), half precision, a module in evaluation mode."""
+    """Group norm behind a frozen convolution (torch can crash there), half precision, a module in
+    evaluation mode.
+    """
     group = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU())
     half = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).half()
     for body in (group, half):

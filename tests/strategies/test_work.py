@@ -1,4 +1,4 @@
-"""How much work a batch is, counted in forward passes, operations and elements, never in seconds."""
+"""The work of a batch, counted in forward passes, operations and elements, never in seconds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class Passes:
         self.frames += count
 
 
-# the third batch of 24 frames: frames through the backbone, operations (launches on a GPU), tensors newly allocated, kB of them
+# the third batch of 24 frames: frames through the backbone, operations (launches on a GPU), tensors
+# newly allocated, kB of them
 WORK = {
     "naive": (48, 318, 276, 2673),
     "lwf": (72, 381, 321, 3687),
@@ -81,7 +82,7 @@ def third_batch(name, monkeypatch, spoil=None):
 
 
 def too_much(found, name):
-    """Where more was done than a fiftieth above the table, or half a batch was allocated besides."""
+    """The rows that did a fiftieth more than the table, or allocated half a batch more."""
     frames, operations, allocations, kilobytes = WORK[name]
     bounds = frames, 1.02 * operations, 1.02 * allocations, 1000 * kilobytes + BATCH_BYTES / 2
     return [
@@ -210,7 +211,10 @@ def test_predicting_does_not_copy_the_frame_it_is_given(monkeypatch):
 
 @pytest.mark.parametrize("name", ["ewc", "dslda", "lda"])
 def test_counters_are_read_without_waiting_for_the_device(name):
-    """They are asked for in every epoch; on a GPU each time would wait until all that was asked of it is done."""
+    """They are asked for in every epoch.
+
+    On a GPU each time would wait until all that was asked of it is done.
+    """
     strategy = create(name, tiny_backbone(), seed=5)
     strategy.learn(*toy_batch([0, 1]))
     before = strategy.i, int(strategy.seed), int(strategy.embedding_version)

@@ -26,7 +26,10 @@ def make_video(
     rotation: int = 0,
     options: dict[str, str] | None = None,
 ) -> Path:
-    """A video of grey frames (`shade`), or of what `frame(i)` draws; its codec follows from its suffix."""
+    """A video of grey frames (`shade`), or of what `frame(i)` draws.
+
+    Its codec follows from its suffix.
+    """
     import av
 
     width, height = size
@@ -43,7 +46,10 @@ def make_video(
 
 
 def make_pictures(folder: Path, shades: Iterable[int], suffix: str = "png", size: int = 16) -> Path:
-    """A folder of grey pictures 0.png, 1.png, ... up to any number: natural order is not that of the letters."""
+    """A folder of grey pictures 0.png, 1.png, ... up to any number.
+
+    Natural order is not that of the letters.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for i, value in enumerate(shades):
         Image.new("RGB", (size, size), (value,) * 3).save(folder / f"{i}.{suffix}")

@@ -1,4 +1,7 @@
-"""CORe50 as people have it on disk. The whole folder is here in shape: 164,866 names, each a hard link to a tiny image."""
+"""CORe50 as people have it on disk.
+
+The whole folder is here in shape: 164,866 names, each a hard link to a tiny image.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ pytestmark = pytest.mark.skipif(
 
 
 def official_numbers() -> dict[Key, range]:
-    """The frames of each session: the official counts, numbered so that the official 1-in-20 list names existing ones."""
+    """The frames of each session.
+
+    The official counts, numbered so that the official 1-in-20 list names existing ones.
+    """
     counts = json.loads((SHARED / "nicv2_official_orders.json").read_text())["frames"]
     firsts: dict[Key, int] = {}
     for line in reversed(reduced_list()):

@@ -1,4 +1,6 @@
-"""Downloads from a host of our own on 127.0.0.1 that ignores ranges, cuts connections, fails, lies and changes its files."""
+"""Downloads from a host of our own on 127.0.0.1 that ignores ranges, cuts connections, fails, lies
+and changes its files.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from primavista.streams.core50.download import download
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """A host with files, which may ignore ranges, cut connections after some bytes, or fail at first."""
+    """A host with files, which may ignore ranges, cut connections after some bytes, or fail at
+    first.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

@@ -170,7 +170,9 @@ def test_a_few_bytes_do_not_take_much_memory(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_memoised_string_is_not_encoded_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 KiB, kept in the memo and encoded 10,000 times, would be 640 MB of bytes from a file of 190 KiB."""
+    """64 KiB, kept in the memo and encoded 10,000 times, would be 640 MB of bytes from a file of
+    190 KiB.
+    """
     text = b"X" + struct.pack("<I", 1 << 16) + b"a" * (1 << 16)
     call = b"h\x01h\x00\x85R"
     crafted = text + b"q\x00c_codecs\nencode\nq\x01" + b"(" + call * 10_000 + b"l."

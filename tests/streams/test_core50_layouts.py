@@ -1,4 +1,7 @@
-"""CORe50's other shapes on disk: small folders of our own, the array of images, lists that do not fit, damage."""
+"""CORe50's other shapes on disk.
+
+Small folders of our own, the array of images, lists that do not fit, damage.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ from . import media
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Two classes: kettle with pictures in s1, s2, s10 and a video s3; mug with two sessions of pictures."""
+    """Two classes: kettle with pictures in s1, s2, s10 and a video s3; mug with two sessions of
+    pictures.
+    """
     for number, name in enumerate(["s1", "s2", "s10"]):
         media.make_pictures(
             tmp_path / "own" / "kettle" / name, [100 * number + i for i in range(12)]

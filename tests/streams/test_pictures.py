@@ -46,7 +46,10 @@ def core50_shape(frames: int = 300) -> DataSet:
 
 
 def tiny() -> DataSet:
-    """Three classes of two sessions of four frames; frame k is all 10 k; session 2 of class 2 is missing; one test session."""
+    """Three classes of two sessions of four frames.
+
+    Frame k is all 10 k; session 2 of class 2 is missing; one test session.
+    """
     frames = torch.arange(24, dtype=torch.uint8).reshape(24, 1, 1, 1).expand(24, 6, 6, 3) * 10
     train = [
         Session(label, 1 + k, 8 * label + 4 * k, 8 * label + 4 * k + 4)
@@ -119,7 +122,8 @@ def test_pictures_are_written_and_bad_paths_named(tmp_path: Path) -> None:
             save_order(stream, bad)
 
 
-# Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without red, green or blue cones.
+# Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without red, green or blue
+# cones.
 BLIND = {
     "nothing": np.eye(3),
     "red": [

@@ -1,4 +1,6 @@
-"""Protocols: what every order promises, over many shapes of data set, and the statistics of the official orders."""
+"""Protocols: what every order promises, over many shapes of data set, and the statistics of the
+official orders.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ MAX_START = {79: 68, 196: 165, 391: 340}
 def shaped(
     counts: list[int], categories: list[int] | None = None, numbers: tuple[int, ...] | None = None
 ) -> DataSet:
-    """A data set whose class i has counts[i] training sessions of two frames, and one test session."""
+    """A data set whose class i has counts[i] training sessions of two frames, and a test one."""
     train, test, place = [], [], 0
     for label, count in enumerate(counts):
         for k in range(count):

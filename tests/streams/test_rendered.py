@@ -1,4 +1,7 @@
-"""The rendered data set: what it promises, and its geometry against distances worked out by hand."""
+"""The rendered data set.
+
+What it promises, and its geometry against distances worked out by hand.
+"""
 
 import pytest
 import torch
@@ -157,7 +160,8 @@ def test_a_ray_meets_the_hand_where_small_steps_meet_it() -> None:
     inside = torch.stack([distance(hand, (x, y, CAMERA - t + still)) < 0 for t in steps])
     assert torch.equal(inside.any(0)[coverage % 1 == 0], (coverage == 1)[coverage % 1 == 0])
     first = steps[inside.int().argmax(0)]
-    # The steps are 0.002 apart; where a ray only grazes a finger, the two may see different fingers.
+    # The steps are 0.002 apart; where a ray only grazes a finger, the two may see different
+    # fingers.
     error = (depth - first)[coverage == 1].abs()
     assert error.median() < 0.003
     assert error.quantile(0.9) < 0.02

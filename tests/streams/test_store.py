@@ -1,4 +1,7 @@
-"""The packed store: whole or refused, the same bytes however often it was interrupted, one writer, many readers."""
+"""The packed store.
+
+Whole or refused, the same bytes however often it was interrupted, one writer, many readers.
+"""
 
 import errno
 import json
@@ -393,7 +396,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def killed(tmp_path: Path, workers: int, kills: int, seed: int) -> int:
-    """Start, kill -9 at random moments; gives how many frames were found done when it was last started."""
+    """Start, kill -9 at random moments.
+
+    Gives how many frames were found done when it was last started.
+    """
     draw, resumed = random.Random(seed), 0
     for _ in range(kills):
         process = packer(tmp_path / "script.py", tmp_path / "s", workers)

@@ -1,4 +1,6 @@
-"""open_frames: what it opens, how it thins, and what it says about files that are not as they should be."""
+"""open_frames: what it opens, how it thins, and what it says about files that are not as they
+should be.
+"""
 
 import logging
 import os
@@ -201,7 +203,10 @@ def attempt(path: Path, **options: bool) -> Clip | str:
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "webm"])
 def test_videos_cut_at_random_bytes(tmp_path: Path, suffix: str) -> None:
-    """Each either gives nearly all frames, or says that it is damaged; skipping keeps only frames that were there."""
+    """Each either gives nearly all frames, or says that it is damaged.
+
+    Skipping keeps only frames that were there.
+    """
     options = {"movflags": "faststart"} if suffix == "mp4" else {}
     whole = media.make_video(tmp_path / f"v.{suffix}", options=options).read_bytes()
     path, draw = tmp_path / f"cut.{suffix}", random.Random(suffix)
@@ -417,7 +422,10 @@ print(len(clip), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, *l
 
 
 def test_a_long_1080p_video_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
-    """It is learned from: 200 frames are 1.2 GB decoded; 40 of them at most are kept, 0.1 MB at model size."""
+    """It is learned from.
+
+    200 frames are 1.2 GB decoded; 40 of them at most are kept, 0.1 MB at model size.
+    """
     black = np.zeros((1080, 1920, 3), np.uint8)
     short = media.make_video(
         tmp_path / "short.avi", 10, (1920, 1080), rate=5, frame=lambda i: black
