@@ -133,8 +133,9 @@ def test_writing_goes_on_where_it_was_stopped(
 
     with pytest.raises(KeyboardInterrupt):
         write(SMALL, tmp_path / "d", progress=stop)
-    (tmp_path / "d" / "s2" / ".o4.part").mkdir(parents=True)  # as a kill in mid-session leaves it
-    (tmp_path / "d" / "s2" / ".o4.part" / "C_02_04_000.png").write_bytes(b"half")
+    for name in (".o4.part", ".o4.0123456789abcdef.part"):  # as a kill in mid-session leaves it
+        (tmp_path / "d" / "s2" / name).mkdir(parents=True)
+        (tmp_path / "d" / "s2" / name / "C_02_04_000.png").write_bytes(b"half")
     calls: list[int] = []
     monkeypatch.setattr(module, "render", lambda *a, **k: (calls.append(1), render(*a, **k))[1])
     write(SMALL, tmp_path / "d")

@@ -7,17 +7,17 @@ import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from primavista.errors import FileError, InputError, require_extra
+from primavista.errors import InputError, file_errors, require_extra
+from primavista.frames import Frames, ImageArray
+from primavista.storage.atomic import replacing, write_atomically
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.rendered.written import (
@@ -30,17 +30,25 @@ from primavista.streams.rendered.written import (
 from primavista.streams.split import held_out
 
 Progress = Callable[[int, int], None]
-CACHE = 256 * 2**20  # bytes of rendered sessions that are kept
-FEW = 8  # less than one frame in so many of a session does not pay for all of it
+CACHE_BYTES = 256 * 2**20  # of rendered sessions that are kept
+# If fewer than one frame in so many of a session is asked for, only those frames are rendered.
+WHOLE_SESSION_SHARE = 8
 FPS = 20  # as CORe50's camera
 DEFAULT = Scene()
 
 
 def rendered(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> DataSet:
-    """The data set of a scene; its frames are rendered when they are asked for, a session at a time.
+    """Open the data set of a scene; its frames are rendered when they are asked for.
 
-    The 256 MiB of sessions used last are kept. For access all over the data set in random order, `materialise` it or pack it.
-    The test sessions are those of `held_out`.
+    Sessions are rendered whole, and the 256 MiB used last are kept. For access in random order,
+    `materialise` the data set or `pack` it. The test sessions are those of `held_out`.
+
+    Args:
+        scene: What to render; by default 10 x 5 objects, 11 sessions, 60 frames of 128 pixels.
+        device: Where to render.
+
+    Returns:
+        The data set, with one class per object.
     """
     return _data_set(scene, RenderedFrames(scene, device))
 
@@ -50,38 +58,41 @@ def materialise(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> DataSet:
-    """The same data set, all rendered now into one uint8 tensor on `device`; `progress(done, total)` counts frames."""
-    frames = _room(scene, device)
-    for place, (object, session) in enumerate(_sessions(scene)):
-        start = place * scene.frames
+    """Render the whole data set of a scene now, into one uint8 tensor.
+
+    Args:
+        scene: What to render.
+        device: Where to render, and where the tensor stays.
+        progress: Called with (done, total), in frames.
+
+    Returns:
+        The same data set as `rendered(scene)`.
+
+    Raises:
+        InputError: If the frames do not fit in memory; nothing is rendered then.
+    """
+    frames = _allocate(scene, device)
+    for index, (object, session) in enumerate(_sessions(scene)):
+        start = index * scene.frames
         frames[start : start + scene.frames] = render(scene, object, session, device=device)
         if progress:
             progress(start + scene.frames, len(frames))
     return _data_set(scene, frames)
 
 
-def _room(scene: Scene, device: str | torch.device) -> Tensor:
-    """Memory for all frames, or an error before any is taken."""
-    need = _count(scene) * scene.size**2 * 3
-    advice = f"{need / 2**30:,.1f} GiB of frames do not fit in the memory of {device}: draw fewer or smaller ones, or pack them"
-    own = (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else need
-    )
-    if torch.device(device).type == "cpu" and need > own:
-        raise InputError(advice)
-    try:
-        return torch.empty(
-            _count(scene), scene.size, scene.size, 3, dtype=torch.uint8, device=device
-        )
-    except (RuntimeError, MemoryError) as error:
-        raise InputError(advice) from error
-
-
 class RenderedFrames:
-    """`Frames` of a scene: session s of object o begins at ((o - 1) * sessions + s - 1) * frames."""
+    """The frames of a scene, rendered when they are asked for.
+
+    Session s of object o begins at ((o - 1) * sessions + s - 1) * frames.
+
+    Args:
+        scene: What to render.
+        device: Where to render.
+        cache: The number of bytes of rendered sessions to keep.
+    """
 
     def __init__(
-        self, scene: Scene, device: str | torch.device = "cpu", cache: int = CACHE
+        self, scene: Scene, device: str | torch.device = "cpu", cache: int = CACHE_BYTES
     ) -> None:
         self.scene, self.device, self.cache = scene, torch.device(device), cache
         self._kept: OrderedDict[int, Tensor] = OrderedDict()
@@ -92,35 +103,38 @@ class RenderedFrames:
         return _count(self.scene)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        asked = torch.arange(len(self))[
-            indices.cpu()
-        ]  # negative ones, masks and slices as of any tensor
-        places = asked // self.scene.frames
-        pictures = torch.empty(
-            len(asked), self.scene.size, self.scene.size, 3, dtype=torch.uint8, device=self.device
-        )
-        for place in places.unique().tolist():
-            here = (places == place).nonzero()[:, 0]
-            pictures[here.to(self.device)] = self._some(place, asked[here] % self.scene.frames)
+        # Negative indices, masks and slices work as with any tensor.
+        asked = torch.arange(len(self))[indices.cpu()]
+        sessions = asked // self.scene.frames
+        shape = (len(asked), self.scene.size, self.scene.size, 3)
+        pictures = torch.empty(shape, dtype=torch.uint8, device=self.device)
+        for index in sessions.unique().tolist():
+            here = (sessions == index).nonzero()[:, 0]
+            pictures[here.to(self.device)] = self._some(index, asked[here] % self.scene.frames)
         return pictures
 
-    def _some(self, place: int, frames: Tensor) -> Tensor:
-        """Of a session; where few are asked for and not all sessions can be kept, only those are rendered."""
+    def _some(self, index: int, frames: Tensor) -> Tensor:
+        """Some frames of a session.
+
+        If few are asked for and not all sessions can be kept, only those are rendered.
+        """
         fits = self._session_bytes * len(self) <= self.cache * self.scene.frames
-        if fits or place in self._kept or len(frames) * FEW >= self.scene.frames:
-            return self._session(place)[frames.to(self.device)]
-        object, session = divmod(place, self.scene.sessions)
+        many = len(frames) * WHOLE_SESSION_SHARE >= self.scene.frames
+        if fits or index in self._kept or many:
+            return self._session(index)[frames.to(self.device)]
+        object, session = divmod(index, self.scene.sessions)
         return render(self.scene, object + 1, session + 1, frames.tolist(), self.device)
 
-    def _session(self, place: int) -> Tensor:
+    def _session(self, index: int) -> Tensor:
+        """All frames of a session, from the cache if they are there."""
         with self._lock:
-            if place in self._kept:
-                self._kept.move_to_end(place)
-                return self._kept[place]
-        object, session = divmod(place, self.scene.sessions)
+            if index in self._kept:
+                self._kept.move_to_end(index)
+                return self._kept[index]
+        object, session = divmod(index, self.scene.sessions)
         pictures = render(self.scene, object + 1, session + 1, device=self.device)
         with self._lock:
-            self._kept[place] = pictures
+            self._kept[index] = pictures
             while len(self._kept) > 1 and len(self._kept) * self._session_bytes > self.cache:
                 self._kept.popitem(last=False)
         return pictures
@@ -136,10 +150,25 @@ def write(
     progress: Progress | None = None,
     device: str | torch.device = "cpu",
 ) -> Path:
-    """Write the scene in CORe50's layout: `s1/o1/C_01_01_000.png` (session, object, frame), or `s1/o1.mp4` (20 frames/s).
+    """Write a scene in CORe50's layout; the same call resumes after an interruption.
 
-    Pictures as png are exact, jpg (quality 95) and mp4 (x264) are not. The same call after a stop goes on where it was;
-    `scene.json` in the folder says what is in it, and another scene is refused.
+    The files are `s1/o1/C_01_01_000.png` (session, object, frame), or `s1/o1.mp4` at 20 frames per
+    second. Pictures as png are exact; jpg (quality 95) and mp4 (x264) are not. `scene.json` in the
+    folder says what is in it.
+
+    Args:
+        scene: What to render.
+        folder: The folder to write; it is made if it does not exist.
+        format: The kind of files.
+        progress: Called with (done, total), in frames.
+        device: Where to render.
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        InputError: If the folder holds another scene or other files.
+        FileError: If it cannot be written; what is written is kept.
     """
     if format not in FORMATS:
         raise InputError(f"format must be png, jpg or mp4; got {format!r}")
@@ -148,46 +177,48 @@ def write(
             f"an mp4 needs an even size; got {scene.size}: choose {scene.size + 1}, or png"
         )
     target = Path(folder).expanduser()
-    with _writing(target):
+    advice = "Make room or choose another folder; what is written is kept"
+    with file_errors("write in", target, advice):
         written = WrittenScene(scene, format)
         _claim(target, written)
-        for place, (object, session) in enumerate(_sessions(scene)):
+        for index, (object, session) in enumerate(_sessions(scene)):
             final = target / written.location(object, session)
             if not final.exists():
-                _write_session(
-                    final,
-                    render(scene, object, session, device=device).cpu().numpy(),
-                    object,
-                    session,
-                    format,
-                )
+                pictures = render(scene, object, session, device=device).cpu().numpy()
+                _write_session(final, pictures, object, session, format)
             if progress:
-                progress((place + 1) * scene.frames, _count(scene))
+                progress((index + 1) * scene.frames, _count(scene))
     return target
 
 
 def _write_session(
-    final: Path, pictures: np.ndarray[Any, Any], object: int, session: int, format: str
+    final: Path, pictures: ImageArray, object: int, session: int, format: str
 ) -> None:
-    part = final.with_name(f".{final.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        part.mkdir(parents=True)
-        if format == "mp4":
-            _write_video(part / final.name, pictures)
-            os.replace(part / final.name, final)
-            return
-        options: dict[str, Any] = {"quality": 95} if format == "jpg" else {"compress_level": 1}
+    """Write a folder of pictures or a video; it appears under its name when it is complete."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(final)
+    if format == "mp4":
+        with replacing(final, keep_suffix=True) as part:
+            _write_video(part, pictures)
+        return
+    options: dict[str, Any] = {"quality": 95} if format == "jpg" else {"compress_level": 1}
+    with replacing(final) as part:
+        part.mkdir()
         for i, picture in enumerate(pictures):
-            Image.fromarray(picture).save(
-                part / f"C_{session:02d}_{object:02d}_{i:03d}.{format}", **options
-            )
-        os.replace(part, final)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+            name = f"C_{session:02d}_{object:02d}_{i:03d}.{format}"
+            Image.fromarray(picture).save(part / name, **options)
 
 
-def _write_video(path: Path, pictures: np.ndarray[Any, Any]) -> None:
+def _remove_leftovers(final: Path) -> None:
+    """Remove what a killed process left of this session."""
+    for part in final.parent.glob(f".{final.stem}.*part*"):
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            part.unlink(missing_ok=True)
+
+
+def _write_video(path: Path, pictures: ImageArray) -> None:
     av = require_extra("av", "video")
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=FPS, options={"crf": "18", "threads": "1"})
@@ -209,53 +240,58 @@ def _claim(target: Path, written: WrittenScene) -> None:
             raise InputError(
                 f"{target} holds other files in CORe50's layout: choose an empty folder"
             ) from None
-        part = target / f".{SCENE}.part"
-        part.write_text(text)
-        os.replace(part, target / SCENE)
+        write_atomically(target / SCENE, text.encode())
         return
     if found != text:
         raise InputError(
-            f"{target} holds another scene or format (see {SCENE} there): choose another folder, or delete it"
+            f"{target} holds another scene or format (see {SCENE} there): "
+            "choose another folder, or delete it"
         )
 
 
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
+def _allocate(scene: Scene, device: str | torch.device) -> Tensor:
+    """Memory for all frames, or an error before any is rendered."""
+    need = _count(scene) * scene.size**2 * 3
+    advice = (
+        f"{need / 2**30:,.1f} GiB of frames do not fit in the memory of {device}: "
+        "draw fewer or smaller ones, or pack them"
+    )
+    available = need
+    if hasattr(os, "sysconf"):
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if torch.device(device).type == "cpu" and need > available:
+        raise InputError(advice)
+    shape = (_count(scene), scene.size, scene.size, 3)
     try:
-        yield
-    except (FileError, InputError):
-        raise
-    except OSError as error:
-        reason = error.strerror or error
-        raise FileError(
-            f"cannot write in {target}: {reason}. Make room or choose another folder; what is written is kept"
-        ) from error
+        return torch.empty(shape, dtype=torch.uint8, device=device)
+    except (RuntimeError, MemoryError) as error:
+        raise InputError(advice) from error
 
 
-def _data_set(scene: Scene, frames: Any) -> DataSet:
-    chosen = set(held_out(scene.sessions))
-    every = [
-        Session(object - 1, session, place * scene.frames, (place + 1) * scene.frames)
-        for place, (object, session) in enumerate(_sessions(scene))
+def _data_set(scene: Scene, frames: Frames) -> DataSet:
+    tested = set(held_out(scene.sessions))
+    sessions = [
+        Session(object - 1, number, index * scene.frames, (index + 1) * scene.frames)
+        for index, (object, number) in enumerate(_sessions(scene))
     ]
     classes, categories = scene_classes(scene)
     return DataSet(
         name=scene_name(scene),
         frames=frames,
-        train=tuple(s for s in every if s.number not in chosen),
-        test=tuple(s for s in every if s.number in chosen),
+        train=tuple(session for session in sessions if session.number not in tested),
+        test=tuple(session for session in sessions if session.number in tested),
         classes=classes,
         categories=categories,
     )
 
 
 def _sessions(scene: Scene) -> Iterator[tuple[int, int]]:
-    return (
-        (o + 1, s + 1)
-        for o in range(scene.categories * scene.objects)
-        for s in range(scene.sessions)
-    )
+    """(object, session) of all sessions, from 1, in the order of the data set."""
+    for object in range(1, scene.categories * scene.objects + 1):
+        for session in range(1, scene.sessions + 1):
+            yield object, session
 
 
 def _count(scene: Scene) -> int:
+    """The number of frames of a scene."""
     return scene.categories * scene.objects * scene.sessions * scene.frames

@@ -1,9 +1,8 @@
-"""The hand that holds an object of the rendered data set, and how hand, object and camera move during a
-session.
+"""The hand that holds an object, and the movements of hand, object and camera in a session.
 
-The wrist's frame is the object's world: the hand is rigid in it, and the object lies in it turned by a slow
-in-hand spin. The hand is a set of tapered capsules; a ray meets one where it passes its segment within the
-radius.
+The wrist's frame is the object's world: the hand is rigid in it, and the object lies in it, turned
+by a slow spin. The hand is a set of tapered capsules; a ray meets one if it passes its segment
+within the radius.
 """
 
 from __future__ import annotations
@@ -25,8 +24,14 @@ BLEND = 22.0  # how sharply neighbouring capsules' normals blend, per decimetre
 
 @dataclass(frozen=True)
 class Hand:
-    """Segments start -> end (3 x K x 1 each) with a radius at both ends (K x 1), the skin, and two bounding
-    capsules.
+    """A hand as K tapered capsules from start to end.
+
+    Args:
+        start: Where each segment starts, 3 x K x 1.
+        edge: The vector from its start to its end, 3 x K x 1.
+        radii: The radius at the start, and what the end adds to it, K x 1 each.
+        skin: The colour of the skin.
+        bounds: Two capsules (low, high, radius) that bound the whole hand.
     """
 
     start: Tensor
@@ -38,13 +43,18 @@ class Hand:
 
 @dataclass(frozen=True)
 class Moves:
-    """For N frames: wrist to camera (N x 3 x 3), object to wrist (N x 3 x 3), place of the object (N x 3),
-    and the background's shift, zoom and turn (N x 4).
+    """The poses of N frames.
+
+    Args:
+        wrist: The rotations from wrist to camera, N x 3 x 3.
+        spin: The rotations from object to wrist, N x 3 x 3.
+        position: Where the object is, N x 3, in decimetres.
+        backdrop: The shift (x, y), zoom and turn of the background, N x 4.
     """
 
     wrist: Tensor
     spin: Tensor
-    place: Tensor
+    position: Tensor
     backdrop: Tensor
 
 
@@ -53,7 +63,18 @@ def _add(a: Vector, b: Vector) -> Vector:
 
 
 def hand_of(seed: int, session: int, object: int, hold: Hold, device: torch.device) -> Hand:
-    """A hand gripping round the hold's ellipse, from a side and with a handedness that the session draws."""
+    """Make a hand that grips an object; the session draws its side and handedness.
+
+    Args:
+        seed: The seed of the scene.
+        session: The number of the session, from 1.
+        object: The number of the object, from 1.
+        hold: Where the object can be gripped.
+        device: Where to put the tensors.
+
+    Returns:
+        The hand in the wrist's frame.
+    """
     dice = Dice("hand", seed, session, object)
     side = dice.pick((-1.0, 1.0))
     # Never from straight in front (90 degrees): the palm would hide the object.
@@ -128,10 +149,19 @@ def _dot(a: Sequence[Tensor] | Tensor, b: Sequence[Tensor] | Tensor) -> Tensor:
 
 
 def meet(hand: Hand, origin: Points, ray: Points, pixel: float) -> tuple[Tensor, Tensor]:
-    """Depth along each unit ray and coverage (0 to 1) of the hand.
+    """Intersect rays with the hand.
 
-    The ray passes segment k at distance g = min_{s,t} |o + t r - a_k - s e_k|; coverage is (radius - g) /
-    pixel + 1/2 clipped, depth is where the ray enters.
+    A ray passes segment k at the distance g = min_{s,t} |o + t r - a_k - s e_k|. Coverage is
+    (radius - g) / pixel + 1/2, clipped to [0, 1]; depth is where the ray enters.
+
+    Args:
+        hand: The hand.
+        origin: Where each ray starts, in the wrist's frame.
+        ray: Its direction, a unit vector.
+        pixel: The width of a pixel at the object, in decimetres.
+
+    Returns:
+        The depth along each ray, and its coverage.
     """
     near = _dot(origin, ray).neg_()
     # From the point nearest the wrist's origin on, float32 loses nothing to the camera's distance.
@@ -143,7 +173,7 @@ def meet(hand: Hand, origin: Points, ray: Points, pixel: float) -> tuple[Tensor,
     far = _dot(start, at).mul_(-2).add_(_dot(at, at)).add_(_dot(start, start))
 
     def passing(share: Tensor) -> tuple[Tensor, Tensor]:
-        """t = r·(s e - w) and |w + t r - s e|² = |w - s e|² - t² for the point at share s of each segment."""
+        """t = r·(s e - w) and |w + t r - s e|² = |w - s e|² - t² at share s of each segment."""
         along = ray_edge * share - ray_gap
         gap = torch.addcmul(far, share, edge_gap, value=-2).addcmul_(share * share, size)
         return along, gap.addcmul_(along, along, value=-1).clamp_min_(0)
@@ -153,7 +183,8 @@ def meet(hand: Hand, origin: Points, ray: Points, pixel: float) -> tuple[Tensor,
     radius = hand.radii[0] + hand.radii[1] * share
     square, gap = radius * radius, passing(share)[1]
     coverage = (radius - gap.sqrt()).div_(pixel).add_(0.5).clamp_(0, 1)
-    # A ray enters a slanted cylinder before it passes the axis, where another point of the axis is nearest.
+    # A ray enters a slanted cylinder before it passes the axis, where another point of the axis
+    # is nearest.
     before = (square - gap).clamp_min_(0).div_(slant * size).sqrt_()
     along, gap = passing(share.addcmul_(before, ray_edge, value=-1).clamp_(0, 1))
     depth = along.sub_(square.sub_(gap).clamp_min_(0).sqrt_())
@@ -162,8 +193,15 @@ def meet(hand: Hand, origin: Points, ray: Points, pixel: float) -> tuple[Tensor,
 
 
 def surface(hand: Hand, p: Points) -> tuple[Points, Tensor, Tensor]:
-    """Blended unit normal at points on the hand, how open the place is (1, towards 0 between fingers), and
-    how near a fingertip it lies.
+    """Describe the skin at points on the hand.
+
+    Args:
+        hand: The hand.
+        p: The points, in the wrist's frame.
+
+    Returns:
+        The blended unit normal, how open the surroundings are (1, towards 0 between fingers), and
+        how near a fingertip the point lies.
     """
     x, y, z = (v - s for v, s in zip(p, hand.start, strict=True))
     size = _dot(hand.edge, hand.edge)
@@ -182,7 +220,12 @@ def surface(hand: Hand, p: Points) -> tuple[Points, Tensor, Tensor]:
 
 
 def distance(hand: Hand, p: Points) -> Tensor:
-    """Distance of points from the hand's skin (negative inside)."""
+    """Return the distance of points from the hand's skin, negative inside.
+
+    Args:
+        hand: The hand.
+        p: The points, in the wrist's frame.
+    """
     x, y, z = (v - s for v, s in zip(p, hand.start, strict=True))
     share = _dot(hand.edge, (x, y, z)).div_(_dot(hand.edge, hand.edge)).clamp_(0, 1)
     x, y, z = (v.addcmul_(share, e, value=-1) for v, e in zip((x, y, z), hand.edge, strict=True))
@@ -213,8 +256,18 @@ def _sway(dice: Dice, u: Tensor, size: float) -> Tensor:
 
 
 def moves_of(seed: int, session: int, object: int, u: Tensor, free: str) -> Moves:
-    """The paths at u = frame / frames (float64). `free` says how an object may lie in a hand: "any" way,
-    "round" its long axis, or "flat" with its face or back outwards.
+    """Compute the paths of wrist, object and camera.
+
+    Args:
+        seed: The seed of the scene.
+        session: The number of the session, from 1.
+        object: The number of the object, from 1.
+        u: The time of each frame as a share of the session, float64.
+        free: How the object may lie in the hand: "any" way, "round" its long axis, or "flat" with
+            its face or back outwards.
+
+    Returns:
+        The poses of the frames.
     """
     dice = Dice("moves", seed, session, object)
     lean, nod, look = dice.between(-0.5, 0.5), dice.between(-0.1, 0.45), dice.between(-0.35, 0.35)
@@ -227,7 +280,7 @@ def moves_of(seed: int, session: int, object: int, u: Tensor, free: str) -> Move
         about = dice.between(0, 2 * pi) + _sway(dice, u, 1.4)
         over = dice.between(0, pi) + _sway(dice, u, 0.5) if free == "any" else torch.zeros_like(u)
     spin = _product(_turn(0, over), _turn(1, about))
-    place = torch.stack(
+    position = torch.stack(
         [_sway(dice, u, 0.13), _sway(dice, u, 0.1) + 0.08, _sway(dice, u, 0.35)], -1
     )
     backdrop = torch.stack(
@@ -239,4 +292,4 @@ def moves_of(seed: int, session: int, object: int, u: Tensor, free: str) -> Move
         ],
         -1,
     )
-    return Moves(wrist, spin, place, backdrop)
+    return Moves(wrist, spin, position, backdrop)

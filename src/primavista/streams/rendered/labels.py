@@ -33,8 +33,13 @@ LABEL_HEIGHT, LABEL_WIDTH = 96, 192
 
 
 class Label:
-    """A canvas wrapped round an object: u in [0, 1) goes round (or front | back), v in [0, 1] from low to
-    high.
+    """A canvas that is wrapped round an object.
+
+    u in [0, 1) goes round it (or over front and back), and v in [0, 1] from low to high.
+
+    Args:
+        base: The colour of the object.
+        dice: The source of random numbers.
     """
 
     def __init__(self, base: Colour, dice: Dice) -> None:
@@ -48,23 +53,63 @@ class Label:
         )
 
     def paint(self, mask: Tensor, colour: Colour, strength: float = 1.0) -> None:
+        """Paint a colour where the mask says so.
+
+        Args:
+            mask: The opacity of each point, truth values or numbers in [0, 1].
+            colour: Red, green and blue in [0, 1].
+            strength: A factor for the mask.
+        """
         weight = mask.to(torch.float32) * strength
         self.canvas = torch.lerp(self.canvas, torch.tensor(colour).view(3, 1, 1), weight)
 
     def within(self, u: float, v: float, wide: float, tall: float) -> Tensor:
+        """Return the mask of a rectangle.
+
+        Args:
+            u: Its centre.
+            v: Its centre.
+            wide: Half its width.
+            tall: Half its height.
+        """
         return ((self.u - u).abs() < wide) & ((self.v - v).abs() < tall)
 
     def disc(self, u: float, v: float, wide: float, tall: float) -> Tensor:
+        """Return the mask of an ellipse.
+
+        Args:
+            u: Its centre.
+            v: Its centre.
+            wide: Half its width.
+            tall: Half its height.
+        """
         return ((self.u - u) / wide) ** 2 + ((self.v - v) / tall) ** 2 < 1
 
     def keys(self, u: float, v: float, wide: float, tall: float, columns: int, rows: int) -> Tensor:
-        """A grid of rounded keys inside the rectangle."""
+        """Return the mask of a grid of rounded keys inside a rectangle.
+
+        Args:
+            u: The centre of the rectangle.
+            v: The centre of the rectangle.
+            wide: Half its width.
+            tall: Half its height.
+            columns: The number of columns.
+            rows: The number of rows.
+        """
         across = ((self.u - u + wide) / (2 * wide) * columns) % 1 - 0.5
         up = ((self.v - v + tall) / (2 * tall) * rows) % 1 - 0.5
         return self.within(u, v, wide, tall) & (across.abs() ** 3 + up.abs() ** 3 < 0.05)
 
     def writing(self, u: float, v: float, wide: float, tall: float, letters: int) -> Tensor:
-        """Letter-like marks: each letter is a random 3 x 5 pattern of dots."""
+        """Return the mask of letter-like marks: each letter is a random 3 x 5 pattern of dots.
+
+        Args:
+            u: The centre of the text.
+            v: The centre of the text.
+            wide: Half its width.
+            tall: Half its height.
+            letters: The number of letters.
+        """
         dots = self.dice.table(5, letters, 4) < 0.62
         dots[:, :, 3] = False
         column = ((self.u - u + wide) / (2 * wide) * letters * 4).long().clamp(0, letters * 4 - 1)
@@ -116,7 +161,7 @@ PATTERNS: dict[str, tuple[Pattern, ...]] = {
 
 
 def _wrapped(label: Label, traits: Traits, name: str) -> None:
-    """Pattern, logo and writing of things that are round."""
+    """Paint pattern, logo and writing of things that are round."""
     first, second = traits.colour("accent", ACCENTS), traits.colour("second", ACCENTS)
     label.paint(traits.pick("pattern", PATTERNS[name])(label, traits.number("count", 4, 9)), first)
     tall, at = traits.number("logo", 0.08, 0.2), traits.number("height", 0.45, 0.7)
@@ -179,6 +224,17 @@ def _plug_front(label: Label, traits: Traits, k: dict[str, float]) -> None:
 
 
 def paint_label(name: str, base: Colour, traits: Traits, k: dict[str, float]) -> Tensor:
+    """Paint the label of an object: print, keys or a screen.
+
+    Args:
+        name: The family of the object, such as "cans".
+        base: The colour of its body.
+        traits: Its traits.
+        k: Its measures.
+
+    Returns:
+        3 x 96 x 192, with values in [0, 1].
+    """
     label = Label(base, Dice("label", *traits.key, traits.member))
     if name in PATTERNS:
         _wrapped(label, traits, name)

@@ -1,4 +1,4 @@
-"""What one object of the rendered data set looks like: its measures, its materials and its label."""
+"""The looks of the objects of the rendered data set: measures, materials and labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,17 @@ from .traits import (
 
 
 @dataclass(frozen=True)
-class Material:
+class SurfaceMaterial:
+    """The material of one part of an object.
+
+    Args:
+        colour: Red, green and blue in [0, 1].
+        gloss: The strength of highlights.
+        metal: How far it reflects like metal, from 0 to 1.
+        alpha: Its opacity.
+        labelled: Whether the label is printed on it.
+    """
+
     colour: Colour
     gloss: float = 0.4
     metal: float = 0.0
@@ -36,14 +46,19 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Look:
-    """An object's identity: measures for its shape, a material for each part, and the label (3 x height x
-    width).
+class ObjectLook:
+    """The identity of an object.
+
+    Args:
+        family: The index of its shape in `FAMILIES`.
+        measures: The measures of the shape.
+        materials: The material of each part.
+        label: The label, 3 x height x width.
     """
 
     family: int
     measures: dict[str, float]
-    materials: tuple[Material, ...]
+    materials: tuple[SurfaceMaterial, ...]
     label: Tensor
 
 
@@ -133,58 +148,67 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
 }
 
 
-def _materials(name: str, body: Colour, traits: Traits) -> tuple[Material, ...]:
+def _materials(name: str, body: Colour, traits: Traits) -> tuple[SurfaceMaterial, ...]:
     """One material for each part that the family's shape returns, in its order."""
     accent = traits.colour("part", ACCENTS)
-    metal = Material(STEEL, 0.9, 0.9)
+    metal = SurfaceMaterial(STEEL, 0.9, 0.9)
     gloss = traits.number("gloss", 0.15, 0.7)
-    main = Material(
+    main = SurfaceMaterial(
         body,
         gloss,
         labelled=name in PATTERNS or name in ("mobile phones", "remote controls", "plug adapters"),
     )
-    plain = Material(body, gloss)
-    brass = Material(traits.pick("brass", (STEEL, (0.8, 0.65, 0.35))), 0.9, 0.8)
+    plain = SurfaceMaterial(body, gloss)
+    brass = SurfaceMaterial(traits.pick("brass", (STEEL, (0.8, 0.65, 0.35))), 0.9, 0.8)
     tint = traits.colour("tint", (BLACK, BROWN, BLUE, GREY, ORANGE))
-    fitting = Material(traits.colour("fitting", (WHITE, STEEL, PALE, GREY, WHITE)), 0.4)
-    parts: dict[str, tuple[Material, ...]] = {
+    fitting = SurfaceMaterial(traits.colour("fitting", (WHITE, STEEL, PALE, GREY, WHITE)), 0.4)
+    parts: dict[str, tuple[SurfaceMaterial, ...]] = {
         "plug adapters": (main, plain, brass),
-        "mobile phones": (main, Material(DARK, 0.6)),
-        "scissors": (metal, plain, Material(GREY, 0.8, 0.6)),
+        "mobile phones": (main, SurfaceMaterial(DARK, 0.6)),
+        "scissors": (metal, plain, SurfaceMaterial(GREY, 0.8, 0.6)),
         "light bulbs": (
-            Material(body, 0.9, alpha=traits.number("glass", 0.75, 1.0)),
+            SurfaceMaterial(body, 0.9, alpha=traits.number("glass", 0.75, 1.0)),
             fitting,
             brass,
         ),
-        "cans": (Material(body, 0.7, 0.15, labelled=True), metal),
+        "cans": (SurfaceMaterial(body, 0.7, 0.15, labelled=True), metal),
         "glasses": (
             plain,
-            Material(tint, 1.0, alpha=traits.pick("lens", (0.25, 0.9, 0.7, 0.3, 0.95))),
+            SurfaceMaterial(tint, 1.0, alpha=traits.pick("lens", (0.25, 0.9, 0.7, 0.3, 0.95))),
             plain,
         ),
         "balls": (main,),
         "markers": (
             main,
-            Material(accent, gloss),
-            Material(traits.pick("end", (accent, body, BLACK)), gloss),
+            SurfaceMaterial(accent, gloss),
+            SurfaceMaterial(traits.pick("end", (accent, body, BLACK)), gloss),
         ),
         "cups": (
             main,
-            plain if traits.number("handle", 0, 1) < 0.6 else Material(accent, gloss),
-            Material(traits.pick("lining", (WHITE, body, CREAM)), gloss),
+            plain if traits.number("handle", 0, 1) < 0.6 else SurfaceMaterial(accent, gloss),
+            SurfaceMaterial(traits.pick("lining", (WHITE, body, CREAM)), gloss),
         ),
         "remote controls": (
             main,
-            Material(traits.colour("knob", (GREY, STEEL, DARK, PALE, BLACK)), 0.5),
-            Material((0.2, 0.02, 0.05), 0.8),
+            SurfaceMaterial(traits.colour("knob", (GREY, STEEL, DARK, PALE, BLACK)), 0.5),
+            SurfaceMaterial((0.2, 0.02, 0.05), 0.8),
         ),
     }
     return parts[name]
 
 
-def look_of(seed: int, category: int, member: int, spread: float) -> Look:
-    """The object `member` (from 0) of `category` (from 0); beyond ten, families repeat with other traits and
-    hues.
+def look_of(seed: int, category: int, member: int, spread: float) -> ObjectLook:
+    """Draw the look of an object.
+
+    Args:
+        seed: The seed of the scene.
+        category: The number of the category, from 0. Beyond ten, families repeat with other traits
+            and hues.
+        member: The number of the object in its category, from 0.
+        spread: How far the members of a category differ, from 0 to 1.
+
+    Returns:
+        The look, the same in all sessions.
     """
     family = category % len(FAMILIES)
     name = FAMILIES[family][0]
@@ -194,6 +218,6 @@ def look_of(seed: int, category: int, member: int, spread: float) -> Look:
         measures["style"] = traits.pick("style", (0.0, 1.0, 2.0, 3.0, 0.0))
         measures["stretch"] *= 1.25 if measures["style"] == 1.0 else 1.0
     body = traits.colour("body", BODIES[name])
-    return Look(
+    return ObjectLook(
         family, measures, _materials(name, body, traits), paint_label(name, body, traits, measures)
     )

@@ -1,8 +1,8 @@
-"""Casting the rendered data set's rays: culling, sphere tracing, the hand's capsules, and shading.
+"""Ray casting for the rendered data set: culling, sphere tracing, the hand, and shading.
 
-Camera frame: x right, y up, the camera at (0, 0, CAMERA) looking along -z at the object near the origin. A
-body point p is at R p + T in it. Points and colours are tuples or 3 x P tensors over the rays that remain
-after culling.
+Camera frame: x right, y up, the camera at (0, 0, CAMERA) looking along -z at the object near the
+origin. A body point p is at R p + T in it. Points and colours are tuples or 3 x P tensors over the
+rays that remain after culling.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
+from .backgrounds import Light
 from .hands import Hand, Moves, distance, meet, surface
-from .looks import Look
-from .places import Light
+from .looks import ObjectLook
 from .shapes import FAMILIES, Hold, Points, Vector, length
 
 CAMERA = 4.5  # decimetres from the camera to the object
@@ -27,20 +27,33 @@ CONTACT = 0.14  # decimetres: how near the hand begins to darken the object, and
 
 @dataclass(frozen=True)
 class Bodies:
-    """Poses of N frames as tables to gather from: rows are R's nine entries, then the camera in the body's
-    frame.
+    """The poses of N frames as tables to gather from.
+
+    A pose has twelve rows: the nine entries of R, then the camera in the body's frame.
+
+    Args:
+        thing: The poses of the object.
+        wrist: The poses of the wrist.
+        spin: The nine entries of the rotation from object to wrist.
+        position: Where the bodies are in the camera's frame, 3 x N.
     """
 
     thing: Tensor
     wrist: Tensor
     spin: Tensor
-    place: Tensor
+    position: Tensor
 
 
 @dataclass(frozen=True)
 class Hits:
-    """Rays that met a body: index into N*size*size pixels, frame, coverage, depth, and the point in the
-    body's frame.
+    """The rays that met a body.
+
+    Args:
+        index: The index of each ray's pixel among N * size * size.
+        frame: Its frame.
+        alpha: Its coverage, from 0 to 1.
+        depth: The distance from the camera.
+        point: Where it met the body, in the body's frame.
     """
 
     index: Tensor
@@ -51,8 +64,12 @@ class Hits:
 
 
 class Rays:
-    """The rays of one image: unit directions (3 x size²) in the camera frame, and the plane coordinates they
-    cross.
+    """The rays of one image: unit directions (3 x size²) in the camera's frame.
+
+    Args:
+        size: The side of the image in pixels.
+        tan: The tangent of half the field of view.
+        device: Where to put the tensors.
     """
 
     def __init__(self, size: int, tan: float, device: torch.device) -> None:
@@ -65,13 +82,22 @@ class Rays:
         self.pixel = 2 * tan * CAMERA / size
 
     def near(
-        self, table: Tensor, place: Tensor, bounds: Sequence[tuple[Vector, Vector, float]]
+        self, table: Tensor, position: Tensor, bounds: Sequence[tuple[Vector, Vector, float]]
     ) -> Tensor:
-        """Indices of the pixels, over all frames, whose rays may meet one of the bounding capsules."""
+        """Find the pixels whose rays may meet one of the bounding capsules.
+
+        Args:
+            table: The poses of the body.
+            position: Where the body is, 3 x N.
+            bounds: The capsules as (low, high, radius) in the body's frame.
+
+        Returns:
+            Indices of pixels over all frames.
+        """
         mask: Tensor | None = None
         for low, high, radius in bounds:
             (ax, ay, ar), (bx, by, br) = (
-                self._seen(table, place, end, radius) for end in (low, high)
+                self._seen(table, position, end, radius) for end in (low, high)
             )
             ex, ey = bx - ax, by - ay
             x, y = self.x - ax, self.y - ay
@@ -87,14 +113,14 @@ class Rays:
         return mask.view(-1).nonzero().view(-1)
 
     def _seen(
-        self, table: Tensor, place: Tensor, point: Vector, radius: float
+        self, table: Tensor, position: Tensor, point: Vector, radius: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """A body point on the image plane, and the radius of a ball round it there (N x 1 each)."""
+        """A body point on the image plane, and the radius of a ball round it there (N x 1)."""
         x, y, z = (
             table[3 * i] * point[0]
             + table[3 * i + 1] * point[1]
             + table[3 * i + 2] * point[2]
-            + place[i]
+            + position[i]
             for i in range(3)
         )
         scale = 1 / ((CAMERA - z).clamp_min(0.5) * self.tan)
@@ -106,7 +132,15 @@ class Rays:
         )
 
     def cast(self, table: Tensor, index: Tensor) -> tuple[Tensor, Points, Points]:
-        """Frame, origin and direction of the indexed rays, in the body's frame."""
+        """Transform rays into the body's frame.
+
+        Args:
+            table: The poses of the body.
+            index: The pixels, over all frames.
+
+        Returns:
+            The frame, origin and direction of each ray.
+        """
         frame = index.div(self.size**2, rounding_mode="floor")
         pose = table.index_select(1, frame)
         vx, vy, vz = self.ray.index_select(1, index - frame * self.size**2)
@@ -117,8 +151,13 @@ class Rays:
 
 
 def bodies_of(moves: Moves, device: torch.device) -> Bodies:
-    """Tables of the poses; made in float64, so that they do not depend on how many frames are asked for."""
-    camera = -moves.place.clone()
+    """Tabulate poses, in float64, so that they do not depend on how many frames there are.
+
+    Args:
+        moves: The poses of the frames.
+        device: Where to put the tables.
+    """
+    camera = -moves.position.clone()
     camera[:, 2] += CAMERA
     whole = (moves.wrist.unsqueeze(-1) * moves.spin.unsqueeze(-3)).sum(-2)
 
@@ -133,12 +172,17 @@ def bodies_of(moves: Moves, device: torch.device) -> Bodies:
         table(whole),
         table(moves.wrist),
         spin,
-        moves.place.t().contiguous().to(device, torch.float32),
+        moves.position.t().contiguous().to(device, torch.float32),
     )
 
 
 def turn(pose: Tensor, p: Points) -> Points:
-    """R p, with R's entries as the first nine rows of pose."""
+    """Return R p.
+
+    Args:
+        pose: The entries of R in the first nine rows, for each point.
+        p: The points.
+    """
     x, y, z = p
     a, b, c = (
         (pose[3 * i] * x).addcmul_(pose[3 * i + 1], y).addcmul_(pose[3 * i + 2], z)
@@ -148,14 +192,24 @@ def turn(pose: Tensor, p: Points) -> Points:
 
 
 def turn_back(pose: Tensor, p: Points) -> Points:
-    """R^T p."""
+    """Return R^T p, the inverse of `turn`.
+
+    Args:
+        pose: The entries of R in the first nine rows, for each point.
+        p: The points.
+    """
     x, y, z = p
     a, b, c = ((pose[i] * x).addcmul_(pose[3 + i], y).addcmul_(pose[6 + i], z) for i in range(3))
     return a, b, c
 
 
-def outside(look: Look, p: Points) -> Tensor:
-    """Signed distance of points from the object."""
+def outside(look: ObjectLook, p: Points) -> Tensor:
+    """Return the signed distance of points from an object, negative inside.
+
+    Args:
+        look: The object.
+        p: The points, in the object's frame.
+    """
     parts = FAMILIES[look.family][1](p, look.measures)
     nearest = parts[0]
     for part in parts[1:]:
@@ -163,9 +217,21 @@ def outside(look: Look, p: Points) -> Tensor:
     return nearest
 
 
-def meet_object(look: Look, hold: Hold, rays: Rays, bodies: Bodies) -> Hits:
-    """Sphere tracing, t <- t + distance(o + t r); coverage is 1 - d / pixel at the nearest approach d."""
-    index = rays.near(bodies.thing, bodies.place, [(hold.low, hold.high, hold.radius)])
+def meet_object(look: ObjectLook, hold: Hold, rays: Rays, bodies: Bodies) -> Hits:
+    """Intersect rays with an object by sphere tracing, t <- t + distance(o + t r).
+
+    Coverage is 1 - d / pixel at the nearest approach d.
+
+    Args:
+        look: The object.
+        hold: What bounds it.
+        rays: The rays of an image.
+        bodies: The poses of the frames.
+
+    Returns:
+        The rays that meet it.
+    """
+    index = rays.near(bodies.thing, bodies.position, [(hold.low, hold.high, hold.radius)])
     frame, origin, ray = rays.cast(bodies.thing, index)
     middle = [(a + b) / 2 for a, b in zip(hold.low, hold.high, strict=True)]
     reach = (
@@ -189,7 +255,17 @@ def meet_object(look: Look, hold: Hold, rays: Rays, bodies: Bodies) -> Hits:
 
 
 def meet_hand(hand: Hand, rays: Rays, bodies: Bodies) -> Hits:
-    index = rays.near(bodies.wrist, bodies.place, hand.bounds)
+    """Intersect rays with the hand.
+
+    Args:
+        hand: The hand.
+        rays: The rays of an image.
+        bodies: The poses of the frames.
+
+    Returns:
+        The rays that meet it.
+    """
+    index = rays.near(bodies.wrist, bodies.position, hand.bounds)
     frame, origin, ray = rays.cast(bodies.wrist, index)
     depth, alpha = meet(hand, origin, ray, rays.pixel)
     keep = alpha.nonzero().view(-1)
@@ -203,11 +279,12 @@ def _along(origin: Points, ray: Points, depth: Tensor) -> Points:
     return x, y, z
 
 
-def _normal(look: Look, p: Points, step: float) -> Points:
+def _normal(look: ObjectLook, p: Points, step: float) -> Points:
     """The distance's gradient from four samples at the corners of a tetrahedron.
 
-    With a step of one pixel it is also the mean normal of what the pixel sees, which keeps thin edges from
-    sparkling.
+    With a step of one pixel it is also the mean normal of what the pixel sees, which keeps thin
+    edges
+    from sparkling.
     """
     total = [torch.zeros_like(p[0]) for _ in range(3)]
     for signs in ((1, -1, -1), (-1, -1, 1), (-1, 1, -1), (1, 1, 1)):
@@ -227,8 +304,9 @@ def _lit(
     metal: Tensor | float,
     open_: Tensor,
 ) -> Tensor:
-    """base * open * (ambient + strength * wrapped lambert), metals reflecting a banded room, plus a Blinn
-    highlight.
+    """base * open * (ambient + strength * wrapped Lambert) plus a Blinn highlight.
+
+    Metals reflect a banded room.
     """
     nx, ny, nz = normal
     lx, ly, lz = light.direction
@@ -262,9 +340,28 @@ def _lit(
 
 
 def object_colour(
-    look: Look, label: Tensor, hand: Hand, hits: Hits, bodies: Bodies, light: Light, pixel: float
+    look: ObjectLook,
+    label: Tensor,
+    hand: Hand,
+    hits: Hits,
+    bodies: Bodies,
+    light: Light,
+    pixel: float,
 ) -> tuple[Tensor, Tensor]:
-    """Colour (3 x P) and opacity of the object where rays met it."""
+    """Shade an object.
+
+    Args:
+        look: The object.
+        label: Its label.
+        hand: The hand, which darkens what it touches.
+        hits: The rays that met the object.
+        bodies: The poses of the frames.
+        light: The light of the session.
+        pixel: The width of a pixel at the object, in decimetres.
+
+    Returns:
+        The colour (3 x P) and the opacity of each hit.
+    """
     device = hits.alpha.device
     parts = torch.stack(FAMILIES[look.family][1](hits.point, look.measures)).argmin(0)
     rows = [(*m.colour, m.gloss, m.metal, m.alpha, float(m.labelled)) for m in look.materials]
@@ -287,9 +384,10 @@ def object_colour(
     return colour, hits.alpha * made[5]
 
 
-def _printed(look: Look, label: Tensor, p: Points, labelled: Tensor) -> tuple[Tensor, Tensor]:
-    """The label's colour at points (3 x P), and where it is printed: all round, or on the front and back of
-    flat things.
+def _printed(look: ObjectLook, label: Tensor, p: Points, labelled: Tensor) -> tuple[Tensor, Tensor]:
+    """The label's colour at points (3 x P), and where it is printed.
+
+    That is all round, or on the front and back of flat things.
     """
     x, y, z = p
     k, name = look.measures, FAMILIES[look.family][0]
@@ -312,9 +410,18 @@ def _printed(look: Look, label: Tensor, p: Points, labelled: Tensor) -> tuple[Te
     ), labelled
 
 
-def hand_colour(look: Look, hand: Hand, hits: Hits, bodies: Bodies, light: Light) -> Tensor:
-    """Colour (3 x P) of the hand: darker between the fingers and where it touches the object, redder at the
-    tips.
+def hand_colour(look: ObjectLook, hand: Hand, hits: Hits, bodies: Bodies, light: Light) -> Tensor:
+    """Shade the hand: darker between fingers and where it touches, redder at the tips.
+
+    Args:
+        look: The object.
+        hand: The hand.
+        hits: The rays that met the hand.
+        bodies: The poses of the frames.
+        light: The light of the session.
+
+    Returns:
+        The colour of each hit, 3 x P.
     """
     normal, openness, fingertip = surface(hand, hits.point)
     pose = bodies.wrist.index_select(1, hits.frame)

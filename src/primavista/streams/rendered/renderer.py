@@ -1,8 +1,9 @@
 """Object videos that we draw ourselves, with CORe50's structure: the embedded data set.
 
-Ten families of hand-held things, any number of objects in each, filmed at 20 frames a second in sessions that
-differ in place, light, colour cast, blur, grip and camera path. Everything follows from the `Scene` (its seed
-above all), so the data set needs no download and no disk, and renders alike on CPU and CUDA.
+Ten families of hand-held things, any number of objects in each, filmed at 20 frames per second in
+sessions that differ in background, light, colour cast, blur, grip and camera path. Everything
+follows from the `Scene` (its seed above all), so that the data set needs no download and no disk,
+and renders alike on CPU and CUDA.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from torch.nn.functional import grid_sample, interpolate, pad
 
 from primavista.errors import InputError
 
+from .backgrounds import Light, light_of, paint_background
 from .hands import Hand, Moves, hand_of, moves_of
-from .looks import Look, look_of
-from .places import Light, light_of, paint_background
+from .looks import ObjectLook, look_of
 from .rays import CAMERA, Rays, bodies_of, hand_colour, meet_hand, meet_object, object_colour
 from .shapes import FAMILIES, Hold, hold_of
 from .traits import Dice
 
-VERSION = 1  # of what is drawn: raised with every change that changes pixels, so that kept frames and results never mix
+# The version of what is drawn. Every change of pixels raises it, so that kept frames and results
+# never mix.
+VERSION = 1
 
 # How hard the data set is; each may be changed alone.
 IDENTITY = 0.8  # 0-1: how far the objects of a category differ in shape and colour
@@ -61,7 +64,19 @@ PIXELS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 23}  # a CPU's cache, a GPU's mem
 
 @dataclass(frozen=True)
 class Scene:
-    """What to render; everything is deterministic from it."""
+    """What to render; equal scenes give equal pixels.
+
+    Args:
+        categories: The number of categories. Beyond ten, the families repeat with other hues.
+        objects: The number of objects per category.
+        sessions: The number of sessions per object.
+        frames: The number of frames per session.
+        size: The side of the frames in pixels.
+        seed: Another seed gives other objects and backgrounds.
+
+    Raises:
+        InputError: If a value is out of range.
+    """
 
     categories: int = 10
     objects: int = 5
@@ -79,13 +94,17 @@ class Scene:
                 raise InputError(f"Scene.{name} must be at least {low}, got {value}")
             if value > high:
                 raise InputError(f"Scene.{name} must be at most {high:,}, got {value:,}")
-        if (objects := self.categories * self.objects) > MAX_OBJECTS:
+        objects = self.categories * self.objects
+        if objects > MAX_OBJECTS:
             raise InputError(
-                f"a Scene has at most {MAX_OBJECTS:,} objects (categories x objects), got {objects:,}"
+                f"a Scene has at most {MAX_OBJECTS:,} objects (categories x objects), "
+                f"got {objects:,}"
             )
-        if (total := objects * self.sessions * self.frames) > MAX_FRAMES:
+        total = objects * self.sessions * self.frames
+        if total > MAX_FRAMES:
             raise InputError(
-                f"a Scene has at most {MAX_FRAMES:,} frames (categories x objects x sessions x frames), got {total:,}"
+                f"a Scene has at most {MAX_FRAMES:,} frames "
+                f"(categories x objects x sessions x frames), got {total:,}"
             )
 
 
@@ -93,7 +112,7 @@ class Scene:
 class _Stage:
     """What is the same for all frames of one session of one object."""
 
-    look: Look
+    look: ObjectLook
     hold: Hold
     hand: Hand
     light: Light
@@ -110,12 +129,24 @@ def render(
     frames: Sequence[int] | None = None,
     device: str | torch.device = "cpu",
 ) -> Tensor:
-    """uint8, N x size x size x 3 (RGB): the frames of one session of one object.
+    """Render frames of one session of one object.
 
-    `object` and `session` count from 1 as CORe50's o1..o50 and s1..s11; objects 1..scene.objects are category
-    1, and so on. `frames` are indices within the session (default: all). A frame's pixels do not depend on
-    which others are asked for. Frame f shows the path at u = f / scene.frames, so a session's range of poses
-    is the same at any length.
+    A frame's pixels do not depend on which others are asked for. Frame f shows the path at
+    u = f / scene.frames, so a session's range of poses is the same at any length.
+
+    Args:
+        scene: What to render.
+        object: The object, from 1 as CORe50's o1 .. o50; objects 1 .. scene.objects are category 1,
+            and so on.
+        session: The session, from 1 as CORe50's s1 .. s11.
+        frames: Indices within the session; all by default.
+        device: Where to render.
+
+    Returns:
+        uint8, N x size x size x 3, RGB, on `device`.
+
+    Raises:
+        ValueError: If there is no such object, session or frame.
     """
     chosen = list(range(scene.frames)) if frames is None else [int(f) for f in frames]
     _check(scene, object, session, chosen)
@@ -165,7 +196,7 @@ def _stage(scene: Scene, object: int, session: int, device: torch.device) -> _St
     )
 
 
-def _label(look: Look, size: int, device: torch.device) -> Tensor:
+def _label(look: ObjectLook, size: int, device: torch.device) -> Tensor:
     label = look.label.unsqueeze(0)
     if size < 128:  # as fine as the image can show, so that it does not shimmer
         height, width = (max(4, n * size // 128) for n in label.shape[-2:])
@@ -227,7 +258,10 @@ def _develop(canvas: Tensor, stage: _Stage, frames: Tensor) -> Tensor:
 
 
 def _blurred(canvas: Tensor, deviation: float) -> Tensor:
-    """Gaussian blur by shifted sums: unlike a convolution, its rounding does not depend on the batch."""
+    """Gaussian blur by shifted sums.
+
+    Unlike that of a convolution, its rounding does not depend on the batch.
+    """
     reach = ceil(2 * deviation)
     weights = [exp(-0.5 * (i / max(deviation, 1e-3)) ** 2) for i in range(-reach, reach + 1)]
     weights = [w / sum(weights) for w in weights]

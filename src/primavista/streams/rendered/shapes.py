@@ -1,8 +1,8 @@
 """The ten shape families of the rendered data set, as signed-distance functions.
 
-A family maps points in the object's own frame (decimetres; y along the object, z towards the viewer) and its
-measures to one distance a part. The object is the union of its parts: distance(p) = min_i part_i(p), and the
-nearest part decides the material.
+A family maps points in the object's own frame (decimetres; y along the object, z towards the
+viewer) and its measures to one distance per part. The object is the union of its parts:
+distance(p) = min_i part_i(p), and the nearest part decides the material.
 """
 
 from __future__ import annotations
@@ -22,8 +22,15 @@ Shape = Callable[[Points, Measures], list[Tensor]]
 
 @dataclass(frozen=True)
 class Hold:
-    """Where a hand grips (an ellipse of half-axes wide, deep round `grip`) and what bounds the object (a
-    capsule).
+    """Where a hand grips an object, and what bounds it.
+
+    Args:
+        grip: The centre of the grip.
+        wide: The half-axis of the grip along x.
+        deep: The half-axis of the grip along z.
+        low: One end of the bounding capsule.
+        high: The other end.
+        radius: Its radius.
     """
 
     grip: Vector
@@ -35,7 +42,12 @@ class Hold:
 
 
 def length(first: Tensor, *rest: Tensor) -> Tensor:
-    """sqrt(a² + b² + ...)."""
+    """Return sqrt(a² + b² + ...), the length of vectors given by their coordinates.
+
+    Args:
+        first: The first coordinates.
+        *rest: The others.
+    """
     total = first * first
     for part in rest:
         total.addcmul_(part, part)
@@ -43,7 +55,13 @@ def length(first: Tensor, *rest: Tensor) -> Tensor:
 
 
 def corner(a: Tensor, b: Tensor, round_by: float = 0.0) -> Tensor:
-    """Distance to the intersection of two perpendicular half-spaces, its edge rounded."""
+    """Return the distance to the intersection of two perpendicular half-spaces.
+
+    Args:
+        a: The distances from the first half-space.
+        b: The distances from the second.
+        round_by: The radius of the edge.
+    """
     if round_by:
         a, b = a + round_by, b + round_by
     outside = length(a.clamp_min(0), b.clamp_min(0))
@@ -51,6 +69,13 @@ def corner(a: Tensor, b: Tensor, round_by: float = 0.0) -> Tensor:
 
 
 def box(p: Points, half: Vector, round_by: float) -> Tensor:
+    """Return the distance to a box with rounded edges.
+
+    Args:
+        p: The points.
+        half: Half its sides.
+        round_by: The radius of its edges.
+    """
     a, b, c = (v.abs().sub_(h - round_by) for v, h in zip(p, half, strict=True))
     inside = torch.maximum(torch.maximum(a, b), c).clamp_max_(0)
     return length(a.clamp_min_(0), b.clamp_min_(0), c.clamp_min_(0)).add_(inside).sub_(round_by)
@@ -59,11 +84,28 @@ def box(p: Points, half: Vector, round_by: float) -> Tensor:
 def tube(
     radial: Tensor, y: Tensor, radius: float, low: float, high: float, round_by: float = 0.0
 ) -> Tensor:
-    """A solid cylinder about y from low to high, given the distance of the points from the axis."""
+    """Return the distance to a solid cylinder about y.
+
+    Args:
+        radial: The distance of the points from the axis.
+        y: Their height.
+        radius: The radius of the cylinder.
+        low: Its lower end.
+        high: Its upper end.
+        round_by: The radius of its edges.
+    """
     return corner(radial - radius, (y - (low + high) / 2).abs_().sub_((high - low) / 2), round_by)
 
 
 def capsule(p: Points, a: Vector, b: Vector, radius: float) -> Tensor:
+    """Return the distance to a capsule.
+
+    Args:
+        p: The points.
+        a: One end of its axis.
+        b: The other end.
+        radius: Its radius.
+    """
     edge = [v - u for u, v in zip(a, b, strict=True)]
     size = sum(e * e for e in edge)
     x, y, z = (v - u for v, u in zip(p, a, strict=True))
@@ -75,18 +117,35 @@ def capsule(p: Points, a: Vector, b: Vector, radius: float) -> Tensor:
 
 
 def turned(a: Tensor, b: Tensor, angle: float) -> tuple[Tensor, Tensor]:
-    """The plane's coordinates in axes turned by the angle."""
+    """Return coordinates of the plane in axes turned by an angle.
+
+    Args:
+        a: The first coordinates.
+        b: The second coordinates.
+        angle: The angle in radians.
+    """
     return (a * cos(angle)).add_(b, alpha=sin(angle)), (b * cos(angle)).sub_(a, alpha=sin(angle))
 
 
 def oval(x: Tensor, y: Tensor, wide: float, tall: float) -> Tensor:
-    """A distance to the ellipse's inside, exact for a circle and a lower bound of it near the outline
-    otherwise.
+    """Return a distance to an ellipse: exact for a circle, otherwise a lower bound near it.
+
+    Args:
+        x: The coordinates along the first axis.
+        y: The coordinates along the second axis.
+        wide: The half-axis along x.
+        tall: The half-axis along y.
     """
     return length(x / wide, y / tall).sub_(1).mul_(min(wide, tall))
 
 
 def plug_adapter(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of a plug adapter: body, neck and pins.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     half, tall = k["half"], k["tall"]
     square = box(p, (half, tall, half * k["depth"]), 0.05)
@@ -106,6 +165,12 @@ def plug_adapter(p: Points, k: Measures) -> list[Tensor]:
 
 
 def mobile_phone(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of a mobile phone: body and bump.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     slab = box(p, (k["wide"], k["tall"], k["thick"]), k["edge"])
     bump = box(
@@ -120,6 +185,12 @@ def mobile_phone(p: Points, k: Measures) -> list[Tensor]:
 
 
 def scissors(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of scissors: blades, grips and pivot.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     # Both halves are mirror images, so one is drawn; the blades cross by leaning over the pivot.
     fold = x.abs()
@@ -143,6 +214,12 @@ def scissors(p: Points, k: Measures) -> list[Tensor]:
 
 
 def light_bulb(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of a light bulb: glass, collar and thread.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     radial = length(x, z)
     style, size = int(k["style"]), k["size"]
@@ -171,6 +248,12 @@ def light_bulb(p: Points, k: Measures) -> list[Tensor]:
 
 
 def can(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of a can: body, and rim with lid.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     radial, height = length(x, z), y.abs()
     half, radius = k["half"], k["radius"]
@@ -184,6 +267,12 @@ def can(p: Points, k: Measures) -> list[Tensor]:
 
 
 def glasses(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of glasses: frame, lenses and temples.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     wide, tall, wire = k["wide"], k["tall"], k["wire"]
     fold = x.abs()
@@ -211,12 +300,24 @@ def glasses(p: Points, k: Measures) -> list[Tensor]:
 
 
 def ball(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of a ball, which has only one.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     size, tall = k["size"], k["size"] * k["stretch"]
     return [length(x / size, y / tall, z / size).sub_(1).mul_(min(size, tall))]
 
 
 def marker(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of a marker: body, cap with clip, and end.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     radius, half, split = k["radius"], k["half"], k["split"] * k["half"]
     radial = length(x, z * k["flat"])
@@ -234,6 +335,12 @@ def marker(p: Points, k: Measures) -> list[Tensor]:
 
 
 def cup(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of a cup: shell, handle and lining.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     radius, half = k["radius"], k["half"]
     radial = length(x, z)
@@ -252,6 +359,12 @@ def cup(p: Points, k: Measures) -> list[Tensor]:
 
 
 def remote_control(p: Points, k: Measures) -> list[Tensor]:
+    """Return the distance of points from each part of a remote control: body, knob and eye.
+
+    Args:
+        p: The points, in the object's frame.
+        k: Its measures.
+    """
     x, y, z = p
     waist = 1 - k["waist"] * torch.cos(y * (pi / k["tall"]))
     back = z + (y * y).mul_(k["bow"])
@@ -266,13 +379,18 @@ def remote_control(p: Points, k: Measures) -> list[Tensor]:
 
 
 def _upright(reach: float, radius: float, at: float, wide: float, deep: float) -> Hold:
-    """A hold for objects that lie along y: bounded by |y| <= reach and radius, gripped at height `at`."""
+    """A hold for objects along y: bounded by |y| <= reach and radius, gripped at `at`."""
     span = max(reach - radius, 0.01)
     return Hold((0.0, at, 0.0), wide, deep, (0.0, -span, 0.0), (0.0, span, 0.0), radius)
 
 
 def hold_of(family: int, k: Measures) -> Hold:
-    """Grip and bounds of a family's member, from its measures."""
+    """Return the grip and the bounds of an object.
+
+    Args:
+        family: The index of its shape in `FAMILIES`.
+        k: Its measures.
+    """
     name = FAMILIES[family][0]
     if name == "plug adapters":
         reach = k["tall"] + k["neck"] + k["reach"]

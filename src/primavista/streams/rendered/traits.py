@@ -1,6 +1,4 @@
-"""Chance in the rendered data set: seeded dice, traits that keep the members of a category apart, and
-colours.
-"""
+"""Chance in the rendered data set: seeded dice, traits that keep objects apart, and colours."""
 
 from __future__ import annotations
 
@@ -62,7 +60,13 @@ STRATA = 5  # members whose traits are kept apart from one another
 
 
 class Dice:
-    """Numbers from a CPU generator seeded by blake2b of the key: the same on every machine and device."""
+    """Random numbers from a CPU generator that is seeded by blake2b of a key.
+
+    They are the same on every machine and device.
+
+    Args:
+        *key: Numbers and texts that name what the numbers are for.
+    """
 
     def __init__(self, *key: int | str) -> None:
         # int(), since NumPy's integers print otherwise.
@@ -71,26 +75,54 @@ class Dice:
         self.generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
     def between(self, low: float, high: float) -> float:
+        """Draw a number uniformly from [low, high).
+
+        Args:
+            low: The least value.
+            high: The bound above.
+        """
         return low + (high - low) * float(torch.rand((), generator=self.generator))
 
     def pick(self, options: Sequence[Option]) -> Option:
+        """Draw one of several options, all equally likely.
+
+        Args:
+            options: What to choose from, at least one.
+        """
         return options[int(torch.randint(len(options), (), generator=self.generator))]
 
     def table(self, *shape: int) -> Tensor:
+        """Draw a tensor of numbers uniformly from [0, 1).
+
+        Args:
+            *shape: The shape of the tensor.
+        """
         return torch.rand(shape, generator=self.generator)
 
 
 class Traits:
-    """Traits of one member of a category: members 0-4, 5-9, ... fall into different fifths of every range.
+    """The traits of one object: value = middle + spread * (drawn - middle).
 
-    value = middle + spread * (drawn - middle), so spread 0 makes all members equal and 1 uses the whole
-    range.
+    Members 0-4, 5-9, ... of a category fall into different fifths of every range.
+
+    Args:
+        seed: The seed of the scene.
+        category: The number of the category, from 0.
+        member: The number of the object in its category, from 0.
+        spread: 0 makes all members equal, and 1 uses the whole range.
     """
 
     def __init__(self, seed: int, category: int, member: int, spread: float) -> None:
         self.key, self.member, self.spread = (seed, category), member, spread
 
     def number(self, name: str, low: float, high: float) -> float:
+        """Return the object's value of a trait.
+
+        Args:
+            name: The name of the trait; equal names give equal values.
+            low: The low end of its range.
+            high: The high end of its range.
+        """
         block, slot = divmod(self.member, STRATA)
         order = torch.randperm(STRATA, generator=Dice("strata", *self.key, name, block).generator)
         fine = Dice("trait", *self.key, self.member, name).between(0.15, 0.85)
@@ -98,11 +130,26 @@ class Traits:
         return low + (high - low) * (0.5 + self.spread * (share - 0.5))
 
     def pick(self, name: str, options: Sequence[Option]) -> Option:
+        """Return the object's choice among several options.
+
+        The members of a category take turns.
+
+        Args:
+            name: The name of the trait.
+            options: What to choose from, at least one.
+        """
         order = torch.randperm(len(options), generator=Dice("order", *self.key, name).generator)
         return options[int(order[self.member % len(options)])]
 
     def colour(self, name: str, options: Sequence[Colour]) -> Colour:
-        """One of the options, pulled towards their mean by 1 - spread; repeated families turn the hues."""
+        """Return one of several colours, pulled towards their mean by 1 - spread.
+
+        Categories beyond the tenth, which repeat a family, turn the hues.
+
+        Args:
+            name: The name of the trait.
+            options: The colours to choose from.
+        """
         chosen = self.pick(name, options)
         turn = (self.key[1] // len(FAMILIES)) * 0.381966
         mean = [sum(o[i] for o in options) / len(options) for i in range(3)]

@@ -1,4 +1,4 @@
-"""A scene that was written to a folder: `scene.json` says what it should hold."""
+"""Scenes that were written to a folder: `scene.json` says what the folder should hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ FORMATS = ("png", "jpg", "mp4")
 
 @dataclass(frozen=True)
 class WrittenScene:
-    """What a folder should hold: a scene, as pictures (png, jpg) or as videos (mp4)."""
+    """The contents of a folder that `primavista data render` writes.
+
+    Args:
+        scene: What was rendered.
+        format: "png" or "jpg" for pictures, "mp4" for videos.
+    """
 
     scene: Scene
     format: str
@@ -29,64 +34,98 @@ class WrittenScene:
         return {"scene": asdict(self.scene), "format": self.format}
 
     def location(self, object: int, session: int) -> str:
-        """Where a session of an object lies: a folder of pictures, or a video."""
-        return f"s{session}/o{object}" + (".mp4" if self.format == "mp4" else "")
+        """Return the path of a session below the folder: a folder of pictures, or a video.
+
+        Args:
+            object: The number of the object, from 1.
+            session: The number of the session, from 1.
+        """
+        suffix = ".mp4" if self.format == "mp4" else ""
+        return f"s{session}/o{object}{suffix}"
 
     def command(self, folder: Path) -> str:
-        """What writes it."""
+        """Return the command that writes the scene, for messages.
+
+        Args:
+            folder: The folder to write.
+        """
         scene = asdict(self.scene)
         options = " ".join(f"--{name} {value}" for name, value in scene.items())
         return f"primavista data render {folder} --format {self.format} {options}"
 
 
 def read_scene(folder: Path) -> WrittenScene | None:
-    """The scene of a folder that `primavista data render` wrote to the end; None where it wrote none of it."""
+    """Read which scene `primavista data render` wrote to a folder.
+
+    Args:
+        folder: Any folder; it need not exist.
+
+    Returns:
+        The scene; None if the folder has no scene.json of ours.
+
+    Raises:
+        FileError: If scene.json is damaged, or the scene was not written to its end.
+    """
     try:
         record = json.loads((folder / SCENE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise FileError(
-            f"cannot read {folder / SCENE} ({error}): restore it, or delete it if it is none of ours"
+            f"cannot read {folder / SCENE} ({error}): "
+            "restore it, or delete it if it is not one of ours"
         ) from error
     if not isinstance(record, dict) or set(record) != {"scene", "format"}:
         return None  # a file of somebody else's
     try:
         written = WrittenScene(Scene(**record["scene"]), record["format"])
     except (TypeError, ValueError) as error:
-        raise FileError(f"{folder / SCENE} describes no scene ({error}): restore it") from error
+        raise FileError(
+            f"{folder / SCENE} does not describe a scene ({error}): restore it"
+        ) from error
     if written.format not in FORMATS:
         raise FileError(
             f"{folder / SCENE} has the format {written.format!r}; there are {', '.join(FORMATS)}"
         )
-    _check_whole(folder, written)
+    _check_complete(folder, written)
     return written
 
 
-def _check_whole(folder: Path, written: WrittenScene) -> None:
-    there, scene = 0, written.scene
-    objects = scene.categories * scene.objects
+def _check_complete(folder: Path, written: WrittenScene) -> None:
+    found, scene = 0, written.scene
+    objects = range(1, scene.categories * scene.objects + 1)
     for session in range(1, scene.sessions + 1):
-        names = (
-            set(os.listdir(folder / f"s{session}")) if (folder / f"s{session}").is_dir() else set()
-        )
-        there += sum(
-            os.path.basename(written.location(object, session)) in names
-            for object in range(1, objects + 1)
-        )
-    if there < objects * scene.sessions:
+        outer = folder / f"s{session}"
+        names = set(os.listdir(outer)) if outer.is_dir() else set()
+        expected = {os.path.basename(written.location(object, session)) for object in objects}
+        found += len(expected & names)
+    total = len(objects) * scene.sessions
+    if found < total:
         raise FileError(
-            f"{folder} holds {there} of the {objects * scene.sessions} videos of its scene: its drawing was stopped, or some "
-            f"were deleted. Finish it with the same command: {written.command(folder)}"
+            f"{folder} holds {found} of the {total} videos of its scene: its drawing was stopped, "
+            "or some were deleted. Finish it with the same command: "
+            f"{written.command(folder)}"
         )
 
 
 def scene_name(scene: Scene) -> str:
-    """The name of the data set."""
-    return f"rendered-{scene.categories}x{scene.objects}x{scene.sessions}x{scene.frames}-{scene.size}px-seed{scene.seed}"
+    """Return the name of the data set of a scene, which has all its numbers.
+
+    Args:
+        scene: The scene.
+
+    >>> scene_name(Scene(frames=12))
+    'rendered-10x5x11x12-128px-seed0'
+    """
+    counts = f"{scene.categories}x{scene.objects}x{scene.sessions}x{scene.frames}"
+    return f"rendered-{counts}-{scene.size}px-seed{scene.seed}"
 
 
 def scene_classes(scene: Scene) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names of the objects, and the category of each."""
+    """Return the names of a scene's objects, and the category of each.
+
+    Args:
+        scene: The scene.
+    """
     objects = scene.categories * scene.objects
     return object_names(objects, scene.objects), tuple(i // scene.objects for i in range(objects))

@@ -1,8 +1,7 @@
-"""Where a session of the rendered data set happens: the place's cluttered background, its light and its
-camera.
+"""Where a session of the rendered data set happens: its cluttered background, light and camera.
 
-A session number is one place (style, light, colour cast, blur) for all objects; the layout and the clutter of
-the place differ from object to object, as when the camera has moved on.
+A session number is one setting (style, light, colour cast, blur) for all objects. The layout and
+the clutter of the background differ from object to object, as if the camera had moved on.
 """
 
 from __future__ import annotations
@@ -24,8 +23,17 @@ OUTDOOR_SESSIONS = (4, 10, 11)  # of every eleven
 
 @dataclass(frozen=True)
 class Light:
-    """Direction to the light (camera frame, unit), its strength, the ambient strength, and the camera's
-    response: blur of the whole image and of the background before it (pixels), and grain.
+    """The light of a session and the response of its camera.
+
+    Args:
+        direction: The direction to the light in the camera's frame, a unit vector.
+        strength: The strength of the directed light.
+        ambient: The strength of the ambient light.
+        cast: A factor for each colour: exposure and tint.
+        gamma: The contrast; 1 leaves it as it is.
+        blur: The blur of the whole image, as a standard deviation in pixels.
+        defocus: The blur of the background alone, before that of the whole image.
+        noise: The amplitude of the grain.
     """
 
     direction: Colour
@@ -39,7 +47,15 @@ class Light:
 
 
 class Backdrop:
-    """A square canvas (3 x side x side) painted layer by layer; x goes right, y down, both in [0, 1]."""
+    """A square canvas (3 x side x side) that is painted layer by layer.
+
+    x goes right and y down, both in [0, 1].
+
+    Args:
+        side: The side of the canvas in pixels.
+        dice: The source of all random numbers of this background.
+        device: Where to paint.
+    """
 
     def __init__(self, side: int, dice: Dice, device: torch.device) -> None:
         self.side, self.dice, self.device = side, dice, device
@@ -48,28 +64,66 @@ class Backdrop:
         self.canvas = torch.zeros(3, side, side, device=device)
 
     def colour(self, colour: Colour) -> Tensor:
+        """Return a colour as a 3 x 1 x 1 tensor that broadcasts over the canvas.
+
+        Args:
+            colour: Red, green and blue in [0, 1].
+        """
         return torch.tensor(colour, device=self.device).view(3, 1, 1)
 
     def fill(self, colour: Colour) -> None:
+        """Paint the whole canvas in one colour.
+
+        Args:
+            colour: Red, green and blue in [0, 1].
+        """
         self.canvas = self.colour(colour).repeat(1, self.side, self.side)
 
     def paint(self, mask: Tensor, colour: Colour, strength: float = 1.0) -> None:
+        """Paint a colour over the canvas where the mask says so.
+
+        Args:
+            mask: The opacity of each pixel, truth values or numbers in [0, 1].
+            colour: Red, green and blue in [0, 1].
+            strength: A factor for the mask.
+        """
         self.canvas = torch.lerp(
             self.canvas, self.colour(colour), mask.to(torch.float32) * strength
         )
 
     def shade(self, factor: Tensor) -> None:
+        """Make the canvas darker or lighter.
+
+        Args:
+            factor: A factor for each pixel.
+        """
         self.canvas = self.canvas * factor
 
     def noise(self, across: int, up: int) -> Tensor:
-        """Smooth noise in [0, 1] with the given number of bumps each way."""
+        """Draw smooth noise.
+
+        Args:
+            across: The number of bumps along x.
+            up: The number of bumps along y.
+
+        Returns:
+            A value in [0, 1] for each pixel.
+        """
         grid = self.dice.table(1, 1, up + 1, across + 1).to(self.device)
         return interpolate(grid, size=(self.side, self.side), mode="bilinear", align_corners=True)[
             0, 0
         ]
 
     def fractal(self, bumps: int, stretch: float = 1.0) -> Tensor:
-        """Noise of three octaves; stretch > 1 draws it out along x."""
+        """Draw noise of three octaves.
+
+        Args:
+            bumps: The number of bumps of the lowest octave.
+            stretch: A factor > 1 draws the bumps out along x.
+
+        Returns:
+            A value in [0, 1] for each pixel.
+        """
         layers = [
             self.noise(max(1, round(bumps * f / stretch)), max(1, bumps * f)) / w
             for f, w in ((1, 2), (2, 4), (4, 4))
@@ -77,8 +131,14 @@ class Backdrop:
         return torch.stack(layers).sum(0)
 
     def cells(self, across: int, up: int) -> tuple[Tensor, Tensor]:
-        """Voronoi cells of a jittered grid: a random value of the nearest cell, and the distance from its
-        centre.
+        """Draw the Voronoi cells of a jittered grid.
+
+        Args:
+            across: The number of cells along x.
+            up: The number of cells along y.
+
+        Returns:
+            A random value of the nearest cell, and the distance from its centre, for each pixel.
         """
         table = self.dice.table(3, up + 2, across + 2).to(self.device)
         gx, gy = self.x * across, self.y * up
@@ -94,24 +154,48 @@ class Backdrop:
         return value, best
 
     def turned(self, angle: float) -> tuple[Tensor, Tensor]:
+        """Return the coordinates x and y of each pixel in axes turned about the centre.
+
+        Args:
+            angle: The angle in radians.
+        """
         x, y = turned(self.x - 0.5, self.y - 0.5, angle)
         return x + 0.5, y + 0.5
 
     def rectangle(
         self, x: float, y: float, wide: float, tall: float, angle: float = 0.0
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Soft-edged mask of a rectangle, and the coordinates inside it (-1 to 1)."""
+        """Make a rectangle with soft edges.
+
+        Args:
+            x: Its centre.
+            y: Its centre.
+            wide: Half its width.
+            tall: Half its height.
+            angle: How far it is turned, in radians.
+
+        Returns:
+            The mask, and two coordinates in the rectangle, which go from -1 to 1 inside it.
+        """
         dx, dy = turned(self.x - x, self.y - y, angle)
         a, b = dx / wide, dy / tall
         edge = torch.minimum((1 - a.abs()) * wide, (1 - b.abs()) * tall) * self.side
         return (edge + 0.5).clamp(0, 1), a, b
 
     def lively(self) -> Colour:
-        """Any colour a thing in a room may have."""
+        """Draw any colour that a thing in a room may have, as red, green and blue in [0, 1]."""
         hue, saturation, value = self.dice.table(3).tolist()
         return colorsys.hsv_to_rgb(hue, 0.85 * saturation, 0.1 + 0.85 * value)
 
     def poster(self, x: float, y: float, wide: float, tall: float) -> None:
+        """Paint a sheet of paper with lines of text and a picture.
+
+        Args:
+            x: Its centre.
+            y: Its centre.
+            wide: Half its width.
+            tall: Half its height.
+        """
         mask, a, b = self.rectangle(x, y, wide, tall, self.dice.between(-0.05, 0.05))
         self.paint(
             mask,
@@ -127,7 +211,14 @@ class Backdrop:
         self.paint(mask * picture, self.lively())
 
     def thing(self, x: float, y: float, size: float, strength: float) -> None:
-        """A box, a ball or a bottle with its shadow, somewhere in the clutter."""
+        """Paint a box, a ball or a bottle with its shadow, somewhere in the clutter.
+
+        Args:
+            x: Its centre.
+            y: Its centre.
+            size: About half its height.
+            strength: Its opacity.
+        """
         wide, tall = size * self.dice.between(0.5, 1.0), size * self.dice.between(0.6, 1.6)
         kind, angle = (
             self.dice.pick(("box", "box", "ball", "bottle")),
@@ -314,8 +405,8 @@ def _pavement(b: Backdrop) -> None:
     )
 
 
-Place = Callable[[Backdrop], None]
-INDOORS: tuple[Place, ...] = (
+BackgroundPainter = Callable[[Backdrop], None]
+INDOORS: tuple[BackgroundPainter, ...] = (
     _cupboard,
     _notices,
     _bookshelf,
@@ -325,32 +416,50 @@ INDOORS: tuple[Place, ...] = (
     _sunny_room,
     _dark_room,
 )
-OUTDOORS: tuple[Place, ...] = (_lawn, _foliage, _bricks, _pavement)
+OUTDOORS: tuple[BackgroundPainter, ...] = (_lawn, _foliage, _bricks, _pavement)
 
 
 def is_outdoors(session: int) -> bool:
+    """Return True if a session happens outdoors, as three of every eleven do.
+
+    Args:
+        session: The number of the session, from 1.
+    """
     return (session - 1) % 11 + 1 in OUTDOOR_SESSIONS
 
 
-def _place_of(seed: int, session: int) -> Place:
-    """Places in an order drawn from the seed, none repeated before all of its kind were used."""
+def _background_of(seed: int, session: int) -> BackgroundPainter:
+    """The painter of a session, in an order drawn from the seed.
+
+    None is repeated before all of its kind were used.
+    """
     outdoors = is_outdoors(session)
-    places = OUTDOORS if outdoors else INDOORS
+    painters = OUTDOORS if outdoors else INDOORS
     rank = sum(is_outdoors(s) == outdoors for s in range(1, session))
-    order = torch.randperm(
-        len(places), generator=Dice("places", seed, int(outdoors), rank // len(places)).generator
-    )
-    return places[int(order[rank % len(places)])]
+    # The keys of dice never change: they decide what is drawn.
+    dice = Dice("places", seed, int(outdoors), rank // len(painters))
+    order = torch.randperm(len(painters), generator=dice.generator)
+    return painters[int(order[rank % len(painters)])]
 
 
 def paint_background(
     seed: int, session: int, object: int, side: int, clutter: float, device: torch.device
 ) -> Tensor:
-    """3 x side x side, in [0, 1]: the session's place with `clutter` (0 none, 1 strong) of other things in
-    it.
+    """Paint the background of one session of one object.
+
+    Args:
+        seed: The seed of the scene.
+        session: The number of the session, which decides the kind of background.
+        object: The number of the object, which decides its layout.
+        side: The side of the picture in pixels.
+        clutter: The amount of other things in it, from 0 (none) to 1 (many).
+        device: Where to paint.
+
+    Returns:
+        3 x side x side, with values in [0, 1].
     """
     b = Backdrop(side, Dice("background", seed, session, object), device)
-    _place_of(seed, session)(b)
+    _background_of(seed, session)(b)
     outdoors = is_outdoors(session)
     for _ in range(round((6 if outdoors else 12) * clutter)):
         b.thing(
@@ -369,7 +478,18 @@ def paint_background(
 
 
 def light_of(seed: int, session: int, light_range: float, cast: float, blur: float) -> Light:
-    """The session's light; each strength in [0, 1] scales how far sessions differ in it."""
+    """Draw the light of a session; each range says how far sessions differ in it.
+
+    Args:
+        seed: The seed of the scene.
+        session: The number of the session, from 1.
+        light_range: The range of exposure and contrast, from 0 to 1.
+        cast: The range of the colour cast, from 0 to 1.
+        blur: The largest blur, as a standard deviation in pixels.
+
+    Returns:
+        The light, the same for all objects of the session.
+    """
     dice = Dice("light", seed, session)
     outdoors = is_outdoors(session)
     turn, height = dice.between(0, 2 * pi), dice.between(0.35, 0.9)
