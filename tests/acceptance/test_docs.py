@@ -138,3 +138,24 @@ def test_pages_are_wrapped_at_120_columns():
         for line in text.splitlines():
             prose = not line.lstrip().startswith(("|", "!["))
             assert len(line) <= 120 or not prose, f"{page.name}: {line}"
+
+
+def test_files_and_modules_that_the_pages_name_exist():
+    """Pages follow the tree: no page names a file or a module that is gone."""
+    folders = "src|tests|benchmarks|examples|tools"
+    packages = "backbones|bench|engine|heads|learner|nn|storage|strategies|streams"
+    for page in LINKED:
+        text = page.read_text(encoding="utf-8")
+        paths = re.findall(rf"\b(?:{folders})/[\w/]+\.(?:py|toml)", text)
+        paths += [
+            f"src/primavista/{p}" for p in re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text)
+        ]
+        for name in re.findall(rf"\bprimavista\.((?:{packages})[\w.]*)", text):
+            module = f"src/primavista/{name.replace('.', '/').rstrip('/')}"
+            parent = module.rpartition("/")[0]
+            found = [f"{module}.py", f"{parent}.py", module]
+            assert any((ROOT / place).exists() for place in found), (
+                f"{page.name}: primavista.{name}"
+            )
+        for path in paths:
+            assert "NAME" in path or (ROOT / path).exists(), f"{page.name}: {path}"
