@@ -31,9 +31,8 @@ from torch import Tensor
 
 from primavista.backbones.registry import build
 from primavista.bench.cell import machine
-from primavista.bench.evaluate import pausing_steps
-from primavista.bench.features import Features
-from primavista.bench.together import together
+from primavista.bench.features import FeatureCache
+from primavista.bench.stacked import evaluate_stacked
 from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
@@ -268,19 +267,14 @@ def ten_runs(
     data = DataSet("random", images, tuple(sessions[1:]), (sessions[0],), tuple("abcde"), (0,) * 5)
 
     def learn(runs: int) -> None:
-        shared, steps = Features(), []
+        strategies, streams = [], []
         for run in range(runs):
             order = torch.randperm(batches, generator=torch.Generator().manual_seed(run)).tolist()
             strategy: Any = create(name, build(size=SIDE), seed=run)
             strategy.representation.use_engine(engine)
-            steps.append(
-                pausing_steps(
-                    strategy,
-                    Stream(data, [[data.train[k]] for k in order], "ten", run),
-                    features=shared,
-                )
-            )
-        for _ in together(steps):
+            strategies.append(strategy)
+            streams.append(Stream(data, [[data.train[k]] for k in order], "ten", run))
+        for _ in evaluate_stacked(strategies, streams, features=FeatureCache()):
             pass
 
     seconds = timed({"ten": lambda: learn(10), "one": lambda: learn(1)}, repeats)

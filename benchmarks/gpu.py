@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from primavista.backbones.base import Precision
 from primavista.backbones.registry import build
-from primavista.bench.evaluate import evaluate, pausing_steps
-from primavista.bench.features import Features
-from primavista.bench.together import together
+from primavista.bench.evaluate import evaluate
+from primavista.bench.features import FeatureCache
+from primavista.bench.stacked import evaluate_stacked
 from primavista.nn.guards import SynapticIntelligence
 from primavista.nn.renorm import BatchRenorm
 from primavista.strategies.base import Batch
@@ -270,7 +270,7 @@ def run(
     name: str,
     precision: Precision,
     number: int = 0,
-    features: Features | None = None,
+    features: FeatureCache | None = None,
     limit: int = 391,
 ) -> dict[str, Any]:
     """A whole NICv2-391 run: every batch learned, and tested on one test frame in 20."""
@@ -301,16 +301,11 @@ def abreast(name: str, precision: Precision, count: int = 10, limit: int = 391) 
     streams = [nicv2(full_size(), run=number)[:limit] for number in range(count)]
     strategies, shared = (
         [strategy(name, precision, seed=number) for number in range(count)],
-        Features(),
+        FeatureCache(),
     )
     torch.cuda.synchronize()
     began = time.perf_counter()
-    for _ in together(
-        [
-            pausing_steps(s, r, test_thin=20, features=shared)
-            for s, r in zip(strategies, streams, strict=True)
-        ]
-    ):
+    for _ in evaluate_stacked(strategies, streams, test_thin=20, features=shared):
         pass
     torch.cuda.synchronize()
     return time.perf_counter() - began
@@ -327,7 +322,7 @@ def ten(precision: Precision) -> dict[str, Any]:
         ]
         one, all_ten = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
         found[name] = {"one": one, "ten": all_ten}
-    shared = Features()
+    shared = FeatureCache()
     found["dslda"]["ten, one after another"] = sum(
         run("dslda", precision, n, shared)["seconds"] for n in range(10)
     )

@@ -9,9 +9,9 @@ import pytest
 
 from primavista.backbones.base import Backbone
 from primavista.backbones.registry import build
-from primavista.bench.cell import Settings
+from primavista.bench.cell import RunSettings
 from primavista.bench.plan import Plan, make_plan
-from primavista.bench.suite import Suite
+from primavista.bench.run import Suite
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene
@@ -67,7 +67,7 @@ def suite(plan: Callable[..., Plan], cache: Path, tmp_path: Path) -> Callable[..
     def make(
         *strategies: str, out: Path | None = None, batches: int = 20, **settings: Any
     ) -> Suite:
-        settings_of_run = Settings(
+        settings_of_run = RunSettings(
             cache, checkpoint_seconds=1e9, checkpoint_batches=batches, checkpoint_share=1e9
         )
         return Suite(

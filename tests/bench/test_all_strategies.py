@@ -8,7 +8,7 @@ import pytest
 
 from primavista.bench.executors.local import Inline
 from primavista.bench.plan import make_plan
-from primavista.bench.suite import Suite, counts
+from primavista.bench.run import Suite, counts
 from primavista.errors import InputError
 from primavista.strategies.registry import STRATEGIES, create
 

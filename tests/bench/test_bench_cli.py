@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from primavista.cli.bench import app, clock
+from primavista.cli.bench import app, format_seconds
 from primavista.errors import InputError
 
 PLAN = """
@@ -107,12 +107,12 @@ def test_one_group_alone(here):
 
 def test_wrong_places_to_run_are_said(here):
     wrong = call("run", "mine.toml", "--on", "mars")
-    assert "it is local, inline, ray, or ray://HOST:PORT" in str(wrong.exception)
+    assert "choose local, inline, ray, or ray://HOST:PORT" in str(wrong.exception)
 
 
 def test_times_for_people():
-    assert clock(None) == "?"
-    assert clock(61) == "1 min 1 s"
+    assert format_seconds(None) == "?"
+    assert format_seconds(61) == "1 min 1 s"
 
 
 def primavista(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
@@ -134,7 +134,7 @@ def test_the_main_job_is_stopped_by_ctrl_c_and_the_same_command_goes_on(tmp_path
     process.send_signal(signal.SIGINT)
     text, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
-    assert "stopped. What is learned is kept: the same command goes on from there." in text
+    assert "stopped. Everything learned is kept: the same command resumes." in text
     first = next(tmp_path.rglob("metrics.jsonl")).read_bytes()
     assert first
     process = primavista(*command, cwd=tmp_path)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from primavista.bench import data as module
-from primavista.bench.data import RenderedData, open_data, parse_source
+from primavista.bench.data import RenderedData, data_settings, open_data
 from primavista.errors import InputError
 from primavista.streams.rendered import dataset
 from primavista.streams.rendered.renderer import Scene
@@ -46,7 +46,7 @@ def test_the_version_of_the_renderer_is_part_of_what_a_cell_says_of_its_data() -
     with pytest.raises(
         InputError, match=r"the keys are categories, objects, sessions, frames, size, seed$"
     ):
-        parse_source("rendered:renderer=1")
+        data_settings("rendered:renderer=1")
 
 
 # The mean grey of each ninth of two pictures, by version: who changes what is drawn raises the

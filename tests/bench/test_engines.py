@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from primavista.bench.cell import Stopped, run_cell
+from primavista.bench.cell import CellJob, Interrupted, run_cell
 from primavista.bench.executors.local import Inline
-from primavista.bench.folder import CellFolder
 from primavista.engine.onnx_runtime import onnx_installed
 from primavista.errors import InputError
 
@@ -31,11 +30,9 @@ def test_stopped_cells_go_on_to_the_same_bits(suite, tmp_path, results, strategy
     parts = suite(strategy, out=tmp_path / "parts", engine="onnx")
     state = parts.states[0]
     for _ in range(3):
-        with (
-            pytest.raises(Stopped),
-            CellFolder(state.path, state.planned.cell) as folder,
-        ):
-            run_cell(state.planned.cell, folder, parts.settings, stopping=lambda: True)
+        job = CellJob(0, state.planned.cell, state.path)
+        with pytest.raises(Interrupted):
+            run_cell(job, parts.settings, should_stop=lambda: True)
     assert not suite(strategy, out=tmp_path / "parts", engine="onnx").run(Inline())
     assert results(tmp_path / "parts") == results(tmp_path / "whole")
     assert json.loads((state.path / "run.json").read_text())["engine"] == "onnx"

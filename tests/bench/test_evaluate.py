@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import primavista.bench.evaluate as module
-from primavista.bench.evaluate import Examiner, collect, evaluate, spaced, state_bytes
-from primavista.bench.features import Features
+from primavista.bench.evaluate import Clock, TestSet, collect, evaluate, spaced, state_bytes
+from primavista.bench.features import FeatureCache
 from primavista.engine.representation import Representation
 from primavista.errors import InputError
 from primavista.strategies.registry import create
@@ -92,19 +92,19 @@ def test_features_of_a_frozen_representation_are_computed_once(
     assert counts == {"cwr*": 1, "naive": 5}
 
 
-def test_an_examiner_notices_a_new_representation(tiny_data, tiny_backbone):
+def test_a_test_set_notices_a_new_representation(tiny_data, tiny_backbone):
     stream = generated_stream("nicv2", tiny_data)
     strategy = create("cwr*", tiny_backbone)
-    examiner = Examiner(stream.test(), 6)
+    test_set, clock = TestSet(stream, 1, FeatureCache()), Clock(strategy)
     strategy.learn(stream[0].images, stream[0].labels)
-    before = examiner.examine(strategy)
+    before = test_set.frames(strategy, clock).predict(strategy)
     with torch.no_grad():
         for parameter in strategy.backbone.parameters():
             parameter.neg_()
-    assert torch.equal(examiner.examine(strategy), before)
+    assert torch.equal(test_set.frames(strategy, clock).predict(strategy), before)
     strategy.embedding_version += 1
     turned = strategy.embed(stream.test().images)
-    assert torch.equal(examiner.exam(strategy).z, turned)
+    assert torch.equal(test_set.frames(strategy, clock).z, turned)
 
 
 def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, tiny_backbone):
@@ -168,7 +168,7 @@ def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
         "some_features",
         lambda self, *a, **how: frames.append(len(a[1])) or forward(self, *a, **how),
     )
-    shared = Features()
+    shared = FeatureCache()
     together = [
         collect(
             "dslda",
@@ -186,7 +186,7 @@ def test_runs_that_share_features_compute_them_once_and_get_the_same_numbers(
 
 def test_a_trained_representation_is_never_shared(tiny_data, tiny_backbone):
     stream = generated_stream("nicv2", tiny_data)
-    shared = Features()
+    shared = FeatureCache()
     for seed in range(2):
         strategy = create("cwr*", tiny_backbone, seed=seed)
         strategy.learn(stream[0].images, stream[0].labels)

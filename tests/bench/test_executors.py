@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from primavista.bench.cell import Stopped, run_cell
+from primavista.bench.cell import CellJob, Interrupted, run_cell
 from primavista.bench.executors.local import Inline, Processes
 from primavista.bench.folder import CellFolder
-from primavista.bench.suite import counts, seconds_left
+from primavista.bench.run import counts, seconds_left
 from primavista.errors import InputError
 
 ALL = ("ar1*", "cwr*", "dslda", "cumulative")
@@ -59,11 +59,9 @@ def test_stopped_after_any_batch_a_cell_goes_on_to_the_same_bits(
     parts = suite(strategy, out=tmp_path / "parts", group=group)
     state = parts.states[0]
     for _ in range(6):
-        with (
-            pytest.raises(Stopped),
-            CellFolder(state.path, state.planned.cell) as folder,
-        ):
-            run_cell(state.planned.cell, folder, parts.settings, stopping=lambda: True)
+        job = CellJob(0, state.planned.cell, state.path)
+        with pytest.raises(Interrupted):
+            run_cell(job, parts.settings, should_stop=lambda: True)
     assert not suite(strategy, out=tmp_path / "parts", group=group).run(Inline())
     assert results(tmp_path / "parts") == results(tmp_path / "whole")
     assert len((state.path / "timings.jsonl").read_text().splitlines()) == 7
@@ -159,7 +157,7 @@ def test_cells_for_a_gpu_where_there_is_none_fail_with_the_reason_and_nothing_is
     one = suite("dslda", device="cuda")
     one.settings = replace(one.settings, cache=tmp_path / "cache")
     (failed,) = one.run(Inline())
-    assert failed.reason == "this cell is for a GPU, and there is none: --device cpu"
+    assert failed.reason == "this cell is for a GPU, and there is none: choose --device cpu"
     assert not (tmp_path / "cache").exists()
 
 
@@ -189,13 +187,13 @@ def test_the_time_left_is_estimated_by_strategy(suite):
 KILLED = """
 import sys
 from pathlib import Path
-from primavista.bench.cell import Settings
+from primavista.bench.cell import RunSettings
 from primavista.bench.executors.local import Inline, Processes
 from primavista.bench.plan import load_plan
-from primavista.bench.suite import Suite
+from primavista.bench.run import Suite
 if __name__ == "__main__":
     plan, out, cache, where = sys.argv[1:]
-    settings = Settings(
+    settings = RunSettings(
         Path(cache), checkpoint_seconds=1e9, checkpoint_batches=3, checkpoint_share=1e9
     )
     executor = Inline() if where == "inline" else Processes(2)

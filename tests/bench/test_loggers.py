@@ -12,7 +12,7 @@ import pytest
 
 from primavista.bench.executors.local import Inline
 from primavista.bench.folder import METRICS, read_lines
-from primavista.bench.trackers import make_logger
+from primavista.bench.trackers import make_tracker
 from primavista.errors import InputError, MissingExtraError
 
 
@@ -32,7 +32,7 @@ def test_loggers_hear_of_every_batch(suite):
         def close(self):
             heard.append(("close", None))
 
-    suite("dslda", limit=3).run(Inline(), loggers=[Ear()])
+    suite("dslda", limit=3).run(Inline(), trackers=[Ear()])
     assert heard == [
         ("start", "dslda"),
         ("log", 1),
@@ -61,7 +61,7 @@ def test_weights_and_biases_gets_a_run_a_cell(suite, monkeypatch, tmp_path):
     )
     monkeypatch.setitem(sys.modules, "wandb", fake)
     one = suite("dslda", limit=2)
-    one.run(Inline(), loggers=[make_logger("wandb", tmp_path, "mine")])
+    one.run(Inline(), trackers=[make_tracker("wandb", tmp_path, "mine")])
     assert calls[0] == ("mine", "dslda")
     assert [call[0] for call in calls[1:]] == [1, 2, "finish"]
     assert calls[-1] == ("finish", 0)
@@ -102,7 +102,7 @@ def test_the_real_weights_and_biases_offline(suite, monkeypatch, tmp_path):
     }.items():
         monkeypatch.setenv(name, value)
     one = suite("dslda", "cwr*", limit=3)
-    one.run(Inline(), loggers=[make_logger("wandb", tmp_path, "mine")])
+    one.run(Inline(), trackers=[make_tracker("wandb", tmp_path, "mine")])
     wandb.teardown()  # its process writes behind our back until it ends
     files = sorted((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
     assert len(files) == 2
@@ -138,13 +138,13 @@ def test_the_real_weights_and_biases_offline(suite, monkeypatch, tmp_path):
 
 def test_tensorboard_writes_a_file_a_cell(suite, tmp_path):
     pytest.importorskip("tensorboard")
-    suite("dslda", limit=2).run(Inline(), loggers=[make_logger("tensorboard", tmp_path, "mine")])
+    suite("dslda", limit=2).run(Inline(), trackers=[make_tracker("tensorboard", tmp_path, "mine")])
     assert len(list((tmp_path / "tensorboard").rglob("events*"))) == 1
 
 
 def test_trackers_that_are_not_there(monkeypatch, tmp_path):
-    with pytest.raises(InputError, match="no tracker 'mlflow': there are tensorboard and wandb"):
-        make_logger("mlflow", tmp_path, "mine")
+    with pytest.raises(InputError, match="there is no tracker"):
+        make_tracker("mlflow", tmp_path, "mine")
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(MissingExtraError, match=r"primavista\[trackers\]"):
-        make_logger("wandb", tmp_path, "mine")
+        make_tracker("wandb", tmp_path, "mine")

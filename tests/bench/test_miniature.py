@@ -7,8 +7,8 @@ import pytest
 from primavista.bench.executors.local import Processes
 from primavista.bench.folder import METRICS, read_json, read_lines
 from primavista.bench.plan import load_plan
-from primavista.bench.suite import Suite
-from primavista.cli.bench import make_report
+from primavista.bench.run import Suite
+from primavista.report import write_report
 
 SMALL = [
     "data.frames=1",
@@ -32,7 +32,7 @@ def test_a_shipped_plan_in_miniature(name, tmp_path):
         for cell in group["cells"]:
             assert read_json(tmp_path / name / cell / "result.json")["batches"] == 4
             assert read_lines(tmp_path / name / cell / METRICS)[-1]["accuracy"] is not None
-    report = make_report(tmp_path / name)
+    report = write_report(tmp_path / name)
     assert report is None or report.stat().st_size > 1000
 
 

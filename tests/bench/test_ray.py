@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from primavista.bench.cell import run_cell
+from primavista.bench.cell import CellJob, run_cell
 from primavista.bench.executors.local import Inline
 from primavista.bench.executors.ray import RayCluster
-from primavista.bench.folder import CellFolder
 from primavista.errors import InputError
 
 ray = pytest.importorskip("ray")
@@ -35,7 +34,7 @@ def test_a_node_killed_in_the_middle_costs_only_time(cluster, suite, tmp_path, r
 
     assert not distributed.run(RayCluster(), kill)
     assert cluster.second is None
-    assert "again" in kinds
+    assert "restarted" in kinds
     found = results(tmp_path / "inline")
     assert len(found) == 4
     assert results(tmp_path / "ray") == found
@@ -83,15 +82,12 @@ def test_what_was_begun_here_goes_on_there(cluster, suite, tmp_path, results):
     begun = suite("ewc", out=tmp_path / "ray", limit=12, batches=4)
     state = begun.states[0]
 
-    def die(line, batches):
-        if line["batch"] == 6:
-            raise MemoryError
+    def die(event):
+        if event.kind == "batch" and event.line["batch"] == 6:
+            raise SystemExit
 
-    with (
-        pytest.raises(MemoryError),
-        CellFolder(state.path, state.planned.cell) as folder,
-    ):
-        run_cell(state.planned.cell, folder, begun.settings, die)
+    with pytest.raises(SystemExit):
+        run_cell(CellJob(0, state.planned.cell, state.path), begun.settings, die)
     assert len((state.path / "metrics.jsonl").read_text().splitlines()) == 6
     heard = []
     assert not suite("ewc", out=tmp_path / "ray", limit=12).run(

@@ -1,217 +1,395 @@
-"""A cell: one strategy over one run of a protocol. It is run in its folder, and goes on from where a stop left it."""
+"""Running one cell in its folder; an interrupted cell resumes from its checkpoint."""
 
 from __future__ import annotations
 
 import os
 import platform
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 
 from primavista import __version__
 from primavista.backbones.registry import build
 from primavista.bench.data import Data, kept_data
-from primavista.bench.evaluate import Step, pausing_steps
-from primavista.bench.features import Features
-from primavista.bench.folder import TIMINGS, CellFolder, read_lines
+from primavista.bench.evaluate import Step, evaluate
+from primavista.bench.features import FeatureCache
+from primavista.bench.folder import (
+    TIMINGS,
+    BatchMetrics,
+    CellFolder,
+    CellResult,
+    FinalMetrics,
+    read_lines,
+)
 from primavista.bench.metrics import Tally
 from primavista.bench.plan import Cell
-from primavista.bench.together import Pause
-from primavista.errors import InputError
+from primavista.errors import InputError, PrimavistaError
 from primavista.frames import read_frames
-from primavista.storage import learner_file as files
+from primavista.storage import learner_file
 from primavista.strategies import Strategy, create
 from primavista.streams.dataset import DataSet, Stream
 from primavista.streams.open import stream as open_stream
 
-FORMAT = 1
+CHECKPOINT_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How cells are run; nothing here changes a number."""
+class RunSettings:
+    """How cells are run; nothing here changes a number.
 
-    cache: Path  # where rendered data is kept
+    Args:
+        cache: the folder where rendered data is kept.
+        checkpoint_seconds: the most seconds between two checkpoints.
+        checkpoint_batches: the batches after which a checkpoint is written, if it pays.
+        checkpoint_share: the most of the time that checkpoints may take: if `checkpoint_batches`
+            batches take less time than that, the checkpoint waits.
+    """
+
+    cache: Path
     checkpoint_seconds: float = 30.0
     checkpoint_batches: int = 20
-    checkpoint_share: float = (
-        0.02  # of the time at most: where 20 batches take less than a checkpoint, it waits
-    )
+    checkpoint_share: float = 0.02
 
 
-class Stopped(BaseException):
-    """The run was asked to stop, and has written its checkpoint."""
+@dataclass(frozen=True)
+class CellJob:
+    """A cell to be run in a folder.
+
+    Args:
+        number: the number of the job, which its events carry.
+        cell: the cell.
+        folder: its folder.
+    """
+
+    number: int
+    cell: Cell
+    folder: Path
 
 
-Tell = Callable[
-    [dict[str, Any], int], None
-]  # a line of metrics.jsonl, and how many batches there are
+@dataclass(frozen=True)
+class CellEvent:
+    """Something that happened to a job.
+
+    Args:
+        job: the number of the job.
+        kind: it started, learned a batch, is done, failed, or was restarted after its machine was
+            lost.
+        line: of a batch: its line of `metrics.jsonl`.
+        batches: of a batch: how many batches there are.
+        reason: why it failed or was restarted.
+    """
+
+    job: int
+    kind: Literal["start", "batch", "done", "failed", "restarted"]
+    line: dict[str, Any] = field(default_factory=dict)
+    batches: int = 0
+    reason: str = ""
+
+
+OnEvent: TypeAlias = Callable[[CellEvent], None]
+
+
+class Interrupted(BaseException):
+    """Raised if a run was asked to stop; its checkpoint is written."""
+
+
+def ignore(event: CellEvent) -> None:
+    """Do nothing about an event.
+
+    Args:
+        event: the event.
+    """
+
+
+def never() -> bool:
+    """Return False: the default of `should_stop`."""
+    return False
 
 
 def run_cell(
-    cell: Cell,
-    folder: CellFolder,
-    settings: Settings,
-    tell: Tell = lambda line, batches: None,
-    stopping: Callable[[], bool] = lambda: False,
-    saved: Callable[[], None] = lambda: None,
+    job: CellJob,
+    settings: RunSettings,
+    on_event: OnEvent = ignore,
+    should_stop: Callable[[], bool] = never,
+    on_checkpoint: Callable[[], None] = lambda: None,
 ) -> None:
-    """Learn what is left of a cell, in its folder, held by the caller.
+    """Run a cell, or what is left of it, in its folder.
 
-    After each batch `tell` gets its line, and where `stopping` says so, a checkpoint is written and `Stopped` raised; `saved`
-    is called after each checkpoint.
+    An error ends the cell alone: it becomes a "failed" event and `failed.json` in the folder.
+
+    Args:
+        job: the cell and its folder.
+        settings: how cells are run.
+        on_event: called with every event.
+        should_stop: asked after every batch; True writes a checkpoint and raises `Interrupted`.
+        on_checkpoint: called after each checkpoint.
+
+    Raises:
+        Interrupted: if `should_stop` asked for it.
     """
-    for _ in pausing_cell(cell, folder, settings, tell, stopping, saved):
-        pass
-
-
-def pausing_cell(
-    cell: Cell,
-    folder: CellFolder,
-    settings: Settings,
-    tell: Tell,
-    stopping: Callable[[], bool],
-    saved: Callable[[], None] = lambda: None,
-) -> Iterator[Pause]:
-    """`run_cell` with a pause before each batch and each test, for cells `together`."""
-    if folder.done:
-        return
-    with engine(cell):
-        data = kept_data(cell.data, settings.cache, cell.device)
-        stream, strategy = make_stream(cell, data), make_strategy(cell, data)
-        state = folder.resume()
-        tally, start = Tally(), 0
-        if state is not None:
-            arrays, manifest = state
-            strategy.load_state_dict(
-                {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-            )
-            tally, start = Tally.from_json(manifest["tally"]), manifest["position"]
-        seconds = _spent(folder, start)
-        steps = pausing_steps(
-            strategy,
-            stream,
+    cell = job.cell
+    with report_outcome(job, on_event), cell_folder(job) as folder, torch_settings(cell):
+        if folder.done:
+            return
+        check_device(cell)
+        running = CellRun(job, folder, settings, on_event, should_stop, on_checkpoint)
+        steps = evaluate(
+            running.strategy,
+            running.stream,
             test_every=cell.test_every,
             test_thin=cell.test_thin,
             retrain=cell.retrain,
-            start=start,
-            tally=tally,
-            features=_features(
-                cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine
-            ),
+            start=running.start,
+            tally=running.tally,
+            features=running.features,
         )
-        last, kept, at, writing = None, start, time.monotonic(), 0.0
         for step in steps:
-            if isinstance(step, Pause):
-                yield step
-                continue
-            last = step
-            line = metrics_line(last)
-            folder.append(
-                line,
-                {
-                    "batch": last.batch,
-                    "learn_seconds": last.learn_seconds,
-                    "test_seconds": last.test_seconds,
-                },
-            )
-            seconds = seconds[0] + last.learn_seconds, seconds[1] + last.test_seconds
-            tell(line, last.batches)
-            stop = stopping()
-            passed = (now := time.monotonic()) - at
-            worth = writing <= settings.checkpoint_share * passed
-            due = (
-                last.batch - kept >= settings.checkpoint_batches and worth
-            ) or passed >= settings.checkpoint_seconds
-            if last.batch < last.batches and (due or stop):
-                folder.checkpoint(
-                    _arrays(strategy),
-                    {"format": FORMAT, "position": last.batch, "tally": tally.to_json()},
-                )
-                kept, at = last.batch, time.monotonic()
-                writing = at - now
-                saved()
-                if stop:
-                    raise Stopped
-        assert last is not None  # the last batch is never in a checkpoint
-        folder.finish(_result(cell, strategy, stream, last, seconds))
+            running.record(step)
+        running.finish()
+
+
+class CellRun:
+    """A cell while it runs: its stream, its strategy, and what has to be written.
+
+    Args:
+        job: the cell and its folder.
+        folder: the folder, open for writing.
+        settings: how cells are run.
+        on_event: called with every batch.
+        should_stop: asked after every batch.
+        on_checkpoint: called after each checkpoint.
+    """
+
+    def __init__(
+        self,
+        job: CellJob,
+        folder: CellFolder,
+        settings: RunSettings,
+        on_event: OnEvent,
+        should_stop: Callable[[], bool],
+        on_checkpoint: Callable[[], None] = lambda: None,
+    ) -> None:
+        cell = job.cell
+        data = kept_data(cell.data, settings.cache, cell.device)
+        self.cell = cell
+        self.stream = make_stream(cell, data)
+        self.strategy = make_strategy(cell, data)
+        self.features = _kept_features(
+            cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine
+        )
+        self.tally = Tally()
+        self.start = 0
+        self._job = job
+        self._folder = folder
+        self._settings = settings
+        self._on_event = on_event
+        self._should_stop = should_stop
+        self._on_checkpoint = on_checkpoint
+        self._last: Step | None = None
+        self._resume()
+        self._saved_batch = self.start
+        self._saved_at = time.monotonic()
+        self._writing_seconds = 0.0
+
+    def record(self, step: Step) -> None:
+        """Write a step to the folder, and a checkpoint if one is due.
+
+        Args:
+            step: the measurements after a batch.
+
+        Raises:
+            Interrupted: if the run was asked to stop; the checkpoint is written.
+        """
+        self._last = step
+        line = batch_metrics(step).model_dump(mode="json")
+        timings = {
+            "batch": step.batch,
+            "learn_seconds": step.learn_seconds,
+            "test_seconds": step.test_seconds,
+        }
+        self._folder.append(line, timings)
+        self._learn_seconds += step.learn_seconds
+        self._test_seconds += step.test_seconds
+        self._on_event(CellEvent(self._job.number, "batch", line, step.batches))
+        stop = self._should_stop()
+        if step.batch < step.batches and (stop or self._checkpoint_due(step.batch)):
+            self._write_checkpoint(step.batch)
+            if stop:
+                raise Interrupted
+
+    def finish(self) -> None:
+        """Write the result."""
+        assert self._last is not None  # the last batch is never in a checkpoint
+        seconds = self._learn_seconds, self._test_seconds
+        result = _result(self.cell, self.strategy, self.stream, self._last, seconds)
+        self._folder.finish(result.model_dump(mode="json"))
+
+    def _resume(self) -> None:
+        state = self._folder.resume()
+        if state is not None:
+            arrays, manifest = state
+            tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+            self.strategy.load_state_dict(tensors)
+            self.tally = Tally.from_json(manifest["tally"])
+            self.start = manifest["position"]
+        lines = read_lines(self._folder.path / TIMINGS)[: self.start]
+        self._learn_seconds = sum(line["learn_seconds"] for line in lines)
+        self._test_seconds = sum(line["test_seconds"] for line in lines)
+
+    def _checkpoint_due(self, batch: int) -> bool:
+        passed = time.monotonic() - self._saved_at
+        if passed >= self._settings.checkpoint_seconds:
+            return True
+        pays = self._writing_seconds <= self._settings.checkpoint_share * passed
+        return batch - self._saved_batch >= self._settings.checkpoint_batches and pays
+
+    def _write_checkpoint(self, batch: int) -> None:
+        began = time.monotonic()
+        manifest = {
+            "format": CHECKPOINT_FORMAT,
+            "position": batch,
+            "tally": self.tally.to_json(),
+        }
+        self._folder.checkpoint(_arrays(self.strategy), manifest)
+        self._saved_batch, self._saved_at = batch, time.monotonic()
+        self._writing_seconds = self._saved_at - began
+        self._on_checkpoint()
+
+
+@contextmanager
+def report_outcome(job: CellJob, on_event: OnEvent) -> Iterator[None]:
+    """Report the start of a job and its end: done, or failed with the reason of an exception.
+
+    Args:
+        job: the job.
+        on_event: called with the events.
+    """
+    on_event(CellEvent(job.number, "start"))
+    try:
+        yield
+    except Exception as error:
+        on_event(CellEvent(job.number, "failed", reason=failure_reason(error)))
+    else:
+        on_event(CellEvent(job.number, "done"))
+
+
+@contextmanager
+def cell_folder(job: CellJob) -> Iterator[CellFolder]:
+    """Open the folder of a job for writing; an exception in the block goes to its `failed.json`.
+
+    Args:
+        job: the job.
+    """
+    with CellFolder(job.folder, job.cell) as folder:
+        try:
+            yield folder
+        except Exception as error:
+            folder.fail(failure_reason(error), traceback.format_exc())
+            raise
+
+
+def failure_reason(error: BaseException) -> str:
+    """Return one line for the user about an error.
+
+    Args:
+        error: the error.
+    """
+    return str(error) if isinstance(error, PrimavistaError) else f"{type(error).__name__}: {error}"
 
 
 def make_stream(cell: Cell, data: DataSet) -> Stream:
-    """The batches of a cell: official orders where the data has them."""
+    """Return the batches of a cell, in the official order if the data has one.
+
+    Args:
+        cell: the cell.
+        data: its data set.
+    """
     stream = open_stream(data, cell.protocol, cell.run, orders=getattr(cell.data, "orders", None))
     return stream if cell.limit is None else stream[: cell.limit]
 
 
 def make_strategy(cell: Cell, data: DataSet) -> Strategy:
-    """The strategy of a cell as it begins."""
+    """Return the strategy of a cell before its first batch.
+
+    Args:
+        cell: the cell.
+        data: its data set, whose frames give the size of the network's input.
+    """
     spec = cell.backbone
     size = int(read_frames(data.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
-    options: dict[str, Any] = dict(spec.options)
-    backbone = build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
-    chosen: dict[str, Any] = dict(cell.options)
-    strategy = create(cell.strategy, backbone, seed=cell.seed, **chosen).to(cell.device)
+    arguments: dict[str, Any] = dict(spec.options)
+    backbone = build(spec.name, spec.weights, size=size, seed=spec.seed, **arguments)
+    options: dict[str, Any] = dict(cell.options)
+    strategy = create(cell.strategy, backbone, seed=cell.seed, **options).to(cell.device)
     strategy.backbone.precision = cell.precision
     strategy.representation.use_engine(cell.engine)
     return strategy
 
 
 @lru_cache(maxsize=1)
-def _features(data: Data, *settings: str) -> Features:
+def _kept_features(data: Data, *settings: str) -> FeatureCache:
     """Kept for the next cell of this process."""
-    return Features()
+    return FeatureCache()
 
 
-def metrics_line(step: Step) -> dict[str, Any]:
-    """One line of `metrics.jsonl`: only what is reproducible."""
+def batch_metrics(step: Step) -> BatchMetrics:
+    """Return the line of `metrics.jsonl` about a batch: only what is reproducible.
+
+    Args:
+        step: the measurements after the batch.
+    """
     report = step.report
-    tested = step.accuracy is not None
-    return {
-        "batch": step.batch,
-        "patterns": report.patterns,
-        "new_classes": list(report.new_classes),
-        "losses": [loss if isfinite(loss) else None for loss in report.losses],
-        "saturated": step.saturated,
-        "state_bytes": step.state_bytes,
-        "stored_bytes": step.stored_bytes,
-        "accuracy": step.accuracy,
-        "average": step.average,
-        "forgetting": step.forgetting,
-        "forward_transfer": step.forward_transfer,
-        "class_accuracy": {str(label): value for label, value in step.class_accuracy.items()}
-        if tested
-        else None,
-    }
-
-
-@contextmanager
-def engine(cell: Cell) -> Iterator[None]:
-    """Threads, precision and determinism as the cell says, put back afterwards."""
-    if cell.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("this cell is for a GPU, and there is none: --device cpu")
-    if cell.precision != "float32" and cell.device == "cpu":
-        raise InputError(f"precision {cell.precision} is the GPU's: on the CPU it is float32")
-    with switches(cell):
-        yield
-
-
-@contextmanager
-def switches(cell: Cell) -> Iterator[None]:
-    """The same of whatever cell, whether or not it can run here."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = (
-        torch.get_num_threads(),
-        cudnn.allow_tf32,
-        matmul.allow_tf32,
-        torch.are_deterministic_algorithms_enabled(),
+    by_class = {str(label): value for label, value in step.class_accuracy.items()}
+    return BatchMetrics(
+        batch=step.batch,
+        patterns=report.patterns,
+        new_classes=report.new_classes,
+        losses=tuple(loss if isfinite(loss) else None for loss in report.losses),
+        saturated=step.saturated,
+        state_bytes=step.state_bytes,
+        stored_bytes=step.stored_bytes,
+        accuracy=step.accuracy,
+        average=step.average,
+        forgetting=step.forgetting,
+        forward_transfer=step.forward_transfer,
+        class_accuracy=None if step.accuracy is None else by_class,
     )
+
+
+def check_device(cell: Cell) -> None:
+    """Refuse a cell that this machine cannot run.
+
+    Args:
+        cell: the cell.
+
+    Raises:
+        InputError: if it needs a GPU that is not there.
+    """
+    if cell.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("this cell is for a GPU, and there is none: choose --device cpu")
+    if cell.precision != "float32" and cell.device == "cpu":
+        raise InputError(f"precision {cell.precision} needs a GPU: the CPU has float32 alone")
+
+
+@contextmanager
+def torch_settings(cell: Cell) -> Iterator[None]:
+    """Set torch's threads, precision and determinism for a cell, and restore them afterwards.
+
+    Args:
+        cell: the cell.
+    """
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    threads = torch.get_num_threads()
+    tf32 = cudnn.allow_tf32, matmul.allow_tf32
+    deterministic = torch.are_deterministic_algorithms_enabled()
     if cell.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(cell.threads)
@@ -220,18 +398,21 @@ def switches(cell: Cell) -> Iterator[None]:
     try:
         yield
     finally:
-        torch.set_num_threads(before[0])
-        cudnn.allow_tf32, matmul.allow_tf32 = before[1:3]
-        torch.use_deterministic_algorithms(before[3])
+        torch.set_num_threads(threads)
+        cudnn.allow_tf32, matmul.allow_tf32 = tf32
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Where a cell was run."""
+    """Describe this machine, for the results.
+
+    Args:
+        device: "cuda" names the GPU too.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next(
-            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
-        )
+        models = (line for line in lines if line.startswith("model name"))
+        cpu = next(models).partition(":")[2].strip()
     except (OSError, StopIteration):
         cpu = platform.processor() or platform.machine()
     return {
@@ -247,41 +428,32 @@ def machine(device: str) -> dict[str, Any]:
 
 def _result(
     cell: Cell, strategy: Strategy, stream: Stream, last: Step, seconds: tuple[float, float]
-) -> dict[str, Any]:
+) -> CellResult:
     assert last.confusion is not None
-    arrays = _arrays(strategy)
-    data = stream.data
-    return {
-        "format": FORMAT,
-        "final": {
-            "accuracy": last.accuracy,
-            "average": last.average,
-            "forgetting": last.forgetting,
-            "forward_transfer": last.forward_transfer,
-        },
-        "confusion": last.confusion.tolist(),
-        "classes": list(data.classes),
-        "categories": list(data.categories),
-        "batches": last.batches,
-        "learn_seconds": seconds[0],
-        "test_seconds": seconds[1],
-        "state_bytes": last.state_bytes,
-        "stored_bytes": last.stored_bytes,
-        "parameters": sum(p.numel() for p in strategy.backbone.parameters())
-        + strategy.backbone.dim * len(strategy.classes),
-        "order": stream.source,
-        "weights_sha256": files.digest(arrays, {}),
-        "machine": machine(cell.device),
-    }
+    backbone = strategy.backbone
+    head_parameters = backbone.dim * len(strategy.classes)
+    return CellResult(
+        final=FinalMetrics(
+            accuracy=last.accuracy,
+            average=last.average,
+            forgetting=last.forgetting,
+            forward_transfer=last.forward_transfer,
+        ),
+        confusion=last.confusion.tolist(),
+        classes=list(stream.data.classes),
+        categories=list(stream.data.categories),
+        batches=last.batches,
+        learn_seconds=seconds[0],
+        test_seconds=seconds[1],
+        state_bytes=last.state_bytes,
+        stored_bytes=last.stored_bytes,
+        parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,
+        order=stream.source,
+        weights_sha256=learner_file.digest(_arrays(strategy), {}),
+        machine=machine(cell.device),
+    )
 
 
 def _arrays(strategy: Strategy) -> dict[str, Any]:
-    return {
-        name: tensor.detach().cpu().contiguous().numpy()
-        for name, tensor in strategy.state_dict().items()
-    }
-
-
-def _spent(folder: CellFolder, batches: int) -> tuple[float, float]:
-    lines = read_lines(folder.path / TIMINGS)[:batches]
-    return sum(line["learn_seconds"] for line in lines), sum(line["test_seconds"] for line in lines)
+    state = strategy.state_dict().items()
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state}

@@ -1,10 +1,10 @@
-"""The data of a benchmark: named in full in `run.json`, opened in whatever process needs it."""
+"""The data of a benchmark: described in full in `run.json`, opened in whatever process needs it."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -14,26 +14,38 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
+from primavista.progress import Progress
 from primavista.storage.lock import FileLock
-from primavista.streams import open as streams
 from primavista.streams.dataset import DataSet
+from primavista.streams.open import DataSource, open_dataset, parse_source
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
 from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
-Progress = Callable[[int, int], None]
-SHARE = 0.5  # of the free GPU memory that frames may take
+GPU_SHARE = 0.5  # of the free GPU memory that frames may take
 
 
 class StrictModel(BaseModel):
-    """Frozen; unknown fields are refused."""
+    """A frozen pydantic model that refuses unknown fields, NaN and infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class RenderedData(StrictModel):
-    """Object videos drawn by us: see `Scene`."""
+    """Videos of objects that the package draws.
+
+    Args:
+        kind: "rendered".
+        name: the name in reports.
+        categories: the number of categories.
+        objects: the number of objects per category.
+        sessions: the number of videos per object.
+        frames: the number of frames per video.
+        size: the side of the frames in pixels.
+        seed: the seed of everything that is drawn.
+        renderer: the version of the renderer; another version draws other pixels.
+    """
 
     kind: Literal["rendered"] = "rendered"
     name: str = "rendered"
@@ -47,14 +59,24 @@ class RenderedData(StrictModel):
 
     @property
     def scene(self) -> Scene:
-        """What to draw."""
+        """The scene for the renderer."""
         return Scene(
             self.categories, self.objects, self.sessions, self.frames, self.size, self.seed
         )
 
 
 class CORe50Data(StrictModel):
-    """CORe50 on disk; `orders` is another folder with the official orders, `test` as in `CORe50`."""
+    """CORe50 on disk.
+
+    Args:
+        kind: "core50".
+        name: the name in reports.
+        path: the folder of CORe50.
+        size: the side of the frames in pixels.
+        test: which test frames, as in `CORe50`; None is the official reduced list.
+        labels: 50 objects or 10 categories.
+        orders: another folder with the official orders.
+    """
 
     kind: Literal["core50"]
     name: str = "core50"
@@ -66,7 +88,14 @@ class CORe50Data(StrictModel):
 
 
 class StoreData(StrictModel):
-    """A packed store."""
+    """A packed store.
+
+    Args:
+        kind: "store".
+        name: the name in reports.
+        path: the folder of the store.
+        orders: a folder with the official orders of CORe50.
+    """
 
     kind: Literal["store"]
     name: str = "store"
@@ -75,7 +104,14 @@ class StoreData(StrictModel):
 
 
 class FolderData(StrictModel):
-    """A folder a class, in it a folder or a video a session."""
+    """A folder of the user's own: one folder per class, in it one folder or video per session.
+
+    Args:
+        kind: "folder".
+        name: the name in reports.
+        path: the folder.
+        size: the side of the frames in pixels.
+    """
 
     kind: Literal["folder"]
     name: str = "folder"
@@ -86,9 +122,17 @@ class FolderData(StrictModel):
 Data = Annotated[RenderedData | CORe50Data | StoreData | FolderData, Field(discriminator="kind")]
 
 
-def parse_source(source: str, **settings: Any) -> dict[str, Any]:
-    """The data named on the command line: `rendered`, `rendered:objects=2,frames=12`, or the path of any kind of data set."""
-    found = streams.parse_source(source)
+def data_settings(source: str, **settings: Any) -> dict[str, Any]:
+    """Return the table `data` of a plan for a source that the command line names.
+
+    Args:
+        source: "rendered", "rendered:objects=2,frames=12", or the path of any kind of data set.
+        **settings: fields of `RenderedData`; the size is used for folders too.
+
+    Raises:
+        InputError: if the text is wrong, or if there is no such folder.
+    """
+    found = parse_source(source)
     if found.kind == "rendered":
         return {"kind": "rendered", **settings, **found.scene}
     assert found.path is not None
@@ -98,10 +142,12 @@ def parse_source(source: str, **settings: Any) -> dict[str, Any]:
             f"there is no folder {path}: give a data set, a packed store, "
             "or rendered:objects=2,frames=12"
         )
-    name = {} if found.kind == "core50" else {"name": path.name}
-    sized = found.kind != "store" and "size" in settings
-    size = {"size": settings["size"]} if sized else {}
-    return {"kind": found.kind, "path": str(path), **name, **size}
+    table: dict[str, Any] = {"kind": found.kind, "path": str(path)}
+    if found.kind != "core50":
+        table["name"] = path.name
+    if found.kind != "store" and "size" in settings:
+        table["size"] = settings["size"]
+    return table
 
 
 def open_data(
@@ -112,59 +158,83 @@ def open_data(
     progress: Progress | None = None,
     resident: bool = True,
 ) -> DataSet:
-    """The data set, its frames on the GPU where they fit, if `resident`.
+    """Open the data of a cell.
 
-    Rendered ones are drawn once, by the device that learns from them, into a store under `cache`.
+    Rendered data is drawn once, by the device that learns from it, into a store under `cache`.
+
+    Args:
+        data: the data.
+        cache: the folder for rendered data.
+        device: the device that learns.
+        workers: how many processes draw; None is one per processor.
+        progress: called while frames are drawn, with their number and total.
+        resident: whether a store goes into the memory of the GPU, if it fits.
+
+    Raises:
+        InputError: if the data was drawn by another version of the renderer.
+        FileError: if the data cannot be read, or `cache` cannot be written.
     """
-    opened = _opened(data, cache, device, workers, progress)
-    if (
-        resident
-        and device == "cuda"
-        and isinstance(opened, Store)
-        and _bytes(opened) < SHARE * torch.cuda.mem_get_info()[0]
-    ):
+    if data.kind == "rendered":
+        opened = _open_rendered(data, cache, device, workers, progress)
+    else:
+        opened = _open_source(data)
+    if resident and device == "cuda" and isinstance(opened, Store) and _fits_on_gpu(opened):
         return opened.to(device)
     return opened
 
 
 @lru_cache(maxsize=2)
 def kept_data(data: Data, cache: Path, device: str) -> DataSet:
-    """`open_data`, kept open for the next cell of this process."""
+    """Return `open_data`, kept open for the next cell of this process.
+
+    Args:
+        data: the data.
+        cache: the folder for rendered data.
+        device: the device that learns.
+    """
     return open_data(data, cache, device)
 
 
 def is_core50(data: Data) -> bool:
-    """Whether the paper's values for CORe50 hold."""
-    return data.kind == "core50" or (
-        data.kind == "store" and open_store(data.path).name.startswith("core50")
-    )
+    """Return whether the paper's values for CORe50 apply.
+
+    Args:
+        data: the data; a packed store is opened.
+    """
+    if data.kind == "store":
+        return open_store(data.path).name.startswith("core50")
+    return data.kind == "core50"
 
 
-def _opened(
-    data: Data, cache: Path, device: str, workers: int | None, progress: Progress | None
-) -> DataSet:
-    if data.kind == "rendered":
-        if data.renderer != VERSION:
-            raise InputError(
-                f"these frames were drawn by version {data.renderer} of the renderer, and this is version {VERSION}: choose "
-                "another folder, or install the primavista that drew them"
-            )
-        with file_errors("make", cache, CHOOSE_FOLDER):
-            cache.mkdir(parents=True, exist_ok=True)
-        key = hashlib.sha256(data.model_dump_json().encode()).hexdigest()[:8]
-        if device != "cpu":  # it rounds otherwise: here and there a pixel is one level off
-            key, workers = f"{key}-{device}", 1
-        with FileLock(cache / f".{key}.lock", wait=None), _one_thread():
-            return pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
-    source = streams.DataSource(data.kind, Path(data.path))
+def _open_source(data: CORe50Data | StoreData | FolderData) -> DataSet:
+    source = DataSource(data.kind, Path(data.path))
     if data.kind == "core50":
-        return streams.open_dataset(source, size=data.size, labels=data.labels, test=data.test)
-    return streams.open_dataset(source, size=data.size if data.kind == "folder" else None)
+        return open_dataset(source, size=data.size, labels=data.labels, test=data.test)
+    return open_dataset(source, size=data.size if data.kind == "folder" else None)
+
+
+def _open_rendered(
+    data: RenderedData, cache: Path, device: str, workers: int | None, progress: Progress | None
+) -> DataSet:
+    if data.renderer != VERSION:
+        raise InputError(
+            f"these frames were drawn by version {data.renderer} of the renderer, "
+            f"and this is version {VERSION}: choose another folder, "
+            "or install the version of primavista that drew them"
+        )
+    with file_errors("make", cache, CHOOSE_FOLDER):
+        cache.mkdir(parents=True, exist_ok=True)
+    key = hashlib.sha256(data.model_dump_json().encode()).hexdigest()[:8]
+    if device != "cpu":  # it rounds differently: here and there a pixel is one level off
+        key, workers = f"{key}-{device}", 1
+    with FileLock(cache / f".{key}.lock", wait=None), _one_thread():
+        return pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Small pictures are drawn fastest by one thread a process; two on a busy machine can be ten times slower."""
+    """Small pictures are drawn fastest by one thread per process; on a busy machine two threads
+    can be ten times slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -173,5 +243,6 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _bytes(store: Store) -> int:
-    return os.stat(store.path / "frames.npy").st_size
+def _fits_on_gpu(store: Store) -> bool:
+    size = os.stat(store.path / "frames.npy").st_size
+    return size < GPU_SHARE * torch.cuda.mem_get_info()[0]

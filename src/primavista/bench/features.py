@@ -1,9 +1,8 @@
-"""Features of sessions, computed once: ten runs over the same data see the same frames in other orders."""
+"""A cache of features: ten runs over the same data see the same frames in other orders."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,28 +17,50 @@ from primavista.streams.dataset import Patterns
 LIMIT = {"cpu": 2**30, "cuda": 2**33}  # bytes kept
 
 
-class Features:
-    """Those of a representation that was never trained are kept, and shared by all who use this object.
+class FeatureCache:
+    """Features of a representation that was never trained, shared by all runs that use the cache.
 
-    It must be of one data set, backbone and precision. The seconds are those that computing them took, whoever did it.
+    One cache serves one data set, one backbone and one precision. Features of a representation that
+    was trained belong to one run alone, and are not kept here.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Any, tuple[Tensor, float]] = {}
+        self._kept: dict[tuple[type, int, bytes], tuple[Tensor, float]] = {}
         self._bytes = 0
 
-    def of_batch(self, strategy: Strategy, patterns: Patterns) -> tuple[Tensor, float]:
-        """A session at a time, so that the numbers do not depend on what else is in the batch; and the seconds."""
-        label, session = patterns.labels.numpy(), patterns.sessions.numpy()
+    def of_batch(self, strategy: EmbeddingStrategy, batch: Patterns) -> tuple[Tensor, float]:
+        """Return the features of a batch, computed session by session.
+
+        So the numbers of a session do not depend on what else is in the batch.
+
+        Args:
+            strategy: the strategy whose representation computes them.
+            batch: the frames.
+
+        Returns:
+            The features, and the seconds that they took, whoever computed them.
+        """
+        label, session = batch.labels.numpy(), batch.sessions.numpy()
         ends = np.flatnonzero((label[1:] != label[:-1]) | (session[1:] != session[:-1])) + 1
-        source, indices = patterns.images.source, patterns.images.indices
+        source, indices = batch.images.source, batch.images.indices
         parts = indices.tensor_split(ends.tolist()) if len(ends) else (indices,)
         found = [self.of(strategy, Selection(source, part)) for part in parts]
         zs, seconds = zip(*found, strict=True)
         return zs[0] if len(zs) == 1 else torch.cat(zs), sum(seconds)
 
-    def of(self, strategy: Strategy, images: Selection) -> tuple[Tensor, float]:
-        """All at once; and the seconds."""
+    def of(self, strategy: EmbeddingStrategy, images: Selection) -> tuple[Tensor, float]:
+        """Return the features of frames, computed together.
+
+        Args:
+            strategy: the strategy whose representation computes them.
+            images: the frames.
+
+        Returns:
+            The features, and the seconds that they took, whoever computed them.
+
+        Raises:
+            InputError: if a feature is not finite.
+        """
         if int(strategy.embedding_version):
             return _timed(strategy, images)
         key = (type(strategy.backbone), strategy.backbone.dim, images.indices.numpy().tobytes())
@@ -54,18 +75,21 @@ class Features:
 
 
 def now(strategy: Strategy) -> float:
-    """Seconds, when all that was asked of the device is done."""
+    """Return the time in seconds, after everything that was asked of the device is done.
+
+    Args:
+        strategy: its device is waited for.
+    """
     if strategy.device.type == "cuda":
         torch.cuda.synchronize(strategy.device)
     return time.perf_counter()
 
 
-def _timed(strategy: Strategy, images: Selection) -> tuple[Tensor, float]:
-    assert isinstance(strategy, EmbeddingStrategy)
+def _timed(strategy: EmbeddingStrategy, images: Selection) -> tuple[Tensor, float]:
     began = now(strategy)
     z = strategy.embed(images)
     if not bool(z.isfinite().all()):
         raise InputError(
-            "the features of the backbone hold NaN or infinity: its weights, or its precision, are no good"
+            "the backbone gives features that are NaN or infinite: check its weights and precision"
         )
     return z, now(strategy) - began

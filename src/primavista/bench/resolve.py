@@ -1,64 +1,94 @@
-"""The options of a strategy as they will be used: the paper's preset, the protocol's renormalisation, what was asked for."""
+"""Options resolved: the paper's preset, the protocol's renormalisation, and the user's choice."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import Any
 
-from primavista.backbones.base import Backbone
 from primavista.backbones.registry import build
 from primavista.errors import InputError
-from primavista.strategies.registry import RENORM, STRATEGIES, create
+from primavista.storage.settings import OptionValue
+from primavista.strategies.registry import RENORM, create, current_names, strategy_info
 
 
 def preset_options(
-    strategy: str, protocol: str, core50: bool, options: dict[str, Any]
+    strategy: str, protocol: str, core50: bool, options: Mapping[str, OptionValue]
 ) -> dict[str, Any]:
-    """What to give `create`: `table:renormpar` for the protocol, under `options`.
+    """Return the options to create a strategy with for a protocol.
 
-    The 48 iterations of start-up are CORe50's; on other data they are the first half of batch 1's.
+    These are the limits of batch renormalisation in `table:renormpar`, replaced by `options`. The
+    48 iterations of start-up are CORe50's; on other data it is the first half of batch 1.
+
+    Args:
+        strategy: the name of the strategy.
+        protocol: the name of the protocol.
+        core50: whether the data set is CORe50.
+        options: what the user chose.
 
     >>> preset_options("ewc", "nicv2-79", False, {"lam": 1.0})
     {'r_max': 1.25, 'd_max': 0.5, 'moments_decay': 0.9999, 'lam': 1.0}
     >>> preset_options("ridge", "nicv2-79", False, {})
     {}
     """
-    renorm = (
-        dict(RENORM.get(protocol, {}))
-        if strategy in STRATEGIES and STRATEGIES[strategy].training_options
-        else {}
-    )
+    renorm: dict[str, Any] = {}
+    if strategy_info(strategy).training_options:
+        renorm = dict(RENORM.get(protocol, {}))
     if not core50:
         renorm.pop("startup", None)
-    return {**renorm, **options}
+    return {**renorm, **current_names(options)}
 
 
 def all_options(
-    strategy: str, protocol: str, core50: bool, options: dict[str, Any]
+    strategy: str, protocol: str, core50: bool, options: Mapping[str, OptionValue]
 ) -> dict[str, Any]:
-    """Every option of the strategy by name, or an error that says which one is wrong."""
-    given = preset_options(strategy, protocol, core50, options)
-    return dict(_all_options(strategy, json.dumps(given, sort_keys=True)))
+    """Return every option of a strategy by name, as it will be used.
+
+    Args:
+        strategy: the name of the strategy.
+        protocol: the name of the protocol.
+        core50: whether the data set is CORe50.
+        options: what the user chose.
+
+    Raises:
+        InputError: if there is no such strategy or option, or if a value is wrong.
+    """
+    found, _ = _resolved(strategy, preset_options(strategy, protocol, core50, options))
+    return dict(found)
 
 
-def freezes(strategy: str, options: dict[str, Any]) -> bool:
-    """Whether its representation is, or becomes, frozen, so that an engine other than torch may compute it."""
-    return create(strategy, _tiny(), **options).freezes
+def freezes(strategy: str, options: Mapping[str, OptionValue]) -> bool:
+    """Return whether the representation of a strategy is eventually frozen.
+
+    Another engine than torch may then compute its features.
+
+    Args:
+        strategy: the name of the strategy.
+        options: its options.
+    """
+    return _resolved(strategy, options)[1]
+
+
+def _resolved(strategy: str, options: Mapping[str, OptionValue]) -> tuple[dict[str, Any], bool]:
+    return _options_of_instance(strategy, json.dumps(dict(options), sort_keys=True))
 
 
 @cache
-def _tiny() -> Backbone:
-    return build("mobilenet_v1", "random", width=0.0625, size=32)
+def _options_of_instance(strategy: str, options: str) -> tuple[dict[str, Any], bool]:
+    """All options of a strategy, and whether its representation is eventually frozen.
 
-
-@cache
-def _all_options(strategy: str, given: str) -> dict[str, Any]:
-    options: dict[str, Any] = json.loads(given)
+    The strategy is created on a tiny network: only so are the options of a strategy of another
+    package, and the checks in its constructor, exactly those of the run.
+    """
+    given: dict[str, Any] = json.loads(options)
+    backbone = build("mobilenet_v1", "random", width=0.0625, size=32)
     try:
-        made = create(strategy, _tiny(), **options)
+        made = create(strategy, backbone, **given)
     except TypeError as error:
-        raise InputError(f"the options {options} do not suit {strategy!r}: {error}") from error
+        raise InputError(f"the options {given} do not suit {strategy!r}: {error}") from error
     found = getattr(made, "options", None)
-    return asdict(found) if is_dataclass(found) and not isinstance(found, type) else options
+    if is_dataclass(found) and not isinstance(found, type):
+        return asdict(found), made.freezes
+    return given, made.freezes

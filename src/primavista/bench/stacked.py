@@ -1,62 +1,441 @@
-"""What several strategies wait for, at once: on a GPU ten updates or factorisations cost little more than one."""
+"""Several runs side by side on one GPU: ten updates or factorisations cost little more than one.
+
+`evaluate_stacked` and `run_stacked` are `evaluate` and `run_cell` for several runs: they advance
+batch by batch, and what the runs have to compute is computed as one stack. On the CPU each run
+gives the same bits as alone; on a GPU other kernels work on stacks, and the results agree to the
+rounding of float64.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from primavista.bench.cell import (
+    CellJob,
+    CellRun,
+    Interrupted,
+    OnEvent,
+    RunSettings,
+    cell_folder,
+    check_device,
+    ignore,
+    never,
+    report_outcome,
+    torch_settings,
+)
+from primavista.bench.evaluate import (
+    Clock,
+    LabelledFrames,
+    Step,
+    TestSchedule,
+    TestSet,
+    known_before,
+    make_step,
+)
+from primavista.bench.features import FeatureCache, now
+from primavista.bench.metrics import Tally
+from primavista.errors import InputError
 from primavista.heads.base import AnalyticHead
 from primavista.heads.dslda import DSLDAHead
 from primavista.heads.packed import packed_parts, split
 from primavista.strategies.base import Batch, LearnReport, Strategy
+from primavista.strategies.embedding import is_frozen
 from primavista.strategies.frozen import DSLDA, AnalyticStrategy, FrozenStrategy, Stackable
+from primavista.strategies.registry import strategy_info
+from primavista.streams.dataset import Patterns, Stream
+
+LARGEST_STACK = 10  # runs
+
+
+def stack(jobs: Sequence[CellJob], largest: int = LARGEST_STACK) -> list[CellJob]:
+    """Return the first job and those that gain by running side by side with it.
+
+    These are other runs of the same cell, on a GPU. Stacks round differently from single runs, so
+    deterministic cells run alone.
+
+    Args:
+        jobs: the jobs that wait, at least one.
+        largest: how many jobs a stack has at most.
+    """
+    first = jobs[0].cell
+    stackable = strategy_info(first.strategy).stackable
+    if first.device != "cuda" or first.deterministic or not stackable:
+        return list(jobs[:1])
+
+    def is_alike(job: CellJob) -> bool:
+        return job.cell.model_copy(update={"run": first.run, "seed": first.seed}) == first
+
+    return [job for job in jobs if is_alike(job)][:largest]
+
+
+def evaluate_stacked(
+    strategies: Sequence[Strategy],
+    streams: Sequence[Stream],
+    *,
+    test_every: int = 1,
+    test_thin: int = 1,
+    features: FeatureCache | None = None,
+) -> Iterator[tuple[int, Step]]:
+    """Let several strategies learn a stream each, side by side; see `evaluate`.
+
+    Args:
+        strategies: the strategies, none of which has learned anything.
+        streams: the stream of each strategy; they may have different lengths.
+        test_every: test after the first batch, every `test_every`-th, and the last.
+        test_thin: test on one frame in `test_thin` of each test session.
+        features: a cache of features that the runs share.
+
+    Yields:
+        The number of a run, from 0, and its next step; runs advance batch by batch.
+
+    Raises:
+        InputError: if there is not one stream per strategy, or if an argument is wrong.
+    """
+    if len(strategies) != len(streams):
+        raise InputError(f"got {len(strategies)} strategies and {len(streams)} streams")
+    shared = features or FeatureCache()
+    runs = []
+    for strategy, stream in zip(strategies, streams, strict=True):
+        schedule = TestSchedule(len(stream), test_every)
+        test_set = TestSet(stream, test_thin, shared)
+        runs.append(StackedRun(strategy, stream, schedule, test_set, 0, Tally()))
+    active = [run for run in runs if not run.done]
+    while active:
+        advance(active)
+        for run in active:
+            yield runs.index(run), run.next_step()
+        active = [run for run in active if not run.done]
+
+
+def run_stacked(
+    jobs: Sequence[CellJob],
+    settings: RunSettings,
+    on_event: OnEvent = ignore,
+    should_stop: Callable[[], bool] = never,
+) -> None:
+    """Run cells side by side, each in its folder; see `run_cell`.
+
+    A cell that fails leaves the others alone. If `should_stop` asks for it, each cell writes a
+    checkpoint after its next batch.
+
+    Args:
+        jobs: cells that `stack` chose.
+        settings: how cells are run.
+        on_event: called with every event of every job.
+        should_stop: asked after every batch of every job.
+
+    Raises:
+        Interrupted: if a cell was stopped.
+    """
+    with torch_settings(jobs[0].cell):
+        cells = [StackedCell(job, settings, on_event, should_stop) for job in jobs]
+        active = [cell for cell in cells if cell.open()]
+        while active:
+            advance([cell.run for cell in active])
+            active = [cell for cell in active if cell.record()]
+    if any(cell.interrupted for cell in cells):
+        raise Interrupted
+
+
+class StackedCell:
+    """A cell among those that run side by side.
+
+    Args:
+        job: the cell and its folder.
+        settings: how cells are run.
+        on_event: called with every event.
+        should_stop: asked after every batch.
+    """
+
+    run: StackedRun
+
+    def __init__(
+        self,
+        job: CellJob,
+        settings: RunSettings,
+        on_event: OnEvent,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self.interrupted = False
+        self._job = job
+        self._settings = settings
+        self._on_event = on_event
+        self._should_stop = should_stop
+        self._contexts = ExitStack()
+        self._cell: CellRun | None = None
+
+    def open(self) -> bool:
+        """Open the folder, the data and the checkpoint; return whether there is a batch to learn."""
+        job = self._job
+        self._contexts.enter_context(report_outcome(job, self._on_event))
+        try:
+            folder = self._contexts.enter_context(cell_folder(job))
+            if folder.done:
+                return self._close()
+            check_device(job.cell)
+            cell = CellRun(job, folder, self._settings, self._on_event, self._should_stop)
+        except Exception as error:
+            return self._close(error)
+        schedule = TestSchedule(len(cell.stream), job.cell.test_every)
+        test_set = TestSet(cell.stream, job.cell.test_thin, cell.features)
+        self._cell = cell
+        self.run = StackedRun(
+            cell.strategy, cell.stream, schedule, test_set, cell.start, cell.tally
+        )
+        return True
+
+    def record(self) -> bool:
+        """Write the last batch to the folder; return whether there is another one to learn."""
+        assert self._cell is not None
+        try:
+            self._cell.record(self.run.next_step())
+            if self.run.done:
+                self._cell.finish()
+        except Interrupted as stop:
+            self.interrupted = True
+            return self._close(stop)
+        except Exception as error:
+            return self._close(error)
+        return self._close() if self.run.done else True
+
+    def _close(self, error: BaseException | None = None) -> bool:
+        """Leave the contexts as a `with` statement would; return False, for there is no more."""
+        if error is None:
+            self._contexts.close()
+        else:
+            self._contexts.__exit__(type(error), error, error.__traceback__)
+        return False
+
+
+class StackedRun:
+    """One strategy and its stream among those that learn side by side.
+
+    Args:
+        strategy: the strategy.
+        stream: its batches.
+        schedule: when it is tested.
+        test_set: what it is tested on, and the cache of features.
+        position: how many batches it has learned.
+        tally: the tally after those batches.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        stream: Stream,
+        schedule: TestSchedule,
+        test_set: TestSet,
+        position: int,
+        tally: Tally,
+    ) -> None:
+        self.strategy = strategy
+        self.stream = stream
+        self.schedule = schedule
+        self.test_set = test_set
+        self.position = position
+        self.tally = tally
+        self.error: Exception | None = None
+        self.clock = Clock(strategy)
+        self.batch: Patterns
+        self.z: Tensor | None = None
+        self.report: LearnReport | None = None
+        self.confusion: Tensor | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every batch is learned."""
+        return self.position >= len(self.stream)
+
+    @property
+    def tested(self) -> bool:
+        """Whether there is a test after the batch at hand."""
+        return self.schedule.tests(self.position + 1)
+
+    @contextmanager
+    def catching(self) -> Iterator[None]:
+        """Keep an error of this run from the others; `next_step` raises it."""
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+
+    def begin_batch(self) -> None:
+        """Take the next batch, and its features if the representation is frozen."""
+        self.batch = self.stream[self.position]
+        self.clock = Clock(self.strategy)
+        self.report = self.confusion = self.z = None
+        if is_frozen(self.strategy):
+            features = self.test_set.features
+            self.z, self.clock.learn_seconds = features.of_batch(self.strategy, self.batch)
+
+    def learn(self) -> None:
+        """Learn the batch alone."""
+        batch, strategy = self.batch, self.strategy
+        with self.clock.learning():
+            if self.z is not None and is_frozen(strategy):
+                self.report = strategy.learn_embedded(self.z, batch.labels, batch.sessions)
+            else:
+                self.report = strategy.learn(batch.images, batch.labels, batch.sessions)
+
+    def next_step(self) -> Step:
+        """Return the step of the batch at hand, and move on; raise the error if it met one."""
+        if self.error is not None:
+            raise self.error
+        assert self.report is not None
+        self.position += 1
+        return make_step(
+            self.position,
+            self.stream,
+            self.strategy,
+            self.report,
+            self.tally,
+            self.confusion,
+            self.clock,
+        )
+
+
+def advance(runs: Sequence[StackedRun]) -> None:
+    """Learn and test the next batch of every run.
+
+    A run that meets an error keeps it for `next_step`, and is left out of what follows.
+
+    Args:
+        runs: runs that are not done.
+    """
+    for run in runs:
+        with run.catching():
+            run.begin_batch()
+    _measure_transfer([run for run in runs if run.error is None])
+    _learn([run for run in runs if run.error is None])
+    for run in runs:
+        if run.error is None:
+            run.tally.teach(sorted(set(run.batch.labels.tolist())))
+    _test([run for run in runs if run.error is None])
+
+
+def _measure_transfer(runs: Sequence[StackedRun]) -> None:
+    """Forward transfer: ask for the frames of known classes before their batch is learned."""
+    asked = []
+    for run in runs:
+        if run.tested and run.position > 0:
+            known = known_before(run.batch, run.z, run.tally)
+            if known is not None:
+                asked.append((run, known))
+    for (run, known), predicted in zip(asked, _predict(asked), strict=True):
+        if predicted is not None:
+            run.tally.transfer(known.right(predicted), known.count)
+
+
+def _learn(runs: Sequence[StackedRun]) -> None:
+    """Those that can learn as a stack do; each of the others learns alone."""
+    given = [(run, run.z) for run in runs if run.z is not None]
+    if len(given) > 1:
+        began = now(given[0][0].strategy)
+        reports = learn_together([(run.strategy, z, run.batch.labels) for run, z in given])
+        learned = sum(report is not None for report in reports)
+        seconds = (now(given[0][0].strategy) - began) / max(1, learned)
+        for (run, _), report in zip(given, reports, strict=True):
+            if report is not None:
+                run.report = report
+                run.clock.learn_seconds += seconds
+    for run in runs:
+        if run.report is None:
+            with run.catching():
+                run.learn()
+
+
+def _test(runs: Sequence[StackedRun]) -> None:
+    asked = []
+    for run in runs:
+        if run.tested:
+            with run.catching():
+                asked.append((run, run.test_set.frames(run.strategy, run.clock)))
+    for (run, _), predicted in zip(asked, _predict(asked), strict=True):
+        if predicted is not None:
+            run.confusion = run.test_set.confusion(predicted)
 
 
 @torch.no_grad()
-def learn_together(lessons: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[LearnReport | None]:
-    """Each strategy learns its features z with their labels; None: it did not, and has to by itself.
+def _predict(asked: Sequence[tuple[StackedRun, LabelledFrames]]) -> list[Tensor | None]:
+    """The predictions of each run, on the CPU; None if it met an error.
 
-    So it is on the CPU, where a run side by side with others gives the same bits as alone; and of all but DSLDA and the
-    analytic strategies, where each has as many patterns of one class.
+    Everything is asked for before the device is waited for, and each run is charged its share of
+    the time.
     """
-    reports: list[LearnReport | None] = [None] * len(lessons)
-    alike: dict[object, list[int]] = {}
-    for k, (strategy, z, labels) in enumerate(lessons):
-        if _stacking(strategy, z) is not None and bool((labels == labels[0]).all()):
-            alike.setdefault((type(strategy), z.device, z.shape), []).append(k)
-    for numbers in alike.values():
-        if len(numbers) > 1:
-            chosen = [lessons[k] for k in numbers]
-            batches = [
-                (strategy, strategy.begin_batch(z, labels)) for strategy, z, labels in chosen
-            ]
-            learn = _stacking(*chosen[0][:2])
-            assert learn is not None
-            try:
-                learn(batches)
-            except torch.OutOfMemoryError:  # nothing is changed yet, and one by one takes less
-                for strategy, batch in batches:
-                    strategy.learn_batch(batch)
-            for k, (strategy, batch) in zip(numbers, batches, strict=True):
-                strategy.batches += 1
-                reports[k] = LearnReport(batch.i, batch.count, batch.new)
+    if not asked:
+        return []
+    began = now(asked[0][0].strategy)
+    if len(asked) > 1:
+        with suppress(torch.OutOfMemoryError):  # one after the other takes less memory
+            solve_together([run.strategy for run, _ in asked])
+    best: list[Tensor | None] = [None] * len(asked)
+    for k, (run, frames) in enumerate(asked):
+        with run.catching():
+            best[k] = frames.predict(run.strategy)
+    found = [labels for labels in best if labels is not None]
+    if not found:
+        return best
+    predicted = iter(torch.cat(found).cpu().split([len(labels) for labels in found]))
+    seconds = (now(asked[0][0].strategy) - began) / len(found)
+    for run, _ in asked:
+        run.clock.test_seconds += seconds
+    return [None if labels is None else next(predicted) for labels in best]
+
+
+StackedUpdate = Callable[[Sequence[tuple[Any, Batch]]], None]
+
+
+@torch.no_grad()
+def learn_together(given: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[LearnReport | None]:
+    """Let strategies learn one batch each, as stacks.
+
+    A stack has strategies of one kind on a GPU whose batches have the same number of patterns, all
+    of one class. On the CPU there are no stacks, so a run gives the same bits as alone.
+
+    Args:
+        given: strategies, each with the features and the labels of its batch.
+
+    Returns:
+        The report of each strategy; None if it was in no stack, and has to learn alone.
+    """
+    reports: list[LearnReport | None] = [None] * len(given)
+    for numbers in _stacks_of(given):
+        chosen = [given[k] for k in numbers]
+        batches = [(strategy, strategy.begin_batch(z, labels)) for strategy, z, labels in chosen]
+        update = _stacking(*chosen[0][:2])
+        assert update is not None
+        try:
+            update(batches)
+        except torch.OutOfMemoryError:  # nothing has changed yet, and one at a time takes less
+            for strategy, batch in batches:
+                strategy.learn_batch(batch)
+        for k, (strategy, batch) in zip(numbers, batches, strict=True):
+            strategy.end_batch()
+            reports[k] = LearnReport(batch.i, batch.count, batch.new)
     return reports
 
 
-def _stacking(
-    strategy: Strategy, z: Tensor
-) -> Callable[[Sequence[tuple[Any, Batch]]], None] | None:
-    # not a learn_batch that a strategy of somebody's own has in its place
-    ours = isinstance(strategy, FrozenStrategy) and (
-        type(strategy).learn_batch is FrozenStrategy.learn_batch
-    )
-    if not z.is_cuda or not ours:
+def _stacks_of(given: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[list[int]]:
+    """The numbers of those that can be stacked, at least two in each stack."""
+    alike: dict[object, list[int]] = {}
+    for k, (strategy, z, labels) in enumerate(given):
+        if _stacking(strategy, z) is not None and bool((labels == labels[0]).all()):
+            alike.setdefault((type(strategy), z.device, z.shape), []).append(k)
+    return [numbers for numbers in alike.values() if len(numbers) > 1]
+
+
+def _stacking(strategy: Strategy, z: Tensor) -> StackedUpdate | None:
+    """The update of a stack of such strategies; None if there is none."""
+    if not z.is_cuda or not isinstance(strategy, FrozenStrategy):
         return None
-    assert isinstance(strategy, FrozenStrategy)
+    if type(strategy).learn_batch is not FrozenStrategy.learn_batch:
+        return None  # a class of somebody's own that learns differently
     head = strategy.head
     if isinstance(head, DSLDAHead):
         return lda_updates if strategy.embeds and not head.base_init else None
@@ -64,80 +443,83 @@ def _stacking(
 
 
 def lda_updates(lessons: Sequence[tuple[DSLDA, Batch]]) -> None:
-    """`heads.dslda.lda_update` of each, for batches of one class and as many patterns."""
-    statistics, columns, z = (
-        [strategy.head.statistics for strategy, _ in lessons],
-        _columns(lessons),
-        _stack(lessons),
-    )
+    """Apply `heads.dslda.lda_update` to a stack of strategies.
+
+    Args:
+        lessons: strategies and their batches, which have the same number of patterns, all of one
+            class.
+    """
+    statistics, columns = [strategy.head.statistics for strategy, _ in lessons], _columns(lessons)
+    z = _stacked_features(lessons)
     count = z.shape[1]
     n = torch.stack([s.n[j] for s, j in zip(statistics, columns, strict=True)])
     t = torch.stack([s.arrays["t"] for s in statistics])
     order = torch.arange(count + 1)
     before, before_all = n[:, None] + order, (t[:, None] + order).double()
-    divisor, weight = torch.stack([before.clip(1), before_all / (before_all + 1)]).to(z.device)[
-        ..., None
-    ]
+    factors = torch.stack([before.clip(1), before_all / (before_all + 1)]).to(z.device)
+    divisor, weight = factors[..., None]
     means = [s.mu[j] for s, j in zip(statistics, columns, strict=True)]
-    summed = torch.stack(means) * divisor[:, 0]  # n mu: of a class never seen, mu is 0
+    summed = torch.stack(means) * divisor[:, 0]  # n mu; mu is 0 for a class never seen
     delta = z - (summed[:, None] + z.cumsum(1) - z) / divisor[:, :count]
     products = torch.bmm((delta * weight[:, :count]).mT, delta)
     torch._foreach_copy_(means, list((summed + z.sum(1)) / divisor[:, count]))
     torch._foreach_add_([s.scatter for s in statistics], list(products))
-    for (strategy, _), s, j in zip(lessons, statistics, columns, strict=True):
+    for s, j in zip(statistics, columns, strict=True):
         s.n[j] += count
         s.set_frames(s.frames + count)
-        strategy.derived.clear()
 
 
 def statistics_updates(lessons: Sequence[tuple[AnalyticStrategy, Batch]]) -> None:
-    """`SufficientStatistics.add` of each, likewise."""
-    columns, z = _columns(lessons), _stack(lessons)
+    """Apply `SufficientStatistics.add` to a stack of strategies.
+
+    Args:
+        lessons: strategies and their batches, which have the same number of patterns, all of one
+            class.
+    """
+    columns, z = _columns(lessons), _stacked_features(lessons)
     statistics = [strategy.head.statistics for strategy, _ in lessons]
     counts = [float(z.shape[1])] * len(lessons)
 
     def rows(name: str) -> list[Tensor]:
         return [s.arrays[name][j] for s, j in zip(statistics, columns, strict=True)]
 
-    added: list[tuple[Sequence[Tensor], Sequence[Any]]] = [
+    sums: list[tuple[Sequence[Tensor], Sequence[Any]]] = [
         (rows("n"), counts),
         (rows("s"), list(z.sum(1))),
     ]
     if statistics[0].has_gram:
-        added.append(([s.arrays["t"] for s in statistics], counts))
-        # of one block of features each
+        sums.append(([s.arrays["t"] for s in statistics], counts))
         for squares in zip(*(s.squares() for s in statistics), strict=True):
-            own = z[:, :, squares[0][1]]
-            where = zip(*(packed_parts(gram, own.shape[2]) for gram, _ in squares), strict=True)
-            added += zip(where, split(torch.bmm(own.mT, own)), strict=True)
+            own = z[:, :, squares[0][1]]  # one block of the features
+            parts = zip(*(packed_parts(gram, own.shape[2]) for gram, _ in squares), strict=True)
+            sums += zip(parts, split(torch.bmm(own.mT, own)), strict=True)
     else:
-        added.append((rows("q"), list((z * z).sum((1, 2)))))
-    for (
-        into,
-        values,
-    ) in added:  # when all is computed: what fails for want of memory changes nothing
-        torch._foreach_add_(list(into), list(values))
-    for strategy, _ in lessons:
-        strategy.derived.clear()
+        sums.append((rows("q"), list((z * z).sum((1, 2)))))
+    # Nothing is added before everything is computed: too little memory then changes nothing.
+    for targets, values in sums:
+        torch._foreach_add_(list(targets), list(values))
 
 
 def _columns(lessons: Sequence[tuple[Strategy, Batch]]) -> list[int]:
     return [int(batch.present[0]) for _, batch in lessons]
 
 
-def _stack(lessons: Sequence[tuple[Any, Batch]]) -> Tensor:
-    return torch.stack(
-        [strategy.phi(strategy.features(batch)) for strategy, batch in lessons]
-    ).double()
+def _stacked_features(lessons: Sequence[tuple[Any, Batch]]) -> Tensor:
+    features = [strategy.phi(strategy.features(batch)) for strategy, batch in lessons]
+    return torch.stack(features).double()
 
 
 @torch.no_grad()
 def solve_together(strategies: Sequence[Strategy]) -> None:
-    """w_s = B_s inv(A_s) of each strategy s that is `Stackable`, those of one size and device as a stack.
+    """w_s = B_s inv(A_s): solve the equations of all strategies s that are `Stackable`.
 
-    On the CPU the factors are the same, bit for bit, as those that each strategy would have found by itself; on a GPU another
-    kernel makes them, and they agree to the rounding of float64. Where one cannot be factorised all are left alone: each will
-    try by itself, and say what is wrong with it.
+    Those of one size and device are one stack. On the CPU the factors are bit for bit those that
+    each strategy would have found alone; on a GPU they agree to the rounding of float64. If one
+    matrix cannot be factorised, its stack is left alone: each strategy then tries by itself, and
+    the wrong one raises the error.
+
+    Args:
+        strategies: any strategies.
     """
     alike: dict[object, list[tuple[Stackable, Tensor, Tensor]]] = {}
     for strategy in strategies:
@@ -148,9 +530,8 @@ def solve_together(strategies: Sequence[Strategy]) -> None:
         factors, info = torch.linalg.cholesky_ex(torch.stack([a for _, a, _ in group]))
         if bool(info.any()):
             continue
-        wanted = pad_sequence(
-            [b for _, _, b in group], batch_first=True
-        )  # as many classes as the one that knows most
-        found = torch.cholesky_solve(wanted.mT, factors).mT
+        # padded to the number of classes of the one that knows most
+        padded = pad_sequence([b for _, _, b in group], batch_first=True)
+        found = torch.cholesky_solve(padded.mT, factors).mT
         for (stackable, _, b), w in zip(group, found, strict=True):
             stackable.accept_solution(w[: len(b)])

@@ -1,6 +1,6 @@
-"""Trackers that follow along, if they are asked for: TensorBoard and Weights & Biases, behind one small protocol.
+"""Experiment trackers that follow a plan: TensorBoard and Weights & Biases.
 
-Files are ours alone: `metrics.jsonl` is written whether or not a tracker listens.
+They only receive copies: `metrics.jsonl` is written whether or not there is a tracker.
 """
 
 from __future__ import annotations
@@ -22,33 +22,62 @@ NUMBERS = (
 )
 
 
-class Logger(Protocol):
-    """Hears of each cell by name: its `run.json`, each line of `metrics.jsonl`, its `result.json` (None where it failed)."""
+class Tracker(Protocol):
+    """Something that follows cells, each by the name of its folder."""
 
     def start(self, name: str, run: Mapping[str, Any]) -> None:
-        """A cell begins, or goes on."""
+        """A cell starts or resumes.
+
+        Args:
+            name: the folder of the cell.
+            run: the content of its `run.json`.
+        """
 
     def log(self, name: str, line: Mapping[str, Any]) -> None:
-        """A batch has been learned."""
+        """A batch has been learned.
+
+        Args:
+            name: the folder of the cell.
+            line: its line of `metrics.jsonl`.
+        """
 
     def finish(self, name: str, result: Mapping[str, Any] | None) -> None:
-        """A cell has ended."""
+        """A cell has ended.
+
+        Args:
+            name: the folder of the cell.
+            result: the content of its `result.json`; None if it failed.
+        """
 
     def close(self) -> None:
-        """There will be no more."""
+        """The plan has ended."""
 
 
-def make_logger(kind: str, folder: Path, project: str) -> Logger:
-    """ "tensorboard" or "wandb"."""
+def make_tracker(kind: str, folder: Path, project: str) -> Tracker:
+    """Return a tracker.
+
+    Args:
+        kind: "tensorboard" or "wandb".
+        folder: the folder of the results.
+        project: the name of the project for Weights & Biases.
+
+    Raises:
+        InputError: if there is no such tracker.
+        MissingExtraError: if its package is not installed.
+    """
     if kind == "tensorboard":
         return TensorBoard(folder / "tensorboard")
     if kind == "wandb":
         return WandB(project)
-    raise InputError(f"no tracker {kind!r}: there are tensorboard and wandb")
+    raise InputError(f"there is no tracker {kind!r}: choose from tensorboard and wandb")
 
 
 class TensorBoard:
-    """A TensorBoard run a cell, under one folder."""
+    """A tracker that writes one TensorBoard run per cell.
+
+    Args:
+        folder: the folder of all the runs.
+    """
 
     def __init__(self, folder: Path) -> None:
         require_extra("tensorboard", "trackers")
@@ -56,37 +85,42 @@ class TensorBoard:
         self._writers: dict[str, Any] = {}
 
     def start(self, name: str, run: Mapping[str, Any]) -> None:
-        """Open its writer."""
+        """Open the writer of a cell; see `Tracker`."""
         from torch.utils.tensorboard import SummaryWriter
 
         if name not in self._writers:
             self._writers[name] = SummaryWriter(str(self.folder / name))
 
     def log(self, name: str, line: Mapping[str, Any]) -> None:
-        """A point of each curve."""
+        """Add a point to each curve; see `Tracker`."""
         for key, value in scalars(line):
             self._writers[name].add_scalar(key, value, line["batch"])
 
     def finish(self, name: str, result: Mapping[str, Any] | None) -> None:
-        """Close its writer."""
+        """Close the writer of a cell; see `Tracker`."""
         if name in self._writers:
             self._writers.pop(name).close()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the writers that are still open."""
         for name in list(self._writers):
             self.finish(name, None)
 
 
 class WandB:
-    """A Weights & Biases run a cell, named by its folder: going on after a stop goes on with the same run."""
+    """A tracker that makes one Weights & Biases run per cell; a cell that resumes continues its run.
+
+    Args:
+        project: the name of the project.
+    """
 
     def __init__(self, project: str) -> None:
-        self._wandb, self._project = require_extra("wandb", "trackers"), project
+        self._wandb = require_extra("wandb", "trackers")
+        self._project = project
         self._runs: dict[str, Any] = {}
 
     def start(self, name: str, run: Mapping[str, Any]) -> None:
-        """Begin its run, or go on with it."""
+        """Start the run of a cell, or continue it; see `Tracker`."""
         if name not in self._runs:
             self._runs[name] = self._wandb.init(
                 project=self._project,
@@ -98,11 +132,11 @@ class WandB:
             )
 
     def log(self, name: str, line: Mapping[str, Any]) -> None:
-        """A point of each curve."""
+        """Add a point to each curve; see `Tracker`."""
         self._runs[name].log(dict(scalars(line)), step=line["batch"])
 
     def finish(self, name: str, result: Mapping[str, Any] | None) -> None:
-        """End its run."""
+        """End the run of a cell; see `Tracker`."""
         if name in self._runs:
             run = self._runs.pop(name)
             if result is not None:
@@ -110,13 +144,16 @@ class WandB:
             run.finish(exit_code=0 if result is not None else 1)
 
     def close(self) -> None:
-        """End what is open."""
+        """End the runs that are still open."""
         for name in list(self._runs):
             self.finish(name, None)
 
 
 def scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The numbers of a line of `metrics.jsonl` that make curves.
+    """Yield the numbers of a line of `metrics.jsonl` that make curves, each with its name.
+
+    Args:
+        line: the line.
 
     >>> list(scalars({"batch": 3, "accuracy": 50.0, "average": None, "losses": [2.0, 1.0]}))
     [('accuracy', 50.0), ('loss', 1.0)]

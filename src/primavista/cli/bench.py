@@ -1,4 +1,4 @@
-"""`primavista bench`: plans are run, looked at and reported."""
+"""`primavista bench`: run plans, show how far they are, and make their reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group
@@ -17,22 +18,24 @@ from rich.table import Table
 from primavista.errors import InputError
 
 if TYPE_CHECKING:
-    from primavista.bench.cell import Settings
-    from primavista.bench.jobs import Event, Executor
+    from primavista.bench.cell import CellEvent, RunSettings
     from primavista.bench.plan import Plan
-    from primavista.bench.suite import State, Suite
+    from primavista.bench.run import CellState, Executor, Suite
+    from primavista.bench.trackers import Tracker
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="""Plans: a grid of strategies x options x protocols x runs, one folder a cell, resumable, local or on Ray.
+    help="""Run plans: grids of strategies x options x protocols x runs, one folder per cell,
+    resumable, on this machine or on Ray.
 
-    PLAN is `quick`, `paper`, `claims`, or a TOML file of your own. Stopped or killed, the same command goes on.""",
+    PLAN is `quick`, `paper`, `claims`, or a TOML file of your own. If it is stopped or killed, the
+    same command resumes.""",
 )
-RUNS = Path("primavista-runs")
-ROWS = 12  # of the live table
-QUIET = 30.0  # seconds between lines where there is no terminal
+RESULTS = Path("primavista-runs")
+TABLE_ROWS = 12  # of the live table
+QUIET_SECONDS = 30.0  # between lines, without a terminal
 PlanName = Annotated[
     str, typer.Argument(metavar="PLAN", help="quick, paper, claims, or a TOML file.")
 ]
@@ -43,7 +46,7 @@ Override = Annotated[
     list[str] | None,
     typer.Option("--set", help="key=value, e.g. data.frames=30 or runs=3; repeat it."),
 ]
-Source = Annotated[
+SourceName = Annotated[
     str | None,
     typer.Option("--data", help="A data set: rendered:objects=2,frames=12, or a folder."),
 ]
@@ -64,12 +67,12 @@ def run(
     groups: Annotated[
         list[str] | None, typer.Option("--group", help="Only this group; repeat it.")
     ] = None,
-    data: Source = None,
+    data: SourceName = None,
     on: Annotated[
         str, typer.Option(help="local, inline (this process), ray, or ray://HOST:PORT.")
     ] = "local",
     threads: Annotated[
-        int, typer.Option(help="CPU threads shared by the cells; 0: one a processor.", min=0)
+        int, typer.Option(help="CPU threads shared by the cells; 0: one per processor.", min=0)
     ] = 0,
     per_gpu: Annotated[int, typer.Option(help="Cells at a time on each GPU.", min=1)] = 2,
     storage: Annotated[
@@ -80,21 +83,20 @@ def run(
         list[str] | None, typer.Option(help="tensorboard or wandb; repeat it.")
     ] = None,
 ) -> None:
-    """Run a plan, or what is left of it. Exit code 1 where a cell failed; the others go on.
+    """Run a plan, or what is left of it. The exit code is 1 if a cell failed; the others go on.
 
     Example: `primavista bench run quick --set runs=1`
     """
-    from primavista.bench.suite import Suite
-    from primavista.bench.trackers import make_logger
+    from primavista.bench.run import Suite
+    from primavista.bench.trackers import make_tracker
 
-    chosen = find_plan(
-        plan, [*(overrides or ()), *(["deterministic=true"] if deterministic else ())], data
-    )
-    folder = out or (storage or RUNS) / chosen.name
-    suite = Suite(chosen, folder, groups or (), settings_for(out or storage))
-    loggers = [make_logger(kind, folder, chosen.name) for kind in tracker or ()]
-    where = executor(on, threads or processors(), per_gpu, storage is not None)
-    failed = watched(Console(), suite, where, at_once(suite, where), loggers)
+    settings = [*(overrides or ()), *(["deterministic=true"] if deterministic else ())]
+    chosen = find_plan(plan, settings, data)
+    folder = out or (storage or RESULTS) / chosen.name
+    suite = Suite(chosen, folder, groups or (), run_settings(out or storage))
+    trackers = [make_tracker(kind, folder, chosen.name) for kind in tracker or ()]
+    executor = make_executor(on, threads or processors(), per_gpu, storage is not None)
+    failed = run_with_progress(Console(), suite, executor, trackers)
     typer.echo(f"results in {folder}; next: primavista bench report {plan} --out {folder}")
     if failed:
         raise typer.Exit(1)
@@ -102,36 +104,43 @@ def run(
 
 @app.command()
 def status(
-    plan: PlanName, out: Out = None, overrides: Override = None, data: Source = None
+    plan: PlanName, out: Out = None, overrides: Override = None, data: SourceName = None
 ) -> None:
     """Show what is done, running and failed, and how long the rest will take.
 
     Example: `primavista bench status quick`
     """
     from primavista.bench.folder import saved_plan
-    from primavista.bench.suite import Suite, counts, seconds_left
+    from primavista.bench.run import Suite, counts, seconds_left
 
     chosen = find_plan(plan, overrides, data)
-    folder = out or RUNS / chosen.name
+    folder = out or RESULTS / chosen.name
     if not overrides and data is None:
         chosen = saved_plan(folder, chosen.name) or chosen
     states = Suite(chosen, folder).states
     console, found = Console(highlight=False), counts(states)
-    table = Table(title=f"{chosen.name}: {chosen.title}", title_justify="left")
+    console.print(_status_table(chosen, states))
+    print_failures(console, [state for state in states if state.status == "failed"])
+    left = seconds_left(states, max(1, found["running"]))
+    estimate = ""
+    if left is not None and found["done"] < len(states):
+        estimate = f", about {format_seconds(left)} left"
+    console.print(
+        f"{found['done']} of {len(states)} cells done, {found['running']} running, "
+        f"{found['failed']} failed{estimate}"
+    )
+
+
+def _status_table(plan: Plan, states: Sequence[CellState]) -> Table:
+    from primavista.bench.run import counts
+
+    table = Table(title=f"{plan.name}: {plan.title}", title_justify="left")
     for column in ("group", "done", "running", "failed", "stopped", "waiting"):
         table.add_column(column, justify="left" if column == "group" else "right")
-    for group in chosen.groups:
+    for group in plan.groups:
         own = counts(state for state in states if group.name in state.planned.groups)
         table.add_row(group.name, *(str(count or "") for count in own.values()))
-    console.print(table)
-    show_failed(console, [state for state in states if state.status == "failed"])
-    left = seconds_left(states, max(1, found["running"]))
-    known = (
-        f", about {clock(left)} left" if left is not None and found["done"] < len(states) else ""
-    )
-    console.print(
-        f"{found['done']} of {len(states)} cells done, {found['running']} running, {found['failed']} failed{known}"
-    )
+    return table
 
 
 @app.command()
@@ -147,96 +156,136 @@ def report(
 
     Example: `primavista bench report quick`
     """
-    folder = out or RUNS / find_plan(plan, None, None).name
-    written = make_report(folder, against)
-    typer.echo(f"wrote {written}" if written else "this installation cannot write reports")
+    from primavista.report import write_report
+
+    folder = out or RESULTS / find_plan(plan, None, None).name
+    typer.echo(f"wrote {write_report(folder, against=against)}")
 
 
 def find_plan(name: str, overrides: Sequence[str] | None, source: str | None) -> Plan:
-    """A plan with what the command line sets in it."""
-    from primavista.bench.data import parse_source
+    """Read a plan, with what the command line sets in it.
+
+    Args:
+        name: the name of a plan, or the path of a TOML file.
+        overrides: texts "key=value".
+        source: the data set, as on the command line.
+    """
+    from primavista.bench.data import data_settings
     from primavista.bench.plan import load_plan
 
-    return load_plan(name, overrides or (), data=None if source is None else parse_source(source))
+    return load_plan(name, overrides or (), data=None if source is None else data_settings(source))
 
 
-def make_report(folder: Path, against: Path | None = None) -> Path | None:
-    """The report of a folder of results; None where the reports' part is not there."""
-    try:
-        from primavista.report import write_report
-    except ImportError:
-        return None
-    settings: dict[str, Any] = {} if against is None else {"against": against}
-    return write_report(folder, **settings)
+def run_settings(out: Path | None) -> RunSettings | None:
+    """Return how cells are run.
 
+    Plans in the usual folder share the frames that are rendered for them; a folder that the user
+    names holds everything itself.
 
-def settings_for(out: Path | None) -> Settings | None:
-    """Plans in the usual folder share the frames that are drawn for them; a folder of your own holds everything itself."""
-    from primavista.bench.cell import Settings
+    Args:
+        out: the folder that the user named, if any.
+    """
+    from primavista.bench.cell import RunSettings
 
-    return Settings((RUNS / "data").resolve()) if out is None else None
+    return RunSettings((RESULTS / "data").resolve()) if out is None else None
 
 
 def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-def executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
-    """Where cells are run."""
-    import torch
+def make_executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
+    """Return what runs the cells.
 
-    from primavista.bench.executors.local import Inline, Processes
-    from primavista.bench.executors.ray import RayCluster
+    Args:
+        on: local, inline, ray, or ray://HOST:PORT.
+        threads: CPU threads of this machine to use.
+        per_gpu: how many cells run at a time on each GPU.
+        shared: whether the nodes of a cluster see the folders of the results.
 
+    Raises:
+        InputError: if there is no such place.
+    """
     if on == "inline":
+        from primavista.bench.executors.local import Inline
+
         return Inline()
     if on == "local":
+        import torch
+
+        from primavista.bench.executors.local import Processes
+
         return Processes(threads, torch.cuda.device_count(), per_gpu)
     if on == "ray" or on.startswith("ray://"):
+        from primavista.bench.executors.ray import RayCluster
+
         return RayCluster(on if on != "ray" else "", shared, per_gpu)
-    raise InputError(f"--on {on}: it is local, inline, ray, or ray://HOST:PORT")
+    raise InputError(f"--on {on}: choose local, inline, ray, or ray://HOST:PORT")
 
 
-def at_once(suite: Suite, where: Executor) -> int:
-    """How many cells run side by side, for the estimate of what is left."""
-    from primavista.bench.executors.local import Processes
+def run_with_progress(
+    console: Console, suite: Suite, executor: Executor, trackers: Sequence[Tracker] = ()
+) -> list[CellState]:
+    """Run a suite with a live table, or with a line now and then if there is no terminal.
 
-    if not isinstance(where, Processes) or not suite.states:
-        return 1
-    return where.places(suite.states[0].planned.cell)
+    Args:
+        console: where to print.
+        suite: the cells.
+        executor: what runs them.
+        trackers: they follow every cell.
 
+    Returns:
+        The cells that failed; they are printed too.
 
-def watched(
-    console: Console, suite: Suite, where: Executor, side: int, loggers: Sequence[Any] = ()
-) -> list[State]:
-    """Run a suite with live progress, or a line now and then where there is no terminal; says what failed."""
-    board = Board(console, suite, side)
+    Raises:
+        typer.Exit: with code 130 after Ctrl-C.
+    """
+    display = ProgressDisplay(console, suite, cells_at_once(suite, executor))
     try:
-        with board:
-            failed = suite.run(where, board.hear, loggers, board.drawing)
+        with display:
+            failed = suite.run(executor, display.on_event, trackers, display.on_frames)
     except KeyboardInterrupt:
         console.print(
-            "[yellow]stopped.[/yellow] What is learned is kept: the same command goes on from there."
+            "[yellow]stopped.[/yellow] Everything learned is kept: the same command resumes."
         )
         raise typer.Exit(130) from None
-    show_failed(console, failed)
+    print_failures(console, failed)
     return failed
 
 
-def show_failed(console: Console, failed: Sequence[State]) -> None:
-    """The failed cells, each with its reason."""
+def cells_at_once(suite: Suite, executor: Executor) -> int:
+    """Return how many cells run side by side, for the estimate of the time left.
+
+    Args:
+        suite: the cells.
+        executor: what runs them.
+    """
+    places = getattr(executor, "places", None)
+    return places(suite.states[0].planned.cell) if places and suite.states else 1
+
+
+def print_failures(console: Console, failed: Sequence[CellState]) -> None:
+    """Print the cells that failed, each with its reason.
+
+    Args:
+        console: where to print.
+        failed: the cells.
+    """
     for state in failed:
-        console.print(
-            f"[red]failed:[/red] {escape(state.planned.title)}: {escape(state.reason)}",
-            soft_wrap=True,
-        )
+        text = f"[red]failed:[/red] {escape(state.planned.title)}: {escape(state.reason)}"
+        console.print(text, soft_wrap=True)
 
 
-def clock(seconds: float | None) -> str:
-    """Seconds as a person reads them.
+def format_seconds(seconds: float | None) -> str:
+    """Return a duration as a person reads it.
 
-    >>> clock(59), clock(200), clock(7260)
+    Args:
+        seconds: the duration; None if it is unknown.
+
+    >>> format_seconds(59), format_seconds(200), format_seconds(7260)
     ('59 s', '3 min 20 s', '2 h 1 min')
     """
     if seconds is None:
@@ -244,107 +293,125 @@ def clock(seconds: float | None) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    return (
-        f"{whole // 60} min {whole % 60} s"
-        if whole < 3600
-        else f"{whole // 3600} h {whole % 3600 // 60} min"
-    )
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-class Board:
-    """The live table of a suite; where there is no terminal, a line as cells end and now and then between."""
+class ProgressDisplay:
+    """The live table of a suite; without a terminal, a line per cell and a few in between.
 
-    def __init__(self, console: Console, suite: Suite, side: int) -> None:
-        self.console, self.suite, self.side = console, suite, side
-        self.drawn: tuple[int, int] | None = None
-        self._said = time.monotonic()
-        self._live = (
-            Live(console=console, refresh_per_second=4, get_renderable=self.table)
-            if console.is_terminal
-            else None
-        )
+    Args:
+        console: where to print.
+        suite: the cells.
+        at_once: how many cells run side by side.
+    """
 
-    def __enter__(self) -> Board:
+    def __init__(self, console: Console, suite: Suite, at_once: int) -> None:
+        self.console = console
+        self.suite = suite
+        self.at_once = at_once
+        self._frames: tuple[int, int] | None = None  # rendered so far, and in all
+        self._printed_at = time.monotonic()
+        self._live: Live | None = None
+        if console.is_terminal:
+            self._live = Live(console=console, refresh_per_second=4, get_renderable=self.table)
+
+    def __enter__(self) -> ProgressDisplay:
         if self._live:
             self._live.__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if self._live:
-            self._live.__exit__(*error)
+            self._live.__exit__(kind, error, traceback)
 
-    def drawing(self, done: int, total: int) -> None:
-        """Frames are being drawn."""
-        self.drawn = None if done >= total else (done, total)
-        if not self._live and self._due():
+    def on_frames(self, done: int, total: int | None) -> None:
+        """Show how many frames are rendered.
+
+        Args:
+            done: how many are.
+            total: how many there will be.
+        """
+        self._frames = None if total is None or done >= total else (done, total)
+        if not self._live and self._may_print():
             self.console.print(f"drawing frames: {done} of {total}")
 
-    def hear(self, state: State, event: Event) -> None:
-        """A cell has got further."""
+    def on_event(self, state: CellState, event: CellEvent) -> None:
+        """Show that a cell has got further.
+
+        Args:
+            state: the cell.
+            event: what happened.
+        """
         if self._live:
             return
+        title = state.planned.title
         if event.kind == "done":
-            self.console.print(f"{state.planned.title}: {state.accuracy:.1f} %", highlight=False)
-        elif event.kind in ("failed", "again"):
-            self.console.print(
-                f"{state.planned.title}: {event.reason}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
-        elif self._due():
-            running = [s for s in self.suite.states if s.status == "running"]
-            parts = [
-                f"{s.planned.cell.strategy} {s.batch}/{s.batches}{_percent(s, ' at ')}"
-                for s in running
-            ]
-            self.console.print(
-                f"{', '.join(parts)}; {self._rest()}", highlight=False, soft_wrap=True
-            )
+            self.console.print(f"{title}: {state.accuracy:.1f} %", highlight=False)
+        elif event.kind in ("failed", "restarted"):
+            text = f"{title}: {event.reason}"
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        elif self._may_print():
+            self._print_running()
 
     def table(self) -> Group:
-        """What the terminal shows."""
+        """Return what the terminal shows."""
         table = Table(box=None, pad_edge=False, show_header=False)
         for justify in ("left", "left", "right", "right", "left"):
             table.add_column(justify=justify)
-        if self.drawn:
-            table.add_row("drawing frames", _bar(*self.drawn), f"{self.drawn[0]}/{self.drawn[1]}")
+        if self._frames:
+            done, total = self._frames
+            table.add_row("drawing frames", _bar(done, total), f"{done}/{total}")
         states = self.suite.states
-        active = (
-            states if len(states) <= ROWS else [s for s in states if s.status == "running"][:ROWS]
-        )
-        for state in active:
-            name = state.planned.title if len(states) > ROWS else state.planned.cell.strategy
-            place = f"{state.batch}/{state.batches}" if state.batches else ""
-            mark = {"failed": "[red]failed", "done": "[green]done", "running": ""}.get(
-                state.status, f"[dim]{state.status}"
-            )
-            table.add_row(
-                escape(name),
-                _bar(state.batch, state.batches or 0),
-                place,
-                f"[bold]{_percent(state)}",
-                mark,
-            )
-        return Group(table, f"[dim]{self._rest()}[/dim]")
+        all_fit = len(states) <= TABLE_ROWS
+        if not all_fit:
+            states = [state for state in states if state.status == "running"][:TABLE_ROWS]
+        for state in states:
+            name = state.planned.cell.strategy if all_fit else state.planned.title
+            table.add_row(escape(name), *_progress_columns(state))
+        return Group(table, f"[dim]{self._summary()}[/dim]")
 
-    def _rest(self) -> str:
-        from primavista.bench.suite import counts, seconds_left
+    def _print_running(self) -> None:
+        parts = []
+        for state in self.suite.states:
+            if state.status == "running":
+                name = state.planned.cell.strategy
+                accuracy = "" if state.accuracy is None else f" at {_percent(state)}"
+                parts.append(f"{name} {state.batch}/{state.batches}{accuracy}")
+        text = f"{', '.join(parts)}; {self._summary()}"
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def _summary(self) -> str:
+        from primavista.bench.run import counts, seconds_left
 
         states = self.suite.states
         found = counts(states)
-        done, left = found["done"], seconds_left(states, max(self.side, found["running"]))
-        return f"{done} of {len(states)} done" + (f", about {clock(left)} left" if left else "")
+        left = seconds_left(states, max(self.at_once, found["running"]))
+        estimate = f", about {format_seconds(left)} left" if left else ""
+        return f"{found['done']} of {len(states)} done{estimate}"
 
-    def _due(self) -> bool:
-        if time.monotonic() - self._said < QUIET:
+    def _may_print(self) -> bool:
+        if time.monotonic() - self._printed_at < QUIET_SECONDS:
             return False
-        self._said = time.monotonic()
+        self._printed_at = time.monotonic()
         return True
 
 
-def _percent(state: State, before: str = "") -> str:
-    return "" if state.accuracy is None else f"{before}{state.accuracy:.1f} %"
+def _progress_columns(state: CellState) -> tuple[str, str, str, str]:
+    marks = {"failed": "[red]failed", "done": "[green]done", "running": ""}
+    mark = marks.get(state.status, f"[dim]{state.status}")
+    position = f"{state.batch}/{state.batches}" if state.batches else ""
+    return _bar(state.batch, state.batches or 0), position, f"[bold]{_percent(state)}", mark
+
+
+def _percent(state: CellState) -> str:
+    return "" if state.accuracy is None else f"{state.accuracy:.1f} %"
 
 
 def _bar(done: int, total: int, width: int = 30) -> str:

@@ -1,4 +1,4 @@
-"""Where cells are run on one machine: one after the other in this process, or several at a time in processes of their own."""
+"""Executors on one machine: in this process, or in several processes of their own."""
 
 from __future__ import annotations
 
@@ -12,41 +12,63 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from primavista.bench.cell import Settings, Stopped
+from primavista.bench.cell import CellEvent, CellJob, Interrupted, OnEvent, RunSettings, run_cell
 from primavista.bench.folder import CellFolder
-from primavista.bench.jobs import Event, Job, Listener, alike, attempt
 from primavista.bench.plan import Cell
+from primavista.bench.stacked import run_stacked, stack
 from primavista.errors import PrimavistaError
 
-PATIENCE = 20.0  # seconds for a process that was asked to stop to write its checkpoint
+STOP_SECONDS = 20.0  # for a process that was asked to stop to write its checkpoint
+POLL_SECONDS = 0.2
+
+Message = list[tuple[int, dict[str, Any], Path]]  # jobs, as they are sent to a worker
 
 
 @dataclass(frozen=True)
 class Inline:
-    """One after the other, here."""
+    """Run jobs one after the other in this process."""
 
-    def run(self, jobs: Sequence[Job], settings: Settings, listen: Listener) -> None:
-        """Run every job. Ctrl-C lets the batch at hand end, and writes a checkpoint."""
-        with Interrupt() as interrupt:
+    def run(self, jobs: Sequence[CellJob], settings: RunSettings, on_event: OnEvent) -> None:
+        """Run every job; see `Executor`. Ctrl-C lets the batch at hand end first.
+
+        Args:
+            jobs: the jobs.
+            settings: how cells are run.
+            on_event: called with every event.
+
+        Raises:
+            KeyboardInterrupt: after Ctrl-C; the checkpoint is written.
+        """
+        with DeferredInterrupt() as interrupt:
             waiting = list(jobs)
             while waiting:
-                group = alike(waiting)
-                waiting = [job for job in waiting if job not in group]
+                chosen = stack(waiting)
+                waiting = [job for job in waiting if job not in chosen]
                 try:
-                    attempt(group, settings, listen, lambda: interrupt.asked)
-                except Stopped:
+                    if len(chosen) > 1:
+                        run_stacked(chosen, settings, on_event, interrupt.is_requested)
+                    else:
+                        run_cell(chosen[0], settings, on_event, interrupt.is_requested)
+                except Interrupted:
                     raise KeyboardInterrupt from None
-                if interrupt.asked:
+                if interrupt.requested:
                     raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Several at a time: as many as `threads` hold cells of their thread count; on a GPU, `per_gpu` on each of them.
+    """Run several jobs at a time, in processes of their own.
 
-    A process that dies, of memory say, fails its cell and no other.
+    A process that dies, for example of too little memory, fails its own cells and no others.
+
+    Args:
+        threads: CPU threads; each cell takes as many as it has.
+        gpus: how many GPUs there are.
+        per_gpu: how many cells run at a time on each GPU.
     """
 
     threads: int
@@ -54,14 +76,27 @@ class Processes:
     per_gpu: int = 1
 
     def places(self, cell: Cell) -> int:
-        """How many cells like this one run at a time."""
+        """Return how many cells like this one run at a time.
+
+        Args:
+            cell: the cell.
+        """
         if cell.device == "cuda":
             return max(1, self.gpus) * self.per_gpu
         return max(1, self.threads // cell.threads)
 
-    def run(self, jobs: Sequence[Job], settings: Settings, listen: Listener) -> None:
-        """Run every job, the first ones first."""
-        pool = _Pool(self, settings, listen)
+    def run(self, jobs: Sequence[CellJob], settings: RunSettings, on_event: OnEvent) -> None:
+        """Run every job, the first ones first; see `Executor`.
+
+        Args:
+            jobs: the jobs.
+            settings: how cells are run.
+            on_event: called with every event.
+
+        Raises:
+            KeyboardInterrupt: after Ctrl-C; the checkpoints are written.
+        """
+        pool = _Pool(self, settings, on_event)
         try:
             pool.run(list(jobs))
         except KeyboardInterrupt:
@@ -76,83 +111,83 @@ class _Worker:
     process: SpawnProcess
     pipe: Connection
     gpu: int
-    jobs: list[Job] = field(default_factory=list)  # side by side
+    jobs: list[CellJob] = field(default_factory=list)  # side by side
 
 
 @dataclass
 class _Pool:
     executor: Processes
-    settings: Settings
-    listen: Listener
+    settings: RunSettings
+    on_event: OnEvent
     workers: list[_Worker] = field(default_factory=list)
 
-    def run(self, waiting: list[Job]) -> None:
+    def run(self, waiting: list[CellJob]) -> None:
         while waiting or any(worker.jobs for worker in self.workers):
             self._hand_out(waiting)
             for pipe in wait([worker.pipe for worker in self.workers]):
-                worker = next(w for w in self.workers if w.pipe is pipe)
-                self._hear(worker)
+                self._receive(next(worker for worker in self.workers if worker.pipe is pipe))
 
-    def _hand_out(self, waiting: list[Job]) -> None:
-        while waiting and sum(bool(w.jobs) for w in self.workers) < self.executor.places(
-            waiting[0].cell
-        ):
+    def _hand_out(self, waiting: list[CellJob]) -> None:
+        while waiting and self._has_place(waiting[0].cell):
             idle = next((worker for worker in self.workers if not worker.jobs), None)
-            worker = idle or self._begin()
-            worker.jobs = alike(waiting)
+            worker = idle or self._start_worker()
+            worker.jobs = stack(waiting)
             waiting[:] = [job for job in waiting if job not in worker.jobs]
-            worker.pipe.send(
-                [(job.number, job.cell.model_dump(), job.folder) for job in worker.jobs]
-            )
+            message: Message = [
+                (job.number, job.cell.model_dump(), job.folder) for job in worker.jobs
+            ]
+            worker.pipe.send(message)
 
-    def _begin(self) -> _Worker:
+    def _has_place(self, cell: Cell) -> bool:
+        busy = sum(bool(worker.jobs) for worker in self.workers)
+        return busy < self.executor.places(cell)
+
+    def _start_worker(self) -> _Worker:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         taken = [worker.gpu for worker in self.workers]
         gpu = min(range(max(1, self.executor.gpus)), key=taken.count)
         visible = {"CUDA_VISIBLE_DEVICES": _gpu_name(gpu)} if self.executor.gpus > 1 else {}
-        process = context.Process(
-            target=_work, args=(there, self.settings, os.getpid(), visible), daemon=True
-        )
+        arguments = (there, self.settings, os.getpid(), visible)
+        process = context.Process(target=work, args=arguments, daemon=True)
         process.start()
         there.close()
-        self.workers.append(worker := _Worker(process, here, gpu))
+        worker = _Worker(process, here, gpu)
+        self.workers.append(worker)
         return worker
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive(self, worker: _Worker) -> None:
         try:
-            event: Event = worker.pipe.recv()
+            event: CellEvent = worker.pipe.recv()
         except (EOFError, OSError):
-            self._lost(worker)
+            self._fail_lost(worker)
             return
-        self.listen(event)
+        self.on_event(event)
         if event.kind in ("done", "failed"):
             worker.jobs = [job for job in worker.jobs if job.number != event.job]
 
-    def _lost(self, worker: _Worker) -> None:
+    def _fail_lost(self, worker: _Worker) -> None:
         worker.process.join()
         self.workers.remove(worker)
         code = worker.process.exitcode or 0
-        how = (
-            f"was killed by {signal.Signals(-code).name}"
-            if code < 0
-            else f"ended with exit code {code}"
+        ending = f"ended with exit code {code}"
+        if code < 0:
+            ending = f"was killed by {signal.Signals(-code).name}"
+        reason = (
+            f"its process {ending}: was there too little memory, or did somebody stop it? "
+            "The same command resumes from its checkpoint"
         )
-        reason = f"its process {how}: out of memory, or stopped by somebody? The same command goes on from its checkpoint"
         for job in worker.jobs:
-            with (
-                contextlib.suppress(PrimavistaError),
-                CellFolder(job.folder, job.cell) as folder,
-            ):
+            with contextlib.suppress(PrimavistaError), CellFolder(job.folder, job.cell) as folder:
                 folder.fail(reason)
-            self.listen(Event(job.number, "failed", reason=reason))
+            self.on_event(CellEvent(job.number, "failed", reason=reason))
 
     def stop(self) -> None:
         """Ask every process to write its checkpoint and end; those that take too long are ended."""
         for worker in self.workers:
             with contextlib.suppress(OSError, ValueError):
                 os.kill(worker.process.pid or 0, signal.SIGTERM)
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + STOP_SECONDS
         for worker in self.workers:
             while worker.process.is_alive() and time.monotonic() < until:
                 with contextlib.suppress(EOFError, OSError):
@@ -170,32 +205,49 @@ class _Pool:
             worker.pipe.close()
 
 
-def _work(pipe: Connection, settings: Settings, parent: int, environment: dict[str, str]) -> None:
-    """What a process does: jobs from the pipe, events into it. SIGTERM is the wish to stop; Ctrl-C is the parent's affair."""
+def work(pipe: Connection, settings: RunSettings, parent: int, environment: dict[str, str]) -> None:
+    """Run jobs from a pipe and send their events back: the main function of a worker process.
+
+    SIGTERM asks it to stop; it ignores Ctrl-C, which its parent handles.
+
+    Args:
+        pipe: the connection with the parent; None ends the process.
+        settings: how cells are run.
+        parent: the process id of the parent.
+        environment: environment variables to set.
+    """
     os.environ.update(environment)
-    _die_with(parent)
+    _end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    requests: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: requests.append(number))
+
+    def should_stop() -> bool:
+        return bool(requests)
+
     try:
-        while not asked and (given := _next_jobs(pipe, asked)) is not None:
-            jobs = [
-                Job(number, Cell.model_validate(cell), folder) for number, cell, folder in given
-            ]
-            attempt(jobs, settings, pipe.send, lambda: bool(asked))
-    except (Stopped, EOFError, BrokenPipeError):
+        while jobs := _next_jobs(pipe, requests):
+            if len(jobs) > 1:
+                run_stacked(jobs, settings, pipe.send, should_stop)
+            else:
+                run_cell(jobs[0], settings, pipe.send, should_stop)
+    except (Interrupted, EOFError, BrokenPipeError):
         return
 
 
-def _next_jobs(pipe: Connection, asked: list[int]) -> Any:
-    while not pipe.poll(0.2):
-        if asked:
-            return None
-    return pipe.recv()
+def _next_jobs(pipe: Connection, requests: list[int]) -> list[CellJob]:
+    """The next jobs from the parent; none if the process is to end."""
+    while not requests:
+        if pipe.poll(POLL_SECONDS):
+            message: Message = pipe.recv() or []
+            return [
+                CellJob(number, Cell.model_validate(cell), path) for number, cell, path in message
+            ]
+    return []
 
 
-def _die_with(parent: int) -> None:
-    """Linux ends this process with its parent, however that ends; elsewhere the next event finds the pipe broken."""
+def _end_with_parent(parent: int) -> None:
+    """On Linux the system ends this process with its parent; elsewhere the pipe breaks."""
     if sys.platform == "linux":
         import ctypes
 
@@ -209,22 +261,26 @@ def _gpu_name(gpu: int) -> str:
     return visible[gpu] if gpu < len(visible) else str(gpu)
 
 
-class Interrupt:
-    """While it lasts, the first Ctrl-C only sets `asked`; the second interrupts at once."""
+class DeferredInterrupt:
+    """Inside its `with` block the first Ctrl-C only sets `requested`; the second one interrupts."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._before: Any = None
 
-    def __enter__(self) -> Interrupt:
+    def is_requested(self) -> bool:
+        """Return whether Ctrl-C was pressed."""
+        return self.requested
+
+    def __enter__(self) -> DeferredInterrupt:
         with contextlib.suppress(ValueError):  # in a thread there are no signals
-            self._before = signal.signal(signal.SIGINT, self._ask)
+            self._before = signal.signal(signal.SIGINT, self._request)
         return self
 
-    def _ask(self, number: int, frame: Any) -> None:
-        if self.asked:
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
     def __exit__(self, *_: object) -> None:
         if self._before is not None:

@@ -1,23 +1,34 @@
-"""Cells on a Ray cluster. The driver writes the folders; a lost node costs the batches since the last checkpoint.
+"""Cells on a Ray cluster.
 
-Workers send lines, checkpoints and results to a mailbox beside the driver. With shared folders they write themselves.
+Workers send lines, checkpoints and results to a mailbox beside the driver, which writes the
+folders; with shared storage the workers write them. A lost node costs the batches since the last
+checkpoint.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from primavista.bench.cell import Settings, Stopped, run_cell
-from primavista.bench.executors.local import PATIENCE, Interrupt
+from primavista.bench.cell import (
+    CellEvent,
+    CellJob,
+    Interrupted,
+    OnEvent,
+    RunSettings,
+    failure_reason,
+    ignore,
+    run_cell,
+)
+from primavista.bench.executors.local import STOP_SECONDS, DeferredInterrupt
 from primavista.bench.folder import (
     CHECKPOINT,
+    FAILED,
     METRICS,
     RESULT,
     RUN,
@@ -26,36 +37,49 @@ from primavista.bench.folder import (
     read_json,
     write_bytes,
 )
-from primavista.bench.jobs import Event, Job, Listener, reason_of
 from primavista.bench.plan import Cell
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.learner.fleet import ray_cluster
-from primavista.storage import learner_file as files
+from primavista.storage import learner_file
 
 LINES = (METRICS, TIMINGS)
-TRIES = 5  # of a cell whose node was lost before it got any further
+MOST_LOSSES = 5  # of the node of a cell, before it got any further
 Payload = dict[str, Any]
+Letter = tuple[int, int, str, Payload]  # job, attempt, kind, content
 
 
 @dataclass(frozen=True)
 class RayCluster:
-    """`address` is "" (the cluster of this machine, or a new one here) or "ray://HOST:PORT".
+    """Run jobs on a Ray cluster.
 
-    With `shared`, the folders are on storage that every node sees under the same path.
+    Args:
+        address: "" (the cluster of this machine, or a new one here) or "ray://HOST:PORT".
+        shared: whether the folders are on storage that every node sees under the same path.
+        per_gpu: how many cells run at a time on each GPU.
     """
 
     address: str = ""
     shared: bool = False
     per_gpu: int = 1
 
-    def run(self, jobs: Sequence[Job], settings: Settings, listen: Listener) -> None:
-        """Run every job; Ray decides where and when."""
+    def run(self, jobs: Sequence[CellJob], settings: RunSettings, on_event: OnEvent) -> None:
+        """Run every job; Ray decides where and when. See `Executor`.
+
+        Args:
+            jobs: the jobs.
+            settings: how cells are run.
+            on_event: called with every event.
+
+        Raises:
+            InputError: if no node has room for a job.
+            KeyboardInterrupt: after Ctrl-C; the checkpoints are written.
+        """
         with ray_cluster(self.address) as machines:
             _check_room(machines.ray, jobs)
-            driver = _Driver(machines.ray, self, settings, listen, _mailbox(machines.ray))
-            with Interrupt() as interrupt:
+            driver = _Driver(machines.ray, self, settings, on_event, _make_mailbox(machines.ray))
+            with DeferredInterrupt() as interrupt:
                 try:
-                    driver.run(jobs, lambda: interrupt.asked)
+                    driver.run(jobs, interrupt.is_requested)
                 except KeyboardInterrupt:
                     driver.stop()
                     raise
@@ -64,25 +88,32 @@ class RayCluster:
 
 
 class Mailbox:
-    """An actor beside the driver: workers post, the driver collects."""
+    """A Ray actor beside the driver: workers post letters, the driver collects them."""
 
     def __init__(self) -> None:
-        self._letters: deque[tuple[int, int, str, Payload]] = deque()
+        self._letters: deque[Letter] = deque()
         self._stopping = False
 
     def post(self, job: int, attempt: int, kind: str, payload: Payload) -> bool:
-        """Returns whether the worker should stop."""
+        """Keep a letter for the driver, and return whether the worker should stop.
+
+        Args:
+            job: the number of the job.
+            attempt: the number of the attempt; letters of a lost attempt are ignored.
+            kind: "start", "batch", "save", "result" or "failed".
+            payload: the content.
+        """
         self._letters.append((job, attempt, kind, payload))
         return self._stopping
 
-    def collect(self) -> list[tuple[int, int, str, Payload]]:
-        """Everything since the last time."""
+    def collect(self) -> list[Letter]:
+        """Return the letters since the last call."""
         letters = list(self._letters)
         self._letters.clear()
         return letters
 
     def stop(self) -> None:
-        """Tell every worker to stop at its next batch."""
+        """Tell every worker to stop after its next batch."""
         self._stopping = True
 
 
@@ -90,19 +121,19 @@ class Mailbox:
 class _Driver:
     ray: Any
     cluster: RayCluster
-    settings: Settings
-    listen: Listener
+    settings: RunSettings
+    on_event: OnEvent
     mailbox: Any
-    jobs: dict[int, Job] = field(default_factory=dict)
+    jobs: dict[int, CellJob] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     losses: dict[int, int] = field(default_factory=dict)  # since the last checkpoint
     pending: dict[Any, int] = field(default_factory=dict)
-    open: dict[int, CellFolder] = field(default_factory=dict)
-    letters: deque[tuple[int, int, str, Payload]] = field(default_factory=deque)
+    folders: dict[int, CellFolder] = field(default_factory=dict)
+    letters: deque[Letter] = field(default_factory=deque)
     started: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
 
-    def run(self, jobs: Sequence[Job], interrupted: Callable[[], bool]) -> None:
+    def run(self, jobs: Sequence[CellJob], interrupted: Callable[[], bool]) -> None:
         self.jobs = {job.number: job for job in jobs}
         for job in jobs:
             self._submit(job)
@@ -115,13 +146,13 @@ class _Driver:
                 raise KeyboardInterrupt
 
     def stop(self) -> None:
-        """Wait for the checkpoints of those that run; those that have not begun never do."""
-        self.listen = lambda event: None
+        """Wait for the checkpoints of the jobs that run, and cancel those that have not started."""
+        self.on_event = ignore
         self.mailbox.stop.remote()
         for ref, number in self.pending.items():
             if number not in self.started:
                 self.ray.cancel(ref)
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + STOP_SECONDS
         while time.monotonic() < until:
             _, left = self.ray.wait(list(self.pending), num_returns=len(self.pending), timeout=0.2)
             self._collect()
@@ -129,21 +160,15 @@ class _Driver:
                 return
 
     def close(self) -> None:
-        for folder in self.open.values():
+        for folder in self.folders.values():
             folder.__exit__()
         self.ray.kill(self.mailbox)
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, job: CellJob) -> None:
         attempt = self.attempts[job.number] = self.attempts.get(job.number, -1) + 1
-        seed = (
-            {}
-            if self.cluster.shared
-            else {
-                name: (job.folder / name).read_bytes()
-                for name in (RUN, *LINES, CHECKPOINT)
-                if (job.folder / CHECKPOINT).exists()
-            }
-        )
+        files = {}
+        if not self.cluster.shared and (job.folder / CHECKPOINT).exists():
+            files = {name: (job.folder / name).read_bytes() for name in (RUN, *LINES, CHECKPOINT)}
         cuda = job.cell.device == "cuda"
         task = self.ray.remote(_work).options(
             num_cpus=job.cell.threads,
@@ -152,9 +177,8 @@ class _Driver:
             name=str(job.folder),
         )
         folder = str(job.folder) if self.cluster.shared else None
-        ref = task.remote(
-            job.number, attempt, job.cell.model_dump(), seed, self.mailbox, self.settings, folder
-        )
+        cell = job.cell.model_dump()
+        ref = task.remote(job.number, attempt, cell, files, self.mailbox, self.settings, folder)
         self.pending[ref] = job.number
 
     def _collect(self) -> None:
@@ -165,173 +189,187 @@ class _Driver:
                 try:
                     self._read(self.jobs[number], kind, payload)
                 except PrimavistaError as error:  # our own disk
-                    self._fail(number, reason_of(error))
+                    self._fail(number, failure_reason(error))
 
-    def _read(self, job: Job, kind: str, payload: Payload) -> None:
+    def _read(self, job: CellJob, kind: str, payload: Payload) -> None:
         if kind == "start":
-            self.started.add(job.number)
-            if not self.cluster.shared and job.number not in self.open:
-                self.open[job.number] = CellFolder(job.folder, job.cell).__enter__()
-                if self.open[job.number].resume() is None and payload["position"]:
-                    raise InputError(
-                        f"{job.folder} lost its checkpoint while it was waiting: run it again"
-                    )
-            self.listen(Event(job.number, "start"))
+            self._start(job, payload["resumes"])
         elif kind == "batch":
-            self.listen(Event(job.number, "batch", payload["line"], payload["batches"]))
+            self.on_event(CellEvent(job.number, "batch", payload["line"], payload["batches"]))
         elif kind == "failed":
             self._fail(job.number, payload["reason"], payload["traceback"])
-        elif kind in ("save", "result") and not self.cluster.shared:
-            folder = self.open[job.number]
-            for name in LINES:
-                folder.append_bytes(name, payload[name])
-            if kind == "save":
-                self.losses[job.number] = 0
-                folder.checkpoint_bytes(payload[CHECKPOINT])
-            else:
-                folder.finish(payload[RESULT])
-        if kind == "result":
-            self._close(job.number)
-            self.listen(Event(job.number, "done"))
+        else:
+            if not self.cluster.shared:
+                self._write(job, kind, payload)
+            if kind == "result":
+                self._close(job.number)
+                self.on_event(CellEvent(job.number, "done"))
+
+    def _start(self, job: CellJob, resumes: bool) -> None:
+        self.started.add(job.number)
+        if not self.cluster.shared and job.number not in self.folders:
+            folder = self.folders[job.number] = CellFolder(job.folder, job.cell).__enter__()
+            if folder.resume() is None and resumes:
+                raise InputError(
+                    f"{job.folder} lost its checkpoint while it was waiting: run it again"
+                )
+        self.on_event(CellEvent(job.number, "start"))
+
+    def _write(self, job: CellJob, kind: str, payload: Payload) -> None:
+        folder = self.folders[job.number]
+        for name in LINES:
+            folder.append_bytes(name, payload[name])
+        if kind == "save":
+            self.losses[job.number] = 0
+            folder.checkpoint_bytes(payload[CHECKPOINT])
+        else:
+            folder.finish(payload[RESULT])
 
     def _end(self, ref: Any) -> None:
         number = self.pending.pop(ref)
         try:
             self.ray.get(ref)
         except self.ray.exceptions.RayTaskError as error:
-            self._fail(number, reason_of(error))
+            self._fail(number, failure_reason(error))
         except self.ray.exceptions.RayError as error:
-            if number in self.ended:
-                return
-            self.losses[number] = self.losses.get(number, 0) + 1
-            if self.losses[number] >= TRIES:
-                self._fail(
-                    number, f"its node or process was lost {TRIES} times: {reason_of(error)}"
-                )
-                return
-            self.listen(
-                Event(
-                    number,
-                    "again",
-                    reason=f"lost ({type(error).__name__}), begins again from its checkpoint",
-                )
-            )
-            self._submit(self.jobs[number])
+            if number not in self.ended:
+                self._restart(number, error)
+
+    def _restart(self, number: int, error: Exception) -> None:
+        self.losses[number] = self.losses.get(number, 0) + 1
+        if self.losses[number] >= MOST_LOSSES:
+            why = failure_reason(error)
+            self._fail(number, f"its node or process was lost {MOST_LOSSES} times: {why}")
+            return
+        reason = f"lost ({type(error).__name__}), restarts from its checkpoint"
+        self.on_event(CellEvent(number, "restarted", reason=reason))
+        self._submit(self.jobs[number])
 
     def _fail(self, number: int, reason: str, trace: str = "") -> None:
         if number in self.ended:
             return
-        if number in self.open:
-            self.open[number].fail(reason, trace)
+        if number in self.folders:
+            self.folders[number].fail(reason, trace)
         self._close(number)
-        self.listen(Event(number, "failed", reason=reason))
+        self.on_event(CellEvent(number, "failed", reason=reason))
 
     def _close(self, number: int) -> None:
         self.ended.add(number)
-        if number in self.open:
-            self.open.pop(number).__exit__()
+        if number in self.folders:
+            self.folders.pop(number).__exit__()
 
 
 def _work(
     number: int,
     attempt: int,
     cell: Payload,
-    seed: Payload,
+    files: dict[str, bytes],
     mailbox: Any,
-    settings: Settings,
+    settings: RunSettings,
     shared: str | None,
 ) -> None:
-    """What a task does on its node: the cell in a folder of its own, everything in it sent to the mailbox."""
+    """Run a cell on a node: the main function of a Ray task.
+
+    Without a `shared` folder, the cell runs in a temporary one that begins with `files`, and
+    everything that is written there is sent to the mailbox.
+    """
     ray = require_extra("ray", "ray")
-    stop = [False]
-
-    def post(kind: str, payload: Payload) -> None:
-        stop[0] = ray.get(mailbox.post.remote(number, attempt, kind, payload))
-
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(shared or temporary)
-        for name, data in seed.items():
+        for name, data in files.items():
             write_bytes(folder / name, data)
         if not settings.cache.is_dir():
             settings = replace(settings, cache=Path(tempfile.gettempdir()) / "primavista-data")
+        job = CellJob(number, Cell.model_validate(cell), folder)
+
+        def post(kind: str, payload: Payload) -> bool:
+            found: bool = ray.get(mailbox.post.remote(number, attempt, kind, payload))
+            return found
+
+        sender = _Sender(job, files, post, shared is not None)
         try:
-            _run(
-                Cell.model_validate(cell),
-                folder,
-                seed,
-                settings,
-                post,
-                lambda: stop[0],
-                shared is not None,
-            )
-        except Stopped:
+            run_cell(job, settings, sender.on_event, sender.should_stop, sender.on_checkpoint)
+        except Interrupted:
             return
-        except Exception as error:
-            post("failed", {"reason": reason_of(error), "traceback": traceback.format_exc()})
 
 
-def _run(
-    cell: Cell,
-    path: Path,
-    seed: Payload,
-    settings: Settings,
-    post: Callable[[str, Payload], None],
-    stopping: Callable[[], bool],
-    shared: bool,
-) -> None:
-    position = files.decode(seed[CHECKPOINT], CHECKPOINT)[1]["position"] if seed else 0
-    sent = {
-        name: sum(map(len, seed[name].splitlines(keepends=True)[:position])) if seed else 0
-        for name in LINES
-    }
+class _Sender:
+    """Posts the events of a cell and, unless storage is shared, the content of its folder."""
 
-    def news() -> Payload:
-        found = {name: (path / name).read_bytes()[sent[name] :] for name in LINES}
-        sent.update({name: sent[name] + len(data) for name, data in found.items()})
+    def __init__(
+        self,
+        job: CellJob,
+        files: dict[str, bytes],
+        post: Callable[[str, Payload], bool],
+        shared: bool,
+    ) -> None:
+        self._job = job
+        self._resumes = bool(files)
+        self._post_letter = post
+        self._shared = shared
+        self._stop = False
+        self._sent = dict.fromkeys(LINES, 0)  # bytes
+        if files:
+            position = learner_file.decode(files[CHECKPOINT], CHECKPOINT)[1]["position"]
+            for name in LINES:
+                lines = files[name].splitlines(keepends=True)[:position]
+                self._sent[name] = sum(map(len, lines))
+
+    def should_stop(self) -> bool:
+        return self._stop
+
+    def on_event(self, event: CellEvent) -> None:
+        if event.kind == "start":
+            self._post("start", {"resumes": self._resumes})
+        elif event.kind == "batch":
+            self._post("batch", {"line": event.line, "batches": event.batches})
+        elif event.kind == "failed":
+            failed = read_json(self._job.folder / FAILED) or {}
+            trace = failed.get("traceback", "")
+            self._post("failed", {"reason": event.reason, "traceback": trace})
+        elif self._shared:
+            self._post("result", {})
+        else:
+            result = read_json(self._job.folder / RESULT)
+            self._post("result", {**self._new_lines(), RESULT: result})
+
+    def on_checkpoint(self) -> None:
+        if not self._shared:
+            checkpoint = (self._job.folder / CHECKPOINT).read_bytes()
+            self._post("save", {**self._new_lines(), CHECKPOINT: checkpoint})
+
+    def _post(self, kind: str, payload: Payload) -> None:
+        self._stop = self._post_letter(kind, payload)
+
+    def _new_lines(self) -> Payload:
+        found = {}
+        for name in LINES:
+            found[name] = (self._job.folder / name).read_bytes()[self._sent[name] :]
+            self._sent[name] += len(found[name])
         return found
 
-    def saved() -> None:
-        if not shared:
-            post("save", {**news(), CHECKPOINT: (path / CHECKPOINT).read_bytes()})
 
-    with CellFolder(path, cell) as folder:
-        post("start", {"position": bool(seed)})
-        try:
-            run_cell(
-                cell,
-                folder,
-                settings,
-                lambda line, n: post("batch", {"line": line, "batches": n}),
-                stopping,
-                saved,
-            )
-        except Exception as error:
-            if shared:
-                folder.fail(reason_of(error), traceback.format_exc())
-            raise
-        result = read_json(path / RESULT)
-        post("result", {} if shared else {**news(), RESULT: result})
-
-
-def _mailbox(ray: Any) -> Any:
-    """On the driver's own node (of a remote driver: the node that it is connected to), so that no other's loss takes it."""
+def _make_mailbox(ray: Any) -> Any:
+    """On the driver's own node (of a remote driver: the one it is connected to), so that losing
+    another node does not take the mailbox with it."""
     strategies = require_extra("ray.util.scheduling_strategies", "ray")
-    here = strategies.NodeAffinitySchedulingStrategy(
-        ray.get_runtime_context().get_node_id(), soft=False
-    )
+    node = ray.get_runtime_context().get_node_id()
+    here = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
     return ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
 
 
-def _check_room(ray: Any, jobs: Sequence[Job]) -> None:
-    """A task that fits no node would wait for ever."""
+def _check_room(ray: Any, jobs: Sequence[CellJob]) -> None:
+    """Refuse a job that fits no node, which would wait forever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     most = max((int(node.get("CPU", 0)) for node in nodes), default=0)
+    has_gpu = any(node.get("GPU") for node in nodes)
     for job in jobs:
         if job.cell.threads > most:
             raise InputError(
-                f"cells have {job.cell.threads} threads, and no node of the cluster has more than {most}"
+                f"cells have {job.cell.threads} threads, "
+                f"and no node of the cluster has more than {most}"
             )
-        if job.cell.device == "cuda" and not any(node.get("GPU") for node in nodes):
+        if job.cell.device == "cuda" and not has_gpu:
             raise InputError(
-                "cells are for a GPU, and no node of the cluster has one: --device cpu"
+                "cells are for a GPU, and no node of the cluster has one: choose --device cpu"
             )

@@ -10,13 +10,19 @@ import pytest
 import torch
 
 from primavista.bench import stacked as stacks
-from primavista.bench.cell import Stopped
-from primavista.bench.evaluate import Step, collect, pausing_steps
-from primavista.bench.features import Features
+from primavista.bench.cell import CellJob, Interrupted, run_cell
+from primavista.bench.evaluate import Step, collect
+from primavista.bench.features import FeatureCache
 from primavista.bench.folder import CHECKPOINT, FAILED
-from primavista.bench.jobs import Job, alike, attempt
-from primavista.bench.stacked import lda_updates, learn_together, solve_together, statistics_updates
-from primavista.bench.together import together
+from primavista.bench.stacked import (
+    evaluate_stacked,
+    lda_updates,
+    learn_together,
+    run_stacked,
+    solve_together,
+    stack,
+    statistics_updates,
+)
 from primavista.strategies import create
 from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.streams.protocols import nicv2
@@ -41,13 +47,12 @@ def test_side_by_side_is_one_by_one_bit_for_bit(name, tiny_backbone, tiny_data):
     streams = [nicv2(tiny_data, run=run)[: 12 - 4 * (run == 1)] for run in range(3)]
     alone = [create(name, tiny_backbone, seed=run) for run in range(3)]
     wanted = [collect(strategy, stream) for strategy, stream in zip(alone, streams, strict=True)]
-    strategies, features = [create(name, tiny_backbone, seed=run) for run in range(3)], Features()
+    strategies, features = (
+        [create(name, tiny_backbone, seed=run) for run in range(3)],
+        FeatureCache(),
+    )
     found: list[list[Step]] = [[], [], []]
-    runs = [
-        pausing_steps(s, stream, features=features)
-        for s, stream in zip(strategies, streams, strict=True)
-    ]
-    for number, step in together(runs):
+    for number, step in evaluate_stacked(strategies, streams, features=features):
         found[number].append(step)
     for a, b, one, other in zip(wanted, found, alone, strategies, strict=True):
         assert [step.batch for step in b] == list(range(1, len(a) + 1))
@@ -57,6 +62,12 @@ def test_side_by_side_is_one_by_one_bit_for_bit(name, tiny_backbone, tiny_data):
         )
 
 
+def steps_of_dslda(backbone, data, runs, batches):
+    strategies = [create("dslda", backbone) for _ in range(runs)]
+    streams = [nicv2(data, run=run)[:batches] for run in range(runs)]
+    return list(evaluate_stacked(strategies, streams))
+
+
 def test_one_factorisation_serves_all(tiny_backbone, tiny_data, monkeypatch):
     stacks = []
     original = torch.linalg.cholesky_ex
@@ -64,22 +75,14 @@ def test_one_factorisation_serves_all(tiny_backbone, tiny_data, monkeypatch):
         torch.linalg, "cholesky_ex", lambda a: (stacks.append(len(a)), original(a))[1]
     )
     monkeypatch.setattr(torch.linalg, "cholesky", lambda a: pytest.fail("one solved by itself"))
-    runs = [
-        pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:5])
-        for run in range(4)
-    ]
-    assert len(list(together(runs))) == 4 * 5
+    assert len(steps_of_dslda(tiny_backbone, tiny_data, runs=4, batches=5)) == 4 * 5
     assert stacks == [4] * 5
 
 
 def test_a_pause_is_charged_its_share(tiny_backbone, tiny_data, monkeypatch):
     clock = iter(range(10**6))
-    monkeypatch.setattr("primavista.bench.together.now", lambda strategy: 100.0 * next(clock))
-    runs = [
-        pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:2])
-        for run in range(4)
-    ]
-    steps = [step for _, step in together(runs)]
+    monkeypatch.setattr("primavista.bench.stacked.now", lambda strategy: 100.0 * next(clock))
+    steps = [step for _, step in steps_of_dslda(tiny_backbone, tiny_data, runs=4, batches=2)]
     first, second = ([step for step in steps if step.batch == batch] for batch in (1, 2))
     assert all(
         25 <= step.test_seconds < 35 for step in first
@@ -108,15 +111,15 @@ def test_what_cannot_be_factorised_is_left_to_say_so_itself(tiny_backbone):
 
 
 def jobs_of(suite):
-    return [Job(n, state.planned.cell, state.path) for n, state in enumerate(suite.states)]
+    return [CellJob(n, state.planned.cell, state.path) for n, state in enumerate(suite.states)]
 
 
 def test_cells_side_by_side_write_what_they_write_alone(suite, tmp_path, results):
     one, other = (suite("dslda", runs=3, out=tmp_path / where) for where in ("alone", "together"))
     for job in jobs_of(one):
-        attempt([job], one.settings, lambda event: None)
+        run_cell(job, one.settings)
     heard = []
-    attempt(jobs_of(other), other.settings, heard.append)
+    run_stacked(jobs_of(other), other.settings, heard.append)
     assert len(results(tmp_path / "alone")) == 3
     assert results(tmp_path / "together") == results(tmp_path / "alone")
     assert [event.kind for event in heard].count("done") == 3
@@ -124,14 +127,14 @@ def test_cells_side_by_side_write_what_they_write_alone(suite, tmp_path, results
 
 def test_asked_to_stop_each_writes_its_checkpoint_and_goes_on(suite, tmp_path, results):
     whole, parts = (suite("dslda", runs=3, out=tmp_path / where) for where in ("whole", "parts"))
-    attempt(jobs_of(whole), whole.settings, lambda event: None)
-    with pytest.raises(Stopped):
-        attempt(jobs_of(parts), parts.settings, lambda event: None, lambda: True)
+    run_stacked(jobs_of(whole), whole.settings, lambda event: None)
+    with pytest.raises(Interrupted):
+        run_stacked(jobs_of(parts), parts.settings, lambda event: None, lambda: True)
     assert all((state.path / CHECKPOINT).exists() for state in parts.states)
-    attempt(
+    run_stacked(
         jobs_of(parts)[:2], parts.settings, lambda event: None
     )  # and the company may be another
-    attempt(jobs_of(parts)[2:], parts.settings, lambda event: None)
+    run_cell(jobs_of(parts)[2], parts.settings)
     assert results(tmp_path / "parts") == results(tmp_path / "whole")
 
 
@@ -148,7 +151,7 @@ def test_one_that_fails_is_alone_and_settings_are_put_back(suite, tmp_path):
         heard.append((event.job, event.kind))
         seen.add(torch.get_num_threads())
 
-    attempt(jobs, three.settings, hear)
+    run_stacked(jobs, three.settings, hear)
     assert [(job, kind) for job, kind in heard if kind in ("done", "failed")] == [
         (1, "failed"),
         (0, "done"),
@@ -162,18 +165,18 @@ def test_one_that_fails_is_alone_and_settings_are_put_back(suite, tmp_path):
 
 def test_only_runs_of_one_cell_on_a_gpu_go_side_by_side(suite):
     jobs = jobs_of(suite("dslda", "cwr*", runs=3))
-    assert alike(jobs) == jobs[:1]
+    assert stack(jobs) == jobs[:1]
     on_gpu = [replace(job, cell=job.cell.model_copy(update={"device": "cuda"})) for job in jobs]
     wanted = [job for job in on_gpu if job.cell.strategy == "dslda"]
     first = sorted(on_gpu, key=lambda job: job.cell.strategy != "dslda")
-    assert alike(first) == wanted
+    assert stack(first) == wanted
     assert len(wanted) == 3
-    assert alike(first, most=2) == wanted[:2]
-    assert alike(first[::-1]) == first[-1:]  # CWR* has nothing to solve
+    assert stack(first, largest=2) == wanted[:2]
+    assert stack(first[::-1]) == first[-1:]  # CWR* has nothing to solve
     exact = [
         replace(job, cell=job.cell.model_copy(update={"deterministic": True})) for job in first
     ]
-    assert alike(exact) == exact[:1]
+    assert stack(exact) == exact[:1]
 
 
 @pytest.mark.parametrize("name", ["dslda", "lda", "ncm", "ridge", "prima"])
@@ -263,12 +266,8 @@ def test_solving_that_finds_no_memory_is_left_to_each(tiny_backbone, tiny_data, 
     def none(strategies):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("primavista.bench.together.solve_together", none)
-    runs = [
-        pausing_steps(create("dslda", tiny_backbone), nicv2(tiny_data, run=run)[:3])
-        for run in range(2)
-    ]
-    assert len(list(together(runs))) == 2 * 3
+    monkeypatch.setattr("primavista.bench.stacked.solve_together", none)
+    assert len(steps_of_dslda(tiny_backbone, tiny_data, runs=2, batches=3)) == 2 * 3
 
 
 def test_the_features_of_a_test_are_charged_to_it(tiny_backbone, tiny_data, monkeypatch):

@@ -1,0 +1,318 @@
+"""Running a plan: the folders of its cells, the state of each, and the time that is left."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from primavista.backbones.registry import build
+from primavista.bench.cell import CellEvent, CellJob, OnEvent, RunSettings, make_stream
+from primavista.bench.data import Data, open_data
+from primavista.bench.folder import (
+    FAILED,
+    LOCK,
+    RESULT,
+    RUN,
+    TIMINGS,
+    CellStatus,
+    cell_status,
+    claim_folder,
+    make_folder,
+    read_json,
+    read_lines,
+)
+from primavista.bench.plan import Plan, PlannedCell
+from primavista.bench.trackers import Tracker
+from primavista.errors import InputError
+from primavista.frames import read_frames
+from primavista.progress import Progress
+from primavista.storage.lock import FileLock
+from primavista.strategies.registry import strategy_info
+from primavista.streams.dataset import DataSet
+from primavista.streams.rendered.dataset import rendered
+
+DATA_CACHE = "data"  # the folder of rendered data, inside that of the results
+
+
+@dataclass
+class CellState:
+    """How far a cell of a plan is.
+
+    Args:
+        planned: the cell.
+        path: its folder.
+        status: what its folder says, or what its events have said since.
+        batch: the last batch that it has learned.
+        batches: how many batches it has; None if that is not known yet.
+        accuracy: the last accuracy, in percent.
+        reason: why it failed, or was restarted.
+        seconds: the time spent on its batches.
+        began: when its batch at hand began, on the monotonic clock.
+    """
+
+    planned: PlannedCell
+    path: Path
+    status: CellStatus
+    batch: int = 0
+    batches: int | None = None
+    accuracy: float | None = None
+    reason: str = ""
+    seconds: float = 0.0
+    began: float | None = None
+
+    @property
+    def left(self) -> int | None:
+        """The number of batches left; None if it is not known."""
+        if self.status == "done":
+            return 0
+        return None if self.batches is None else self.batches - self.batch
+
+    def update(self, event: CellEvent) -> None:
+        """Follow an event of the cell.
+
+        Args:
+            event: what happened.
+        """
+        if event.kind == "batch":
+            self._learned(event)
+        elif event.kind == "done":
+            found = read_state(self.planned, self.path)
+            self.status = "done"
+            self.batch, self.batches, self.accuracy = found.batch, found.batches, found.accuracy
+        elif event.kind == "failed":
+            self.status, self.reason = "failed", event.reason
+        else:
+            self.status, self.reason, self.began = "running", event.reason, time.monotonic()
+
+    def _learned(self, event: CellEvent) -> None:
+        now = time.monotonic()
+        self.batch, self.batches = event.line["batch"], event.batches
+        if self.began is not None:
+            self.seconds += now - self.began
+        self.began = now
+        if event.line["accuracy"] is not None:
+            self.accuracy = event.line["accuracy"]
+
+
+OnCellEvent: TypeAlias = Callable[[CellState, CellEvent], None]
+
+
+class Executor(Protocol):
+    """Something that runs jobs, in any order and anywhere."""
+
+    def run(self, jobs: Sequence[CellJob], settings: RunSettings, on_event: OnEvent) -> None:
+        """Run every job; one that fails does not stop the others.
+
+        Args:
+            jobs: the jobs.
+            settings: how cells are run.
+            on_event: called with every event of every job, in the calling thread.
+
+        Raises:
+            KeyboardInterrupt: if the user stopped it; each running job has written a checkpoint.
+        """
+
+
+@dataclass
+class Suite:
+    """The cells of a plan and their folders.
+
+    Args:
+        plan: the plan.
+        out: the folder of the results.
+        groups: the names of the groups to run; all if there are none.
+        settings: how cells are run; by default rendered data goes into `out`.
+
+    Raises:
+        InputError: if the plan has no such group, or if a folder holds another cell.
+    """
+
+    plan: Plan
+    out: Path
+    groups: Sequence[str] = ()
+    settings: RunSettings | None = None
+    states: list[CellState] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = [group.name for group in self.plan.groups]
+        if unknown := sorted(set(self.groups) - set(names)):
+            raise InputError(
+                f"the plan {self.plan.name!r} has no group {', '.join(unknown)}: "
+                f"it has {', '.join(names)}"
+            )
+        self.out = self.out.expanduser().absolute()  # other nodes have other working folders
+        wanted = set(self.groups) or set(names)
+        self.settings = self.settings or RunSettings(self.out / DATA_CACHE)
+        planned = [cell for cell in self.plan.planned() if wanted & set(cell.groups)]
+        self.states = [read_state(cell, self.out / cell.folder) for cell in planned]
+
+    def run(
+        self,
+        executor: Executor,
+        on_event: OnCellEvent = lambda state, event: None,
+        trackers: Sequence[Tracker] = (),
+        progress: Progress | None = None,
+    ) -> list[CellState]:
+        """Run the cells that are not done yet.
+
+        Args:
+            executor: what runs them.
+            on_event: called with every event and the state of its cell after it.
+            trackers: they follow every cell.
+            progress: called while frames are rendered, with their number and total.
+
+        Returns:
+            The cells that failed.
+
+        Raises:
+            InputError: if something is wrong with the plan; it is found before the first cell runs.
+            KeyboardInterrupt: if the user stopped it; the same call resumes.
+        """
+        assert self.settings is not None
+        make_folder(self.out)
+        with FileLock(self.out / LOCK):
+            claim_folder(self.out, self.plan, self.plan.planned())
+            if any(state.status != "done" for state in self.states):
+                self._check(self.settings, progress)
+            jobs = self._jobs()
+
+            def handle(event: CellEvent) -> None:
+                state = self.states[event.job]
+                state.update(event)
+                for tracker in trackers:
+                    _track(tracker, state, event)
+                on_event(state, event)
+
+            try:
+                executor.run(jobs, self.settings, handle)
+            finally:
+                for tracker in trackers:
+                    tracker.close()
+        return [state for state in self.states if state.status == "failed"]
+
+    def _jobs(self) -> list[CellJob]:
+        jobs = []
+        for number, state in enumerate(self.states):
+            if state.status != "done":
+                state.status, state.reason = "waiting", ""
+                jobs.append(CellJob(number, state.planned.cell, state.path))
+        return jobs
+
+    def _check(self, settings: RunSettings, progress: Progress | None) -> None:
+        """Open the data and build the streams and the backbone, before the first cell begins."""
+        cells = [state.planned.cell for state in self.states]
+        for data in {cell.data: None for cell in cells}:
+            opened = _open_for_check(data, settings.cache, cells[0].device, progress)
+            self._count_batches(data, opened)
+            size = int(read_frames(opened.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
+            spec = self.plan.backbone
+            options: dict[str, Any] = dict(spec.options)
+            build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
+
+    def _count_batches(self, data: Data, opened: DataSet) -> None:
+        counts: dict[tuple[str, int], int] = {}
+        for state in self.states:
+            cell = state.planned.cell
+            if cell.data == data:
+                key = cell.protocol, cell.run
+                if key not in counts:
+                    counts[key] = len(make_stream(cell, opened))
+                state.batches = counts[key]
+
+
+def _open_for_check(data: Data, cache: Path, device: str, progress: Progress | None) -> DataSet:
+    if data.kind == "rendered" and device == "cuda" and not torch.cuda.is_available():
+        return rendered(data.scene)  # a driver without a GPU: the nodes of its cluster draw
+    return open_data(data, cache, device, None, progress, resident=False)
+
+
+def counts(states: Iterable[CellState]) -> dict[str, int]:
+    """Count the cells by status.
+
+    Args:
+        states: the cells.
+
+    Returns:
+        How many are done, running, failed, stopped and waiting.
+    """
+    found = dict.fromkeys(("done", "running", "failed", "stopped", "waiting"), 0)
+    for state in states:
+        found[state.status] += 1
+    return found
+
+
+def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
+    """Estimate the time that is left from the batches so far.
+
+    A strategy that has not run yet is estimated from those that have, by its relative cost.
+
+    Args:
+        states: the cells.
+        at_once: how many cells run side by side.
+
+    Returns:
+        Seconds; None if no batch has been learned yet.
+    """
+    rates: dict[str, list[float]] = {}
+    for state in states:
+        if state.batch:
+            rates.setdefault(state.planned.cell.strategy, []).append(state.seconds / state.batch)
+    if not rates:
+        return None
+    mean = {name: sum(values) / len(values) for name, values in rates.items()}
+    unit = sum(rate / strategy_info(name).cost for name, rate in mean.items()) / len(mean)
+
+    def seconds_of(state: CellState) -> float:
+        name = state.planned.cell.strategy
+        rate = mean[name] if name in mean else unit * strategy_info(name).cost
+        return (state.left or 0) * rate
+
+    left = [seconds_of(state) for state in states if state.status not in ("done", "failed")]
+    return max(sum(left) / max(1, at_once), max(left, default=0.0))
+
+
+def read_state(planned: PlannedCell, path: Path) -> CellState:
+    """Read how far a cell is from its folder.
+
+    Args:
+        planned: the cell.
+        path: its folder, which need not exist.
+
+    Raises:
+        InputError: if the folder holds the result of another cell.
+    """
+    cell = planned.cell
+    state = CellState(planned, path, cell_status(path))
+    lines = read_lines(path / TIMINGS)
+    state.batch = len(lines)
+    state.seconds = sum(line["learn_seconds"] + line["test_seconds"] for line in lines)
+    result = read_json(path / RESULT)
+    if result is not None:
+        if read_json(path / RUN) != cell.model_dump(mode="json"):
+            raise InputError(
+                f"{path} holds the results of another cell: choose another folder, or delete it"
+            )
+        state.batches, state.accuracy = result["batches"], result["final"]["accuracy"]
+    elif match := re.search(r"-(\d+)$", cell.protocol):
+        state.batches = min(int(match[1]), cell.limit or int(match[1]))
+    if state.status == "failed":
+        state.reason = (read_json(path / FAILED) or {}).get("reason", "")
+    return state
+
+
+def _track(tracker: Tracker, state: CellState, event: CellEvent) -> None:
+    name = state.planned.folder
+    if event.kind == "start":
+        tracker.start(name, state.planned.cell.model_dump(mode="json"))
+    elif event.kind == "batch":
+        tracker.log(name, event.line)
+    elif event.kind == "done":
+        tracker.finish(name, read_json(state.path / RESULT))
+    elif event.kind == "failed":
+        tracker.finish(name, None)

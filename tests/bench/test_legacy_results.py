@@ -1,0 +1,79 @@
+"""Results of version 0.1.0 resume to the same bytes, and its plans can be read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+
+from primavista.bench.cell import RunSettings
+from primavista.bench.executors.local import Inline
+from primavista.bench.folder import METRICS, read_cell, saved_plan
+from primavista.bench.plan import Cell, Plan, load_plan, make_plan
+from primavista.bench.run import Suite, counts
+
+LEGACY = Path(__file__).parents[1] / "legacy" / "bench"
+
+
+@pytest.fixture
+def legacy_plan() -> Plan:
+    with pytest.warns(DeprecationWarning, match="'past' is now called 'moments_decay'"):
+        return load_plan(str(LEGACY / "plan.toml"))
+
+
+def test_interrupted_results_resume_to_the_same_bytes(legacy_plan, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(LEGACY / "interrupted", out)
+    begun = {path.parent.relative_to(out) for path in out.rglob("run.json")}
+    suite = Suite(legacy_plan, out, settings=RunSettings(tmp_path / "drawn"))
+    assert counts(suite.states)["stopped"] == len(begun) - 1  # one was done
+    assert not suite.run(Inline())
+    wanted = {
+        path.relative_to(LEGACY / "whole"): path.read_bytes()
+        for path in (LEGACY / "whole").rglob(METRICS)
+    }
+    assert {path.relative_to(out): path.read_bytes() for path in out.rglob(METRICS)} == wanted
+    assert {path.parent for path in wanted} > begun
+    for path in wanted:
+        old = json.loads((LEGACY / "whole" / path.parent / "result.json").read_text())
+        new = json.loads((out / path.parent / "result.json").read_text())
+        for key in ("final", "confusion", "weights_sha256", "state_bytes", "order"):
+            assert new[key] == old[key], (path, key)
+
+
+def test_cells_keep_the_keys_and_the_folders_that_they_had(legacy_plan):
+    folders = {planned.folder: planned.cell for planned in legacy_plan.planned()}
+    found = {path.parent for path in (LEGACY / "whole").rglob(METRICS)}
+    assert {LEGACY / "whole" / folder for folder in folders} == found
+    for path in (LEGACY / "interrupted").rglob("run.json"):
+        cell = folders[str(path.parent.relative_to(LEGACY / "interrupted"))]
+        assert json.loads(path.read_text()) == cell.model_dump(mode="json")
+        assert read_cell(path.parent).cell == cell
+
+
+def test_an_option_has_its_stored_name_in_files_alone(legacy_plan):
+    (cell,) = (p.cell for p in legacy_plan.planned() if "average" in p.groups)
+    assert cell.options["moments_decay"] == 0.99
+    assert "past" not in cell.options
+    assert cell.title == "ar1*, moments_decay=0.99 on nicv2, run 0"
+    assert "past=0.99" in cell.folder_name
+    assert json.loads(cell.model_dump_json())["options"]["past"] == 0.99
+    assert Cell.model_validate(cell.model_dump()) == cell
+
+
+def test_the_plan_of_a_folder_is_read_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan = saved_plan(LEGACY / "interrupted", "legacy")
+    assert plan.groups[1].options == {"moments_decay": 0.99}
+
+
+@pytest.mark.parametrize("name", ["past", "moments_decay"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_both_names_of_an_option_are_one_in_overrides(name):
+    group = {"name": "g", "strategies": ["naive"], "protocols": ["ni"], "options": {"past": 0.5}}
+    plan = make_plan({"name": "p", "groups": [group]}, [f"options.{name}=0.25"])
+    assert [p.cell.options["moments_decay"] for p in plan.planned()] == [0.25]

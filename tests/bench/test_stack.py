@@ -1,0 +1,85 @@
+"""A worker learns a batch a few plain calls below its entry point."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+FRAMES = 6  # of our own, from the worker's entry point to `learn_batch`, both included
+
+# The real function of a worker, in a process of its own, with a `learn_batch` that records.
+WORKER = """
+import inspect
+import json
+import os
+import sys
+import traceback
+from multiprocessing import Pipe
+from pathlib import Path
+
+import primavista
+from primavista.bench.cell import RunSettings
+from primavista.bench.executors.local import work
+from primavista.bench.plan import load_plan
+from primavista.strategies.frozen import DSLDA
+from primavista.strategies.naive import Naive
+
+PACKAGE = str(Path(primavista.__file__).parent)
+plan, out, cache = sys.argv[1:]
+found = []
+
+
+def recording(learn_batch):
+    def record(self, batch):
+        stack = [frame for frame, _ in traceback.walk_stack(None)][::-1]
+        ours = [frame.f_code for frame in stack if frame.f_code.co_filename.startswith(PACKAGE)]
+        generators = [code.co_name for code in ours if code.co_flags & inspect.CO_GENERATOR]
+        found.append({"frames": [code.co_name for code in ours], "generators": generators})
+        return learn_batch(self, batch)
+
+    return record
+
+
+for strategy in (DSLDA, Naive):
+    strategy.learn_batch = recording(strategy.learn_batch)
+here, there = Pipe()
+for number, planned in enumerate(load_plan(plan).planned()):
+    here.send([(number, planned.cell.model_dump(), Path(out) / planned.folder)])
+here.send(None)
+work(there, RunSettings(Path(cache)), os.getppid(), {})
+print(json.dumps(found))
+"""
+PLAN = """
+name = "stack"
+device = "cpu"
+test_thin = 1
+limit = 2
+data = { kind = "rendered", categories = 3, objects = 2, frames = 2, size = 32 }
+backbone = { weights = "random", options = { width = 0.0625 } }
+groups = [{ name = "all", strategies = ["naive", "dslda"], protocols = ["nicv2"] }]
+"""
+
+
+@pytest.fixture(scope="module")
+def stacks(cache, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stack")
+    (folder / "plan.toml").write_text(PLAN)
+    command = [sys.executable, "-c", WORKER, folder / "plan.toml", folder / "out", cache]
+    answer = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=120, check=True
+    )
+    return json.loads(answer.stdout)
+
+
+def test_few_frames_lead_to_learn_batch(stacks):
+    assert len(stacks) == 2 * 2
+    for stack in stacks:
+        assert stack["frames"][0] == "work"
+        assert len(stack["frames"]) + 1 <= FRAMES, stack  # the recording one stands for the last
+
+
+def test_generators_are_not_nested(stacks):
+    assert all(len(stack["generators"]) <= 1 for stack in stacks), stacks
