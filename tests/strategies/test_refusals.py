@@ -15,7 +15,7 @@ from primavista.backbones.registry import build
 from primavista.frames import Selection, crop_and_resize
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.registry import create
+from primavista.strategies.registry import STRATEGIES, create
 
 
 def state(module) -> dict[str, torch.Tensor]:
@@ -278,3 +278,20 @@ def test_features_that_are_no_numbers_are_refused_before_anything_changes(name):
     with pytest.raises(InputError, match="NaN or infinity for frame 2"):
         strategy.learn(frames, torch.tensor([0, 2, 2, 1]))
     assert same(before, strategy.state_dict())
+
+
+def test_the_papers_hyperparameters():
+    """`tab:hyper_core50` of the paper, typed in from its text."""
+    rows = {
+        "naive": {"epochs_1": 2, "lr_1": 0.001, "epochs": 2, "lr": 0.000035},
+        "lwf": {"lam": 0.1, "epochs_1": 2, "lr_1": 0.001, "epochs": 2, "lr": 0.00005},
+        "ewc": {"max_f": 0.001, "lam": 2e6, "epochs_1": 2, "lr_1": 0.001, "epochs": 2, "lr": 1e-4},
+        "cwr*": {"epochs_1": 4, "lr_1": 0.001, "epochs": 4, "lr": 0.001},
+        "ar1*": {"w_1": 0.5, "w_i": 0.5, "max_f": 0.001, "epochs": 4, "lr": 1e-4, "lr_head": 1e-3},
+        "dslda": {"shrinkage": 1e-4},
+    }
+    for name, row in rows.items():
+        found = STRATEGIES[name].hyperparameters
+        made = create(name, tiny_backbone()).options
+        for option, value in row.items():
+            assert found[option] == getattr(made, option) == value, (name, option)

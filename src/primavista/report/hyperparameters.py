@@ -46,12 +46,13 @@ def preset_table(strategies: Iterable[str] = ()) -> Table:
     """
     others = sorted(set(strategies) - set(STRATEGIES), key=strategy_order)
     infos = [*STRATEGIES.values(), *filter(_has_preset, map(strategy_info, others))]
-    used = {key for info in infos for key in info.options}
+    used = {key for info in infos for key in info.hyperparameters}
     titled = [key for key in OPTION_TITLES if key in used]
     keys = [*titled, *sorted(used - set(titled))]
     rows: list[Row] = []
     for info in infos:
-        values = (plain_text(info.options.get(key)) for key in keys)
+        own = info.hyperparameters
+        values = (plain_text(own.get(key)) for key in keys)
         rows.append((info.title, *values, info.source))
     columns = ("strategy", *(OPTION_TITLES.get(key, key) for key in keys), "source")
     note = (
@@ -102,7 +103,7 @@ def _changes(series: Series) -> list[str]:
     info = strategy_info(series.strategy)
     limits = RENORM.get(series.panel.protocol, {}) if info.training_options else {}
     changes = []
-    for key, usual in {**info.options, **limits}.items():
+    for key, usual in {**info.hyperparameters, **limits}.items():
         value = series.options.get(key, usual)
         if value != usual:
             changes.append(f"{key} {plain_text(value)} instead of {plain_text(usual)}")

@@ -342,6 +342,7 @@ class DSLDA(_Discriminant):
         overrides: options by name, which replace those in `options`.
     """
 
+    OPTIONS = DSLDAOptions
     options: DSLDAOptions
     head: DSLDAHead
     statistics: ArrayBuffers[StreamingStatistics]

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
@@ -56,7 +56,8 @@ class StrategyInfo:
         title: the name in figures and tables, such as `AR1*`.
         where: `module:Class`.
         source: where the hyperparameters come from.
-        options: the hyperparameters; what is not named here is the default of the class.
+        options: options that differ from the defaults of the class.
+        table: the names of the hyperparameters, as tables show them.
         training_options: whether it takes the options of gradient descent: `capacity`,
             `first_batch`, the limits of batch renormalisation.
         analytic: whether it keeps sums over frames, so that learners can be merged.
@@ -77,6 +78,7 @@ class StrategyInfo:
     where: str = ""
     source: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    table: tuple[str, ...] = ()
     training_options: bool = False
     analytic: bool = False
     rehearsal_free: bool = True
@@ -90,15 +92,22 @@ class StrategyInfo:
     look: Look | None = None
 
     @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The hyperparameters of `table` with their values, and all other `options`."""
+        if not self.table:
+            return dict(self.options)
+        defaults = asdict(load_strategy(self).OPTIONS())
+        return {**{name: defaults[name] for name in self.table}, **self.options}
+
+    @property
     def drawn(self) -> Look:
         """The look, chosen by name if there is none of its own."""
         return self.look or OTHER_LOOKS[sum(map(ord, self.name)) % len(OTHER_LOOKS)]
 
 
 _TABLE = "tab:hyper_core50"
-_CWR_RATES = {"epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-3}
-_AR1_RATES = {"epochs_1": 4, "lr_1": 1e-3, "epochs": 4, "lr": 1e-4, "lr_head": 1e-3}
-_SI = {"w_1": 0.5, "w_i": 0.5, "max_f": 1e-3}
+_RATES = ("epochs_1", "lr_1", "epochs", "lr")
+_SI = ("w_1", "w_i", "max_f")
 
 
 def _ours(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
@@ -113,7 +122,7 @@ _OURS = (
         "AR1*",
         "ar1:AR1",
         source=f"{_TABLE}, AR1",
-        options={"head": "cwr*", "guard": "modulate", **_SI, **_AR1_RATES},
+        table=("head", "guard", *_SI, *_RATES, "lr_head"),
         training_options=True,
         norm="brn",
         main=True,
@@ -124,7 +133,7 @@ _OURS = (
         "CWR*",
         "cwr:CWR",
         source=f"algo:cwr*; {_TABLE}, CWR*",
-        options={"head": "cwr*", **_CWR_RATES},
+        table=("head", *_RATES),
         training_options=True,
         open_set_option=True,
         norm="brn",
@@ -137,7 +146,7 @@ _OURS = (
         "DSLDA",
         "frozen:DSLDA",
         source=f"{_TABLE}, DSLDA",
-        options={"shrinkage": 1e-4},
+        table=("shrinkage",),
         training_options=True,
         open_set_option=True,
         stackable=True,
@@ -150,15 +159,7 @@ _OURS = (
         "EWC",
         "ewc:EWC",
         source=f"{_TABLE}, EWC",
-        options={
-            "max_f": 1e-3,
-            "lam": 2e6,
-            "epochs_1": 2,
-            "lr_1": 1e-3,
-            "epochs": 2,
-            "lr": 1e-4,
-            "guard": "penalty",
-        },
+        table=("max_f", "lam", *_RATES, "guard"),
         training_options=True,
         norm="brn",
         cost=0.75,
@@ -170,7 +171,7 @@ _OURS = (
         "LwF",
         "lwf:LwF",
         source=f"{_TABLE}, LWF",
-        options={"lam": 0.1, "epochs_1": 2, "lr_1": 1e-3, "epochs": 2, "lr": 5e-5},
+        table=("lam", *_RATES),
         training_options=True,
         norm="brn",
         cost=0.6,
@@ -182,7 +183,7 @@ _OURS = (
         "Naive",
         "naive:Naive",
         source=f"{_TABLE}, Naive",
-        options={"epochs_1": 2, "lr_1": 1e-3, "epochs": 2, "lr": 3.5e-5},
+        table=_RATES,
         training_options=True,
         norm="brn",
         cost=0.5,
@@ -194,14 +195,7 @@ _OURS = (
         "Cumulative",
         "cumulative:Cumulative",
         source="ours: the paper gives no recipe",
-        options={
-            "norm": "bn",
-            "freeze": "none",
-            "epochs_1": 4,
-            "lr_1": 0.01,
-            "epochs": 4,
-            "lr": 0.01,
-        },
+        table=("norm", "freeze", *_RATES),
         training_options=True,
         rehearsal_free=False,
         joint=True,
@@ -213,7 +207,8 @@ _OURS = (
         "AR1",
         "ar1:AR1",
         source=f"{_TABLE}, AR1; lambda is EWC's, ours",
-        options={"head": "cwr+", "guard": "penalty", "lam": 2e6, **_SI, **_AR1_RATES},
+        options={"head": "cwr+", "guard": "penalty"},
+        table=("head", "guard", "lam", *_SI, *_RATES, "lr_head"),
         training_options=True,
         norm="brn",
         look=Look("#8a3a00", "#d9824a", "P"),
@@ -223,7 +218,8 @@ _OURS = (
         "CWR+",
         "cwr:CWR",
         source=f"algo:cwr+; {_TABLE}, CWR*",
-        options={"head": "cwr+", **_CWR_RATES},
+        options={"head": "cwr+"},
+        table=("head", *_RATES),
         training_options=True,
         open_set_option=True,
         norm="brn",
@@ -246,7 +242,7 @@ _OURS = (
         "latent-replay",
         "latent_replay:LatentReplay",
         source="Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
-        options={"memory": 1500, **_AR1_RATES},
+        table=("memory", *_RATES, "lr_head"),
         training_options=True,
         rehearsal_free=False,
         norm="brn",
@@ -318,6 +314,16 @@ def strategy_info(name: str) -> StrategyInfo:
     return StrategyInfo(name, name)
 
 
+def load_strategy(info: StrategyInfo) -> Any:
+    """Import the class of a strategy of ours.
+
+    Args:
+        info: an entry of `STRATEGIES`.
+    """
+    module, _, attribute = info.where.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def create(
     name: str,
     backbone: Backbone,
@@ -349,8 +355,7 @@ def create(
     overrides = current_names(overrides)
     if name in STRATEGIES:
         info = STRATEGIES[name]
-        module, _, attribute = info.where.partition(":")
-        make: Callable[..., Strategy] = getattr(importlib.import_module(module), attribute)
+        make: Callable[..., Strategy] = load_strategy(info)
         limits = RENORM[protocol] if protocol and info.training_options else {}
         options = {**info.options, **limits, **overrides}
     elif name in _third_parties():
