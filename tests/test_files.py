@@ -122,7 +122,7 @@ def test_a_missing_file_and_a_folder_say_so(tmp_path):
         Learner.load(tmp_path / "none.pv")
     with pytest.raises(FileError, match="directory"):
         Learner.load(tmp_path)
-    with pytest.raises(FileError, match="no ordinary file"):
+    with pytest.raises(FileError, match="not an ordinary file"):
         Learner.load("/dev/zero")
 
 

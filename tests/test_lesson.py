@@ -102,5 +102,5 @@ def test_bytes_are_the_file(tmp_path):
 
 
 def test_half_a_character_is_no_name():
-    with pytest.raises(InputError, match="a name is a text"):
+    with pytest.raises(InputError, match="a name must be a text"):
         Learner("cwr*", **TINY).learn(FRAMES[:2], "a\ud800")

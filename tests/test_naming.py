@@ -41,7 +41,7 @@ def old(name: str) -> Learner:
 
 @pytest.mark.parametrize("label", BAD)
 def test_what_is_no_name(label):
-    with pytest.raises(InputError, match="a name is a text of 1 to 200 characters"):
+    with pytest.raises(InputError, match="a name must be a text of 1 to 200 characters"):
         checked_name(label)
 
 
@@ -58,7 +58,7 @@ def test_a_learner_takes_no_bad_name(label):
     learner.learn(FRAMES, "mug")
     before = learner.to_bytes()
     for refused in (lambda: learner.learn(FRAMES, label), lambda: learner.rename("mug", label)):
-        with pytest.raises(InputError, match="a name is a text"):
+        with pytest.raises(InputError, match="a name must be a text"):
             refused()
     assert learner.to_bytes() == before
 

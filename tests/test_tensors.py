@@ -52,16 +52,16 @@ GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
     [
         (b"", "cut off"),
         (struct.pack("<Q", 2**63) + b"{}", "cut off"),
-        (struct.pack("<Q", 2) + b"[]", "no table"),
+        (struct.pack("<Q", 2) + b"[]", "not a JSON object"),
         (header(a=GOOD), "0 bytes of arrays"),
         (header(a=GOOD) + bytes(9), "9 bytes of arrays"),
         (header(a={**GOOD, "dtype": "BF16"}) + bytes(8), "known type"),
-        (header(a={**GOOD, "shape": [-2]}) + bytes(8), "sensible"),
-        (header(a={**GOOD, "shape": [True, 2]}) + bytes(8), "sensible"),
-        (header(a={**GOOD, "shape": [2**40, 2**40]}) + bytes(8), "another size"),
-        (header(a=GOOD, b=GOOD) + bytes(8), "begins at 0, where 8"),
-        (header(a={**GOOD, "data_offsets": [4, 12]}) + bytes(12), "begins at 4, where 0"),
-        (header(a={**GOOD, "more": 1}) + bytes(8), "no array"),
+        (header(a={**GOOD, "shape": [-2]}) + bytes(8), "invalid shape"),
+        (header(a={**GOOD, "shape": [True, 2]}) + bytes(8), "invalid shape"),
+        (header(a={**GOOD, "shape": [2**40, 2**40]}) + bytes(8), "do not fit its shape"),
+        (header(a=GOOD, b=GOOD) + bytes(8), "begins at 0, expected 8"),
+        (header(a={**GOOD, "data_offsets": [4, 12]}) + bytes(12), "begins at 4, expected 0"),
+        (header(a={**GOOD, "more": 1}) + bytes(8), "not an array"),
     ],
 )
 def test_a_strange_header_is_refused(data, why):

@@ -1,4 +1,4 @@
-"""primavista learns to recognise objects from short videos, one small batch at a time, and keeps none of the frames."""
+"""Learns to recognise objects from short videos, one small batch at a time, and keeps no frame."""
 
 from __future__ import annotations
 

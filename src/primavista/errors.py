@@ -1,4 +1,4 @@
-"""The exceptions of the package. Each message says what is wrong, where, and what to do about it."""
+"""The exceptions of the package. Messages say what is wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PrimavistaError(Exception):
 
 
 class InputError(PrimavistaError, ValueError):
-    """Raised if the arguments of a call are wrong; nothing was changed. The message shows a right call."""
+    """Raised if arguments are wrong; nothing was changed. The message shows a right call."""
 
 
 class FileError(PrimavistaError, OSError):
@@ -27,11 +27,11 @@ class FileError(PrimavistaError, OSError):
 
 
 class WeightsError(PrimavistaError):
-    """Raised if pretrained weights are missing, cannot be downloaded, or are not the expected ones."""
+    """Raised if pretrained weights are missing, cannot be downloaded, or are not as expected."""
 
 
 class MissingExtraError(PrimavistaError, ImportError):
-    """Raised if a call needs an optional package that is not installed; the message has the `pip` command."""
+    """Raised if an optional package is not installed; the message has the `pip` command."""
 
 
 def file_error(action: str, path: str | Path, error: OSError, advice: str = "") -> FileError:
@@ -56,7 +56,7 @@ def file_error(action: str, path: str | Path, error: OSError, advice: str = "") 
 
 @contextmanager
 def file_errors(action: str, path: str | Path, advice: str = "") -> Iterator[None]:
-    """Turn an `OSError` of the block into a `file_error`; exceptions of this package pass unchanged.
+    """Turn an `OSError` of the block into a `file_error`; errors of this package pass unchanged.
 
     Args:
         action: The verb: "read", "write", "make", "write in", ...

@@ -15,7 +15,8 @@ def html_table(
     """Return an HTML table whose texts are escaped, so that a name cannot inject markup.
 
     Args:
-        rows: The cells, row by row; each is shown as `str(cell)`. Floats get four significant digits.
+        rows: The cells, row by row; each is shown as `str(cell)`. Floats get four significant
+            digits.
         header: The titles of the columns; none leaves the header out.
         caption: A line above the table.
 

@@ -8,8 +8,8 @@ from typing import Protocol
 class Progress(Protocol):
     """A function that long calls (`learn`, `evaluate`, `pack`, ...) inform of how far they are.
 
-    Any callable with two positional arguments is one. It runs in the thread that does the work, so it
-    should return quickly; an exception that it raises stops the work.
+    Any callable with two positional arguments is one. It runs in the thread that does the work, so
+    it should return quickly; an exception that it raises stops the work.
 
     >>> def show(done: int, total: int | None) -> None:
     ...     print(f"{done} of {total}")

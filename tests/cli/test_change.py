@@ -60,7 +60,7 @@ def test_what_is_refused_changes_nothing(model: Path) -> None:
         (("undo",), "nothing to undo"),
         (("rename", "jug", "cup"), "there is no 'jug'; known are mug, cup"),
         (("rename", "mug", "cup"), "there is a 'cup' already"),
-        (("rename", "mug", " "), "a name is a text of 1 to 200 characters"),
+        (("rename", "mug", " "), "a name must be a text of 1 to 200 characters"),
         (("forget", "jug"), "there is no 'jug'"),
     ):
         assert words in str(call(command[0], model, *command[1:]).exception)

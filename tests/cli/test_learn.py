@@ -425,7 +425,7 @@ def test_names_that_are_none(videos: Path, tmp_path: Path, label: str) -> None:
     wrong = call(
         "learn", tmp_path / "kitchen.pv", "--label", label, videos / "toys/plug/1.mp4", *SMALL
     )
-    assert "a name is a text of 1 to 200 characters" in str(wrong.exception)
+    assert "a name must be a text of 1 to 200 characters" in str(wrong.exception)
 
 
 def test_a_full_disk_stops_it_and_the_file_is_the_last_lesson_that_fits(
@@ -468,7 +468,7 @@ def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None
     (place / "\x1b[2J.mp4").write_bytes((videos / "toys/plug/1.mp4").read_bytes())
     model = tmp_path / "kitchen.pv"
     refused = call("learn", model, tmp_path / "toys", *SMALL)
-    assert "a name is a text" in str(refused.exception)
+    assert "a name must be a text" in str(refused.exception)
     text = str(refused.exception) + done("learn", model, place, "--label", "mug", *SMALL)
     learner = pv.Learner.load(model)
     learner._history = (

@@ -322,7 +322,7 @@ def test_what_cannot_be_merged_is_not_begun_anew(edge, twins):
 def test_a_name_that_primavista_refuses_is_refused_here(edge, twins, name):
     _, small = twins("ncm")
     for refused in (lambda: small.learn(frames(3), name), lambda: small.rename("mug", name)):
-        with pytest.raises(edge.InputError, match="a name is a text"):
+        with pytest.raises(edge.InputError, match="a name must be a text"):
             refused()
     assert small.counts == {"mug": 7, "kettle": 7}
 

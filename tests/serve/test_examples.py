@@ -62,7 +62,7 @@ def test_the_http_client_teaches_and_asks(tmp_path):
             (["ask", str(tmp_path / "no.jpg")], mine, "422: the frame is not an image"),
             (["ask", str(tmp_path / "none.jpg")], mine, "No such file"),
             (["ask", images[0]], {"PRIMAVISTA_URL": "http://localhost:1"}, "is it running there?"),
-            (["teach", "a\nb", images[0]], mine, "422: a name is a text"),
+            (["teach", "a\nb", images[0]], mine, "422: a name must be a text"),
         ):
             refused = client(*arguments, **environment)
             assert (refused.returncode, reason in refused.stderr) == (1, True), refused.stderr

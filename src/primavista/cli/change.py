@@ -1,4 +1,4 @@
-"""`primavista undo`, `rename`, `forget`: what is changed about a saved learner without frames."""
+"""`primavista undo`, `rename` and `forget`: changes of a saved learner that need no frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Known = Annotated[str, typer.Argument(metavar="NAME", help="An object that it kn
 
 
 def undo(model: Model) -> None:
-    """Take the last lesson, renaming or forgetting back: one step, also after a restart.
+    """Take back the last lesson, renaming or forgetting: one step, also after a restart.
 
     Example: `primavista undo kitchen.pv`
     """
@@ -37,7 +37,7 @@ def rename(
 
 
 def forget(model: Model, name: Known) -> None:
-    """Take a known object out; `primavista undo` brings it back, until the next change.
+    """Remove a known object; `primavista undo` brings it back, until the next change.
 
     Example: `primavista forget kitchen.pv mug`
     """
@@ -45,7 +45,7 @@ def forget(model: Model, name: Known) -> None:
 
 
 def _change(model: Model, change: Callable[[Learner], None]) -> None:
-    """Load, change, save, while no other process may; a change that is refused leaves the file as it was."""
+    """Load, change and save under the lock of the file; a change that fails leaves it as it was."""
     from primavista.learner.learner import Learner
     from primavista.storage.lock import file_lock
 

@@ -1,4 +1,4 @@
-"""`primavista export`: a learner as ONNX, or as the file with which primavista-edge goes on learning."""
+"""`primavista export`: a learner as ONNX, or as a file with which primavista-edge learns on."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def export(
         bool, typer.Option("--force", help="Write over a file that exists (never over the model).")
     ] = False,
 ) -> None:
-    """Write a learner for machines without torch; what is written was compared with torch first.
+    """Write a learner for machines without torch, after comparing it with torch.
 
-    `--format onnx` is one graph from uint8 frames, N x size x size x 3, to features and scores: normalisation inside, class
-    names and preprocessing in the metadata, any batch size. `--format edge` is the learner's own file with that graph inside:
-    `primavista-edge` (numpy and onnxruntime alone) predicts with it, goes on learning, and saves what this package loads.
+    `--format onnx` is one graph from uint8 frames, N x size x size x 3, to features and scores:
+    normalisation inside, class names and preprocessing in the metadata, any batch size. `--format
+    edge` is the learner's own file with that graph inside: `primavista-edge` (numpy and onnxruntime
+    alone) predicts with it, goes on learning, and saves what this package loads.
 
     Example: primavista export kitchen.pv --format onnx -o kitchen.onnx
     """
@@ -46,18 +47,17 @@ def export(
     _check_target(model, target, force)
     learner = Learner.load(model, device="cpu")
     write(learner, target, chosen)
-    console = Console(highlight=False)
-    console.print(
-        f"{printable(str(target))}: {', '.join(map(printable, learner.labels))}",
-        soft_wrap=True,
-        markup=False,
-    )
-    console.print(
-        f"{target.stat().st_size / 1e6:.1f} MB, equal to torch on trial frames", markup=False
-    )
+    console = Console(highlight=False, soft_wrap=True)
+    names = ", ".join(printable(label) for label in learner.labels)
+    console.print(f"{printable(str(target))}: {names}", markup=False)
+    megabytes = target.stat().st_size / 1e6
+    console.print(f"{megabytes:.1f} MB, equal to torch on trial frames", markup=False)
     if kind == "edge" and not learner.strategy.freezes:
-        why = f"{learner.strategy_name} trains the network itself, which needs torch: on the edge this file predicts only"
-        console.print(why, style="yellow", soft_wrap=True, markup=False)
+        note = (
+            f"{learner.strategy_name} trains the network itself, which needs torch: on the edge "
+            "this file predicts only"
+        )
+        console.print(note, style="yellow", markup=False)
 
 
 def _check_target(model: Path, target: Path, force: bool) -> None:

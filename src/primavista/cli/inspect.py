@@ -1,8 +1,9 @@
-"""`primavista inspect`: what is in a saved learner. Reads the file only; needs no torch."""
+"""`primavista inspect`: what is in a saved learner. It reads the file alone, without torch."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,19 +15,16 @@ from rich.text import Text
 
 from primavista.cli.arguments import Model, printable
 
-UNDO = "undo/"
-PARTS = {
-    "backbone.": "network",
-    "head.": "head",
-    "onnx/": "graph",
-}  # of the tensors' names; all else is the strategy's own
+# The part of a file that an array belongs to, by the beginning of its name; all others belong to
+# the strategy.
+PARTS = {"undo/": "undo", "backbone.": "network", "head.": "head", "onnx/": "graph"}
 
 
 def inspect(
     model: Model,
     as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
 ) -> None:
-    """Say what a saved learner knows and how it was made; its checksum is verified on the way.
+    """Show what a saved learner knows and how it was made, and verify its checksum.
 
     Example: `primavista inspect kitchen.pv`
     """
@@ -41,25 +39,30 @@ def inspect(
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Everything that the file says, and how large it is."""
-    from primavista.storage import learner_file as files
+    """Return everything that the file of a learner says, and how large its parts are.
+
+    Args:
+        path: The file.
+
+    Returns:
+        A JSON object, as `--json` prints it.
+
+    Raises:
+        FileError: If the file is missing, damaged or not a learner.
+    """
+    from primavista.storage import learner_file
     from primavista.storage.manifest import parse_manifest
 
-    arrays, raw = files.read(path)
+    arrays, raw = learner_file.read(path)
     manifest = parse_manifest(raw, str(path))
-    parts: dict[str, int] = {}
+    sizes: Counter[str] = Counter()
     for name, array in arrays.items():
-        part = (
-            "undo"
-            if name.startswith(UNDO)
-            else next((p for head, p in PARTS.items() if name.startswith(head)), "strategy")
-        )
-        parts[part] = parts.get(part, 0) + array.nbytes
+        sizes[_part_of(name)] += array.nbytes
     return {
         "file": str(path),
         "format": manifest.format,
         "bytes": path.stat().st_size,
-        "sha256": files.digest(arrays, raw),
+        "sha256": learner_file.digest(arrays, raw),
         "strategy": manifest.strategy.model_dump(),
         "backbone": manifest.backbone.model_dump(mode="json"),
         "engine": manifest.engine,
@@ -67,8 +70,15 @@ def describe(path: Path) -> dict[str, Any]:
         "classes": [one.model_dump() for one in manifest.classes],
         "lessons": manifest.lessons,
         "undo": manifest.undo is not None,
-        "tensor_bytes": parts,
+        "tensor_bytes": dict(sizes),
     }
+
+
+def _part_of(name: str) -> str:
+    for beginning, part in PARTS.items():
+        if name.startswith(beginning):
+            return part
+    return "strategy"
 
 
 def _facts(facts: Mapping[str, Any]) -> Table:
@@ -83,6 +93,9 @@ def _facts(facts: Mapping[str, Any]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     sizes = ", ".join(f"{name} {_size(count)}" for name, count in facts["tensor_bytes"].items())
+    edge = "no graph: primavista export"
+    if "graph" in facts["tensor_bytes"]:
+        edge = "holds a graph: primavista-edge reads it"
     rows = {
         "format": str(facts["format"]),
         "size": f"{_size(facts['bytes'])} ({sizes})",
@@ -92,9 +105,7 @@ def _facts(facts: Mapping[str, Any]) -> Table:
         "network": f"{backbone['name']} {_pairs(backbone['options'])}".strip(),
         "features by": facts["engine"],
         "images": f"{backbone['size']} x {backbone['size']} pixels: the centre square, resized",
-        "edge": "holds a graph: primavista-edge reads it"
-        if "graph" in facts["tensor_bytes"]
-        else "no graph: primavista export",
+        "edge": edge,
         "threshold": f"{facts['threshold']:g} (below it a frame is unknown)",
         "lessons": str(len(facts["lessons"])),
         "undo": "the last change can be taken back" if facts["undo"] else "nothing to take back",
@@ -118,15 +129,11 @@ def _pairs(options: Mapping[str, Any]) -> str:
 
 
 def _size(count: int) -> str:
-    """Bytes as a person reads them.
+    """Return a number of bytes as a person reads it.
 
     >>> _size(900), _size(3 * 2**20)
     ('900 bytes', '3.0 MiB')
     """
-    return (
-        f"{count} bytes"
-        if count < 1024
-        else f"{count / 1024:.1f} KiB"
-        if count < 2**20
-        else f"{count / 2**20:.1f} MiB"
-    )
+    if count < 1024:
+        return f"{count} bytes"
+    return f"{count / 1024:.1f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 NEW = "New files only: "
 HERE, RAY = "here", "ray"
 ON_FORGOTTEN = (
-    "If forgotten, --again is right: what was left of it in the pooled statistics counts twice then, "
-    "its mean once."
+    "If forgotten, --again is right: what was left of it in the pooled statistics then counts "
+    "twice, its mean once."
 )
 
 
@@ -84,7 +84,7 @@ def learn(
     label: Annotated[
         str | None,
         typer.Option(
-            help="What they show. Without it, a folder holds a folder for each object, named after it."
+            help="What they show. Without it, a folder holds one folder per object, named after it."
         ),
     ] = None,
     strategy: Annotated[
@@ -131,23 +131,23 @@ def learn(
 ) -> None:
     """Teach a learner: each source is a lesson, on disk before the next one begins.
 
-    The learner is made if there is no such file. A lesson that fails changes nothing, and the others
-    go on; one that the learner has had already is left out. So the same command after an interruption
-    goes on with what is missing. The exit code is 1 if a lesson failed, or if there was nothing new.
+    The learner is made if there is no such file. A lesson that fails changes nothing, and the
+    others go on; one that the learner has had already is left out. So the same command after an
+    interruption goes on with what is missing. The exit code is 1 if a lesson failed, or if there
+    was nothing new.
 
     Examples: `primavista learn kitchen.pv --label mug mug.mp4 mug-photos/`,
     `primavista learn kitchen.pv --label cup camera:0`,
     `primavista learn kitchen.pv toys/` (toys/mug/1.mp4, toys/cup/monday/001.jpg, ...)
 
-    With `--on ray` the lessons are learned on all machines of a cluster at once and merged, with the
-    same result, for the strategies that can be merged (prima, ridge, lda, ncm). The file is written
-    once, at the end.
+    With `--on ray` the lessons are learned on all machines of a cluster at once and merged, with
+    the same result, for the strategies that can be merged (prima, ridge, lda, ncm). The file is
+    written once, at the end.
     """
     from primavista.learner.learner import open_learner
     from primavista.storage.lock import file_lock
 
-    if on != HERE and on != RAY and not on.startswith(f"{RAY}://"):
-        raise InputError(f"--on is {HERE}, {RAY} or {RAY}://HOST:PORT; got {on!r}")
+    _check_place(on)
     lessons = find_lessons(sources, label)
     target = model.expanduser().resolve()
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
@@ -354,8 +354,13 @@ def teach_lesson(
     return {"status": "learned", "id": identity, "frames": len(clip), "note": clip.note}
 
 
+def _check_place(on: str) -> None:
+    if on not in (HERE, RAY) and not on.startswith(f"{RAY}://"):
+        raise InputError(f"--on is {HERE}, {RAY} or {RAY}://HOST:PORT; got {on!r}")
+
+
 def _strategy_options(texts: Sequence[str], reserved: Sequence[str]) -> dict[str, Any]:
-    """Parse the texts of --option; those that have a command-line option of their own are refused."""
+    """Parse the texts of --option; what has a command-line option of its own is refused."""
     from primavista.storage.settings import parse_setting
 
     options = {}
@@ -395,8 +400,8 @@ def _outcome_text(record: dict[str, Any], labels: Sequence[str]) -> str:
         text = f"{name}: {source} was taught before, left out {hint}"
         if record["label"] not in labels:
             text += (
-                f"\n  though no {name} is known: it was forgotten, renamed, or taught under another "
-                f"name. {ON_FORGOTTEN}"
+                f"\n  though no {name} is known: it was forgotten, renamed, or taught under "
+                f"another name. {ON_FORGOTTEN}"
             )
         return text
     note = f" [dim]{escape(printable(record['note']))}[/dim]" if record["note"] else ""

@@ -1,4 +1,4 @@
-"""The sources that people name on the command line (videos, images, folders, cameras) as lessons."""
+"""Sources that are named on the command line (videos, images, folders, cameras), as lessons."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Media: TypeAlias = str | tuple[Path, ...]
 def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media]]:
     """Find the lessons of all sources, in their order, before any of them is taught.
 
-    A folder may hold pictures (one lesson), videos and folders of pictures (one lesson each). Without
-    a label it holds one such folder per object, named after it.
+    A folder may hold pictures (one lesson), videos and folders of pictures (one lesson each).
+    Without a label it holds one such folder per object, named after it.
 
     Args:
         sources: Files, folders and cameras, as they were typed.

@@ -1,4 +1,4 @@
-"""Export: an ONNX model for any runtime, and the file with which `primavista-edge` goes on learning."""
+"""Export: an ONNX model for any runtime, and a file with which `primavista-edge` learns on."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
     Args:
         learner: A learner that knows at least one object.
         path: The file to create or replace.
-        kind: "onnx" writes `onnx_model(learner)`; "edge" writes the learner's own file with that model
-            inside, for `primavista-edge`, which `Learner.load` reads too.
+        kind: "onnx" writes `onnx_model(learner)`; "edge" writes the learner's own file with that
+            model inside, for `primavista-edge`, which `Learner.load` reads too.
 
     Returns:
         The path of the file.

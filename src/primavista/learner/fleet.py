@@ -1,4 +1,4 @@
-"""Teaching one learner on many machines: shards of lessons teach learners of their own, which are merged."""
+"""Teaching on many machines: each shard of the lessons has its own learner; all are merged."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def ray_cluster(address: str = "") -> Iterator[RayMachines]:
             _connect(ray, address)
         yield RayMachines(ray)
     finally:
-        # also if no cluster answered: Ray would stay in its client mode, and connect to no other one
+        # also if no cluster answered: Ray would stay in client mode and connect to no other one
         if ours:
             ray.shutdown()
 
@@ -201,10 +201,10 @@ def teach(
     opener: Opener = open_source,
     listen: Listener = lambda outcomes: None,
 ) -> list[LessonOutcome]:
-    """Teach lessons on many machines; the result is the same as one by one, names in the same order.
+    """Teach lessons on many machines; the result equals that of teaching them one by one.
 
-    A lesson that fails is left out, and so is one that was taught before or comes twice. The learner
-    changes once, when all lessons are done; `undo` takes them all back.
+    A lesson that fails is left out, and so is one that was taught before or comes twice. The
+    learner changes once, when all lessons are done; `undo` takes them all back.
 
     Args:
         learner: The learner, whose strategy must be one that can be merged.
@@ -224,31 +224,31 @@ def teach(
     if shards is not None and shards < 1:
         raise InputError(f"shards is a number of parts, at least 1; got {shards}")
     machines = machines or ThisProcess()
+    shards = shards or SHARDS_PER_PROCESSOR * machines.processors
     empty = learner.untaught()
     learner.untaught().merge(empty)  # raises if the strategy cannot be merged
     loader = _loader(learner, machines)
     seed = machines.share(empty.to_bytes())
-    count = min(len(lessons), shards or SHARDS_PER_PROCESSOR * machines.processors)
-    parts = _split(lessons, count)
+    parts = _split(lessons, min(len(lessons), shards))
 
     def start(part: Sequence[Lesson[Any]], taught: Any) -> _Shard:
         handles = machines.call(2, teach_shard, seed, part, taught, opener, loader)
         return _Shard(part, handles[0], handles[1])
 
+    taught_before = machines.share(frozenset(learner.lessons))
+    done = [start(part, taught_before) for part in parts]
+    _collect(machines, done, listen)
     taught = set(learner.lessons)
-    shared = machines.share(frozenset(taught))
-    begun = [start(part, shared) for part in parts]
-    _collect(machines, begun, listen)
-    for k, shard in enumerate(begun):  # in order: of a lesson that comes twice the first one stays
+    for k, shard in enumerate(done):  # in order: of a lesson that comes twice the first one stays
         learned = shard.learned
         if learned & taught:
-            begun[k] = start(shard.lessons, frozenset(taught))
-            begun[k].outcomes = machines.get(begun[k].told)
+            done[k] = start(shard.lessons, frozenset(taught))
+            done[k].outcomes = machines.get(done[k].told)
         taught |= learned
-    states = [shard.state for shard in begun if shard.learned]
+    states = [shard.state for shard in done if shard.learned]
     if states:
         learner.merge(loader.load(machines.get(_merge_all(machines, states, loader))))
-    return [outcome for shard in begun for outcome in shard.outcomes]
+    return [outcome for shard in done for outcome in shard.outcomes]
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -73,7 +72,8 @@ class Learner:
         strategy: One of `primavista.strategies.names()`, such as "prima", "cwr*" or "ar1*".
         backbone: "mobilenet_v1", "efficientnet_lite0", a `Backbone`, or any module that maps
             N x 3 x H x W to features. It is copied, and may be on any device.
-        weights: "imagenet", "timm", "random" or the path of a file; not used if `backbone` is a module.
+        weights: "imagenet", "timm", "random" or the path of a file; not used if `backbone` is a
+            module.
         size: The side of the images that the backbone sees, in pixels; a `Backbone` has its own.
         width: The width multiplier of a backbone by name that has one, such as MobileNet v1.
         seed: The seed of every random choice.
@@ -81,10 +81,12 @@ class Learner:
         engine: What computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster
             one of those that are installed.
         threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.3
-            for `prima` and 0.25 for the others. For strategies without familiarity, 0.1: how far the
-            confidence p must be on the way from an even share to certainty, (p - 1/K) / (1 - 1/K).
-        first_batch: Whether to learn the first lesson as the paper learns batch 1, training the whole
-            network; by default it is learned as batch 2 (small learning rate, moments inherited).
+            for `prima` and 0.25 for the others. For strategies without familiarity, 0.1: how far
+            the confidence p must be on the way from an even share to certainty, (p - 1/K) / (1 -
+            1/K).
+        first_batch: Whether to learn the first lesson as the paper learns batch 1, training the
+            whole network; by default it is learned as batch 2 (small learning rate, moments
+            inherited).
         **options: Options of the strategy.
 
     Raises:
@@ -250,8 +252,8 @@ class Learner:
     def settled(self) -> Learner:
         """Return a copy with nothing to undo.
 
-        Its file is half as large, and holds nothing of what was forgotten: save it before you share a
-        file from which an object was supposed to be removed.
+        Its file is half as large, and holds nothing of what was forgotten: save it before you share
+        a file from which an object was supposed to be removed.
         """
         history = (self._state, None)
         return self._assembled(self._settings, self.threshold, history, self._origin)
@@ -270,8 +272,8 @@ class Learner:
     def open_lesson(self) -> LessonBuffer:
         """Return an empty lesson, to be filled frame by frame and then given to `learn`.
 
-        The features of frozen representations are computed while frames still arrive. Give it to this
-        learner or to a copy of it; another one would learn it from its frames.
+        The features of frozen representations are computed while frames still arrive. Give it to
+        this learner or to a copy of it; another one would learn it from its frames.
         """
         return LessonBuffer(self.strategy, self.size, self._origin)
 
@@ -340,8 +342,8 @@ class Learner:
         """Recognise what one image or several images show.
 
         Args:
-            frames: One image (a PIL image or an array H x W x 3, H x W or H x W x 4) of any size, or
-                several: an array N x H x W x 3, a list of images, `open_frames("mug.mp4")`.
+            frames: One image (a PIL image or an array H x W x 3, H x W or H x W x 4) of any size,
+                or several: an array N x H x W x 3, a list of images, `open_frames("mug.mp4")`.
 
         Returns:
             A `Prediction` for one image, a list of them for several.
@@ -431,8 +433,8 @@ class Learner:
 
         Args:
             other: A learner, or the file of one. It must have the same order-invariant strategy
-                (`prima`, `ridge`, `lda`, `ncm`) with the same options and seed, and the same backbone,
-                weights and image size.
+                (`prima`, `ridge`, `lda`, `ncm`) with the same options and seed, and the same
+                backbone, weights and image size.
 
         Raises:
             InputError: If they cannot be merged, or if both have had the same lesson, which would
@@ -472,7 +474,10 @@ class Learner:
             self._history = (previous, None)
 
     def rest(self) -> None:
-        """Free what the state before the last change has computed; `undo` would compute it again."""
+        """Free what the state before the last change has computed.
+
+        It is computed again if `undo` brings that state back.
+        """
         if self._history[1] is not None:
             self._history[1].strategy.derived.clear()
 
@@ -532,7 +537,8 @@ class Learner:
 
         Args:
             path: The file.
-            backbone: The module, if it was made with a module of your own, which is not in the file.
+            backbone: The module, if it was made with a module of your own, which is not in the
+                file.
             device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
             engine: What computes frozen features; by default the engine that it was saved with, if
                 that is installed.
@@ -672,14 +678,12 @@ def _backbone(
     width: float | None,
     seed: int,
 ) -> Backbone:
-    """Return the backbone on the CPU, where strategies are made before they are moved."""
     if isinstance(backbone, nn.Module) and width is not None:
         raise InputError("width is for backbones by name: leave it out, or leave out the module")
     if isinstance(backbone, Backbone):
-        on_cpu = all(tensor.device.type == "cpu" for tensor in backbone.state_dict().values())
-        return backbone if on_cpu else copy.deepcopy(backbone).cpu()
+        return backbone
     options: dict[str, Any] = {} if width is None else {"width": width}
-    return build(backbone, weights, size=size, seed=seed, **options).cpu()
+    return build(backbone, weights, size=size, seed=seed, **options)
 
 
 def _all_options(strategy: Strategy, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:

@@ -1,4 +1,4 @@
-"""Lessons: what one call of `learn` teaches, how a lesson is identified, and one that comes frame by frame."""
+"""Lessons: what one call of `learn` teaches, its identity, and frames that arrive one by one."""
 
 from __future__ import annotations
 
@@ -68,11 +68,12 @@ def lesson_id(images: Frames) -> str:
 
 
 class LessonBuffer:
-    """The frames of a lesson that arrive one by one, and their features if the representation is frozen.
+    """The frames of a lesson that arrive one by one, with their features if these are frozen.
 
-    A buffer satisfies `Frames`, so `learner.learn(buffer, "mug")` learns it like any other frames. The
-    features that were computed while frames still arrived spare the strategy its pass through the
-    network, as long as the representation has not changed since. `Learner.open_lesson` makes one.
+    A buffer satisfies `Frames`, so `learner.learn(buffer, "mug")` learns it like any other frames.
+    The features that were computed while frames still arrived spare the strategy its pass through
+    the network, as long as the representation has not changed since. `Learner.open_lesson` makes
+    one.
 
     Args:
         strategy: Computes the features.

@@ -46,7 +46,9 @@ class Prediction:
 
 
 def is_known(confidence: float, names: int, familiarity: float | None, threshold: float) -> bool:
-    """Return True if a frame counts as known: f >= threshold, or (p - 1/K) / (1 - 1/K) >= threshold.
+    """f >= threshold, or without a familiarity (p - 1/K) / (1 - 1/K) >= threshold.
+
+    Return True if a frame counts as known.
 
     Args:
         confidence: The probability p of the most likely name.

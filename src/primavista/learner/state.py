@@ -1,4 +1,4 @@
-"""The state of a learner at one moment, and its way into the arrays and the manifest of a file and back."""
+"""The state of a learner at one moment: saved to arrays and a manifest, and restored from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Array: TypeAlias = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class LearnerState:
-    """Everything that a lesson may change. A change replaces the state; it is never modified in place.
+    """Everything that a lesson may change. A change replaces the state and never modifies it.
 
     Args:
         strategy: The strategy with all that it has learned.
@@ -163,7 +163,7 @@ def restore_history(
         features = rebuild(settings.spec)
     else:
         body = backbone.body if isinstance(backbone, Backbone) else backbone
-        features = Backbone(copy.deepcopy(body).cpu(), settings.spec)
+        features = Backbone(copy.deepcopy(body), settings.spec)
     made = make_strategy(settings, features, manifest.strategy.seed)
     state = restore_state(copy.deepcopy(made), current, manifest, device)
     if manifest.undo is None:
@@ -222,12 +222,7 @@ def check_sizes(arrays: Mapping[str, Array], manifest: Manifest, spec: Spec) -> 
     Raises:
         InputError: If the manifest asks for more than the file holds.
     """
-    for name, shape in convolution_shapes(spec).items():
-        array = arrays.get(f"backbone.body.{name}")
-        if array is None or tuple(array.shape) != shape:
-            raise InputError(
-                f"its backbone needs {name} of shape {shape}, which is not in the file"
-            )
+    _check_backbone(arrays, spec)
     capacity = manifest.strategy.options.get("capacity")
     rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
     if rows and isinstance(capacity, int) and capacity > max(rows):
@@ -238,6 +233,15 @@ def check_sizes(arrays: Mapping[str, Array], manifest: Manifest, spec: Spec) -> 
         raise InputError(
             f"it asks for {expand} random features, but does not hold their statistics"
         )
+
+
+def _check_backbone(arrays: Mapping[str, Array], spec: Spec) -> None:
+    for name, shape in convolution_shapes(spec).items():
+        array = arrays.get(f"backbone.body.{name}")
+        if array is None or tuple(array.shape) != shape:
+            raise InputError(
+                f"its backbone needs {name} of shape {shape}, which is not in the file"
+            )
 
 
 def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Atomic writes: a reader finds the whole new file or the whole old one, whatever interrupts the writer."""
+"""Atomic writes: a reader finds the whole new file or the whole old one, never a part of one."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, keep_suffix: bool = False) -> Iterator[Path]:
-    """Give a temporary path beside `path`; what the block writes there is renamed to `path` at the end.
+    """Give a temporary path; what the block writes there is renamed to `path` at the end.
 
-    If the block raises, `path` stays as it was and the temporary file or folder is removed. Nothing is
-    synced to disk: use `write_atomically` for files that must survive a power failure.
+    If the block raises, `path` stays as it was and the temporary file or folder is removed. Nothing
+    is synced to disk: use `write_atomically` for files that must survive a power failure.
 
     Args:
         path: The file to create or replace, or the folder to create. Its parent folder must exist.
-        keep_suffix: Whether the temporary name ends like `path` (for writers that choose a format by
-            the suffix) instead of in ".part".
+        keep_suffix: Whether the temporary name ends like `path` (for writers that choose a format
+            by the suffix) instead of in ".part".
 
     Yields:
         A path that does not exist yet, where the block creates a file or a folder.

@@ -1,4 +1,4 @@
-"""One kind of file for everything that is kept: safetensors with a checked JSON manifest. Never pickle."""
+"""The file of a learner or a checkpoint: safetensors with a checked JSON manifest. Never pickle."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 # relative: the distribution for the edge has this module too, under its own name
-from ..errors import CHOOSE_FOLDER, FileError, file_error
+from ..errors import CHOOSE_FOLDER, FileError, file_error, file_errors
 from .atomic import write_atomically
-from .tensors import pieces, raw, unpack
+from .tensors import packed_parts, raw_bytes, unpack
 
-KEY = "primavista"  # the one metadata key: the header of a file with several would not have equal bytes each time
+# The one metadata key: the header of a file with several would not have equal bytes each time.
+KEY = "primavista"
 GRAPH = "onnx/graph"  # an ONNX model of the learner, as bytes, in files for the edge
 MAX_HEADER = 16 * 2**20
 MAX_FILE = 16 * 2**30
@@ -26,9 +27,15 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
 def write(path: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
-    """Write the whole file or nothing: to a temporary one beside it, synced, then renamed over it.
+    """Write a file, whole or not at all; equal arrays and manifests give equal bytes.
 
-    Equal arrays and manifests give equal bytes.
+    Args:
+        path: The file to create or replace.
+        arrays: Arrays by name.
+        manifest: A JSON object.
+
+    Raises:
+        FileError: If it cannot be written; what was there before is untouched.
     """
     target = Path(path)
     parts = encoded(arrays, manifest)
@@ -42,40 +49,67 @@ def write(path: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None
 
 
 def read(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """Arrays and manifest of a file that `write` made, checked to the last bit."""
+    """Read a file that `write` made, and verify its checksum.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The arrays by name, and the manifest.
+
+    Raises:
+        FileError: If the file is missing, damaged or not one of primavista.
+    """
     target = Path(path)
-    try:
+    with file_errors("read", target):
         facts = target.stat()
-        data = target.read_bytes() if S_ISREG(facts.st_mode) and facts.st_size <= MAX_FILE else None
-    except OSError as error:
-        raise FileError(f"cannot read {target}: {error.strerror or error}") from error
-    if data is None:
-        what = (
-            "a directory"
-            if S_ISDIR(facts.st_mode)
-            else f"no ordinary file of at most {MAX_FILE >> 30} GiB"
-        )
-        raise FileError(f"cannot read {target}: it is {what}")
+        if S_ISDIR(facts.st_mode):
+            raise FileError(f"cannot read {target}: it is a directory")
+        if not S_ISREG(facts.st_mode) or facts.st_size > MAX_FILE:
+            limit = f"{MAX_FILE >> 30} GiB"
+            raise FileError(f"cannot read {target}: it is not an ordinary file of at most {limit}")
+        data = target.read_bytes()
     return decode(data, str(target))
 
 
 def encode(arrays: Arrays, manifest: Mapping[str, Any]) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file.
+
+    Args:
+        arrays: Arrays by name.
+        manifest: A JSON object.
+    """
     return b"".join(encoded(arrays, manifest))
 
 
 def encoded(arrays: Arrays, manifest: Mapping[str, Any]) -> list[bytes | memoryview]:
-    """The bytes of a file, one piece after the other; the arrays are not copied."""
+    """Return the bytes of a file as consecutive parts; the arrays are not copied.
+
+    Args:
+        arrays: Arrays by name.
+        manifest: A JSON object.
+
+    Raises:
+        FileError: If the manifest is too long to be read again.
+    """
     ordered = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
     header = {"manifest": dict(manifest), "sha256": digest(ordered, manifest)}
     text = _canonical(header)
     if len(text) > MAX_HEADER // 2:
         raise FileError(f"the manifest has {len(text)} characters, too many to be read again")
-    return pieces(ordered, {KEY: text})
+    return packed_parts(ordered, {KEY: text})
 
 
 def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """Arrays and manifest from the bytes of a file; `name` is for the messages."""
+    """Return the arrays and the manifest of a file, after verifying its checksum.
+
+    Args:
+        data: The bytes of the file.
+        name: What messages call the file.
+
+    Raises:
+        FileError: If the file is damaged or not one of primavista.
+    """
     header = _header(data, name)
     try:
         arrays = unpack(data)
@@ -84,27 +118,33 @@ def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dic
     manifest = header["manifest"]
     if digest(arrays, manifest) != header["sha256"]:
         raise FileError(
-            f"{name} is damaged or was altered: its contents do not match its checksum. Restore it from a copy"
+            f"{name} is damaged or was altered: its contents do not match its checksum. Restore it "
+            "from a copy"
         )
     return arrays, manifest
 
 
 def digest(arrays: Arrays, manifest: Mapping[str, Any]) -> str:
-    """sha256 over the canonical manifest and every array: name, type, shape, bytes."""
+    """Return SHA-256 over the manifest and over the name, type, shape and bytes of each array.
+
+    Args:
+        arrays: Arrays by name.
+        manifest: A JSON object.
+    """
     sha = hashlib.sha256(_canonical(manifest).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         sha.update(_canonical([name, str(array.dtype), list(array.shape)]).encode())
-        sha.update(raw(array))
+        sha.update(raw_bytes(array))
     return sha.hexdigest()
 
 
 def _header(data: bytes, name: str) -> dict[str, Any]:
+    if not data:
+        raise _foreign(name)
     if len(data) < 8:
-        cut = FileError(
-            f"{name} has only {len(data)} bytes: it was cut off. Restore it from a copy"
-        )
-        raise cut if data else _foreign(name)
+        size = f"{len(data)} bytes"
+        raise FileError(f"{name} has only {size}: it was cut off. Restore it from a copy")
     (length,) = struct.unpack("<Q", data[:8])
     if length > MAX_HEADER:
         raise _foreign(name)

@@ -15,7 +15,7 @@ POLL_SECONDS = 0.05
 
 
 class BusyError(FileError):
-    """Another process holds the lock; nothing was changed. The message names that process and its machine."""
+    """Raised if another process holds the lock, which the message names; nothing was changed."""
 
 
 class FileLock:
@@ -24,8 +24,10 @@ class FileLock:
     Args:
         path: The lock file; it is created if it does not exist. Its folder must exist.
         wait: How many seconds to wait for another holder to end; None waits as long as it takes.
-        activity: What a holder does, for the message of `BusyError`: "is at work in FOLDER" if empty.
-        remove_if: Called when the lock is released: whether the lock file is removed. By default it stays.
+        activity: What a holder does, for the message of `BusyError`: "is at work in FOLDER" if
+            empty.
+        remove_if: Called when the lock is released: whether the lock file is removed. By default it
+            stays.
 
     Raises:
         BusyError: On entry, if another process still holds the lock after `wait` seconds.
@@ -97,7 +99,8 @@ def file_lock(path: Path, wait: float | None = 3.0) -> FileLock:
     """Return the lock of a file that is read, changed and replaced: a hidden file beside it.
 
     Args:
-        path: The file to guard. If it does not exist when the lock is released, the lock file is removed.
+        path: The file to guard. If it does not exist when the lock is released, the lock file is
+            removed.
         wait: How many seconds to wait for another holder; None waits as long as it takes.
 
     Returns:

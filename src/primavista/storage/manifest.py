@@ -1,4 +1,4 @@
-"""What a saved learner says of itself, checked field by field: whatever comes from a file is hostile until then."""
+"""The manifest of a saved learner, checked field by field: a file may come from anybody."""
 
 from __future__ import annotations
 
@@ -15,30 +15,34 @@ Triple = tuple[float, float, float]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Record(BaseModel):
-    """Frozen; unknown fields are refused."""
+class ManifestRecord(BaseModel):
+    """The base class of all parts of a manifest: immutable, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
 
 
-class ClassRecord(Record):
-    """A known object: a stable id, its name, how many frames it was taught with."""
+class ClassRecord(ManifestRecord):
+    """A known object: its id, which never changes, its name, and its number of frames taught."""
 
     id: Count
     name: Annotated[str, Field(min_length=1, max_length=200)]
     frames: Count
 
 
-class StrategyRecord(Record):
-    """The strategy and all of its options."""
+class StrategyRecord(ManifestRecord):
+    """The name of the strategy, its seed and all of its options."""
 
     name: Annotated[str, Field(max_length=100)]
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)]
     options: dict[str, OptionValue]
 
 
-class BackboneRecord(Record):
-    """The backbone and how it is fed: centre square, antialiased bilinear to `size`, then (x / 255 - mean) / std."""
+class BackboneRecord(ManifestRecord):
+    """The backbone and its preprocessing.
+
+    The centre square of an image is resized to `size` x `size` (antialiased, bilinear), and then
+    becomes (x / 255 - mean) / std.
+    """
 
     name: Annotated[str, Field(max_length=100)]
     size: Annotated[int, Field(ge=1, le=2048)]
@@ -47,8 +51,8 @@ class BackboneRecord(Record):
     options: dict[str, OptionValue]
 
 
-class UndoRecord(Record):
-    """The state before the last change; of its tensors the file holds those that differ."""
+class UndoRecord(ManifestRecord):
+    """The state before the last change; the file holds those of its tensors that differ."""
 
     classes: list[ClassRecord]
     next_id: Count
@@ -56,8 +60,8 @@ class UndoRecord(Record):
     tensors: list[str]
 
 
-class Manifest(Record):
-    """The whole of it."""
+class Manifest(ManifestRecord):
+    """The whole manifest. `engine` is what computed the features."""
 
     format: int
     strategy: StrategyRecord
@@ -67,27 +71,39 @@ class Manifest(Record):
     lessons: list[str]
     threshold: Annotated[float, Field(ge=0, le=1)]
     undo: UndoRecord | None
-    engine: Literal["torch", "onnx"] = "torch"  # what computed the features
+    engine: Literal["torch", "onnx"] = "torch"
 
     def to_json(self) -> dict[str, Any]:
-        """What goes into the file; torch is not named, so that files of earlier versions stay as they are."""
+        """Return the JSON object that goes into the file.
+
+        The engine torch is left out, so that files keep the bytes that they had before there was
+        another one.
+        """
         return self.model_dump(mode="json", exclude={"engine"} if self.engine == "torch" else None)
 
 
 def parse_manifest(raw: dict[str, Any], name: str) -> Manifest:
-    """The manifest of the file `name`, or an error that says what is wrong with it."""
+    """Check the manifest of a file.
+
+    Args:
+        raw: The JSON object in the file.
+        name: What messages call the file.
+
+    Raises:
+        FileError: If it is not the manifest of a learner, or of a newer format.
+    """
     version = raw.get("format")
     if not isinstance(version, int) or version < 1:
-        raise FileError(f"{name} is not a learner: its manifest names no format")
+        raise FileError(f"{name} is not a learner: its manifest has no format number")
     if version > FORMAT:
         raise FileError(
-            f"{name} has format {version}, and this primavista reads up to {FORMAT}: pip install --upgrade primavista"
+            f"{name} has format {version}, and this version of primavista reads up to {FORMAT}: "
+            "pip install --upgrade primavista"
         )
     try:
         return Manifest.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise FileError(
-            f"{name} has a manifest that makes no sense at {where}: {first['msg']}"
-        ) from error
+        message = f"{name} has an invalid manifest field {where}: {first['msg']}"
+        raise FileError(message) from error

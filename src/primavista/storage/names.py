@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Sequence
-from typing import Any
 
-from ..errors import (
-    InputError,
-)  # relative: the distribution for the edge has this module too, under its own name
+# relative: the distribution for the edge has this module too, under its own name
+from ..errors import InputError
 
 MAX_LABEL = 200
-REFUSED = (
-    "Cc",
-    "Cs",
-    "Zl",
-    "Zp",
-)  # control characters, halves of surrogate pairs, ends of lines and paragraphs
+# control characters, halves of surrogate pairs, line separators, paragraph separators
+REFUSED_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
 
 
-def checked_name(label: Any, known: Collection[str] = ()) -> str:
-    """A name as it is kept, composed (NFC) and without blanks around it, or an error.
+def checked_name(label: object, known: Collection[str] = ()) -> str:
+    """Return a name in the form in which it is kept: composed (NFC), without blanks around it.
 
-    One that is `known` is taken as it stands: files of earlier versions may hold names that would be refused today.
+    Args:
+        label: What the user calls an object.
+        known: Names that are accepted as they are: files of earlier versions may hold names that
+            would be refused today.
+
+    Raises:
+        InputError: If it is not a text of 1 to 200 characters, or if it has control characters.
 
     >>> checked_name(" mug ")
     'mug'
@@ -30,31 +30,38 @@ def checked_name(label: Any, known: Collection[str] = ()) -> str:
     if isinstance(label, str) and label in known:
         return label
     name = unicodedata.normalize("NFC", label).strip() if isinstance(label, str) else ""
-    if not 1 <= len(name) <= MAX_LABEL or any(
-        unicodedata.category(letter) in REFUSED for letter in name
-    ):
-        example = (
-            ""
-            if isinstance(label, str)
-            else '\n  wrong: learner.learn(frames, 3)\n  right: learner.learn(frames, "mug")'
+    refused = any(unicodedata.category(letter) in REFUSED_CATEGORIES for letter in name)
+    if refused or not 1 <= len(name) <= MAX_LABEL:
+        message = (
+            f"a name must be a text of 1 to {MAX_LABEL} characters without control characters; "
+            f"got {label!r:.80}"
         )
-        raise InputError(
-            f"a name is a text of 1 to {MAX_LABEL} characters, none a control character; got {label!r:.80}{example}"
-        )
+        if not isinstance(label, str):
+            message += "\n  wrong: learner.learn(frames, 3)"
+            message += '\n  right: learner.learn(frames, "mug")'
+        raise InputError(message)
     return name
 
 
-def checked_names(label: Any, count: int, known: Collection[str] = ()) -> list[str]:
-    """A name a frame: one for all, or as many as there are frames."""
-    if (
-        getattr(label, "ndim", None) == 1
-    ):  # an array; numpy is not imported for it, as the terminal needs this module early
+def checked_names(label: str | Sequence[str], count: int, known: Collection[str] = ()) -> list[str]:
+    """Return one checked name per frame.
+
+    Args:
+        label: One name for all frames, or a sequence (or array) with one name per frame.
+        count: The number of frames.
+        known: Names that are accepted as they are.
+
+    Raises:
+        InputError: If a name is not valid, or if there are more or fewer names than frames.
+    """
+    # an array; numpy is not imported for it, as the terminal needs this module early
+    if getattr(label, "ndim", None) == 1 and hasattr(label, "tolist"):
         label = [str(name) for name in label.tolist()]
     if isinstance(label, str) or not isinstance(label, Sequence):
         return [checked_name(label, known)] * count
     if len(label) != count:
         raise InputError(
-            f"there are {count} frames but {len(label)} names: give one name for all, or one a frame.\n"
-            '  right: learner.learn(frames, "mug")'
+            f"there are {count} frames but {len(label)} names: give one name for all frames, or "
+            'one per frame.\n  right: learner.learn(frames, "mug")'
         )
     return [checked_name(name, known) for name in label]

@@ -1,4 +1,4 @@
-"""Settings: the values that options can have, and the texts `key=value` in which users write them."""
+"""Settings: the values that options can have, and how users write them, as `key=value`."""
 
 from __future__ import annotations
 
