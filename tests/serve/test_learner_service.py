@@ -13,7 +13,7 @@ from serve_support import Gate, tiny
 from primavista import FileError, InputError, Learner
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, ServiceLimits
-from primavista.serve.server import opened, serve
+from primavista.serve.server import open_for_teaching, serve
 
 
 def clip(value: int, count: int = 4) -> np.ndarray:
@@ -141,16 +141,19 @@ def test_stopping_ends_the_lesson_that_runs_and_refuses_those_that_wait(tmp_path
 
 def test_two_processes_on_one_model_are_refused_and_options_of_another_model_too(tmp_path):
     tiny().save(tmp_path / "kitchen.pv")
-    with opened(tmp_path / "kitchen.pv", "cpu"), pytest.raises(FileError, match="is at work on"):
-        opened(tmp_path / "kitchen.pv", "cpu").__enter__()
-    with pytest.raises(InputError, match="has size 32, not 64"):
-        opened(tmp_path / "kitchen.pv", "cpu", size=64).__enter__()
-    with opened(tmp_path / "new.pv", "cpu", weights="random", width=0.0625, size=32):
+    with (
+        open_for_teaching(tmp_path / "kitchen.pv", "cpu"),
+        pytest.raises(FileError, match="is at work on"),
+    ):
+        open_for_teaching(tmp_path / "kitchen.pv", "cpu").__enter__()
+    with pytest.raises(InputError, match="was made with size 32, not 64"):
+        open_for_teaching(tmp_path / "kitchen.pv", "cpu", size=64).__enter__()
+    with open_for_teaching(tmp_path / "new.pv", "cpu", weights="random", width=0.0625, size=32):
         assert not (tmp_path / "new.pv").exists()  # that is made when it can be served
     with pytest.raises(FileError, match="no folder"):
-        opened(tmp_path / "no" / "new.pv").__enter__()
+        open_for_teaching(tmp_path / "no" / "new.pv").__enter__()
     with pytest.raises(FileError, match="is a folder"):
-        opened(tmp_path).__enter__()
+        open_for_teaching(tmp_path).__enter__()
 
 
 def test_a_service_that_cannot_start_leaves_no_file_and_says_what_to_do(tmp_path):

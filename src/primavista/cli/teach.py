@@ -77,8 +77,7 @@ def teach(
     import torch
 
     from primavista.serve.security import check_token
-    from primavista.serve.server import opened, serve
-    from primavista.strategies.registry import strategy_info
+    from primavista.serve.server import open_for_teaching, serve
 
     check_token(host, token)
     if not os.environ.get("OMP_NUM_THREADS"):  # one half recognises while the other half learns
@@ -91,11 +90,8 @@ def teach(
             Thread(target=webbrowser.open, args=(page,), daemon=True).start()
 
     path = model.expanduser().absolute()
-    is_new = not path.exists()
-    with opened(model, device, strategy=strategy, size=size, threshold=threshold) as learner:
-        camera_threshold = strategy_info(learner.strategy_name).camera_threshold
-        if is_new and threshold is None and camera_threshold is not None:
-            learner.threshold = camera_threshold
+    options = {"strategy": strategy, "size": size}
+    with open_for_teaching(path, device, threshold=threshold, **options) as learner:
         serve(learner, path, host=host, port=port, token=token, tls=tls, ready=ready)
 
 

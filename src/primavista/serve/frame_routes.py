@@ -7,9 +7,8 @@ described in the annotations.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
 from primavista.frames import ImageArray
@@ -146,7 +145,7 @@ async def _decode(
     threads: ThreadPools,
     frames: list[UploadFile],
     video: UploadFile | None,
-) -> list[np.ndarray[Any, Any]]:
+) -> list[ImageArray]:
     """Decode the frames or the video of a request, whichever was sent."""
     size = service.learner.size
     if bool(frames) == (video is not None):

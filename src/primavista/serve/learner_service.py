@@ -17,18 +17,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from primavista.errors import InputError, PrimavistaError
+from primavista.frames import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError
 from primavista.learner.prediction import Prediction
 from primavista.serve.limits import RefusedError, ServiceLimits
 from primavista.serve.prometheus import ServiceMetrics
 
-Image = np.ndarray[Any, Any]
 JobKind = Literal["lesson", "rename", "forget", "undo", "load"]
 JobState = Literal["queued", "running", "done", "failed"]
 ReportProgress = Callable[[float], None]
@@ -104,7 +104,7 @@ class ChangeJob:
 class _Request:
     """One frame that waits to be recognised, and the future for its answer."""
 
-    image: Image
+    image: ImageArray
     answer: Future[tuple[Prediction, int]]
 
 
@@ -218,7 +218,7 @@ class LearnerService:
                 raise RefusedError(404, "there is no such job, or it ended long ago")
             return self._jobs[id]
 
-    def predict(self, image: Image) -> Future[tuple[Prediction, int]]:
+    def predict(self, image: ImageArray) -> Future[tuple[Prediction, int]]:
         """Recognise one frame; frames that wait are recognised together in one pass.
 
         Args:
@@ -341,7 +341,7 @@ def check_rehearsal_free(learner: Learner) -> None:
         )
 
 
-def _blank_frames(learner: Learner) -> Image:
+def _blank_frames(learner: Learner) -> ImageArray:
     return np.zeros((2, learner.size, learner.size, 3), np.uint8)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
-from typing import Any
 
-import numpy as np
-
+from primavista.frames import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import LessonBuffer
 from primavista.serve.learner_service import (
@@ -19,7 +17,7 @@ from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import Recognised
 
 
-async def recognise(service: LearnerService, image: np.ndarray[Any, Any]) -> Recognised:
+async def recognise(service: LearnerService, image: ImageArray) -> Recognised:
     """Recognise one frame; it waits in the queue that all clients share.
 
     Args:

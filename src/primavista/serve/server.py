@@ -21,28 +21,49 @@ from primavista.serve.learner_service import LearnerService, check_rehearsal_fre
 from primavista.serve.limits import ServiceLimits
 from primavista.serve.security import check_token, is_loopback
 from primavista.storage.lock import file_lock
+from primavista.strategies.registry import strategy_info
 
 Certificate = tuple[Path, Path]  # the certificate and its key
 
 
 @contextmanager
-def opened(path: Path, device: str = "auto", **options: Any) -> Iterator[Learner]:
-    """The learner of a file, or a new one with `options`, which `serve` saves; no other process may teach it meanwhile."""
+def open_for_teaching(
+    path: Path, device: str = "auto", *, threshold: float | None = None, **options: Any
+) -> Iterator[Learner]:
+    """Open the learner of a file, or make a new one; no other process can teach it meanwhile.
+
+    A new learner is not saved here but by `serve`, once it is certain that it can be served.
+
+    Args:
+        path: The file.
+        device: "auto", "cpu" or "cuda".
+        threshold: The familiarity from which a frame counts as known. If None, a file keeps its
+            own, and a new learner gets the one that suits a camera that stays in its place.
+        **options: Arguments of `Learner` for a new one; None stands for the default. If the file
+            exists, they must agree with it.
+
+    Yields:
+        The learner.
+
+    Raises:
+        InputError: If the file was made with other options, or if the strategy keeps frames.
+        FileError: If the path is not usable, or if another process is teaching the file.
+    """
     path = path.expanduser().absolute()
     if path.is_dir():
         raise FileError(f"{path} is a folder: name a file in it, e.g. {path / 'objects.pv'}")
     if not path.parent.is_dir():
         raise FileError(f"there is no folder {path.parent}: make it first (mkdir -p {path.parent})")
     with file_lock(path, wait=0.0):
-        existed = path.exists()
+        is_new = not path.exists()
         given = {name: value for name, value in options.items() if value is not None}
-        # unlike the other options, the threshold of a file that exists may be changed
-        threshold = given.pop("threshold", None) if existed else None
         learner = open_learner(path, device=device, **given)
+        if is_new:
+            check_rehearsal_free(learner)
+            if threshold is None:
+                threshold = strategy_info(learner.strategy_name).camera_threshold
         if threshold is not None:
             learner.threshold = threshold
-        if not existed:
-            check_rehearsal_free(learner)
         yield learner
 
 

@@ -11,21 +11,18 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
+from typing import BinaryIO
 
 from primavista.errors import FileError, MissingExtraError
+from primavista.frames import ImageArray
 from primavista.serve.limits import RefusedError, ServiceLimits
 from primavista.streams.decode import Item, TooLargeError, decode_image, video_frames, without_skip
 from primavista.streams.video import BadFiles, FrameSampler
 
-Image = np.ndarray[Any, Any]
-
 
 def decode_frame(
     data: bytes | BinaryIO, size: int, limits: ServiceLimits, name: str = "the frame"
-) -> Image:
+) -> ImageArray:
     """Decode one image: its centre square, resized.
 
     Args:
@@ -56,7 +53,7 @@ def decode_frame(
         raise RefusedError(422, reason) from error
 
 
-def decode_frames(files: Sequence[BinaryIO], size: int, limits: ServiceLimits) -> list[Image]:
+def decode_frames(files: Sequence[BinaryIO], size: int, limits: ServiceLimits) -> list[ImageArray]:
     """Decode several images; if one of them is refused, all are.
 
     Args:
@@ -77,7 +74,7 @@ def decode_frames(files: Sequence[BinaryIO], size: int, limits: ServiceLimits) -
     return [decode_frame(file, size, limits, f"frame {k}") for k, file in enumerate(files, 1)]
 
 
-def decode_video(file: BinaryIO, size: int, limits: ServiceLimits) -> list[Image]:
+def decode_video(file: BinaryIO, size: int, limits: ServiceLimits) -> list[ImageArray]:
     """Decode a video, evenly thinned to the allowed number of frames.
 
     The video is copied to a temporary file while it is decoded.
