@@ -140,12 +140,14 @@ class StoredCell:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that all runs of a series share, beside strategy and label."""
+        if self.cell is None:
+            return {}
         backbone = self._field("backbone")
         return {
             **self.options,
-            "precision": self.cell and self.cell.precision,
-            "engine": self.cell and self.cell.engine,
-            "test_thin": self.test_thin,
+            "precision": self.cell.precision,
+            "engine": self.cell.engine,
+            "test_thin": self.cell.test_thin,
             **{f"backbone {key}": value for key, value in backbone.items()},
         }
 
