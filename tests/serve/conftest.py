@@ -12,7 +12,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "benchmarks")]
 from serve_support import COLOURS, SMALL, frames, tiny  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
-from primavista.serve.app import create_app  # noqa: E402
+from primavista.serve.asgi import create_app  # noqa: E402
 from primavista.serve.learner_service import LearnerService  # noqa: E402
 
 

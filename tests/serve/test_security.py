@@ -11,7 +11,7 @@ from serve_support import SMALL, frames, picture, tiny
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from primavista import InputError, serve
-from primavista.serve.app import create_app
+from primavista.serve.asgi import create_app
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
 from primavista.serve.security import check_token

@@ -1,4 +1,4 @@
-"""`primavista teach`: the page and the service."""
+"""`primavista teach`: starts the service for one model and opens its page in a browser."""
 
 from __future__ import annotations
 

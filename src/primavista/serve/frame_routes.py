@@ -77,7 +77,11 @@ async def progress(
     id: Annotated[str, Path(pattern="^[0-9a-f]{16}$")],
     wait: WaitQuery = 0,
 ) -> JobStatus:
-    """Ask for the status of a lesson."""
+    """Return the status of a lesson or of another change, by its id.
+
+    With `wait` the answer comes as soon as the job has ended. Only the latest jobs are remembered;
+    older ones are answered with 404.
+    """
     job = service.job(id)
     if wait:
         await wait_for_job(job, wait)
@@ -90,7 +94,11 @@ async def predict(
     threads: Threads,
     frame: Annotated[UploadFile, File(description="one image; its centre square is used")],
 ) -> Recognised:
-    """Recognise the object in one frame."""
+    """Recognise the object in one frame, which is not kept.
+
+    The answer has the probability of every taught object, and the version of the model that it
+    comes from.
+    """
     size = service.learner.size
     image = await threads.run_short(decode_frame, frame.file, size, service.limits)
     return await recognise(service, image)
@@ -104,7 +112,10 @@ async def check(
     frames: FrameFiles,
     video: VideoFile = None,
 ) -> Checked:
-    """Check the accuracy on frames of a taught object that were not used for teaching."""
+    """Check the accuracy on frames of a taught object that were not used for teaching.
+
+    Nothing is learned from them. The request is refused with 409 if the object was not taught.
+    """
     snapshot = service.snapshot
     name = check_label(label, snapshot.learner.labels)
     if name not in snapshot.learner.labels:

@@ -134,17 +134,23 @@ class LearnerService:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The state that predictions come from."""
+        """The state that predictions come from.
+
+        A lesson may replace it at any time: read it once if several facts must belong together.
+        """
         return self._snapshot
 
     @property
     def learner(self) -> Learner:
-        """The learner of the current snapshot."""
+        """The learner of the current snapshot: to look at, not to change.
+
+        Changes go through `submit`, so that they are saved and happen one after the other.
+        """
         return self._snapshot.learner
 
     @property
     def queued(self) -> int:
-        """The number of lessons and changes that wait or run."""
+        """The number of lessons and changes that wait in the queue or are running now."""
         with self._lock:
             return sum(job.state in ("queued", "running") for job in self._jobs.values())
 

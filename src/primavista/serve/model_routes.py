@@ -42,13 +42,21 @@ FILE_RESPONSE: dict[int | str, dict[str, Any]] = {
 
 @router.get("/model", responses=refusals())
 async def model(service: Service) -> Model:
-    """Return the current state of the learner."""
+    """Return the current state of the learner.
+
+    It lists the taught objects with the number of their frames, and says if the last change can be
+    undone and how many jobs wait.
+    """
     return Model.of(service)
 
 
 @router.post("/rename", responses=refusals(400, 408, 409, 413, 422))
 async def rename(service: Service, body: Renaming) -> Model:
-    """Give a taught object another name."""
+    """Give a taught object another name; what was learned about it stays.
+
+    The request is refused with 409 if there is no such object or if the new name is taken. The
+    answer is the new state of the learner.
+    """
     old = body.label
     new = check_label(body.to)
     return await _change(service, "rename", new, lambda learner: learner.rename(old, new))
@@ -56,7 +64,11 @@ async def rename(service: Service, body: Renaming) -> Model:
 
 @router.post("/forget", responses=refusals(400, 408, 409, 413, 422))
 async def forget(service: Service, body: Forgetting) -> Model:
-    """Remove a taught object."""
+    """Remove a taught object; undo brings it back until the next change.
+
+    The request is refused with 409 if there is no such object. The answer is the new state of the
+    learner.
+    """
     return await _change(service, "forget", body.label, lambda learner: learner.forget(body.label))
 
 
@@ -80,13 +92,21 @@ async def undo(service: Service, request: Request) -> Model:
 
 @router.get("/model/file", response_class=Response, responses={**refusals(), **FILE_RESPONSE})
 async def save(service: Service, threads: Threads) -> Response:
-    """Download the model as a file that `Learner.load` reads."""
+    """Download the model as a file that `Learner.load` reads.
+
+    It contains what undo needs as well, so the last change can be taken back after a load in
+    Python.
+    """
     return _attachment(await threads.run_long(service.learner.to_buffers), service.path.name)
 
 
 @router.get("/export", response_class=Response, responses={**refusals(409, 422), **FILE_RESPONSE})
 async def export(service: Service, threads: Threads, format: Format = "onnx") -> Response:
-    """Download an ONNX model, or a file with which `primavista-edge` continues to learn."""
+    """Download the learner for machines without torch.
+
+    The format is an ONNX model for any runtime, or a file with which `primavista-edge` continues
+    to learn. The request is refused with 409 if nothing was taught yet.
+    """
     try:
         data = await threads.run_long(_exported, service.learner, format)
     except MissingExtraError as error:

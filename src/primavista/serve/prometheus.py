@@ -22,7 +22,10 @@ COUNTERS = {
 
 
 class Histogram:
-    """A histogram of durations, with the cumulative buckets that Prometheus expects."""
+    """A histogram of durations, with the cumulative buckets that Prometheus expects.
+
+    The buckets reach from 5 milliseconds to one minute.
+    """
 
     def __init__(self) -> None:
         self.buckets = [0] * len(BUCKET_SECONDS)

@@ -20,19 +20,25 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class ResponseModel(BaseModel):
-    """The base class of all answers."""
+    """The base class of all answers; they are immutable and only have the documented fields."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Problem(ResponseModel):
-    """Why a request was refused."""
+    """The reason why a request was refused.
+
+    `detail` is a sentence that says what is wrong and, if possible, what to send instead.
+    """
 
     detail: str
 
 
 class Score(ResponseModel):
-    """The probability of one taught object."""
+    """The probability of one taught object.
+
+    `share` is the probability among all taught objects; for one frame they add up to 1.
+    """
 
     label: str
     share: Fraction
@@ -83,7 +89,10 @@ class Recognised(ResponseModel):
 
 
 class TaughtObject(ResponseModel):
-    """One object that was taught."""
+    """One object that was taught.
+
+    `frames` is the number of frames of all its lessons together.
+    """
 
     __qualname__ = "Known"
     model_config = ConfigDict(title="Known")
@@ -93,7 +102,11 @@ class TaughtObject(ResponseModel):
 
 
 class Model(ResponseModel):
-    """The current state of the learner."""
+    """The current state of the learner.
+
+    `objects` are in the order in which they were first taught. `version` is the number of lessons
+    and changes since the service started.
+    """
 
     name: str
     strategy: str
@@ -155,10 +168,10 @@ class JobStatus(ResponseModel):
 
     @classmethod
     def of(cls, job: ChangeJob) -> JobStatus:
-        """Describe a job.
+        """Describe a job as it is at this moment; it may be running in another thread.
 
         Args:
-            job: The job.
+            job: The job of a lesson or a change.
 
         Returns:
             Its current status.
@@ -181,20 +194,23 @@ class Checked(ResponseModel):
 
 
 class Renaming(BaseModel):
-    """A new name for a taught object."""
+    """A new name for a taught object.
+
+    `label` is its present name; `to` is the new one, which no other object may have.
+    """
 
     label: LabelField
     to: LabelField
 
 
 class Forgetting(BaseModel):
-    """A taught object to remove."""
+    """A taught object to remove, by its label."""
 
     label: LabelField
 
 
 class Health(ResponseModel):
-    """The answer that says that the service is running."""
+    """The answer that says that the service is running and accepts requests."""
 
     status: Literal["ok"] = "ok"
 

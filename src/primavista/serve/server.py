@@ -16,7 +16,7 @@ import uvicorn
 from primavista.errors import FileError, InputError
 from primavista.learner.learner import Learner, open_learner
 from primavista.serve.allocator import return_large_blocks
-from primavista.serve.app import create_app
+from primavista.serve.asgi import create_app
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
 from primavista.serve.limits import ServiceLimits
 from primavista.serve.security import check_token, is_loopback

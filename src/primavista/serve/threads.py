@@ -1,4 +1,4 @@
-"""Thread pools for work that would block the event loop."""
+"""Thread pools for work that would block the event loop: decoding, loading, saving, exporting."""
 
 from __future__ import annotations
 

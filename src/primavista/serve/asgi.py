@@ -1,4 +1,7 @@
-"""The service as an ASGI application."""
+"""The service as an ASGI application: the routes, the page, and the pages for monitoring.
+
+`create_app` is all that a server such as uvicorn needs.
+"""
 
 from __future__ import annotations
 
@@ -104,11 +107,18 @@ def _add_page(app: FastAPI) -> None:
 
 def _add_monitoring(app: FastAPI, service: LearnerService) -> None:
     async def health() -> Health:
-        """Say that the service is running; needs no token."""
+        """Say that the service is running.
+
+        This is for monitoring: it needs no token and does not touch the learner.
+        """
         return Health()
 
     async def metrics() -> PlainTextResponse:
-        """Return counts and times in the text format of Prometheus."""
+        """Return counts and times since the start, in the text format of Prometheus.
+
+        Among them are the lessons by their outcome, and histograms of how long predictions and
+        lessons take.
+        """
         snapshot = service.snapshot
         gauges = {
             "objects": ("objects taught", float(len(snapshot.learner.labels))),
