@@ -18,11 +18,10 @@ from primavista.bench.stacked import (
     evaluate_stacked,
     lda_updates,
     learn_together,
-    run_stacked,
     solve_together,
-    stack,
     statistics_updates,
 )
+from primavista.bench.stacked_cells import run_stacked, stack
 from primavista.strategies import create
 from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.streams.protocols import nicv2

@@ -13,6 +13,7 @@ from torch import nn
 from primavista import InputError, Learner
 from primavista.backbones.registry import build
 from primavista.frames import Selection, crop_and_resize
+from primavista.learner.prediction import is_known
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.registry import STRATEGIES, create
@@ -81,7 +82,7 @@ def test_a_seed_is_a_whole_number(seed):
     ):
         with pytest.raises(InputError, match="seed must be a whole number"):
             call()
-    with pytest.raises(InputError, match="width must lie above 0"):
+    with pytest.raises(InputError, match="width must be above 0"):
         Learner(weights="random", size=32, width="wide")
 
 
@@ -209,11 +210,9 @@ def test_an_id_is_never_given_twice():
 
 def test_known_is_a_matter_of_the_threshold():
     """Of two names, p = 0.7 is 0.4 of the way from one half to certainty."""
-    learner = tiny_learner()
     for threshold, known in ((0.39, True), (0.41, False)):
-        learner.threshold = threshold
-        assert learner._is_known(0.7, 2, None) is known
-    assert learner._is_known(1.0, 1, None)
+        assert is_known(0.7, 2, None, threshold) is known
+    assert is_known(1.0, 1, None, 0.5)
     for wrong in (float("nan"), -0.1, 2):
         with pytest.raises(InputError, match="threshold"):
             Learner("cwr*", weights="random", width=0.0625, size=32, threshold=wrong)

@@ -19,7 +19,7 @@ from typing import Any
 from primavista.bench.cell import CellEvent, CellJob, Interrupted, OnEvent, RunSettings, run_cell
 from primavista.bench.folder import CellFolder
 from primavista.bench.plan import Cell
-from primavista.bench.stacked import run_stacked, stack
+from primavista.bench.stacked_cells import run_stacked, stack
 from primavista.errors import PrimavistaError
 
 STOP_SECONDS = 20.0  # for a process that was asked to stop to write its checkpoint
