@@ -124,7 +124,7 @@ def test_a_stopped_drawing_says_so_and_leaves_no_litter(
     monkeypatch.setattr(dataset.Image.Image, "save", save)
     result = run("render", tmp_path / "drawn", *OPTIONS)
     assert result.exit_code == 130
-    assert "the same command goes on" in result.output
+    assert "the same command resumes" in result.output
     assert not [p for p in (tmp_path / "drawn").rglob("*") if p.name.endswith(".part")]
     monkeypatch.undo()
     done("render", tmp_path / "drawn", *OPTIONS)
@@ -142,7 +142,7 @@ def test_a_stopped_packing_says_so_and_leaves_no_litter(
     monkeypatch.setattr(workers, "_write_chunk", stop)
     result = run("pack", SOURCE, tmp_path / "store", "--workers", 1)
     assert result.exit_code == 130
-    assert "the same command goes on" in result.output
+    assert "the same command resumes" in result.output
     assert not [
         p for p in (tmp_path / "store").iterdir() if p.name.endswith(".part") or p.name == "lock"
     ]

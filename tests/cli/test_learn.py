@@ -172,7 +172,7 @@ def test_how_far_a_lesson_is(videos: Path) -> None:
     assert {of for _, of in learning} == {16}  # frozen features are computed once
     assert sorted(learning) == learning
     half = pv.open_frames(
-        lesson.source, size=32, fps=4, watch=lambda done, of: said.append((done, of))
+        lesson.source, size=32, fps=4, progress=lambda done, of: said.append((done, of))
     )
     assert said[-1] == (8, 8) == (len(half), 8)
 
@@ -236,7 +236,7 @@ def test_everything_is_looked_up_before_anything_is_taught(videos: Path, tmp_pat
     clip = videos / "toys/plug/1.mp4"
     for sources, message in {
         (clip, tmp_path / "gone.mp4"): "cannot open .*gone.mp4",
-        (clip, Path(__file__)): "no known kind of file",
+        (clip, Path(__file__)): "not a known kind of file",
         (clip, tmp_path): "holds no images and no videos",
     }.items():
         with pytest.raises(pv.PrimavistaError, match=message):

@@ -370,7 +370,7 @@ def test_files_of_unknown_kinds_and_names_that_look_like_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(pv.InputError, match="no known kind"):
+    with pytest.raises(pv.InputError, match="not a known kind"):
         open_frames(tmp_path / "a.txt")
     monkeypatch.chdir(tmp_path)
     media.make_video(tmp_path / "v.mp4", 3).rename("concat:x.mp4")

@@ -55,11 +55,11 @@ def annotate_video(
         MissingExtraError: If PyAV is not installed.
     """
     from primavista.frames import crop_and_resize
-    from primavista.streams.decode import Due, timed_frames, turned, video_rate
+    from primavista.streams.decode import FrameTimer, timed_frames, turned, video_rate
 
     av = require_extra("av", "video")
     rate, total = video_rate(source)
-    due = Due(fps)
+    due = FrameTimer(fps)
     latest = None
     with replacing(target, keep_suffix=True) as part, _container(av, part, target) as container:
         writer = _VideoWriter(av, container, rate)

@@ -1,8 +1,8 @@
-"""`primavista data`: data sets made, fetched, packed, checked and looked at."""
+"""`primavista data`: make, fetch, pack, check and look at data sets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,9 +19,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from primavista.errors import FileError, InputError
+from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 
 if TYPE_CHECKING:
+    from primavista.progress import Progress as ReportsProgress
     from primavista.streams.dataset import DataSet
 
 app = typer.Typer(
@@ -30,33 +31,33 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="""Data sets: draw one, fetch CORe50, pack any into one fast file, check it, look at it.
 
-    Where a command takes a SOURCE, it is a CORe50 folder, a folder of your own (`<class>/<session>/<frame>.png` pictures or
-    `<class>/<session>.mp4` videos), a packed store, or `rendered`: videos drawn on the spot, as large as you say
-    (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
+    A SOURCE is a CORe50 folder, a folder of your own (`<class>/<session>/<frame>.png` pictures or
+    `<class>/<session>.mp4` videos), a packed store, or `rendered`: videos drawn on the spot, as
+    large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
 )
-Source = Annotated[
+SourceArgument = Annotated[
     str,
     typer.Argument(help="A CORe50 folder, a class/session folder, a packed store, or `rendered`."),
 ]
-Size = Annotated[
+SizeOption = Annotated[
     int | None, typer.Option(help="Side of the frames in pixels (default: 128).", min=8, max=4096)
 ]
-MaxFrames = Annotated[
+MaxFramesOption = Annotated[
     int | None, typer.Option(help="Frames kept of each video, evenly spread (default: 600).", min=1)
 ]
-Fps = Annotated[
+FpsOption = Annotated[
     float | None,
-    typer.Option(help="Frames a second to take of each video (default: all).", min=0.001),
+    typer.Option(help="Frames per second to take of each video (default: all).", min=0.001),
 ]
-Labels = Annotated[
+LabelsOption = Annotated[
     Literal["object", "category"] | None,
     typer.Option(help="CORe50: 50 objects (default) or 10 categories."),
 ]
-Cache = Annotated[
+CacheOption = Annotated[
     Path | None,
     typer.Option(help="Where videos are decoded to (default: ~/.cache/primavista/videos)."),
 ]
-SkipBad = Annotated[
+SkipBadOption = Annotated[
     bool,
     typer.Option(
         "--skip-bad", help="Leave out and count what cannot be decoded, instead of stopping."
@@ -74,14 +75,14 @@ def render(
     categories: Annotated[int, typer.Option(help="Kinds of things.", min=1)] = 10,
     objects: Annotated[int, typer.Option(help="Objects in each category.", min=1)] = 5,
     sessions: Annotated[int, typer.Option(help="Videos of each object.", min=1)] = 11,
-    frames: Annotated[int, typer.Option(help="Frames a video (CORe50 has 300).", min=1)] = 60,
+    frames: Annotated[int, typer.Option(help="Frames per video (CORe50 has 300).", min=1)] = 60,
     size: Annotated[int, typer.Option(help="Side of the frames in pixels.", min=8, max=2048)] = 128,
     seed: Annotated[int, typer.Option(help="Another seed, other objects and places.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Draw a data set and write it in CORe50's layout: `s1/o1/C_01_01_000.png`, or `s1/o1.mp4`.
 
-    Stopped, it goes on where it was when the same command is given again.
+    The same command resumes after an interruption.
 
     Example: `primavista data render my-objects --objects 2 --frames 30`
     """
@@ -90,7 +91,7 @@ def render(
     from primavista.streams.rendered.renderer import Scene
 
     scene = Scene(categories, objects, sessions, frames, size, seed)
-    with going_on(), bar("drawing frames") as progress:
+    with resumable(), progress_bar("drawing frames") as progress:
         write(scene, folder, format, progress, choose_device(device))
     typer.echo(f"{categories * objects} objects x {sessions} videos x {frames} frames in {folder}")
 
@@ -99,7 +100,7 @@ def render(
 def core50(
     folder: Annotated[Path, typer.Argument(help="Folder to download to; made if it is not there.")],
 ) -> None:
-    """Download CORe50 (128 x 128) from its official site; stopped, the same command goes on where it was.
+    """Download CORe50 (128 x 128) from its official site; the same command resumes a download.
 
     Example: `primavista data core50 ~/data/core50`
     """
@@ -125,34 +126,35 @@ def core50(
 
 @app.command()
 def pack(
-    source: Source,
+    source: SourceArgument,
     store: Annotated[Path, typer.Argument(help="Folder of the store to make.")],
-    size: Size = None,
+    size: SizeOption = None,
     test: Annotated[
         list[str] | None,
         typer.Option(help="Session names for testing (class/session folders); repeat it."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes (default: one a core, where that pays).", min=1)
+        int | None, typer.Option(help="Processes (default: one per core, if that pays).", min=1)
     ] = None,
     full_test: Annotated[
         bool, typer.Option("--full-test", help="CORe50: all test frames, not the official 1 in 20.")
     ] = False,
-    labels: Labels = None,
-    skip_bad: SkipBad = False,
-    max_frames: MaxFrames = None,
-    fps: Fps = None,
-    cache: Cache = None,
+    labels: LabelsOption = None,
+    skip_bad: SkipBadOption = False,
+    max_frames: MaxFramesOption = None,
+    fps: FpsOption = None,
+    cache: CacheOption = None,
 ) -> None:
-    """Decode a data set once into a packed store: one memory-mapped file, so that streams start at once.
+    """Decode a data set once into a packed store: one memory-mapped file that streams start from.
 
-    Stopped or killed, the same command finishes it. Several processes may read a finished store.
+    The same command finishes a run that was stopped or killed. Several processes may read a
+    finished store.
 
     Example: `primavista data pack ~/data/core50 ~/data/core50.store`
     """
     from primavista.streams import store as stores
 
-    with going_on():
+    with resumable():
         data = open_data(
             source,
             size,
@@ -164,47 +166,48 @@ def pack(
             fps=fps,
             cache=cache,
         )
-        with bar("packing frames") as progress:
+        with progress_bar("packing frames") as progress:
             packed = stores.pack(data, store, workers, progress)
-    typer.echo(f"{describe(packed)} in {store}")
+    typer.echo(f"{describe_dataset(packed)} in {store}")
 
 
 @app.command()
 def verify(store: Annotated[Path, typer.Argument(help="Folder of a packed store.")]) -> None:
-    """Read a packed store and compare every piece with its checksum; exit code 1 where one differs.
+    """Read a packed store and compare every piece with its checksum; exit code 1 if one differs.
 
     Example: `primavista data verify ~/data/core50.store`
     """
     from primavista.streams import store as stores
 
-    with bar("checking frames") as progress:
+    with progress_bar("checking frames") as progress:
         report = stores.verify(store, progress)
     if report.ok:
         typer.echo(f"all {report.frames} frames of {store} are as they were packed")
         return
     few = "; ".join(report.sessions[:8]) + (" ..." if len(report.sessions) > 8 else "")
     raise InputError(
-        f"{len(report.bad)} of {report.chunks} pieces of {store} are damaged (frames of {few}): delete it and pack again"
+        f"{len(report.bad)} of {report.chunks} pieces of {store} are damaged "
+        f"(frames of {few}): delete it and pack again"
     )
 
 
 @app.command()
 def sheet(
-    source: Source,
+    source: SourceArgument,
     picture: Annotated[Path, typer.Argument(help="PNG file to write.")],
     classes: Annotated[int, typer.Option(help="Rows at most.", min=1)] = 20,
     sessions: Annotated[int, typer.Option(help="Columns at most.", min=1)] = 11,
     thumb: Annotated[
         int, typer.Option(help="Side of a thumbnail in pixels.", min=8, max=1024)
     ] = 64,
-    size: Size = None,
-    labels: Labels = None,
-    skip_bad: SkipBad = False,
-    max_frames: MaxFrames = None,
-    fps: Fps = None,
-    cache: Cache = None,
+    size: SizeOption = None,
+    labels: LabelsOption = None,
+    skip_bad: SkipBadOption = False,
+    max_frames: MaxFramesOption = None,
+    fps: FpsOption = None,
+    cache: CacheOption = None,
 ) -> None:
-    """Make a contact sheet of a data set: a row a class, a column a session, test sessions numbered in blue.
+    """Make a contact sheet: one row per class, one column per session, test sessions in blue.
 
     Example: `primavista data sheet rendered:objects=2,frames=3 sheet.png`
     """
@@ -217,18 +220,14 @@ def sheet(
     image = contact_sheet(
         data, classes=range(0, len(data.classes), step), columns=sessions, tile=thumb
     )
-    try:
+    with file_errors("write", picture, CHOOSE_FOLDER):
         image.save(picture, "PNG")
-    except OSError as error:
-        raise FileError(
-            f"cannot write {picture}: {error.strerror or error}. Choose a folder that you may write"
-        ) from error
     typer.echo(f"wrote {picture}")
 
 
 @app.command()
 def matrix(
-    source: Source,
+    source: SourceArgument,
     picture: Annotated[
         Path | None, typer.Argument(help="SVG, PNG or PDF file to write; none: the table alone.")
     ] = None,
@@ -239,16 +238,16 @@ def matrix(
     orders: Annotated[
         Path | None, typer.Option(help="Folder with official orders (default: where CORe50 is).")
     ] = None,
-    size: Size = None,
-    labels: Labels = None,
-    skip_bad: SkipBad = False,
-    max_frames: MaxFrames = None,
-    fps: Fps = None,
-    cache: Cache = None,
+    size: SizeOption = None,
+    labels: LabelsOption = None,
+    skip_bad: SkipBadOption = False,
+    max_frames: MaxFramesOption = None,
+    fps: FpsOption = None,
+    cache: CacheOption = None,
 ) -> None:
-    """Draw which class comes in which batch of a stream: the paper's figure of NICv2, and print its table of batches.
+    """Draw which class comes in which batch of a stream, as the paper's figure of NICv2 does.
 
-    Official orders are used where they are.
+    The table of batches is printed. Official orders are used if they are there.
 
     Example: `primavista data matrix rendered order.svg --protocol nicv2-391`
     """
@@ -272,9 +271,9 @@ def matrix(
     table.add_row(row.protocol, *counts, later, f"{row.incremental_images:.0f}")
     Console().print(table)
     if picture is not None:
-        typer.echo(
-            f"wrote {save_order(stream, picture)}: {stream.name}, run {order}, {len(stream)} batches ({stream.source})"
-        )
+        path = save_order(stream, picture)
+        batches = f"{len(stream)} batches ({stream.source})"
+        typer.echo(f"wrote {path}: {stream.name}, run {order}, {batches}")
 
 
 def open_data(
@@ -289,9 +288,24 @@ def open_data(
     fps: float | None = None,
     cache: Path | None = None,
 ) -> DataSet:
-    """The data set that a SOURCE names: a packed store, a CORe50 or class/session folder, or `rendered:key=value,...`.
+    """Open the data set that a SOURCE names, with a progress bar for what takes time.
 
-    An option that the source does not take is an error. `size` is 128 where it is not given; of a drawn folder, its own.
+    Args:
+        source: A source text as in `primavista.streams.open.parse_source`.
+        size: The side of the frames in pixels.
+        test: The names of the test sessions of a class/session folder.
+        official: Which test set of CORe50 to use.
+        labels: Objects or categories, for CORe50.
+        skip_bad: Leave out and count what cannot be decoded.
+        max_frames: The number of frames kept per video.
+        fps: The number of frames per second to read from each video.
+        cache: Where decoded videos are kept.
+
+    Returns:
+        The data set; its note is printed to stderr.
+
+    Raises:
+        InputError: If an option does not apply to this kind of source.
     """
     from primavista.streams.open import check_options, open_dataset, parse_source
 
@@ -321,39 +335,54 @@ def _option(name: str) -> str:
 
 
 @contextmanager
-def _reading(kind: str, skip_bad: bool) -> Iterator[Callable[[int, int], None] | None]:
+def _reading(kind: str, skip_bad: bool) -> Iterator[ReportsProgress | None]:
     """A progress bar for what takes time to open: folders, and pictures that are checked."""
     if kind == "folder":
-        with bar("reading sessions") as progress:
+        with progress_bar("reading sessions") as progress:
             yield progress
     elif kind == "core50" and skip_bad:
-        with bar("checking pictures") as progress:
+        with progress_bar("checking pictures") as progress:
             yield progress
     else:
         yield None
 
 
 @contextmanager
-def going_on() -> Iterator[None]:
-    """Around what may be stopped and goes on when the same command is given again; says so."""
+def resumable() -> Iterator[None]:
+    """Tell the user, if the block is interrupted, that the same command resumes it.
+
+    Yields:
+        Nothing; after Ctrl-C the command exits with 130.
+    """
     try:
         yield
     except KeyboardInterrupt:
         console.print(
-            "[yellow]stopped.[/yellow] What is done is kept: the same command goes on from there."
+            "[yellow]stopped.[/yellow] What is done is kept: the same command resumes from there."
         )
         raise typer.Exit(130) from None
 
 
-def describe(data: DataSet) -> str:
-    """A data set in one line."""
+def describe_dataset(data: DataSet) -> str:
+    """Return a data set in one line: its name and numbers of frames, classes and sessions.
+
+    Args:
+        data: The data set.
+    """
     sessions = f"{len(data.train)} training and {len(data.test)} test sessions"
     return f"{data.name}: {len(data.frames)} frames, {len(data.classes)} classes, {sessions}"
 
 
 @contextmanager
-def bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar with the time left; gives `progress(done, total)`."""
+def progress_bar(what: str) -> Iterator[ReportsProgress]:
+    """Show a progress bar with the time left.
+
+    Args:
+        what: What is being done, for example "packing frames".
+
+    Yields:
+        A function to call with (done, total).
+    """
     columns = (
         TextColumn("{task.description:<18}"),
         BarColumn(),
@@ -363,4 +392,8 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     )
     with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
         task = bars.add_task(what, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+        def report(done: int, total: int | None, /) -> None:
+            bars.update(task, completed=done, total=total)
+
+        yield report

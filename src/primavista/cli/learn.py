@@ -342,7 +342,7 @@ def teach_lesson(
         fps=reading.fps,
         skip_bad=reading.skip_bad,
         seconds=reading.seconds,
-        watch=partial(show, stage),
+        progress=partial(show, stage),
     )
     refuse = () if reading.again else learner.lessons
     progress = partial(show, f"learning {lesson.label}")

@@ -120,9 +120,9 @@ def _annotated(
     learner: Learner, source: str, target: Path, fps: float, bad: BadFiles
 ) -> Iterator[tuple[SampledFrame, Prediction]]:
     from primavista.cli.annotate import annotate_video
-    from primavista.cli.data import bar
+    from primavista.cli.data import progress_bar
 
-    with bar("drawing frames") as progress:
+    with progress_bar("drawing frames") as progress:
         yield from annotate_video(learner, Path(source).expanduser(), target, fps, bad, progress)
 
 

@@ -16,7 +16,13 @@ from typing import BinaryIO
 from primavista.errors import FileError, MissingExtraError
 from primavista.frames import ImageArray
 from primavista.serve.limits import RefusedError, ServiceLimits
-from primavista.streams.decode import Item, TooLargeError, decode_image, video_frames, without_skip
+from primavista.streams.decode import (
+    DecodedItem,
+    TooLargeError,
+    decode_image,
+    video_frames,
+    without_skip,
+)
 from primavista.streams.video import BadFiles, FrameSampler
 
 
@@ -106,7 +112,7 @@ def decode_video(file: BinaryIO, size: int, limits: ServiceLimits) -> list[Image
         return sampler.frames
 
 
-def _within(frames: Iterable[Item], seconds: float) -> Iterator[Item]:
+def _within(frames: Iterable[DecodedItem], seconds: float) -> Iterator[DecodedItem]:
     """Yield frames for at most so many seconds, then refuse the video."""
     end = time.monotonic() + seconds
     for frame in frames:

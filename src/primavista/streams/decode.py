@@ -1,4 +1,4 @@
-"""Decoding of one image, one video, one camera; every failure names the file and what to do."""
+"""Decoding of one image, one video, one camera; each error names the file and what to do."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from primavista.errors import FileError, PrimavistaError, require_extra
-from primavista.frames import MAX_PIXELS, crop_and_resize
+from primavista.frames import MAX_PIXELS, ImageArray, crop_and_resize
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the file's name says
-CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"  # of FFmpeg: no playlists, which could name other files
+# Of FFmpeg: no playlists, which could name other files.
+CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
 SKIP = "skip bad files (--skip-bad, skip_bad=True)"
-Array = np.ndarray[Any, Any]
-Item = (
-    Callable[[], Array] | FileError
-)  # a frame, converted when it is called, or what stands in its place
-threads = 0  # of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1
+# A frame, converted when it is called, or the error in its place.
+DecodedItem = Callable[[], ImageArray] | FileError
+# The threads of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1.
+threads = 0
 
 
 def without_skip(error: FileError) -> str:
-    """What is wrong, for those who skip bad files already or cannot.
+    """Return the message of an error without the advice to skip bad files.
+
+    It is for those who skip them already, or cannot.
+
+    Args:
+        error: An error of this module.
 
     >>> without_skip(FileError(f"mug.mp4 was cut off. Restore it, or {SKIP} to use these"))
     'mug.mp4 was cut off. Restore it'
@@ -40,11 +45,22 @@ def without_skip(error: FileError) -> str:
 
 
 class TooLargeError(FileError):
-    """An image or video with more pixels than are safe to decode."""
+    """Raised if an image or video has more pixels than are safe to decode."""
 
 
-def read_image(path: str | Path, size: int | None) -> Array:
-    """One image file, turned upright as its EXIF says, at model size: uint8, size x size x 3 (None: its shorter side)."""
+def read_image(path: str | Path, size: int | None) -> ImageArray:
+    """Read an image file, turned upright as its EXIF data says.
+
+    Args:
+        path: The file.
+        size: The side of the result in pixels; None takes the shorter side of the image.
+
+    Returns:
+        uint8, size x size x 3.
+
+    Raises:
+        FileError: If the file is missing, empty, damaged, too large or not an image.
+    """
     path = Path(path)
     _check_file(path)
     return decode_image(path, path, size)
@@ -52,13 +68,26 @@ def read_image(path: str | Path, size: int | None) -> Array:
 
 def decode_image(
     file: Path | BinaryIO, name: str | Path, size: int | None, max_pixels: int | None = None
-) -> Array:
-    """`read_image` of a path or an open file; `name` is for the messages."""
+) -> ImageArray:
+    """Decode an image from a path or an open file, turned upright as its EXIF data says.
+
+    Args:
+        file: The path or the open file.
+        name: Its name, for messages.
+        size: The side of the result in pixels; None takes the shorter side of the image.
+        max_pixels: The largest number of pixels to decode.
+
+    Returns:
+        uint8, size x size x 3.
+
+    Raises:
+        TooLargeError: If the image has too many pixels.
+        FileError: If it is damaged or not an image.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Pillow's about sizes and metadata: sizes are checked here
+            # Pillow warns about sizes and metadata; sizes are checked here.
+            warnings.simplefilter("ignore")
             with Image.open(file, formats=FORMATS) as picture:
                 _check_pixels(name, picture.width, picture.height, max_pixels)
                 upright = ImageOps.exif_transpose(picture)
@@ -71,25 +100,50 @@ def decode_image(
         raise FileError(f"cannot read {name}: {error.strerror}. Check its permissions") from error
     except Exception as error:  # a decoder may fail in any way on foreign bytes
         raise FileError(
-            f"{name} is damaged or not an image ({error or type(error).__name__}): remove it, or {SKIP}"
+            f"{name} is damaged or not an image ({error or type(error).__name__}): "
+            f"remove it, or {SKIP}"
         ) from error
 
 
-def video_frames(path: str | Path, size: int, fps: float | None = None) -> Iterator[Item]:
-    """The frames of a video file in order, each converted and resized only when it is called."""
+def video_frames(path: str | Path, size: int, fps: float | None = None) -> Iterator[DecodedItem]:
+    """Decode the frames of a video file in order.
+
+    Args:
+        path: The file.
+        size: The side of the frames in pixels.
+        fps: The number of frames per second to take; all by default.
+
+    Yields:
+        Functions that convert and resize a frame, and a `FileError` in place of a damaged one.
+    """
     for _, frame in timed_frames(path, fps):
         yield frame if isinstance(frame, FileError) else partial(upright, frame, size)
 
 
 def timed_frames(path: str | Path, fps: float | None = None) -> Iterator[tuple[float, Any]]:
-    """PyAV's frames of a video file in order with their seconds from its start; a `FileError` for one that is damaged."""
+    """Decode the frames of a video file in order, with their times.
+
+    Args:
+        path: The file.
+        fps: The number of frames per second to take; all by default.
+
+    Yields:
+        The seconds from the start, and a frame of PyAV or a `FileError` in place of a damaged one.
+    """
     av = require_extra("av", "video")
     with _opened(av, Path(path)) as (container, stream):
         yield from _decode(av, container, stream, Path(path), fps)
 
 
 def video_rate(path: str | Path) -> tuple[Fraction, int]:
-    """Frames a second of a video file, and how many it says that it holds (0: it does not say)."""
+    """Return the frames per second of a video file, and how many it says that it holds.
+
+    Args:
+        path: The file. If it does not say how many frames it holds, that number is 0.
+
+    Raises:
+        FileError: If the file is missing, damaged or not a video.
+    """
     with _opened(require_extra("av", "video"), Path(path)) as (container, stream):
         rate = Fraction(stream.average_rate or stream.guessed_rate or 25)
         return rate, stream.frames or round((_end(container, stream) or 0) * rate)
@@ -97,7 +151,7 @@ def video_rate(path: str | Path) -> tuple[Fraction, int]:
 
 @contextmanager
 def _opened(av: Any, path: Path) -> Iterator[tuple[Any, Any]]:
-    """A video file's container, and the first stream in it that can be decoded."""
+    """The container of a video file, and the first stream in it that can be decoded."""
     _check_file(path)
     with _failures(av, path, "is damaged or not a video"):
         # The prefix keeps FFmpeg from reading a file's name as an address or a list of files.
@@ -107,7 +161,8 @@ def _opened(av: Any, path: Path) -> Iterator[tuple[Any, Any]]:
         stream = next((s for s in container.streams.video if s.codec_context is not None), None)
         if stream is None:
             raise FileError(
-                f"{path} holds no video that can be decoded: convert it (ffmpeg -i {path.name} out.mp4)"
+                f"{path} holds no video that can be decoded: "
+                f"convert it (ffmpeg -i {path.name} out.mp4)"
             )
         yield container, stream
 
@@ -119,36 +174,38 @@ def _decode(
     stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
     stream.codec_context.thread_count = threads
     stream.thread_type = "AUTO"
-    rate, start, due = float(stream.average_rate or 25), _start(stream), Due(fps)
+    rate, start, due = float(stream.average_rate or 25), _start(stream), FrameTimer(fps)
     count, reached = 0, 0.0
     for frame in _raw_frames(av, container, stream, path):
         if isinstance(frame, FileError):
             yield reached, frame
             continue
         at = count / rate if frame.time is None else frame.time - start
-        reached = max(
-            reached, at + max(1 / rate, float((frame.duration or 0) * (frame.time_base or 0)))
-        )
+        duration = float((frame.duration or 0) * (frame.time_base or 0))
+        reached = max(reached, at + max(1 / rate, duration))
         count += 1
         if frame.is_corrupt:
             yield at, FileError(f"{path} is damaged at frame {count}: repair it, or {SKIP}")
         elif due(at):
             yield at, frame
-    end = _end(container, stream)
     if not count:
-        yield (
-            0.0,
-            FileError(
-                f"{path} holds no frame that can be decoded: it is damaged or was cut off. Restore or repair it"
-            ),
+        error = FileError(
+            f"{path} holds no frame that can be decoded: it is damaged or was cut off. "
+            "Restore or repair it"
         )
-    elif end is not None and end - reached > max(0.25, 0.05 * end):
+        yield 0.0, error
+        return
+    end = _end(container, stream)
+    if end is not None and end - reached > max(0.25, 0.05 * end):
         found = f"its frames end at {reached:.1f} s of {end:.1f} s"
         yield reached, FileError(f"{path} was cut off: {found}. Restore it, or {SKIP} to use these")
 
 
 def _raw_frames(av: Any, container: Any, stream: Any, path: Path) -> Iterator[Any]:
-    """Decoded frames; a `FileError` in the place of a packet that does not decode; the next ones may."""
+    """Decoded frames, and a `FileError` in place of a packet that does not decode.
+
+    The packets after it may.
+    """
     packets, count = container.demux(stream), 0
     while True:
         with _failures(av, path, f"breaks off after {count} frames"):
@@ -167,27 +224,50 @@ def _raw_frames(av: Any, container: Any, stream: Any, path: Path) -> Iterator[An
             yield frame
 
 
-def upright(frame: Any, size: int) -> Array:
-    """A decoded frame, turned as its display matrix says, at model size."""
+def upright(frame: Any, size: int) -> ImageArray:
+    """Turn a decoded frame as its display matrix says, and bring it to model size.
+
+    Args:
+        frame: A frame of PyAV.
+        size: The side of the result in pixels.
+
+    Returns:
+        uint8, size x size x 3.
+    """
     return crop_and_resize(turned(frame), size)
 
 
 def turned(frame: Any) -> Image.Image:
-    """A decoded frame whole, turned as its display matrix says."""
+    """Turn a decoded frame as its display matrix says, in full size.
+
+    Args:
+        frame: A frame of PyAV.
+
+    Returns:
+        The picture, RGB.
+    """
     picture = Image.fromarray(frame.to_ndarray(format="rgb24"))
     turns = round(frame.rotation / 90) % 4  # counter-clockwise
     ways = (Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270)
     return picture.transpose(ways[turns - 1]) if turns else picture
 
 
-class Due:
-    """Whether a frame at this time is one of `fps` a second; without `fps`, all are."""
+class FrameTimer:
+    """Chooses frames by their times so that there are `fps` of them per second.
+
+    Args:
+        fps: The number of frames per second; None chooses all.
+    """
 
     def __init__(self, fps: float | None) -> None:
         self.fps, self.tick = fps, -1
 
     def __call__(self, at: float) -> bool:
-        """True once for each 1/fps of a second."""
+        """Return True once for each 1/fps of a second.
+
+        Args:
+            at: The time of a frame in seconds; times do not decrease.
+        """
         tick = int((at + 1e-4) * self.fps) if self.fps else self.tick + 1
         if tick == self.tick:
             return False
@@ -197,12 +277,25 @@ class Due:
 
 def camera_frames(
     source: str, size: int, seconds: float, fps: float | None = None
-) -> Iterator[Item]:
-    """Frames of a camera for `seconds`; `source` is "camera:0", "camera:1" and so on."""
+) -> Iterator[DecodedItem]:
+    """Read frames from a camera for some seconds.
+
+    Args:
+        source: "camera:0", "camera:1" and so on.
+        size: The side of the frames in pixels.
+        seconds: How long to read.
+        fps: The number of frames per second to take; all by default.
+
+    Yields:
+        Functions that convert and resize a frame.
+
+    Raises:
+        FileError: If there is no such camera, or it stops.
+    """
     number = source.removeprefix("camera:")
     if not number.isdecimal():
         raise FileError(
-            f"{source!r} is no camera: write camera:0 for the first one, camera:1 for the second"
+            f"{source!r} is not a camera: write camera:0 for the first one, camera:1 for the second"
         )
     av = require_extra("av", "video")
     name, kind, options = camera_input(av, int(number))
@@ -210,15 +303,23 @@ def camera_frames(
         container = av.open(name, format=kind, options=options, timeout=10.0)
     except (av.FFmpegError, OSError, ValueError) as error:
         raise FileError(
-            f"cannot open {source} ({name}): {error}. Connect a camera, close other programs that use it, "
-            "and see that you are allowed to use it (on Linux: the group video)"
+            f"cannot open {source} ({name}): {error}. Connect a camera, close other programs that "
+            "use it, and see that you are allowed to use it (on Linux: the group video)"
         ) from error
     with container:
-        yield from _film(av, container, source, size, seconds, Due(fps))
+        yield from _film(av, container, source, size, seconds, FrameTimer(fps))
 
 
 def camera_input(av: Any, number: int) -> tuple[str, str, dict[str, str]]:
-    """FFmpeg's name, input format and options of the camera with this number on this platform."""
+    """Return FFmpeg's name, input format and options of a camera on this platform.
+
+    Args:
+        av: The module of PyAV.
+        number: The number of the camera, from 0.
+
+    Raises:
+        FileError: If there is no such camera (on Windows, which lists them).
+    """
     if sys.platform == "darwin":
         return f"{number}:none", "avfoundation", {"framerate": "30", "pixel_format": "uyvy422"}
     if sys.platform == "win32":
@@ -234,11 +335,14 @@ def camera_input(av: Any, number: int) -> tuple[str, str, dict[str, str]]:
 
 
 def _film(
-    av: Any, container: Any, source: str, size: int, seconds: float, due: Due
-) -> Iterator[Item]:
+    av: Any, container: Any, source: str, size: int, seconds: float, due: FrameTimer
+) -> Iterator[DecodedItem]:
     begin, count = time.monotonic(), 0
     frames = container.decode(video=0)
-    while (at := time.monotonic() - begin) < seconds:
+    while True:
+        at = time.monotonic() - begin
+        if at >= seconds:
+            break
         try:
             frame = next(frames, None)
         except BlockingIOError:  # no new frame yet
@@ -270,7 +374,7 @@ def _failures(av: Any, path: Path, what: str) -> Iterator[None]:
 
 
 def _check_file(path: Path) -> None:
-    """A regular file with something in it: a pipe would wait for ever."""
+    """Check for a regular file with something in it: reading a pipe would wait for ever."""
     try:
         found = os.stat(path)
     except (OSError, ValueError) as error:
@@ -296,12 +400,11 @@ def _too_large(name: str | Path, what: str, limit: int | None = None) -> TooLarg
 
 
 def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Images of 16 bits a pixel lose their lower eight; Pillow would cut them off at 255 instead."""
+    """Images of 16 bits per pixel lose their lower eight; Pillow would cut them off at 255."""
     if not picture.mode.startswith("I"):
         return picture
-    return Image.fromarray(
-        (np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
-    )
+    high = np.asarray(picture).astype(np.int64) >> 8
+    return Image.fromarray(high.clip(0, 255).astype(np.uint8))
 
 
 def _start(stream: Any) -> float:
@@ -309,7 +412,7 @@ def _start(stream: Any) -> float:
 
 
 def _end(container: Any, stream: Any) -> float | None:
-    """How many seconds of this video the file says that it holds."""
+    """The seconds of video that the file says it holds; None if it does not say."""
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
     hours, _, rest = stream.metadata.get("DURATION", "").partition(":")

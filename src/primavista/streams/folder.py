@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from primavista.errors import FileError, InputError, file_errors
 from primavista.frames import ImageArray
+from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.decode import read_image
 from primavista.streams.rendered.written import (
@@ -103,7 +104,7 @@ def folder(
     fps: float | None = None,
     skip_bad: bool = False,
     cache: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> DataSet:
     """Open a folder of your own: one folder per class, with one folder or video per session.
 
@@ -219,7 +220,7 @@ def _class_names(found: FoundSessions) -> list[str]:
 def _read_sessions(
     found: FoundSessions,
     reader: _SessionReader,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> list[_SessionWithFiles]:
     """The sessions that can be read, class by class; each follows the one before."""
     read: list[_SessionWithFiles] = []

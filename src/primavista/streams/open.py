@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from primavista.errors import InputError
+from primavista.progress import Progress
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.core50.layout import is_core50
 from primavista.streams.core50.orders import official_batches
@@ -88,7 +89,7 @@ def open_dataset(
     max_frames: int | None = None,
     fps: float | None = None,
     cache: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> DataSet:
     """Open any data set: rendered videos, a packed store, CORe50, or a folder of your own.
 

@@ -1,4 +1,4 @@
-"""Frames from videos, images, folders and cameras: the one place that finds and decodes them."""
+"""Frames from videos, images, folders and cameras: the one module that finds and decodes them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.errors import FileError, InputError
+from primavista.errors import FileError, InputError, file_errors
+from primavista.frames import ImageArray
+from primavista.progress import Progress
 from primavista.streams.decode import (
-    Item,
+    DecodedItem,
     camera_frames,
     read_image,
     video_frames,
@@ -29,18 +30,22 @@ from primavista.streams.decode import (
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
 MAX_PROBLEMS = 100
-Array = np.ndarray[Any, Any]
-Source = str | Path | Sequence[str | Path]
-Watch = Callable[[int, int], None]
+WILDCARDS = "*?["
+# A path, a glob or a camera, or several paths.
+MediaSource = str | Path | Sequence[str | Path]
 log = logging.getLogger("primavista")
 
 
 class Clip:
-    """Decoded frames, uint8, N x size x size x 3: what `open_frames` gives.
+    """Decoded frames, uint8, N x size x size x 3, as `open_frames` returns them.
 
-    `note` says what was thinned or left out ("" where nothing was), `thinned` the former alone, `skipped` counts what could
-    not be decoded
-    (with `skip_bad`), `problems` says why, one line each (the first hundred).
+    Args:
+        frames: The frames.
+        source: What they were read from, for messages.
+        note: What was thinned or left out; empty if nothing was.
+        skipped: The number of files or frames that could not be decoded (with `skip_bad`).
+        problems: Why, one line each, for the first hundred.
+        thinned: What was thinned alone.
     """
 
     def __init__(
@@ -66,52 +71,91 @@ class Clip:
 
 
 def open_frames(
-    source: Source,
+    source: MediaSource,
     *,
     size: int = 128,
     max_frames: int = 600,
     fps: float | None = None,
     skip_bad: bool = False,
     seconds: float = 5.0,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
 ) -> Clip:
-    """The frames of a video, an image, a folder of them, a glob, a list of these, or a camera ("camera:0"), at model size.
+    """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
 
-    One pass, and never more than `max_frames` frames in memory: every k-th is kept, and when they are full every second of
-    them is dropped and k doubled, so what is kept stays evenly spread over the whole. `fps` thins videos by time first.
-    `seconds` bounds a camera. A damaged file is an error that names it; with `skip_bad` it is left out and counted (of a video
-    that breaks off, the frames before stay). `watch` is told how many frames have been looked at, of how many (0: not known).
+    There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
+    kept,
+    and when they are full, every second of them is dropped and k is doubled. What is kept is
+    therefore
+    evenly spread over the whole.
+
+    Args:
+        source: The path or paths, a glob pattern, or "camera:0".
+        size: The side of the frames in pixels.
+        max_frames: The largest number of frames to keep.
+        fps: The number of frames per second to read from videos; all by default.
+        skip_bad: Leave out and count damaged files. Of a video that breaks off, the frames before
+            stay.
+        seconds: How long to read from a camera.
+        progress: Called with the number of frames looked at, and their total if it is known.
+
+    Returns:
+        The frames at model size, with a note on what was left out.
+
+    Raises:
+        InputError: If an argument is out of range, or the source is not a kind that can be read.
+        FileError: If a file is missing or damaged; the message names it.
     """
     _check(size, max_frames, fps, seconds)
-    keep, bad = FrameSampler(max_frames), BadFiles(skip_bad)
+    sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
     if isinstance(source, str) and source.startswith("camera:"):
-        keep.offer(camera_frames(source, size, seconds, fps), bad)
+        sampler.offer(camera_frames(source, size, seconds, fps), bad)
     else:
-        paths = find_media(source, bad)
-        if all(map(is_image, paths)):
-            keep.expect(len(paths))
-        if watch is not None:
-            total = _count(paths, fps)
-            keep.watch = lambda looked: watch(looked, total)
-        for path in paths:
-            with bad.guard():
-                keep.offer(
-                    [partial(read_image, path, size)]
-                    if is_image(path)
-                    else video_frames(path, size, fps),
-                    bad,
-                )
-    return _clip(keep, bad, _describe(source))
+        _sample_files(find_media(source, bad), sampler, bad, size, fps, progress)
+    return _clip(sampler, bad, _describe(source))
 
 
-def find_media(source: Source, bad: BadFiles | None = None) -> list[Path]:
-    """The image and video files that `source` names, in natural order (2 before 10)."""
+def _sample_files(
+    paths: Sequence[Path],
+    sampler: FrameSampler,
+    bad: BadFiles,
+    size: int,
+    fps: float | None,
+    progress: Progress | None,
+) -> None:
+    if all(map(is_image, paths)):
+        sampler.expect(len(paths))
+    if progress is not None:
+        total = _count(paths, fps) or None
+        sampler.on_offer = lambda offered: progress(offered, total)
+    for path in paths:
+        with bad.guard():
+            if is_image(path):
+                sampler.offer([partial(read_image, path, size)], bad)
+            else:
+                sampler.offer(video_frames(path, size, fps), bad)
+
+
+def find_media(source: MediaSource, bad: BadFiles | None = None) -> list[Path]:
+    """Find the image and video files that a source names, in natural order (2 before 10).
+
+    Args:
+        source: A path, a folder, a glob pattern, or a list of these.
+        bad: Where items of a list that cannot be read are counted; by default they are errors.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        InputError: If the source is empty or of an unknown kind.
+        FileError: If there are no such files.
+    """
     bad = bad or BadFiles()
     if isinstance(source, str | Path):
         return _expand(str(source))
     if not isinstance(source, Sequence) or not all(isinstance(item, str | Path) for item in source):
         raise InputError(
-            f"open_frames takes a path, a folder, a glob, a list of paths or 'camera:0'; got {type(source).__name__}.\n"
+            "open_frames takes a path, a folder, a glob, a list of paths or 'camera:0'; "
+            f"got {type(source).__name__}.\n"
             "  wrong: learner.learn(open_frames(array), 'mug')\n"
             "  right: learner.learn(array, 'mug')   # frames that are already in memory"
         )
@@ -125,7 +169,10 @@ def find_media(source: Source, bad: BadFiles | None = None) -> list[Path]:
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A sorting key that reads numbers as numbers.
+    """Return a sorting key that reads numbers as numbers.
+
+    Args:
+        name: The text to sort by.
 
     >>> sorted(["s10", "s2", "S1"], key=natural)
     ['S1', 's2', 's10']
@@ -135,13 +182,20 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def media_in(folder: Path, suffixes: Sequence[str] = (*IMAGES, *VIDEOS)) -> list[Path]:
-    """The files of a folder with one of these suffixes, in natural order; hidden ones are left out."""
-    try:
+    """List the files of a folder with certain suffixes, in natural order, without hidden ones.
+
+    Args:
+        folder: The folder.
+        suffixes: The suffixes in lower case; by default all images and videos that can be read.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        FileError: If the folder cannot be read.
+    """
+    with file_errors("read the folder", folder, "Check the path and its permissions"):
         entries = [e for e in os.scandir(folder) if not e.name.startswith(".")]
-    except OSError as error:
-        raise FileError(
-            f"cannot read the folder {folder}: {error.strerror or error}. Check the path and its permissions"
-        ) from error
     names = [
         e.name for e in entries if Path(e.name).suffix.lower() in suffixes and not _is_folder(e)
     ]
@@ -149,6 +203,7 @@ def media_in(folder: Path, suffixes: Sequence[str] = (*IMAGES, *VIDEOS)) -> list
 
 
 def _expand(source: str) -> list[Path]:
+    """The files that one source names: itself, those of a folder, or the matches of a pattern."""
     if not source.strip():  # as from a variable that was not set; the folder itself is "."
         raise InputError('the name of a source is empty: give a path, or "." for this folder')
     if re.match(r"[a-z]{2,}://", source):
@@ -157,68 +212,88 @@ def _expand(source: str) -> list[Path]:
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
-        found = _glob(path) if any(c in source for c in "*?[") else []
-        if found:
-            return found
-        reason = getattr(error, "strerror", None) or str(error)
-        hint = (
-            "the pattern matches no image or video"
-            if any(c in source for c in "*?[")
-            else f"{reason}. Check the path"
-        )
-        raise FileError(f"cannot open {source}: {hint}") from error
+        return _expand_pattern(source, path, error)
     if stat.S_ISDIR(mode):
-        found = media_in(path)
-        if not found:
-            raise FileError(
-                f"the folder {path} holds no images ({_list(IMAGES)}) and no videos ({_list(VIDEOS)})"
-            )
-        return found
+        return _expand_folder(path)
     if not stat.S_ISREG(mode):
         raise FileError(
-            f"{path} is neither a file nor a folder (a device or a pipe): for a camera write camera:0"
+            f"{path} is neither a file nor a folder (a device or a pipe): "
+            "for a camera write camera:0"
         )
     if path.suffix.lower() not in (*IMAGES, *VIDEOS):
         raise InputError(
-            f"{path} is no known kind of file: images are {_list(IMAGES)}, videos {_list(VIDEOS)}"
+            f"{path} is not a known kind of file: "
+            f"images are {_list(IMAGES)}, videos {_list(VIDEOS)}"
         )
     return [path]
 
 
+def _expand_pattern(source: str, path: Path, error: OSError | ValueError) -> list[Path]:
+    """The matches of a pattern; an error for a path that does not exist."""
+    if not any(c in source for c in WILDCARDS):
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(f"cannot open {source}: {reason}. Check the path") from error
+    found = _glob(path)
+    if not found:
+        raise FileError(f"cannot open {source}: the pattern matches no image or video") from error
+    return found
+
+
+def _expand_folder(path: Path) -> list[Path]:
+    found = media_in(path)
+    if not found:
+        raise FileError(
+            f"the folder {path} holds no images ({_list(IMAGES)}) and no videos ({_list(VIDEOS)})"
+        )
+    return found
+
+
 def _glob(pattern: Path) -> list[Path]:
-    """Files only; `**` follows no links, so that a loop of them ends."""
-    fixed = list(pattern.parts)
-    first = next(i for i, part in enumerate(fixed) if any(c in part for c in "*?["))
-    root = Path(*fixed[:first]) if first else Path()
+    """The files that match; `**` follows no links, so that a loop of them ends."""
+    parts = list(pattern.parts)
+    first = next(i for i, part in enumerate(parts) if any(c in part for c in WILDCARDS))
+    root = Path(*parts[:first]) if first else Path()
     try:
-        found = [
-            p
-            for p in root.glob(str(Path(*fixed[first:])))
-            if p.suffix.lower() in (*IMAGES, *VIDEOS) and p.is_file()
-        ]
+        matches = list(root.glob(str(Path(*parts[first:]))))
+        found = [p for p in matches if p.suffix.lower() in (*IMAGES, *VIDEOS) and p.is_file()]
     except (OSError, ValueError, NotImplementedError):
         return []
     return sorted(found, key=lambda p: natural(str(p)))
 
 
 class FrameSampler:
-    """At most `limit` frames, evenly spread over all that were offered."""
+    """Keeps at most `limit` frames, evenly spread over all that were offered.
+
+    Args:
+        limit: The largest number of frames to keep.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit, self.step, self.offered = limit, 1, 0
-        self.frames: list[Array] = []
-        self.watch: Callable[[int], None] = lambda offered: None
+        self.frames: list[ImageArray] = []
+        self.on_offer: Callable[[int], None] = lambda offered: None
 
     def expect(self, count: int) -> None:
-        """Where the count is known, frames that would be dropped later are not decoded at all."""
+        """Announce how many frames will be offered, if that is known.
+
+        Frames that would be dropped later are then not decoded at all.
+
+        Args:
+            count: The number of frames.
+        """
         while -(-count // self.step) > self.limit:
             self.step *= 2
 
-    def offer(self, frames: Iterable[Item], bad: BadFiles) -> None:
-        """Offer it these; those that are not kept are not converted either."""
+    def offer(self, frames: Iterable[DecodedItem], bad: BadFiles) -> None:
+        """Offer frames, in order; those that are not kept are not converted either.
+
+        Args:
+            frames: Functions that convert a frame, or errors in place of frames.
+            bad: Where frames that cannot be decoded are counted.
+        """
         for read in frames:
             self.offered += 1
-            self.watch(self.offered)
+            self.on_offer(self.offered)
             with bad.guard():
                 if isinstance(read, FileError):
                     raise read
@@ -233,11 +308,16 @@ class FrameSampler:
 
 
 class ToldError(FileError):
-    """Nothing of a source could be read, and each reason has been logged."""
+    """Raised if nothing of a source could be read and each reason has been logged already."""
 
 
 class BadFiles:
-    """What could not be read: an error, or counted where that was asked for."""
+    """Counts files and frames that could not be read, or raises their errors.
+
+    Args:
+        skip: Count them; otherwise the first one raises its error.
+        quiet: Do not log them.
+    """
 
     def __init__(self, skip: bool = False, quiet: bool = False) -> None:
         self.skip, self.quiet, self.skipped = skip, quiet, 0
@@ -252,7 +332,12 @@ class BadFiles:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Around the reading of one file or frame."""
+        """Guard the reading of one file or frame.
+
+        Yields:
+            Nothing; a `FileError` of the block is counted if files are skipped, and raised
+            otherwise.
+        """
         try:
             yield
         except FileError as error:
@@ -266,7 +351,7 @@ class BadFiles:
 
 
 def _count(paths: Sequence[Path], fps: float | None) -> int:
-    """How many frames these files say that they hold, at so many a second; 0 where one does not say."""
+    """The number of frames that the files say they hold at this rate; 0 if one does not say."""
     counts = []
     for path in paths:
         if is_image(path):
@@ -280,25 +365,28 @@ def _count(paths: Sequence[Path], fps: float | None) -> int:
     return sum(counts) if all(counts) else 0
 
 
-def _clip(keep: FrameSampler, bad: BadFiles, source: str) -> Clip:
-    if not keep.frames:
+def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
+    if not sampler.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
         kind = ToldError if bad.problems else FileError
         raise kind(f"no frame of {source} could be decoded ({bad.skipped} skipped){why}")
     notes, thinned = [], ""
-    if keep.step > 1:
-        thinned = f"kept {len(keep.frames)} of {keep.offered} frames (1 in {keep.step}): max_frames is {keep.limit}"
+    if sampler.step > 1:
+        thinned = (
+            f"kept {len(sampler.frames)} of {sampler.offered} frames (1 in {sampler.step}): "
+            f"max_frames is {sampler.limit}"
+        )
         notes.append(thinned)
         log.info("%s: %s", source, thinned)
     if bad.skipped:
         notes.append(bad.note)
     return Clip(
-        torch.from_numpy(np.stack(keep.frames)),
-        source,
-        "; ".join(notes),
-        bad.skipped,
-        bad.problems,
-        thinned,
+        frames=torch.from_numpy(np.stack(sampler.frames)),
+        source=source,
+        note="; ".join(notes),
+        skipped=bad.skipped,
+        problems=bad.problems,
+        thinned=thinned,
     )
 
 
@@ -314,7 +402,11 @@ def _check(size: int, max_frames: int, fps: float | None, seconds: float) -> Non
 
 
 def is_image(path: Path) -> bool:
-    """By its name: an image file, not a video."""
+    """Return True if the suffix of a path is that of an image, not of a video.
+
+    Args:
+        path: The path; the file need not exist.
+    """
     return path.suffix.lower() in IMAGES
 
 
@@ -329,7 +421,7 @@ def _list(suffixes: Sequence[str]) -> str:
     return " ".join(suffix[1:] for suffix in suffixes)
 
 
-def _describe(source: Source) -> str:
+def _describe(source: MediaSource) -> str:
     if isinstance(source, str | Path):
         return str(source)
     return str(source[0]) if len(source) == 1 else f"{len(source)} sources from {source[0]}"

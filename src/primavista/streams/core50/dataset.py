@@ -6,7 +6,7 @@ batches = stream(data, "nicv2-391", run=0)     # official if its files are there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError
 from primavista.frames import Selection
+from primavista.progress import Progress
 from primavista.streams.core50.layout import CORe50Files, core50_folder, open_files
 from primavista.streams.core50.orders import read_list
 from primavista.streams.dataset import DataSet, Origin, Session, SessionKey, SessionRows
@@ -70,7 +71,7 @@ class CORe50(DataSet):
         *,
         size: int | None = None,
         skip_bad: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         if labels not in ("object", "category"):
             raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")

@@ -24,7 +24,7 @@ from typing import Any
 from primavista.errors import FileError, InputError, file_errors
 from primavista.storage.atomic import write_atomically
 from primavista.streams.core50.pickles import read_pickle
-from primavista.streams.core50.unzip import Progress, unzip
+from primavista.streams.core50.unzip import DownloadProgress, unzip
 
 _IMAGES = "http://bias.csr.unibo.it/maltoni/download/core50/"
 _LISTS = "https://vlomonaco.github.io/core50/data/"
@@ -52,7 +52,7 @@ _NET = (urllib.error.URLError, http.client.HTTPException, OSError, EOFError)
 
 def download(
     folder: str | Path,
-    progress: Progress | None = None,
+    progress: DownloadProgress | None = None,
     *,
     files: Sequence[str] = DEFAULT,
     urls: Mapping[str, str] = FILES,
@@ -86,7 +86,9 @@ def download(
         _obtain(target, name, urls[name], progress, pause)
 
 
-def _obtain(folder: Path, name: str, url: str, progress: Progress | None, pause: float) -> None:
+def _obtain(
+    folder: Path, name: str, url: str, progress: DownloadProgress | None, pause: float
+) -> None:
     """Download one file if it is not there, check it, and unpack it if it is an archive."""
     record = _record(folder)
     entry = record.get(name)
@@ -129,7 +131,9 @@ def _changed(path: Path, name: str, folder: Path) -> str:
     )
 
 
-def _fetch(folder: Path, name: str, url: str, progress: Progress | None, pause: float) -> Path:
+def _fetch(
+    folder: Path, name: str, url: str, progress: DownloadProgress | None, pause: float
+) -> Path:
     """Download a whole file as `name`.part, in as many requests as it takes."""
     part = folder / f"{name}.part"
     idle, most, reason = 0, _size(part), ""
@@ -163,7 +167,7 @@ def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _request(part: Path, name: str, url: str, progress: Progress | None) -> bool:
+def _request(part: Path, name: str, url: str, progress: DownloadProgress | None) -> bool:
     """Request what is missing and append it to the part; True if the file is complete now."""
     have = _size(part)
     validator = _validator(part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, ImageArray, LazyFrames
+from primavista.progress import Progress
 from primavista.streams.core50.image_array import ARRAYS, open_image_array
 from primavista.streams.dataset import SessionKey, SessionRows
 from primavista.streams.decode import read_image
@@ -24,7 +25,6 @@ NAME = re.compile(
 )
 _FILE = re.compile(r"C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE)
 IMAGES = ("core50_128x128", "core50_350x350", "core50_32x32")
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ MAX_ENTRIES = 500_000
 MAX_RATIO = 300  # text compresses up to about 20 times, images hardly
 _SMALL = 1 << 20  # a file list of this size may compress as well as it likes
 
-Progress = Callable[[str, int, int | None], None]
+DownloadProgress = Callable[[str, int, int | None], None]
 
 
-def unzip(archive: Path, folder: Path, progress: Progress | None = None) -> int:
+def unzip(archive: Path, folder: Path, progress: DownloadProgress | None = None) -> int:
     """Unpack an archive into a folder; nothing is written unless every entry is in order.
 
     Files that are there with the right size are left alone.

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from primavista.errors import InputError, file_errors, require_extra
 from primavista.frames import Frames, ImageArray
+from primavista.progress import Progress
 from primavista.storage.atomic import replacing, write_atomically
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.rendered.renderer import Scene, render
@@ -29,7 +30,6 @@ from primavista.streams.rendered.written import (
 )
 from primavista.streams.split import held_out
 
-Progress = Callable[[int, int], None]
 CACHE_BYTES = 256 * 2**20  # of rendered sessions that are kept
 # If fewer than one frame in so many of a session is asked for, only those frames are rendered.
 WHOLE_SESSION_SHARE = 8

@@ -6,12 +6,12 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 
 from primavista.errors import InputError, file_errors
 from primavista.frames import Frames
+from primavista.progress import Progress
 from primavista.storage.atomic import write_atomically
 from primavista.storage.lock import FileLock
 from primavista.streams.dataset import DataSet
@@ -30,7 +30,6 @@ from primavista.streams.store.index import (
 from primavista.streams.store.reading import Store, finished_chunks, open_store
 from primavista.streams.store.workers import decode_chunks
 
-PackProgress = Callable[[int, int], None]
 KEPT = "What is done is kept: make room, or choose a folder that you can write to, and pack again"
 
 
@@ -38,7 +37,7 @@ def pack(
     data: DataSet,
     path: str | Path,
     workers: int | None = None,
-    progress: PackProgress | None = None,
+    progress: Progress | None = None,
 ) -> Store:
     """Decode every frame of a data set once into a store.
 
@@ -84,7 +83,7 @@ def packing_lock(folder: Path) -> FileLock:
     return FileLock(folder / LOCK, 0.0, f"is packing {folder}", remove_if=lambda: True)
 
 
-def _silent(done: int, total: int) -> None:
+def _silent(done: int, total: int | None, /) -> None:
     """Report no progress."""
 
 
@@ -107,7 +106,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _fill(
-    frames: Frames, index: StoreIndex, folder: Path, workers: int | None, progress: PackProgress
+    frames: Frames, index: StoreIndex, folder: Path, workers: int | None, progress: Progress
 ) -> None:
     """Decode the chunks that are not done, then put the index in its place."""
     checksums = _intact_chunks(folder, index)

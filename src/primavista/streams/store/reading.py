@@ -7,7 +7,6 @@ import copy
 import json
 import mmap
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from primavista.errors import FileError, InputError, file_error
 from primavista.frames import ImageArray
+from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
 from primavista.streams.store.index import (
     DONE,
@@ -216,7 +216,7 @@ def with_store(data: AnyDataSet, path: str | Path) -> AnyDataSet:
     return stored
 
 
-def verify(path: str | Path, progress: Callable[[int, int], None] | None = None) -> StoreReport:
+def verify(path: str | Path, progress: Progress | None = None) -> StoreReport:
     """Compare every chunk of a finished store with its checksum.
 
     Args:
