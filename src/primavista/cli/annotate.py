@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from primavista.storage.atomic import replacing
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
+    from primavista.progress import Progress
     from primavista.streams.video import BadFiles
 
 SUFFIXES = (".mp4", ".mkv", ".mov")
@@ -35,7 +36,7 @@ def annotate_video(
     target: Path,
     fps: float,
     bad: BadFiles,
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> Iterator[tuple[SampledFrame, Prediction]]:
     """Write a copy of a video with predictions drawn into it; the whole file or none.
 

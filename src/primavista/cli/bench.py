@@ -44,7 +44,7 @@ Out = Annotated[
 ]
 Override = Annotated[
     list[str] | None,
-    typer.Option("--set", help="key=value, e.g. data.frames=30 or runs=3; repeat it."),
+    typer.Option("--set", help="key=value, e.g. data.frames=30 or runs=3; repeatable."),
 ]
 SourceName = Annotated[
     str | None,
@@ -65,7 +65,7 @@ def run(
     out: Out = None,
     overrides: Override = None,
     groups: Annotated[
-        list[str] | None, typer.Option("--group", help="Only this group; repeat it.")
+        list[str] | None, typer.Option("--group", help="Only this group; repeatable.")
     ] = None,
     data: SourceName = None,
     on: Annotated[
@@ -80,7 +80,7 @@ def run(
     ] = None,
     deterministic: Deterministic = False,
     tracker: Annotated[
-        list[str] | None, typer.Option(help="tensorboard or wandb; repeat it.")
+        list[str] | None, typer.Option(help="tensorboard or wandb; repeatable.")
     ] = None,
 ) -> None:
     """Run a plan, or what is left of it. The exit code is 1 if a cell failed; the others go on.

@@ -55,12 +55,12 @@ LabelsOption = Annotated[
 ]
 CacheOption = Annotated[
     Path | None,
-    typer.Option(help="Where videos are decoded to (default: ~/.cache/primavista/videos)."),
+    typer.Option(help="Folder for decoded videos (default: ~/.cache/primavista/videos)."),
 ]
 SkipBadOption = Annotated[
     bool,
     typer.Option(
-        "--skip-bad", help="Leave out and count what cannot be decoded, instead of stopping."
+        "--skip-bad", help="Leave out and count files that cannot be decoded, instead of stopping."
     ),
 ]
 console = Console(stderr=True, highlight=False)
@@ -68,16 +68,18 @@ console = Console(stderr=True, highlight=False)
 
 @app.command()
 def render(
-    folder: Annotated[Path, typer.Argument(help="Folder to write; made if it is not there.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder to write; it is created if it does not exist.")
+    ],
     format: Annotated[
         Literal["png", "jpg", "mp4"], typer.Option(help="png is exact; mp4 writes s1/o1.mp4.")
     ] = "png",
-    categories: Annotated[int, typer.Option(help="Kinds of things.", min=1)] = 10,
+    categories: Annotated[int, typer.Option(help="Categories of objects.", min=1)] = 10,
     objects: Annotated[int, typer.Option(help="Objects in each category.", min=1)] = 5,
     sessions: Annotated[int, typer.Option(help="Videos of each object.", min=1)] = 11,
     frames: Annotated[int, typer.Option(help="Frames per video (CORe50 has 300).", min=1)] = 60,
     size: Annotated[int, typer.Option(help="Side of the frames in pixels.", min=8, max=2048)] = 128,
-    seed: Annotated[int, typer.Option(help="Another seed, other objects and places.")] = 0,
+    seed: Annotated[int, typer.Option(help="Another seed draws other objects and places.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Draw a data set and write it in CORe50's layout: `s1/o1/C_01_01_000.png`, or `s1/o1.mp4`.
@@ -98,7 +100,9 @@ def render(
 
 @app.command()
 def core50(
-    folder: Annotated[Path, typer.Argument(help="Folder to download to; made if it is not there.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder to download to; it is created if it does not exist.")
+    ],
 ) -> None:
     """Download CORe50 (128 x 128) from its official site; the same command resumes a download.
 
@@ -127,17 +131,20 @@ def core50(
 @app.command()
 def pack(
     source: SourceArgument,
-    store: Annotated[Path, typer.Argument(help="Folder of the store to make.")],
+    store: Annotated[Path, typer.Argument(help="Folder of the store to create.")],
     size: SizeOption = None,
     test: Annotated[
         list[str] | None,
-        typer.Option(help="Session names for testing (class/session folders); repeat it."),
+        typer.Option(help="Name of a test session (class/session folders); repeatable."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Processes (default: one per core, if that pays).", min=1)
     ] = None,
     full_test: Annotated[
-        bool, typer.Option("--full-test", help="CORe50: all test frames, not the official 1 in 20.")
+        bool,
+        typer.Option(
+            "--full-test", help="CORe50: all test frames instead of the official 1 in 20."
+        ),
     ] = False,
     labels: LabelsOption = None,
     skip_bad: SkipBadOption = False,
@@ -195,8 +202,8 @@ def verify(store: Annotated[Path, typer.Argument(help="Folder of a packed store.
 def sheet(
     source: SourceArgument,
     picture: Annotated[Path, typer.Argument(help="PNG file to write.")],
-    classes: Annotated[int, typer.Option(help="Rows at most.", min=1)] = 20,
-    sessions: Annotated[int, typer.Option(help="Columns at most.", min=1)] = 11,
+    classes: Annotated[int, typer.Option(help="Largest number of rows.", min=1)] = 20,
+    sessions: Annotated[int, typer.Option(help="Largest number of columns.", min=1)] = 11,
     thumb: Annotated[
         int, typer.Option(help="Side of a thumbnail in pixels.", min=8, max=1024)
     ] = 64,
@@ -229,14 +236,17 @@ def sheet(
 def matrix(
     source: SourceArgument,
     picture: Annotated[
-        Path | None, typer.Argument(help="SVG, PNG or PDF file to write; none: the table alone.")
+        Path | None,
+        typer.Argument(
+            help="SVG, PNG or PDF file to write; without it, only the table is printed."
+        ),
     ] = None,
     protocol: Annotated[
         str, typer.Option(help="ni, nc, nic, nicv2-79, nicv2-196, nicv2-391 or nicv2-N.")
     ] = "nicv2",
-    order: Annotated[int, typer.Option("--run", help="Which of the random orders.", min=0)] = 0,
+    order: Annotated[int, typer.Option("--run", help="Number of the random order.", min=0)] = 0,
     orders: Annotated[
-        Path | None, typer.Option(help="Folder with official orders (default: where CORe50 is).")
+        Path | None, typer.Option(help="Folder with the official orders (default: that of CORe50).")
     ] = None,
     size: SizeOption = None,
     labels: LabelsOption = None,
@@ -329,14 +339,14 @@ def open_data(
 
 
 def _option(name: str) -> str:
-    """An argument of `open_dataset` as an option of the command line."""
+    """Return the command-line option for an argument of `open_dataset`."""
     names = {"test": "--full-test", "test_sessions": "--test"}
     return names.get(name) or f"--{name.replace('_', '-')}"
 
 
 @contextmanager
 def _reading(kind: str, skip_bad: bool) -> Iterator[ReportsProgress | None]:
-    """A progress bar for what takes time to open: folders, and pictures that are checked."""
+    """Show a progress bar for sources that take time to open: folders, and checked pictures."""
     if kind == "folder":
         with progress_bar("reading sessions") as progress:
             yield progress

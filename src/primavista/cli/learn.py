@@ -103,7 +103,8 @@ def learn(
         ),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help=NEW + "of the strategy, e.g. balance=0.5; repeat it.")
+        list[str] | None,
+        typer.Option(help=NEW + "option of the strategy, e.g. balance=0.5; repeatable."),
     ] = None,
     max_frames: Annotated[
         int, typer.Option(help="Frames kept of each source, evenly spread.", min=1)
@@ -113,13 +114,13 @@ def learn(
         typer.Option(help="Frames per second to take of videos (default: all).", min=0.001),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="How long to look through a camera.", min=0.1, max=3600)
+        float, typer.Option(help="How long to record from a camera.", min=0.1, max=3600)
     ] = 5.0,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Teach what was taught before once more.")
+        bool, typer.Option("--again", help="Teach a lesson again that was taught before.")
     ] = False,
     on: Annotated[
         str, typer.Option(help="here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.")
