@@ -192,7 +192,7 @@ class LDAOptions:
 
     def __post_init__(self) -> None:
         """Refuse a shrinkage that makes no sense."""
-        _check_number("shrinkage", self.shrinkage, 1e-12, 1, optional=True)
+        _check_in_range("shrinkage", self.shrinkage, 1e-12, 1, optional=True)
 
 
 class LDA(AnalyticStrategy, _Discriminant):
@@ -237,8 +237,8 @@ class RidgeOptions:
                 f"expand must be a number of random features from 1 to {MAX_EXPAND}, or None; "
                 f"got {expand!r}"
             )
-        _check_number("balance", self.balance, 0, 1)
-        _check_number("rho", self.rho, 1e-8, 1e8, optional=True)
+        _check_in_range("balance", self.balance, 0, 1)
+        _check_in_range("rho", self.rho, 1e-8, 1e8, optional=True)
 
 
 class Ridge(AnalyticStrategy):
@@ -287,7 +287,7 @@ class PrimaOptions:
 
     def __post_init__(self) -> None:
         """Refuse a balance that makes no sense."""
-        _check_number("balance", self.balance, 0, 1)
+        _check_in_range("balance", self.balance, 0, 1)
 
 
 class Prima(AnalyticStrategy):
@@ -396,7 +396,7 @@ class DSLDA(_Discriminant):
         return report.losses
 
 
-def _check_number(
+def _check_in_range(
     name: str, value: object, low: float, high: float, *, optional: bool = False
 ) -> None:
     """Refuse an option that is not a number in a range; None is allowed if it is optional."""
