@@ -40,7 +40,10 @@ RESULT = "result.json"
 FAILED = "failed.json"
 LOCK = ".lock"
 PLAN = "plan.json"
-KEPT = "Free some space or choose another folder; what is written is kept, and the same command resumes"
+KEPT = (
+    "Free some space or choose another folder; what is written is kept, "
+    "and the same command resumes"
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 CellStatus = Literal["done", "running", "failed", "stopped", "waiting"]
@@ -413,26 +416,32 @@ def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
         InputError: if the folder holds results with another base; nothing is changed.
     """
     found, base = read_folder_record(out), plan.base()
-    if found is not None and found.base != base:
-        wrong = [key for key in base | found.base if found.base.get(key) != base.get(key)]
-        raise InputError(
-            f"{out} holds results with another {', '.join(wrong)}: "
-            "choose another folder with --out, or delete it"
-        )
-    groups = {} if found is None else _begun_groups(out, found)
+    if found is None:
+        earlier = FolderRecord(base=base, groups=[], plans={})
+    else:
+        earlier = found
+    _check_base(out, earlier.base, base)
+    groups = _begun_groups(out, earlier)
     for group in plan.groups:
+        key = plan.name, group.name
         cells = [own.folder for own in planned if group.name in own.groups]
-        earlier = groups.get((plan.name, group.name))
-        if earlier is not None:
-            cells += [cell for cell in earlier.cells if cell not in cells]
-        groups[plan.name, group.name] = GroupRecord(
-            name=group.name, title=group.title, plan=plan.name, cells=cells
-        )
-    plans = {**(found.plans if found else {}), plan.name: plan.model_dump(mode="json")}
+        if key in groups:
+            cells += [cell for cell in groups[key].cells if cell not in cells]
+        groups[key] = GroupRecord(name=group.name, title=group.title, plan=plan.name, cells=cells)
+    plans = {**earlier.plans, plan.name: plan.model_dump(mode="json")}
     kept = [group for group in groups.values() if group.cells]
     record = FolderRecord(base=base, groups=kept, plans=plans)
     if record != found:
         write_json(out / PLAN, record.model_dump(mode="json"))
+
+
+def _check_base(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    wrong = [key for key in wanted | found if found.get(key) != wanted.get(key)]
+    if wrong:
+        raise InputError(
+            f"{out} holds results with another {', '.join(wrong)}: "
+            "choose another folder with --out, or delete it"
+        )
 
 
 def _begun_groups(out: Path, record: FolderRecord) -> dict[tuple[str, str], GroupRecord]:

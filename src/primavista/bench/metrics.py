@@ -1,15 +1,20 @@
-"""What is measured as a strategy learns a stream, in percent and points; the classes are the tasks.
+"""The measures of a strategy that learns a stream, in percent and points; classes are the tasks.
 
 After batch i, with a_i(c) the percent of class c's test patterns that are right:
 
-    accuracy            A_i   = 100 (patterns right) / (patterns), over the whole test set, classes not taught yet included
-    average             AIA_i = mean of A_j over the tested batches j <= i: the average incremental accuracy
-    forgetting          F_i   = mean over c of a_f(c)(c) - a_i(c), f(c) the first test after c was taught, f(c) < i;
-                                it is minus the backward transfer (BWT) of Lopez-Paz & Ranzato 2017
-    forward transfer    FWT_i = mean over j <= i of p_j - 100 / K_j: p_j is the percent right of the patterns of batch j whose
-                                class was taught before, *before* batch j is learned, K_j the number of classes taught by then
+    accuracy          A_i   = 100 (patterns right) / (patterns), over the whole test set, which
+                              contains classes that are not taught yet
+    average           AIA_i = mean of A_j over the tested batches j <= i: the average incremental
+                              accuracy
+    forgetting        F_i   = mean over c of a_f(c)(c) - a_i(c), where f(c) < i is the first test
+                              after c was taught; this is minus the backward transfer (BWT) of
+                              Lopez-Paz & Ranzato 2017
+    forward transfer  FWT_i = mean over j <= i of p_j - 100 / K_j, where p_j is the percent right of
+                              the patterns of batch j whose class was taught before, asked *before*
+                              batch j is learned, and K_j the number of classes taught by then
 
-A class never taught scores 0 by construction, so the forward transfer is measured on new sessions of known classes.
+A class that was never taught scores 0 by construction, so forward transfer is measured on new
+sessions of known classes.
 """
 
 from __future__ import annotations
@@ -23,18 +28,28 @@ from torch import Tensor
 
 
 def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """How many patterns of each class (row) were taken for each class (column).
+    """Count the patterns of each true class (row) by the class that was predicted (column).
+
+    Args:
+        labels: the true label of each pattern.
+        predicted: the predicted label of each pattern.
+        classes: the number of classes.
+
+    Returns:
+        A matrix of counts, classes x classes.
 
     >>> confusion(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2).tolist()
     [[1, 1], [0, 1]]
     """
-    return torch.bincount(labels * classes + predicted, minlength=classes * classes).reshape(
-        classes, classes
-    )
+    pairs = labels * classes + predicted
+    return torch.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
 def accuracy(matrix: Tensor) -> float:
-    """The percent of patterns on the diagonal of a confusion matrix.
+    """Return the percent of patterns on the diagonal of a confusion matrix.
+
+    Args:
+        matrix: counts, classes x classes.
 
     >>> accuracy(torch.tensor([[1, 1], [0, 2]]))
     75.0
@@ -43,7 +58,10 @@ def accuracy(matrix: Tensor) -> float:
 
 
 def class_accuracy(matrix: Tensor) -> dict[int, float]:
-    """The percent right of each class that has test patterns.
+    """Return the percent right of each class that has test patterns.
+
+    Args:
+        matrix: counts, classes x classes.
 
     >>> class_accuracy(torch.tensor([[1, 1], [0, 2]]))
     {0: 50.0, 1: 100.0}
@@ -54,28 +72,51 @@ def class_accuracy(matrix: Tensor) -> dict[int, float]:
 
 @dataclass
 class Tally:
-    """What earlier tests leave behind for the measures that look back; `to_json` goes into a checkpoint."""
+    """The sums over earlier tests that the measures need; a checkpoint keeps them.
+
+    Args:
+        tests: the number of tests.
+        summed: the sum of A_j over the tests.
+        transfers: the number of batches with patterns of classes taught before.
+        transferred: the sum of p_j - 100 / K_j over those batches.
+        taught: a_f(c)(c) of each class that was taught; None if it was not tested since.
+    """
 
     tests: int = 0
-    summed: float = 0.0  # of A_j
+    summed: float = 0.0
     transfers: int = 0
-    transferred: float = 0.0  # of p_j - 100 / K_j
-    taught: dict[int, float | None] = field(
-        default_factory=dict
-    )  # a_f(c)(c); None: not tested since it was taught
+    transferred: float = 0.0
+    taught: dict[int, float | None] = field(default_factory=dict)
 
     def teach(self, labels: Iterable[int]) -> None:
-        """These classes have been taught."""
+        """Enter classes that a batch has taught.
+
+        Args:
+            labels: their labels; known ones stay as they are.
+        """
         for label in labels:
             self.taught.setdefault(label, None)
 
     def transfer(self, right: int, count: int) -> None:
-        """Of `count` patterns of classes taught before, `right` were recognised before their batch was learned."""
+        """Enter a measurement of forward transfer, made before a batch was learned.
+
+        Args:
+            right: how many patterns of classes taught before were recognised.
+            count: how many there were.
+        """
         self.transferred += 100 * right / count - 100 / len(self.taught)
         self.transfers += 1
 
     def test(self, overall: float, by_class: dict[int, float]) -> float | None:
-        """A test after a batch. Returns the forgetting, None where no class has been tested before."""
+        """Enter a test after a batch.
+
+        Args:
+            overall: the accuracy A_i, in percent.
+            by_class: a_i(c) of each class in the test set, in percent.
+
+        Returns:
+            The forgetting F_i, in points; None if no class was tested before.
+        """
         self.summed += overall
         self.tests += 1
         drops = []
@@ -90,16 +131,16 @@ class Tally:
 
     @property
     def average(self) -> float | None:
-        """The average incremental accuracy so far."""
+        """The average incremental accuracy so far, in percent; None before the first test."""
         return self.summed / self.tests if self.tests else None
 
     @property
     def forward_transfer(self) -> float | None:
-        """The forward transfer so far."""
+        """The forward transfer so far, in points; None if it could not be measured yet."""
         return self.transferred / self.transfers if self.transfers else None
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, exactly."""
+        """Return everything, exactly, as JSON values."""
         return {
             "tests": self.tests,
             "summed": self.summed,
@@ -110,5 +151,9 @@ class Tally:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Tally:
-        """What `to_json` gave."""
+        """Restore what `to_json` gave.
+
+        Args:
+            raw: the JSON values.
+        """
         return cls(**{**raw, "taught": dict(raw["taught"])})

@@ -1,4 +1,4 @@
-"""Plans and cells: grids of strategies, options, protocols and runs, resolved before anything runs."""
+"""Plans and cells: grids of strategies, options, protocols and runs, resolved in full."""
 
 from __future__ import annotations
 
@@ -428,7 +428,7 @@ def _rename_options(group: dict[str, Any]) -> None:
 
 
 def _override(table: dict[str, Any], keys: list[str], value: Any) -> None:
-    """Set one key; what groups may have of their own is set in them too, so that it holds everywhere."""
+    """Set one key, in the groups that have it too, so that the override holds everywhere."""
     name = keys[0]
     if name == "options":  # of every strategy, everywhere
         for group in _tables(table, "groups"):

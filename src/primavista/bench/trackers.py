@@ -108,7 +108,9 @@ class TensorBoard:
 
 
 class WandB:
-    """A tracker that makes one Weights & Biases run per cell; a cell that resumes continues its run.
+    """A tracker that makes one Weights & Biases run per cell.
+
+    A cell that resumes continues its run.
 
     Args:
         project: the name of the project.
