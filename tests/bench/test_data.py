@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from primavista.bench import data as module
-from primavista.bench.data import RenderedData, data_settings, open_data
+from primavista.bench.data import RenderedData, data_settings, open_cell_data
 from primavista.errors import InputError
 from primavista.streams.rendered import dataset
 from primavista.streams.rendered.renderer import Scene
@@ -19,7 +19,7 @@ SMALL = {"categories": 1, "objects": 1, "sessions": 3, "frames": 2, "size": 16}
 
 
 def frames(data: RenderedData, cache: Path) -> Tensor:
-    opened = open_data(data, cache)
+    opened = open_cell_data(data, cache)
     return opened.frames[torch.arange(len(opened.frames))]
 
 
@@ -35,7 +35,7 @@ def test_a_changed_renderer_draws_anew_and_the_old_frames_stay(
     with pytest.raises(
         InputError, match=rf"drawn by version {old.renderer} of the renderer, and this is version"
     ):
-        open_data(old, tmp_path)
+        open_cell_data(old, tmp_path)
     monkeypatch.undo()
     assert torch.equal(frames(old, tmp_path), before)
     assert len(list(tmp_path.glob("rendered-*"))) == 2

@@ -180,8 +180,8 @@ class CellRun:
         cell = job.cell
         data = kept_data(cell.data, settings.cache, cell.device)
         self.cell = cell
-        self.stream = make_stream(cell, data)
-        self.strategy = make_strategy(cell, data)
+        self.stream = cell_stream(cell, data)
+        self.strategy = cell_strategy(cell, data)
         self.features = _kept_features(
             cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine
         )
@@ -305,7 +305,7 @@ def failure_reason(error: BaseException) -> str:
     return str(error) if isinstance(error, PrimavistaError) else f"{type(error).__name__}: {error}"
 
 
-def make_stream(cell: Cell, data: DataSet) -> Stream:
+def cell_stream(cell: Cell, data: DataSet) -> Stream:
     """Return the batches of a cell, in the official order if the data has one.
 
     Args:
@@ -316,7 +316,7 @@ def make_stream(cell: Cell, data: DataSet) -> Stream:
     return stream if cell.limit is None else stream[: cell.limit]
 
 
-def make_strategy(cell: Cell, data: DataSet) -> Strategy:
+def cell_strategy(cell: Cell, data: DataSet) -> Strategy:
     """Return the strategy of a cell before its first batch.
 
     Args:

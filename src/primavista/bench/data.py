@@ -150,7 +150,7 @@ def data_settings(source: str, **settings: Any) -> dict[str, Any]:
     return table
 
 
-def open_data(
+def open_cell_data(
     data: Data,
     cache: Path,
     device: str = "cpu",
@@ -185,17 +185,17 @@ def open_data(
 
 @lru_cache(maxsize=2)
 def kept_data(data: Data, cache: Path, device: str) -> DataSet:
-    """Return `open_data`, kept open for the next cell of this process.
+    """Return `open_cell_data`, kept open for the next cell of this process.
 
     Args:
         data: the data.
         cache: the folder for rendered data.
         device: the device that learns.
     """
-    return open_data(data, cache, device)
+    return open_cell_data(data, cache, device)
 
 
-def is_core50(data: Data) -> bool:
+def has_core50_values(data: Data) -> bool:
     """Return whether the paper's values for CORe50 apply.
 
     Args:

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from primavista.backbones.registry import build
-from primavista.bench.cell import CellEvent, CellJob, OnEvent, RunSettings, make_stream
-from primavista.bench.data import Data, open_data
+from primavista.bench.cell import CellEvent, CellJob, OnEvent, RunSettings, cell_stream
+from primavista.bench.data import Data, open_cell_data
 from primavista.bench.folder import (
     FAILED,
     LOCK,
@@ -222,14 +222,14 @@ class Suite:
             if cell.data == data:
                 key = cell.protocol, cell.run
                 if key not in counts:
-                    counts[key] = len(make_stream(cell, opened))
+                    counts[key] = len(cell_stream(cell, opened))
                 state.batches = counts[key]
 
 
 def _open_for_check(data: Data, cache: Path, device: str, progress: Progress | None) -> DataSet:
     if data.kind == "rendered" and device == "cuda" and not torch.cuda.is_available():
         return rendered(data.scene)  # a driver without a GPU: the nodes of its cluster draw
-    return open_data(data, cache, device, None, progress, resident=False)
+    return open_cell_data(data, cache, device, None, progress, resident=False)
 
 
 def counts(states: Iterable[CellState]) -> dict[str, int]:

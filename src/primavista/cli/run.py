@@ -128,8 +128,8 @@ def main_strategies() -> list[str]:
 
 def _plan(table: dict[str, Any], source: str, scene: dict[str, int], options: list[str]) -> Plan:
     """The plan, tested about eight times along a stream, however long that is."""
-    from primavista.bench.cell import make_stream
-    from primavista.bench.data import RenderedData, data_settings, open_data
+    from primavista.bench.cell import cell_stream
+    from primavista.bench.data import RenderedData, data_settings, open_cell_data
     from primavista.bench.plan import make_plan
     from primavista.streams.rendered.dataset import rendered
 
@@ -138,8 +138,8 @@ def _plan(table: dict[str, Any], source: str, scene: dict[str, int], options: li
     if isinstance(plan.data, RenderedData):
         opened = rendered(plan.data.scene)
     else:
-        opened = open_data(plan.data, RESULTS)
-    batches = len(make_stream(cell, opened))
+        opened = open_cell_data(plan.data, RESULTS)
+    batches = len(cell_stream(cell, opened))
     return plan.model_copy(update={"test_every": max(1, batches // TESTS)})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from primavista.bench.cell import make_stream
-from primavista.bench.data import RenderedData, open_data
+from primavista.bench.cell import cell_stream
+from primavista.bench.data import RenderedData, open_cell_data
 from primavista.bench.plan import Cell
 from primavista.errors import PrimavistaError
 from primavista.report.figures import Picture, drawing_style, save_picture
@@ -44,8 +44,8 @@ def rebuild_stream(cell: StoredCell) -> Stream | None:
 
 def _stream_of(cell: Cell) -> Stream:
     if isinstance(cell.data, RenderedData):
-        return make_stream(cell, rendered(cell.data.scene))
-    return make_stream(cell, open_data(cell.data, Path()))
+        return cell_stream(cell, rendered(cell.data.scene))
+    return cell_stream(cell, open_cell_data(cell.data, Path()))
 
 
 def panel_streams(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]:
