@@ -1,9 +1,9 @@
 """Several runs side by side on one GPU: ten updates or factorisations cost little more than one.
 
-`evaluate_stacked` is `evaluate` for several runs: they advance batch by batch, and what they have to
-compute is computed as one stack. On the CPU each run gives the same bits as alone; on a GPU other
-kernels work on stacks, and the results agree to the rounding of float64. `stacked_cells.py` runs the
-cells of a plan so.
+`evaluate_stacked` is `evaluate` for several runs: they advance batch by batch, and what they have
+to compute is computed as one stack. On the CPU each run gives the same bits as alone; on a GPU
+other kernels work on stacks, and the results agree to the rounding of float64. `stacked_cells.py`
+runs the cells of a plan in this way.
 """
 
 from __future__ import annotations

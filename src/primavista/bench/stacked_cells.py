@@ -104,7 +104,7 @@ class StackedCell:
         self._cell: CellRun | None = None
 
     def open(self) -> bool:
-        """Open the folder, the data and the checkpoint; return whether there is a batch to learn."""
+        """Open the folder, the data and the checkpoint; return whether batches are left."""
         job = self._job
         self._contexts.enter_context(report_outcome(job, self._on_event))
         try:
