@@ -5,10 +5,9 @@
     python tools/house.py --check                           # exit code 1 if a goal is missed
     python tools/house.py --no-run                          # without running `primavista learn`
 
-Everything is counted on the syntax tree with the standard library, except the files that
-`primavista learn` touches: for those the command is run once, on a small network, and its calls
-are recorded. The stack frames from a worker's entry to `learn_batch` are checked by the tests of
-the benchmark.
+Everything is counted on the syntax tree with the standard library, except the files that AR1* and
+`primavista learn` touch: for those they are run once, on a small network, and calls are recorded.
+The stack frames from a worker's entry to `learn_batch` are checked by the tests of the benchmark.
 
 Method. A code line is not blank, not a comment and not part of a docstring. Cyclomatic complexity
 is 1 plus every branch (`if`, `elif`, `for`, `while`, `except`, `case`, `assert`, conditional
@@ -526,6 +525,11 @@ def docstring_rows(source: Source) -> list[Row]:
     ]
 
 
+def is_overload(node: Definition) -> bool:
+    """Return True for the signatures of an overloaded function, which have no docstrings."""
+    return any("overload" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
 def docstring_text(module: Module) -> str:
     """Return the docstring of a module, empty without one."""
     return ast.get_docstring(module.tree) or ""
@@ -536,7 +540,7 @@ def public_definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, D
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.ClassDef | Function):
             yield from public_definitions(child, prefix)
-        elif not child.name.startswith("_"):
+        elif not child.name.startswith("_") and not is_overload(child):
             yield f"{prefix}{child.name}", child
             if isinstance(child, ast.ClassDef):
                 yield from public_definitions(child, f"{prefix}{child.name}.")
@@ -617,76 +621,104 @@ def algorithm_rows(source: Source) -> list[Row]:
 RECORDER = """
 import json, os, sys, threading
 
-package, output, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
+package, output, start, code = sys.argv[1:5]
 touched = set()
-importing = threading.local()
+local = threading.local()
 
 
 def record(frame, event, argument):
-    if event not in ("call", "return"):
+    called = frame.f_code
+    if event not in ("call", "return") or not called.co_filename.startswith(package):
         return
-    code = frame.f_code
-    if not code.co_filename.startswith(package):
-        return
-    depth = getattr(importing, "depth", 0)
-    if code.co_name == "<module>":
-        importing.depth = depth + (1 if event == "call" else -1)
-    elif event == "call" and depth == 0:
-        touched.add(code.co_filename)
+    step = 1 if event == "call" else -1
+    if called.co_name == "<module>":
+        local.importing = getattr(local, "importing", 0) + step
+    if called.co_name == start:
+        local.inside = getattr(local, "inside", 0) + step
+    wanted = not start or getattr(local, "inside", 0)
+    if event == "call" and wanted and not getattr(local, "importing", 0):
+        touched.add(called.co_filename)
 
 
-sys.argv = ["primavista", *arguments]
-from primavista.__main__ import main
+sys.argv = ["primavista", *sys.argv[5:]]
 threading.setprofile(record)
 sys.setprofile(record)
 try:
-    main()
+    exec(code)
 finally:
     sys.setprofile(None)
     with open(output, "w") as file:
         json.dump(sorted(os.path.relpath(path, package) for path in touched), file)
 """
 
-PICTURES = """
-import sys
+LEARN = """
 from pathlib import Path
 import numpy as np
 from PIL import Image
 
+Path("mug").mkdir()
 for k in range(4):
     noise = np.random.default_rng(k).integers(0, 255, (48, 48, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(Path(sys.argv[1]) / f"{k}.png")
+    Image.fromarray(noise).save(f"mug/{k}.png")
+from primavista.__main__ import main
+main()
+"""
+
+AR1 = """
+import torch
+from primavista import build_backbone, create
+
+backbone = build_backbone("mobilenet_v1", "random", width=0.0625, size=32)
+strategy = create("ar1*", backbone)
+generator = torch.Generator().manual_seed(0)
+for batch in range(2):
+    frames = torch.randint(0, 256, (4, 32, 32, 3), dtype=torch.uint8, generator=generator)
+    strategy.learn(frames, torch.tensor([0, 0, 1, 1]))
 """
 
 
-def learn_row(source: Source) -> Row:
-    """Run `primavista learn` on four small pictures and return the row on the files it touched.
+def files_run(source: Source, code: str, *arguments: str, start: str = "") -> list[str]:
+    """Run some code in a process of its own and return the files whose functions it called.
 
-    A file counts if one of its functions was called; what runs while modules are imported does
-    not count.
+    Code that runs while modules are imported does not count.
+
+    Args:
+        source: The package to run it with.
+        code: The code.
+        *arguments: The arguments of the command line that it sees.
+        start: Count only what happens inside a function of this name; empty for everything.
+
+    Returns:
+        Paths below the package's folder; empty if the code failed, which is reported on stderr.
     """
-    name = "files touched by `primavista learn`"
     environment = {**os.environ, "PYTHONPATH": str(source.folder.parent), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as temporary:
-        place = Path(temporary)
-        (place / "mug").mkdir()
-        output = place / "touched.json"
-        command = ["learn", str(place / "kitchen.pv"), "--label", "mug", str(place / "mug")]
-        options = ["--weights", "random", "--size", "32", "--device", "cpu"]
-        recorded = [RECORDER, str(source.folder), str(output), *command, *options]
-        for script in ([PICTURES, str(place / "mug")], recorded):
-            done = subprocess.run(
-                [sys.executable, "-c", *script],
-                env=environment,
-                cwd=place,
-                capture_output=True,
-                text=True,
-            )
-        if not output.exists():
-            reason = done.stderr.strip().splitlines() or ["no message"]
-            return Row(name, "not run", details=[reason[-1]])
-        files: list[str] = json.loads(output.read_text())
-    return Row(name, str(len(files)), details=files)
+        output = Path(temporary) / "touched.json"
+        command = [sys.executable, "-c", RECORDER, str(source.folder), str(output), start, code]
+        done = subprocess.run(
+            [*command, *arguments], env=environment, cwd=temporary, capture_output=True, text=True
+        )
+        files: list[str] = json.loads(output.read_text()) if output.exists() else []
+    if not files:
+        print(done.stderr, file=sys.stderr)
+    return files
+
+
+def run_rows(source: Source) -> list[Row]:
+    """Return the rows on what runs, which take some seconds."""
+    sizes = {str(module.path): len(module.lines) for module in source}
+    ran = files_run(source, AR1, start="learn_batch")
+    near = [file for file in ran if file.split("/")[0] in ALGORITHM]
+    options = ["--weights", "random", "--size", "32", "--device", "cpu"]
+    learned = files_run(source, LEARN, "learn", "kitchen.pv", "--label", "mug", "mug", *options)
+    return [
+        Row(
+            "files run by `learn_batch` of AR1* (strategies, nn, heads) / lines",
+            f"{len(near)} / {sum(sizes[file] for file in near):,}",
+            details=[f"{file}: {sizes[file]}" for file in near],
+        ),
+        Row("files touched by `primavista learn`", str(len(learned)), details=learned),
+    ]
 
 
 # ---------------------------------------------------------------------------------- the report
@@ -697,7 +729,7 @@ def measure(source: Source, run: bool = True) -> list[Row]:
 
     Args:
         source: The package.
-        run: Also run `primavista learn`, which takes some seconds.
+        run: Also run AR1* and `primavista learn`, which takes some seconds.
     """
     rows = [
         *size_rows(source),
@@ -709,7 +741,7 @@ def measure(source: Source, run: bool = True) -> list[Row]:
         *init_rows(source),
         *algorithm_rows(source),
     ]
-    return [*rows, learn_row(source)] if run else rows
+    return [*rows, *run_rows(source)] if run else rows
 
 
 def table(columns: dict[str, list[Row]]) -> str:

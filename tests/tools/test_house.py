@@ -187,6 +187,17 @@ def test_the_exit_code_tells_that_a_goal_is_missed(folder: Path) -> None:
     assert "missed: `Any` in the public API: 4, goal 0" in checked.stderr
 
 
+def test_the_files_that_run_are_those_whose_functions_are_called(folder: Path) -> None:
+    """Modules that are only imported do not count, nor does what happens before `start`."""
+    source = house.Source(folder)
+    code = "from primavista.heads.model import open_model, Model\nmodel = open_model('long')\n"
+    assert house.files_run(source, code) == ["heads/model.py"]
+    assert house.files_run(source, code, start="helper") == []
+    assert house.files_run(source, code + "model.predict([1])", start="predict") == [
+        "heads/model.py"
+    ]
+
+
 def test_a_folder_that_is_not_a_package_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="is not the folder of a package"):
         house.Source(tmp_path)

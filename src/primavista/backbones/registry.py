@@ -67,20 +67,8 @@ def build(
     source = SOURCES.get(f"{name}/{weights}")
     if source is not None:
         options = {**source.options, **options}
-        body = NETWORKS[name](**options)
-        load_weights(body, load_state(source, f"{name}/{weights}"), f"{name}/{weights}")
-        return Backbone(body, Spec(name, size, mean or source.mean, std or source.std, options))
-    if weights in (None, "random"):
-        body = _random_network(name, seed, options)
-    elif Path(str(weights)).suffix or "/" in str(weights):
-        body = NETWORKS[name](**options)
-        load_weights(body, load_file(Path(str(weights)).expanduser()), str(weights))
-    else:
-        published = [key.partition("/")[2] for key in SOURCES if key.startswith(f"{name}/")]
-        raise InputError(
-            f"{name} has no weights {weights!r}: choose from {', '.join(published)}, random, "
-            "or the path of a file"
-        )
+        mean, std = mean or source.mean, std or source.std
+    body = _network(name, weights, seed, options)
     return Backbone(body, Spec(name, size, mean or HALF, std or HALF, dict(options)))
 
 
@@ -140,6 +128,28 @@ def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
             f"{name} has no option {', '.join(unknown)}: "
             f"it has {', '.join(sorted(accepted)) or 'none'}"
         )
+
+
+def _network(
+    name: str, weights: str | Path | None, seed: int, options: Mapping[str, NetworkOption]
+) -> nn.Module:
+    """Build a network with published weights, with random ones, or with those of a file."""
+    key = f"{name}/{weights}"
+    if weights in (None, "random"):
+        return _random_network(name, seed, options)
+    if key in SOURCES:
+        body = NETWORKS[name](**options)
+        load_weights(body, load_state(SOURCES[key], key), key)
+    elif Path(str(weights)).suffix or "/" in str(weights):
+        body = NETWORKS[name](**options)
+        load_weights(body, load_file(Path(str(weights)).expanduser()), str(weights))
+    else:
+        published = [source.partition("/")[2] for source in SOURCES if source.startswith(name)]
+        raise InputError(
+            f"{name} has no weights {weights!r}: choose from {', '.join(published)}, random, "
+            "or the path of a file"
+        )
+    return body
 
 
 def _random_network(name: str, seed: int, options: Mapping[str, NetworkOption]) -> nn.Module:
