@@ -1,4 +1,4 @@
-"""Recognises objects, and goes on learning them, on small devices.
+"""Recognises objects, and continues to learn them, on small devices.
 
 The files come from `primavista export --format edge`.
 """

@@ -39,7 +39,7 @@ LEARNS = ("head", "statistics", "seen", "moments")  # the groups of arrays that 
 
 @dataclass(frozen=True)
 class _Saved:
-    """What a file says about a head: its arrays by group, its options and seed, its blocks."""
+    """The parts of a file that make a head: arrays by group, options, seed, blocks of features."""
 
     groups: dict[str, dict[str, Array]]
     options: dict[str, Any]
@@ -176,7 +176,7 @@ class _State:
 
 
 class Learner:
-    """Predicts, and goes on learning, from a file that `primavista export --format edge` wrote.
+    """Predicts, and continues to learn, from a file that `primavista export --format edge` wrote.
 
     A lesson that fails changes nothing.
     """
@@ -279,7 +279,7 @@ class Learner:
 
     @property
     def learns(self) -> bool:
-        """Whether it can go on learning here, without torch."""
+        """True if it can continue to learn here, without torch."""
         return self._state.head is not None
 
     def learn(self, frames: Frame | Clip, label: str | Sequence[str]) -> None:

@@ -118,7 +118,7 @@ class SufficientStatistics(ClassArrays):
 
         Args:
             z: their features, N x D.
-            columns: the row of the class of each, where z is.
+            columns: the row of the class of each, on the device of z.
         """
         # torch converts CHUNK frames to float64 at a time, numpy all of them.
         size = CHUNK if is_torch_array(z) else len(z)

@@ -76,7 +76,7 @@ class FrozenStrategy(EmbeddingStrategy):
 
     @property
     def open_set(self) -> bool:
-        """Whether strangers can be told; always, unless an option says otherwise."""
+        """True if the strategy tells strangers: always, unless an option says otherwise."""
         return True
 
     @torch.no_grad()
@@ -374,12 +374,12 @@ class DSLDA(_Discriminant):
 
     @property
     def open_set(self) -> bool:
-        """Whether strangers can be told: the option `open_set`."""
+        """True if the strategy tells strangers: the option `open_set`."""
         return self.options.open_set
 
     @property
     def embeds(self) -> bool:
-        """Whether the representation stays as it is; always, unless the next batch tunes it."""
+        """True if the representation stays as it is: always, unless the next batch tunes it."""
         return not (self.options.tune and self.i == 1)
 
     def _tune(self, B: Batch) -> tuple[float, ...]:
