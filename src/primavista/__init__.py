@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 _WHERE = {
+    # live learning
     "Learner": "learner.learner",
     "Prediction": "learner.prediction",
+    "AlreadyTaughtError": "learner.lesson",
+    "open_frames": "streams.video",
     "Frames": "frames",
-    "build_backbone": "backbones.registry:build",
+    "Progress": "progress",
+    # strategies
     "Strategy": "strategies.base",
     "LearnReport": "strategies.base",
+    "StrategyInfo": "strategies.registry",
+    "strategy_info": "strategies.registry",
     "create": "strategies.registry",
     "check_strategy": "strategies.conformance",
-    "open_frames": "streams.video",
+    "build_backbone": "backbones.registry:build",
+    # data sets and the benchmark
+    "DataSet": "streams.dataset",
+    "Stream": "streams.dataset",
     "folder": "streams.folder",
     "rendered": "streams.rendered.dataset",
     "CORe50": "streams.core50.dataset",
     "nicv2": "streams.protocols",
     "evaluate": "bench.evaluate",
+    "Step": "bench.evaluate",
+    # errors
     "PrimavistaError": "errors",
     "InputError": "errors",
     "FileError": "errors",
 }
 
 __all__ = [
+    "AlreadyTaughtError",
     "CORe50",
+    "DataSet",
     "FileError",
     "Frames",
     "InputError",
@@ -36,7 +49,11 @@ __all__ = [
     "Learner",
     "Prediction",
     "PrimavistaError",
+    "Progress",
+    "Step",
     "Strategy",
+    "StrategyInfo",
+    "Stream",
     "__version__",
     "build_backbone",
     "check_strategy",
@@ -46,31 +63,35 @@ __all__ = [
     "nicv2",
     "open_frames",
     "rendered",
+    "strategy_info",
 ]
 
 if TYPE_CHECKING:
     from primavista.backbones.registry import build as build_backbone
-    from primavista.bench.evaluate import evaluate
+    from primavista.bench.evaluate import Step, evaluate
     from primavista.errors import FileError, InputError, PrimavistaError
     from primavista.frames import Frames
     from primavista.learner.learner import Learner
+    from primavista.learner.lesson import AlreadyTaughtError
     from primavista.learner.prediction import Prediction
+    from primavista.progress import Progress
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy
-    from primavista.strategies.registry import create
+    from primavista.strategies.registry import StrategyInfo, create, strategy_info
     from primavista.streams.core50.dataset import CORe50
+    from primavista.streams.dataset import DataSet, Stream
     from primavista.streams.folder import folder
     from primavista.streams.protocols import nicv2
     from primavista.streams.rendered.dataset import rendered
     from primavista.streams.video import open_frames
 
 
-def __getattr__(name: str) -> Any:
-    """Each public name is imported when it is first used: `import primavista` loads no torch."""
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used, so that `import primavista` loads no torch."""
     if name not in _WHERE:
         raise AttributeError(f"module 'primavista' has no attribute {name!r}")
     module, _, attribute = _WHERE[name].partition(":")
-    value = getattr(import_module(f"primavista.{module}"), attribute or name)
+    value: object = getattr(import_module(f"primavista.{module}"), attribute or name)
     globals()[name] = value
     return value
 

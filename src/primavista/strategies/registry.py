@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from primavista.backbones.base import Backbone, device_of
 from primavista.errors import InputError
+from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
 
 ENTRY_POINTS = "primavista.strategies"
@@ -77,7 +78,7 @@ class StrategyInfo:
     title: str
     where: str = ""
     source: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
     table: tuple[str, ...] = ()
     training_options: bool = False
     analytic: bool = False
@@ -92,7 +93,7 @@ class StrategyInfo:
     look: Look | None = None
 
     @property
-    def hyperparameters(self) -> dict[str, Any]:
+    def hyperparameters(self) -> dict[str, OptionValue]:
         """The hyperparameters of `table` with their values, and all other `options`."""
         if not self.table:
             return dict(self.options)
@@ -331,7 +332,7 @@ def create(
     *,
     protocol: str | None = None,
     seed: int = 0,
-    **overrides: Any,
+    **overrides: OptionValue,
 ) -> Strategy:
     """Create a strategy with the paper's hyperparameters.
 
