@@ -373,7 +373,7 @@ def test_what_is_no_learner_is_never_overwritten(videos: Path, tmp_path: Path) -
     ("option", "words"),
     [
         ("norm=bn", "there is no option norm: choose from balance"),
-        ("seed=abc", "seed is a whole number"),
+        ("seed=abc", "seed must be a whole number"),
         ("device=cpu", "device is not an option of a strategy: say --device cpu"),
         ("size=64", "say --size 64"),
         ("foo", "'foo': write key=value, for example balance=0.5"),

@@ -714,7 +714,7 @@ def _warn_of_old_names(manifest: Manifest, name: str) -> None:
     for old in manifest.strategy.options:
         new = next(iter(current_names({old: None}, warn=False)))
         if new != old:
-            message = f"{name}: the option {old!r} is now called {new!r}; save the learner again"
+            message = f"the option {old!r} is now called {new!r}: save {name} again"
             warnings.warn(message, DeprecationWarning, stacklevel=4)
 
 
