@@ -18,11 +18,11 @@ from primavista.streams.pictures import (
     RED,
     ProtocolRow,
     contact_sheet,
-    draw_order,
+    draw_stream,
     first_batches,
     order_matrix,
     protocol_row,
-    save_order,
+    save_stream_picture,
 )
 from primavista.streams.protocols import nc, ni, nic, nicv2
 
@@ -95,7 +95,7 @@ def test_the_matrix_counts_sessions_and_finds_the_first() -> None:
 )
 def test_the_order_picture_has_a_cell_a_frame_and_a_band_for_each(make: object) -> None:
     stream = make(core50_shape())  # type: ignore[operator]
-    axes = draw_order(stream).axes[0]
+    axes = draw_stream(stream).axes[0]
     cells, frames = axes.collections
     matrix = order_matrix(stream)
     firsts = first_batches(matrix)
@@ -115,11 +115,11 @@ def test_the_order_picture_has_a_cell_a_frame_and_a_band_for_each(make: object) 
 def test_pictures_are_written_and_bad_paths_named(tmp_path: Path) -> None:
     stream = nicv2(tiny(), first=[0])
     for ending in ("png", "svg"):
-        save_order(stream, tmp_path / f"order.{ending}", dpi=50)
+        save_stream_picture(stream, tmp_path / f"order.{ending}", dpi=50)
         assert (tmp_path / f"order.{ending}").stat().st_size > 1000
     for bad in (tmp_path / "no" / "x.png", tmp_path / "x.docx"):
         with pytest.raises(FileError, match="cannot write"):
-            save_order(stream, bad)
+            save_stream_picture(stream, bad)
 
 
 # Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without red, green or blue

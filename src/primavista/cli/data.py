@@ -265,7 +265,7 @@ def matrix(
     from rich.table import Table
 
     from primavista.streams.open import stream as open_stream
-    from primavista.streams.pictures import protocol_row, save_order
+    from primavista.streams.pictures import protocol_row, save_stream_picture
 
     data = open_data(
         source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache
@@ -281,7 +281,7 @@ def matrix(
     table.add_row(row.protocol, *counts, later, f"{row.incremental_images:.0f}")
     Console().print(table)
     if picture is not None:
-        path = save_order(stream, picture)
+        path = save_stream_picture(stream, picture)
         batches = f"{len(stream)} batches ({stream.source})"
         typer.echo(f"wrote {path}: {stream.name}, run {order}, {batches}")
 
@@ -317,7 +317,7 @@ def open_data(
     Raises:
         InputError: If an option does not apply to this kind of source.
     """
-    from primavista.streams.open import check_options, open_dataset, parse_source
+    from primavista.streams.open import check_source_options, open_dataset, parse_source
 
     found = parse_source(source)
     given: dict[str, Any] = {
@@ -330,7 +330,7 @@ def open_data(
         "fps": fps,
         "cache": cache,
     }
-    check_options(found, given, _option)
+    check_source_options(found, given, _option)
     with _reading(found.kind, skip_bad) as progress:
         data = open_dataset(found, progress=progress, **given)
     if data.note:

@@ -16,7 +16,7 @@ from primavista.report.series import Panel, Series
 from primavista.report.table import Row, Table, Value
 from primavista.report.titles import slug
 from primavista.streams.dataset import Stream
-from primavista.streams.pictures import draw_order, protocol_row
+from primavista.streams.pictures import draw_stream, protocol_row
 from primavista.streams.rendered.dataset import rendered
 
 
@@ -74,7 +74,7 @@ def draw_streams(streams: Mapping[Panel, Stream]) -> list[Picture]:
         if panel.protocol == "ni":
             continue
         with drawing_style({"axes.grid": False}):
-            figure = draw_order(stream)
+            figure = draw_stream(stream)
         title = f"Classes encountered over time, {panel.title}, run {stream.run}"
         name = slug("fig:nicv2", panel.title)
         pictures.append(save_picture(figure, name, title, on_white=True))

@@ -147,21 +147,21 @@ def folder(
     )
     read = _read_sessions(found, _SessionReader(videos, bad), progress)
     is_test = _test_flags(read, test, found)
-    classes = _class_names(found) if written is None else _scene_names(root, written, found)
+    name, classes, categories = _names(root, written, found)
     if written and fps is None and not skip_bad:
         _check_counts(root, written, read)
     if not read:
         raise _nothing_to_read(root, bad)
     note = _describe(read, is_test, classes, bad)
     log.info("%s: %s", root, note)
-    categories = tuple(range(len(classes)))
+    flagged = list(zip(read, is_test, strict=True))
     return DataSet(
-        name=scene_name(written.scene) if written else root.resolve().name,
+        name=name,
         frames=FolderFrames([item.files for item in read], size),
-        train=tuple(item.session for item, t in zip(read, is_test, strict=True) if not t),
-        test=tuple(item.session for item, t in zip(read, is_test, strict=True) if t),
-        classes=tuple(classes),
-        categories=scene_classes(written.scene)[1] if written else categories,
+        train=tuple(item.session for item, flag in flagged if not flag),
+        test=tuple(item.session for item, flag in flagged if flag),
+        classes=classes,
+        categories=categories,
         note=note,
         skipped=bad.skipped,
     )
@@ -262,14 +262,19 @@ def _test_flags(
     return [item.files.name in chosen for item in read]
 
 
-def _scene_names(root: Path, written: WrittenScene, found: FoundSessions) -> list[str]:
-    """The names of a scene's objects, if the folder holds those and nothing else."""
-    names = list(scene_classes(written.scene)[0])
-    if _class_names(found) != [f"o{i + 1}" for i in range(len(names))]:
+def _names(
+    root: Path, written: WrittenScene | None, found: FoundSessions
+) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+    """The name of the data set, its classes and their categories: those of the folder or scene."""
+    folders = tuple(_class_names(found))
+    if written is None:
+        return root.resolve().name, folders, tuple(range(len(folders)))
+    classes, categories = scene_classes(written.scene)
+    if folders != tuple(f"o{i + 1}" for i in range(len(classes))):
         raise FileError(
             f"{root} holds other folders beside those of its scene (scene.json): move them away"
         )
-    return names
+    return scene_name(written.scene), classes, categories
 
 
 def _check_counts(root: Path, written: WrittenScene, read: list[_SessionWithFiles]) -> None:
@@ -290,7 +295,7 @@ def _nothing_to_read(root: Path, bad: BadFiles) -> FileError:
 
 
 def _describe(
-    read: list[_SessionWithFiles], is_test: list[bool], classes: list[str], bad: BadFiles
+    read: list[_SessionWithFiles], is_test: list[bool], classes: Sequence[str], bad: BadFiles
 ) -> str:
     """The note of a data set: its test sessions, what was skipped, and what was thinned."""
     names = [f"{classes[item.session.label]}/{item.files.name}" for item in read]

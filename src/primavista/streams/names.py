@@ -1,4 +1,5 @@
-"""The names of CORe50's objects, which the rendered ones share: "plug adapter 1" to "remote control 5"."""
+"""The names of CORe50's objects, "plug adapter 1" to "remote control 5"; rendered ones share
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ CATEGORIES = (
 
 
 def category_names(count: int) -> tuple[str, ...]:
-    """The names of so many categories.
+    """Return the names of the first categories.
+
+    Args:
+        count: The number of categories; those beyond the tenth are numbered.
 
     >>> category_names(11)[-2:]
     ('remote control', 'category 11')
@@ -28,7 +32,11 @@ def category_names(count: int) -> tuple[str, ...]:
 
 
 def object_names(objects: int, each: int) -> tuple[str, ...]:
-    """The names of so many objects, `each` to a category.
+    """Return the names of the first objects.
+
+    Args:
+        objects: The number of objects.
+        each: The number of objects per category.
 
     >>> object_names(3, 2)
     ('plug adapter 1', 'plug adapter 2', 'mobile phone 1')

@@ -124,7 +124,7 @@ def open_dataset(
         "fps": fps,
         "cache": cache,
     }
-    check_options(found, options)
+    check_source_options(found, options)
     if found.kind == "rendered":
         return rendered(scene_of(found, size))
     assert found.path is not None
@@ -218,7 +218,7 @@ _TAKES = {
 }
 
 
-def check_options(
+def check_source_options(
     source: DataSource,
     options: Mapping[str, object],
     spelling: Callable[[str], str] = str,

@@ -1,4 +1,7 @@
-"""Pictures of streams and data sets: the class-by-batch matrix of the paper, its table of protocols, and contact sheets."""
+"""Pictures of streams and data sets.
+
+They are the class-by-batch matrix of the paper, its table of protocols, and contact sheets.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ from primavista.streams.dataset import DataSet, Session, Stream
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Any two are at least 23 apart in CIELAB, to the eye without red, green or blue cones too, and all are far from the red that
-# marks first introductions; dark and light take turns.
+# Any two are at least 23 apart in CIELAB, also to the eye without red, green or blue cones, and all
+# are far from the red that marks first introductions; dark and light take turns.
 PALETTE = (
     "#333399",
     "#EECC33",
@@ -39,7 +42,16 @@ MAX_TILES = 20_000
 
 @dataclass(frozen=True)
 class ProtocolRow:
-    """A row of the paper's `tab:nic`; of the incremental batches the fewest and most classes, and the mean number of images."""
+    """A row of the paper's table of protocols (`tab:nic`).
+
+    Args:
+        protocol: The name of the protocol.
+        batches: The number of batches.
+        initial_classes: The number of classes in batch 1.
+        initial_images: The number of images in batch 1.
+        incremental_classes: The fewest and the most classes in a later batch.
+        incremental_images: The mean number of images in a later batch.
+    """
 
     protocol: str
     batches: int
@@ -50,7 +62,19 @@ class ProtocolRow:
 
 
 def protocol_row(stream: Stream) -> ProtocolRow:
-    """The row of `tab:nic` for any stream. The paper counts sessions as classes; here two sessions of one class are one."""
+    """Compute the row of `tab:nic` for any stream.
+
+    The paper counts sessions as classes; here two sessions of one class count once.
+
+    Args:
+        stream: A stream with at least one batch.
+
+    Returns:
+        The row.
+
+    Raises:
+        InputError: If the stream has no batches.
+    """
     if not len(stream):
         raise InputError("the stream has no batches")
     classes = [len({session.label for session in batch}) for batch in stream.batches]
@@ -63,7 +87,14 @@ def protocol_row(stream: Stream) -> ProtocolRow:
 
 
 def order_matrix(stream: Stream) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Sessions of each class (row) in each batch (column)."""
+    """Count the sessions of each class (row) in each batch (column).
+
+    Args:
+        stream: Any stream.
+
+    Returns:
+        int64, classes x batches.
+    """
     matrix = np.zeros((len(stream.data.classes), len(stream)), np.int64)
     for column, batch in enumerate(stream.batches):
         for session in batch:
@@ -72,15 +103,30 @@ def order_matrix(stream: Stream) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def first_batches(matrix: np.ndarray[Any, Any]) -> dict[int, int]:
-    """The batch in which each class that occurs is first seen."""
+    """Find the batch in which each class is first seen.
+
+    Args:
+        matrix: What `order_matrix` returns.
+
+    Returns:
+        The index of the first batch, counted from 0, for each class that occurs.
+    """
     return {int(row): int((matrix[row] > 0).argmax()) for row in np.flatnonzero(matrix.any(1))}
 
 
-def draw_order(stream: Stream, width: float | None = None) -> Figure:
-    """The class-by-batch matrix of the paper's `fig:nicv2`, as a matplotlib figure.
+def draw_stream(stream: Stream, width: float | None = None) -> Figure:
+    """Draw the class-by-batch matrix of the paper's `fig:nicv2`; needs the extra `plots`.
 
-    A coloured cell: the class has a session in the batch; colours are categories. A red frame: the first of the class. A grey
-    band: a batch that introduces a class. Needs the extra `plots`.
+    A coloured cell means that the class has a session in the batch; colours are categories. A red
+    frame
+    marks the first session of a class, and a grey band a batch that introduces a class.
+
+    Args:
+        stream: Any stream.
+        width: The width of the figure in inches; by default it follows the number of batches.
+
+    Returns:
+        The matplotlib figure.
     """
     figures = require_extra("matplotlib.figure", "plots")
     matrix = order_matrix(stream)
@@ -94,9 +140,21 @@ def draw_order(stream: Stream, width: float | None = None) -> Figure:
     return figure
 
 
-def save_order(stream: Stream, path: str | Path, dpi: int = 160) -> Path:
-    """Write `draw_order` to a file and return its path; its ending says how (.png, .svg, .pdf; without one, .png is added)."""
-    figure, path = draw_order(stream), Path(path)
+def save_stream_picture(stream: Stream, path: str | Path, dpi: int = 160) -> Path:
+    """Write the picture of `draw_stream` to a file.
+
+    Args:
+        stream: Any stream.
+        path: The file; its suffix says how (.png, .svg, .pdf). Without one, .png is added.
+        dpi: The resolution of pixel formats.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        FileError: If it cannot be written.
+    """
+    figure, path = draw_stream(stream), Path(path)
     path = path if path.suffix else path.with_name(path.name + ".png")
     try:
         figure.savefig(path, dpi=dpi)
@@ -137,9 +195,8 @@ def _box(column: int, row: int, wider: float = 0.0) -> list[tuple[float, float]]
 def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None:
     categories = stream.data.categories[: len(matrix)]
     edges = [row for row in range(1, len(categories)) if categories[row] != categories[row - 1]]
-    if (
-        len(edges) < len(categories) - 1
-    ):  # categories of several classes: name the groups, else each class
+    if len(edges) < len(categories) - 1:
+        # Some category has several classes: name the groups instead of each class.
         for edge in edges:
             axes.axhline(edge + 0.5, color="#999999", linewidth=0.4, zorder=1)
         starts = [0, *edges]
@@ -150,14 +207,8 @@ def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None
         axes.set_yticks(range(1, len(categories) + 1))
         axes.set_yticklabels(stream.data.classes[: len(categories)], fontsize=6)
     for tick, colour in zip(axes.get_yticklabels(), _tick_colours(categories, edges), strict=False):
-        tick.set_bbox(
-            {
-                "facecolor": "none",
-                "edgecolor": colour,
-                "boxstyle": "round,pad=0.15",
-                "linewidth": 1.2,
-            }
-        )
+        box = {"facecolor": "none", "edgecolor": colour, "boxstyle": "round,pad=0.15"}
+        tick.set_bbox(box | {"linewidth": 1.2})
     axes.tick_params(length=0, axis="y")
     axes.set_xlabel(
         "training batch\n(red frame: first session of a class; grey band: batch with a new class)",
@@ -187,13 +238,25 @@ def contact_sheet(
     columns: int | None = None,
     tile: int = 64,
 ) -> Image.Image:
-    """A sheet of small pictures: a row for each class; columns are its sessions (the middle frame of each), or frames.
+    """Make a sheet of small pictures with one row per class; one frame is read at a time.
 
-    `by="frames"` shows `columns` frames (default 12) spread over the first training session of each class. Test sessions have
-    a blue number. One frame is read at a time.
+    Args:
+        data: The data set.
+        by: "sessions" shows the middle frame of each session, with blue numbers for test sessions.
+            "frames" shows frames spread over the first training session of each class.
+        classes: The labels of the rows; all by default.
+        columns: The number of columns; by default the number of sessions, or 12 frames.
+        tile: The side of a picture in pixels.
+
+    Returns:
+        The sheet as a PIL image.
+
+    Raises:
+        InputError: If there are no such classes, or the sheet would be too large.
     """
     labels = list(range(len(data.classes))) if classes is None else list(classes)
-    if bad := [label for label in labels if not 0 <= label < len(data.classes)]:
+    bad = [label for label in labels if not 0 <= label < len(data.classes)]
+    if bad:
         raise InputError(
             f"no classes {bad}: the data set '{data.name}' has classes 0 to {len(data.classes) - 1}"
         )
@@ -202,7 +265,8 @@ def contact_sheet(
     wide = columns or (12 if by == "frames" else len({s.number for s in (*data.train, *data.test)}))
     if not 1 <= len(labels) * wide <= MAX_TILES or not 8 <= tile <= 1024:
         raise InputError(
-            f"a sheet of {len(labels)} x {wide} pictures of {tile} pixels: choose 1 to {MAX_TILES:,}, of 8 to 1024"
+            f"a sheet of {len(labels)} x {wide} pictures of {tile} pixels: "
+            f"choose 1 to {MAX_TILES:,}, of 8 to 1024"
         )
     heads, cells = (
         _session_cells(data, labels) if by == "sessions" else _frame_cells(data, labels, wide)
@@ -231,8 +295,8 @@ def _frame_cells(data: DataSet, labels: Sequence[int], columns: int) -> tuple[He
     for row, label in enumerate(labels):
         own = [session for session in (*data.train, *data.test) if session.label == label]
         if own:
-            places = np.linspace(own[0].start, own[0].stop - 1, columns).round().astype(int)
-            cells |= {(row, column): int(place) for column, place in enumerate(places)}
+            chosen = np.linspace(own[0].start, own[0].stop - 1, columns).round().astype(int)
+            cells |= {(row, column): int(frame) for column, frame in enumerate(chosen)}
     return [(str(column + 1), False) for column in range(columns)], cells
 
 
@@ -252,17 +316,17 @@ def _paste(
     )
     pen = ImageDraw.Draw(sheet)
     for column, (text, tested) in enumerate(heads):
-        place = (left + column * (tile + gap) + tile // 2, head // 2)
-        pen.text(place, text, fill="#0050C8" if tested else "#222222", font=font, anchor="mm")
+        at = (left + column * (tile + gap) + tile // 2, head // 2)
+        pen.text(at, text, fill="#0050C8" if tested else "#222222", font=font, anchor="mm")
     for row, name in enumerate(names):
         top = head + row * (tile + gap)
         pen.text((left - 6, top + tile // 2), name, fill="#222222", font=font, anchor="rm")
         for column in range(len(heads)):
-            place = (left + column * (tile + gap), top)
+            at = (left + column * (tile + gap), top)
             if (row, column) in cells:
-                sheet.paste(_tile(data.frames, cells[row, column], tile), place)
+                sheet.paste(_tile(data.frames, cells[row, column], tile), at)
             else:
-                pen.rectangle((*place, place[0] + tile - 1, top + tile - 1), outline="#DDDDDD")
+                pen.rectangle((*at, at[0] + tile - 1, top + tile - 1), outline="#DDDDDD")
     return sheet
 
 
