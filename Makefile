@@ -19,8 +19,8 @@ test-all: $(STAMP) lint chromium
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(STAMP)
-	$(BIN)/ruff check src edge tests benchmarks examples
-	$(BIN)/ruff format --check src edge tests benchmarks examples
+	$(BIN)/ruff check src edge tests benchmarks examples tools
+	$(BIN)/ruff format --check src edge tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
