@@ -56,14 +56,14 @@ COLUMNS = [
 ]
 
 
+@torch.no_grad()
 def features(array: Path, strategy: Any, folder: Path) -> Tensor:
-    """Of every frame, as the strategy's backbone gives them, kept in a file."""
+    """Features of every frame, as the strategy's backbone gives them, kept in a file."""
     out = folder / f"{array.stem}_{strategy.backbone.dim}.npy"
     if not out.exists():
         frames = torch.from_numpy(np.load(array))
-        np.save(
-            out, torch.cat([strategy.backbone.eval()(part) for part in frames.split(32)]).numpy()
-        )
+        backbone = strategy.backbone.eval()
+        np.save(out, torch.cat([backbone(part) for part in frames.split(32)]).numpy())
     return torch.from_numpy(np.load(out))
 
 
