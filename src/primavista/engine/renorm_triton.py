@@ -21,7 +21,9 @@ PROGRAMS = 1056  # enough to fill a large GPU
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _forward_sums(x, mu, s1, s2, M, C, rows, BM: tl.constexpr, BC: tl.constexpr):  # type: ignore[no-untyped-def]
+def _forward_sums(  # type: ignore[no-untyped-def]
+    x, mu, s1, s2, M, C, rows, BM: tl.constexpr, BC: tl.constexpr
+):
     """Sums of x - mu and of its square: centred on the moving average, so that nothing cancels."""
     column = tl.program_id(0) * BC + tl.arange(0, BC)
     inside = column < C
@@ -94,7 +96,9 @@ def _forward_constants(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _forward_map(x, y, constants, M, C, CLIP: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):  # type: ignore[no-untyped-def]
+def _forward_map(  # type: ignore[no-untyped-def]
+    x, y, constants, M, C, CLIP: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr
+):
     column = tl.program_id(1) * BC + tl.arange(0, BC)
     inside = column < C
     a = tl.load(constants + column, mask=inside, other=0.0)

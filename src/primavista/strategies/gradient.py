@@ -89,25 +89,21 @@ class GradientStrategy(Strategy):
         """
         o = self.options
         self.backbone.requires_grad_(theta)
+        free: list[tuple[str, Tensor, float]] = []
         if theta:
             set_freezing(self.backbone, o.freeze if i >= o.freeze_from else "none")
             for name, parameter in self.backbone.named_parameters():
                 if name in self._fixed_by_user:
                     parameter.requires_grad_(False)
-        free = [
-            (f"backbone.{name}", parameter, o.lr_of(i))
-            for name, parameter in self.backbone.named_parameters()
-            if parameter.requires_grad
-        ]
-        head = [
-            (f"head.{name}", tensor, o.lr_head_of(i))
-            for name, tensor in self.head.weights().items()
-        ]
-        guarded = () if self.importance is None else self.importance.names
+                elif parameter.requires_grad:
+                    free.append((f"backbone.{name}", parameter, o.lr_of(i)))
+        for name, tensor in self.head.weights().items():
+            free.append((f"head.{name}", tensor, o.lr_head_of(i)))
+        guarded = set() if self.importance is None else set(self.importance.names)
         # norm scales and biases are vectors: they do not decay
         return [
             Weight(name, tensor, lr, decays=tensor.ndim > 1, guarded=name in guarded)
-            for name, tensor, lr in [*free, *head]
+            for name, tensor, lr in free
         ]
 
     def sgd(self, B: Batch, weights: list[Weight], guard: Guard | None = None) -> SGD:
