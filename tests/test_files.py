@@ -271,6 +271,23 @@ def test_files_of_the_first_format_still_load(name, tmp_path):
     assert loaded.labels == expected["labels_before"]
 
 
+def test_an_old_option_is_saved_under_its_new_name(tmp_path):
+    """The arrays stay as they are; of the manifest nothing else changes."""
+    with pytest.warns(DeprecationWarning, match="moments_decay"):
+        learner = Learner.load(GOLDEN / "cwr_star.pv", device="cpu", engine="torch")
+    learner.save(tmp_path / "new.pv")
+    old_arrays, old = files.read(GOLDEN / "cwr_star.pv")
+    arrays, manifest = files.read(tmp_path / "new.pv")
+    assert {name: array.tobytes() for name, array in arrays.items()} == {
+        name: array.tobytes() for name, array in old_arrays.items()
+    }
+    options = old["strategy"]["options"]
+    options["moments_decay"] = options.pop("past")
+    assert manifest == old
+    again = Learner.load(tmp_path / "new.pv", device="cpu")  # a warning would be an error here
+    assert again.options["moments_decay"] == options["moments_decay"]
+
+
 def test_no_pickle_is_ever_read_from_a_file_or_written_to_one():
     for path in Path(files.__file__).parent.rglob("*.py"):
         text = path.read_text()

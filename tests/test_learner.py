@@ -13,6 +13,7 @@ from PIL import Image
 from primavista import InputError, Learner
 from primavista.errors import FileError
 from primavista.frames import LazyFrames
+from primavista.learner import AlreadyTaughtError, open_learner
 from primavista.strategies.registry import STRATEGIES
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32}
@@ -331,3 +332,48 @@ def test_a_file_that_is_not_there_says_how_to_make_it_and_others_do_not(tmp_path
         Learner.load(tmp_path / "cup.pv")
     with pytest.raises(FileError, match=r"it is a directory$"):
         Learner.load(tmp_path)
+
+
+def test_a_lesson_to_refuse_changes_nothing_and_has_its_id(tmp_path):
+    learner = taught()
+    before = saved(learner, tmp_path)
+    with pytest.raises(AlreadyTaughtError, match="taught before") as caught:
+        learner.learn(clip(1), "jug", refuse=learner.lessons)
+    assert caught.value.lesson_id == learner.lessons[1]
+    assert saved(learner, tmp_path) == before
+    learner.learn(clip(1), "kettle")  # without it, the same frames count again
+    assert learner.counts["kettle"] == 12
+    assert learner.lessons[1] == learner.lessons[3]
+
+
+@pytest.mark.parametrize("strategy", ["prima", "cwr*", "naive"])
+def test_progress_rises_to_its_total(strategy):
+    told = []
+    tiny(strategy).learn(clip(0), "mug", progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1]
+    assert len({total for _, total in told}) == 1
+
+
+def test_arguments_that_would_have_no_effect_are_refused():
+    with pytest.raises(InputError, match="leave out first_batch"):
+        tiny("ncm", first_batch=True)
+    with pytest.raises(InputError, match="width is for backbones by name"):
+        Learner("ncm", backbone=torch.nn.Flatten(), size=8, width=0.5)
+    learner = tiny("ncm")
+    with pytest.raises(InputError, match="threshold must be from 0 to 1"):
+        learner.threshold = 1.5
+    learner.threshold = 0.5
+    assert Learner.from_bytes(learner.to_bytes()).threshold == 0.5
+
+
+def test_a_file_that_exists_is_opened_and_must_have_been_made_alike(tmp_path):
+    path = tmp_path / "kitchen.pv"
+    learner = open_learner(path, device="cpu", strategy="ncm", **TINY)
+    assert not path.exists()
+    learner.learn(clip(0), "mug")
+    learner.save(path)
+    again = open_learner(path, device="cpu", strategy="ncm", **TINY)
+    assert again.to_bytes() == learner.to_bytes()
+    with pytest.raises(InputError, match=r"kitchen\.pv was made with width 0\.0625, not 1\.0"):
+        open_learner(path, device="cpu", width=1.0)

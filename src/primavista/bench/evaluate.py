@@ -19,6 +19,7 @@ from primavista.bench.metrics import Tally
 from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
 from primavista.frames import Selection
+from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage.settings import OptionValue
 from primavista.strategies import Strategy, create
@@ -65,6 +66,18 @@ class Step:
     stored_bytes: int
     saturated: float | None
     report: LearnReport
+
+    def _repr_html_(self) -> str:
+        measures = {
+            "accuracy (%)": self.accuracy,
+            "average incremental accuracy (%)": self.average,
+            "forgetting (points)": self.forgetting,
+            "forward transfer (points)": self.forward_transfer,
+            "learning (s)": self.learn_seconds,
+            "testing (s)": self.test_seconds,
+        }
+        rows = [(name, value) for name, value in measures.items() if value is not None]
+        return html_table(rows, caption=f"batch {self.batch} of {self.batches}")
 
 
 def evaluate(

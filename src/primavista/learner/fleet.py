@@ -245,9 +245,9 @@ def teach(
             done[k] = start(shard.lessons, frozenset(taught))
             done[k].outcomes = machines.get(done[k].told)
         taught |= learned
-    states = [shard.state for shard in done if shard.learned]
-    if states:
-        learner.merge(loader.load(machines.get(_merge_all(machines, states, loader))))
+    merged = _merge_all(machines, done, loader)
+    if merged is not None:
+        learner.merge(loader.load(machines.get(merged)))
     return [outcome for shard in done for outcome in shard.outcomes]
 
 
@@ -368,15 +368,16 @@ def _collect(machines: Machines, begun: Sequence[_Shard], listen: Listener) -> N
             listen(shards[handle].outcomes)
 
 
-def _merge_all(machines: Machines, states: list[Any], loader: LearnerLoader) -> Any:
-    """Merge neighbours until one is left, so that names stay in order."""
+def _merge_all(machines: Machines, shards: Sequence[_Shard], loader: LearnerLoader) -> Any:
+    """Merge neighbours until one is left, so that names stay in order; None if none learned."""
+    states = [shard.state for shard in shards if shard.learned]
     while len(states) > 1:
         pairs = [states[k : k + 2] for k in range(0, len(states), 2)]
         states = [
             machines.call(1, merge_two, *pair, loader)[0] if len(pair) == 2 else pair[0]
             for pair in pairs
         ]
-    return states[0]
+    return states[0] if states else None
 
 
 def _teach_one(

@@ -202,6 +202,7 @@ class Learner:
 
     @threshold.setter
     def threshold(self, value: float) -> None:
+        """Set the threshold; `InputError` if it is not a number from 0 to 1."""
         if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise InputError(f"threshold must be from 0 to 1; got {value!r}")
         self._threshold = value
