@@ -132,7 +132,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Patterns:
-    """What a strategy learns from or is tested on.
+    """Labelled frames that a strategy learns from or is tested on.
 
     Args:
         images: The frames.

@@ -39,7 +39,7 @@ SHOWN_SESSIONS = 12  # in the note of a data set
 LAYOUT = "Expected are <class>/<session>/<frame>.png pictures or <class>/<session>.mp4 videos"
 log = logging.getLogger("primavista")
 
-# The sessions of each class: (name, place).
+# The sessions of each class: (name, path).
 FoundSessions = dict[str, list[tuple[str, Path]]]
 
 

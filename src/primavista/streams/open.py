@@ -34,7 +34,7 @@ Kind = Literal["rendered", "store", "core50", "folder"]
 
 @dataclass(frozen=True)
 class DataSource:
-    """A place that data comes from, recognised but not opened yet.
+    """A source of data that was recognised but not opened yet.
 
     Args:
         kind: "rendered" (videos that the package draws), "store" (a packed store), "core50" (a

@@ -1,4 +1,4 @@
-"""Where a session of the rendered data set happens: its cluttered background, light and camera.
+"""The settings of the rendered sessions: cluttered backgrounds, light and camera response.
 
 A session number is one setting (style, light, colour cast, blur) for all objects. The layout and
 the clutter of the background differ from object to object, as if the camera had moved on.

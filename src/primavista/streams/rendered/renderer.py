@@ -64,7 +64,7 @@ PIXELS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 23}  # a CPU's cache, a GPU's mem
 
 @dataclass(frozen=True)
 class Scene:
-    """What to render; equal scenes give equal pixels.
+    """A description of what to render; equal scenes give equal pixels.
 
     Args:
         categories: The number of categories. Beyond ten, the families repeat with other hues.

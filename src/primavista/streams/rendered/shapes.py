@@ -22,7 +22,7 @@ Shape = Callable[[Points, Measures], list[Tensor]]
 
 @dataclass(frozen=True)
 class Hold:
-    """Where a hand grips an object, and what bounds it.
+    """The grip of a hand on an object, and the capsule that bounds the object.
 
     Args:
         grip: The centre of the grip.
