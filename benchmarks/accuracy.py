@@ -200,7 +200,7 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
         "saturated_after_batch_1": saturated,
         "saturated": report.saturated,
         "learn_seconds": seconds,
-        "engine": strategy.engine,
+        "engine": strategy.representation.engine,
     }
 
 
