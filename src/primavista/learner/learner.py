@@ -58,7 +58,9 @@ CAPACITY = 64
 CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
 NAMES_SHOWN = 8
 
-OneImage: TypeAlias = np.ndarray[tuple[int, int] | tuple[int, int, int], np.dtype[np.uint8]]
+# Arrays whose number of dimensions a type checker knows.
+GreyImage: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
+ColourImage: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 ManyImages: TypeAlias = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]]
 
 
@@ -328,7 +330,7 @@ class Learner:
         return strategy.learn(images, labels, progress=progress)
 
     @overload
-    def predict(self, frames: Image.Image | OneImage) -> Prediction: ...
+    def predict(self, frames: Image.Image | GreyImage | ColourImage) -> Prediction: ...
 
     @overload
     def predict(self, frames: ManyImages | Sequence[ImageLike]) -> list[Prediction]: ...
