@@ -114,7 +114,7 @@ def test_saved_forgotten_and_learned_on(strategy, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cwr_star", "dslda"])
-@pytest.mark.filterwarnings("ignore:the option 'past' is now called")
+@pytest.mark.filterwarnings("ignore:.*the option 'past' is now called")
 def test_files_from_before_keep_their_rule(name):
     learner = Learner.load(GOLDEN / f"{name}.pv", device="cpu")
     prediction = learner.predict(clip(0)[0])
