@@ -438,3 +438,12 @@ def test_a_long_1080p_video_takes_no_more_memory_than_a_short_one(tmp_path: Path
     assert int(count) == 25
     assert int(grown) < 12_000  # KiB: two frames of 1080p
     assert labels == ["short", "x"]
+
+
+def test_the_old_name_of_progress_still_works(tmp_path):
+    for k in range(3):
+        Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / f"{k}.png")
+    seen = []
+    with pytest.warns(DeprecationWarning, match="now called 'progress'"):
+        open_frames(tmp_path, size=8, watch=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (3, 3)

@@ -118,8 +118,7 @@ def draw_stream(stream: Stream, width: float | None = None) -> Figure:
     """Draw the class-by-batch matrix of the paper's `fig:nicv2`; needs the extra `plots`.
 
     A coloured cell means that the class has a session in the batch; colours are categories. A red
-    frame
-    marks the first session of a class, and a grey band a batch that introduces a class.
+    frame marks the first session of a class, and a grey band a batch that introduces a class.
 
     Args:
         stream: Any stream.

@@ -7,8 +7,7 @@ def held_out(count: int) -> tuple[int, ...]:
     """Return which of a number of sessions are the test set, from 1.
 
     These are CORe50's 3, 7 and 10 of 11, otherwise every fourth from the third (the second of 2,
-    and
-    none of 1).
+    and none of 1).
 
     Args:
         count: The number of sessions.

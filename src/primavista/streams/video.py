@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import stat
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -79,14 +80,13 @@ def open_frames(
     skip_bad: bool = False,
     seconds: float = 5.0,
     progress: Progress | None = None,
+    watch: Callable[[int, int], None] | None = None,
 ) -> Clip:
     """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
 
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
-    kept,
-    and when they are full, every second of them is dropped and k is doubled. What is kept is
-    therefore
-    evenly spread over the whole.
+    kept, and when they are full, every second of them is dropped and k is doubled. What is kept is
+    therefore evenly spread over the whole.
 
     Args:
         source: The path or paths, a glob pattern, or "camera:0".
@@ -97,6 +97,7 @@ def open_frames(
             stay.
         seconds: How long to read from a camera.
         progress: Called with the number of frames looked at, and their total if it is known.
+        watch: Deprecated name of `progress`; an unknown total is 0.
 
     Returns:
         The frames at model size, with a note on what was left out.
@@ -106,12 +107,23 @@ def open_frames(
         FileError: If a file is missing or damaged; the message names it.
     """
     _check(size, max_frames, fps, seconds)
+    if watch is not None:
+        message = "the argument 'watch' of open_frames is now called 'progress'"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        progress = _as_progress(watch)
     sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
     if isinstance(source, str) and source.startswith("camera:"):
         sampler.offer(camera_frames(source, size, seconds, fps), bad)
     else:
         _sample_files(find_media(source, bad), sampler, bad, size, fps, progress)
     return _clip(sampler, bad, _describe(source))
+
+
+def _as_progress(watch: Callable[[int, int], None]) -> Progress:
+    def report(done: int, total: int | None) -> None:
+        watch(done, total or 0)
+
+    return report
 
 
 def _sample_files(

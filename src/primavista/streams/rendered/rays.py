@@ -283,8 +283,7 @@ def _normal(look: ObjectLook, p: Points, step: float) -> Points:
     """The distance's gradient from four samples at the corners of a tetrahedron.
 
     With a step of one pixel it is also the mean normal of what the pixel sees, which keeps thin
-    edges
-    from sparkling.
+    edges from sparkling.
     """
     total = [torch.zeros_like(p[0]) for _ in range(3)]
     for signs in ((1, -1, -1), (-1, -1, 1), (-1, 1, -1), (1, 1, 1)):
