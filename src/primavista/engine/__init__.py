@@ -1,1 +1,1 @@
-"""What is there for speed alone: features, CUDA graphs, Triton kernels, ONNX Runtime."""
+"""Parts that are there for speed alone: features, CUDA graphs, Triton kernels, ONNX Runtime."""

@@ -78,11 +78,11 @@ def _forward_constants(  # type: ignore[no-untyped-def]
         e2 = tl.sum(tl.load(s2 + at, mask=mask, other=0.0), 0) / M
         m_mb = m + e1
         s_mb = tl.sqrt_rn(tl.maximum(e2 - e1 * e1, 0.0) + eps)
-        r_max, d_max, past = tl.load(limits), tl.load(limits + 1), tl.load(limits + 2)
+        r_max, d_max, decay = tl.load(limits), tl.load(limits + 1), tl.load(limits + 2)
         r = tl.minimum(tl.maximum(tl.div_rn(s_mb, s), tl.div_rn(1.0, r_max)), r_max)
         d = tl.minimum(tl.maximum(tl.div_rn(e1, s), -d_max), d_max)
-        tl.store(mu + column, m + (1 - past) * e1, mask=inside)
-        tl.store(sigma + column, s + (1 - past) * (s_mb - s), mask=inside)
+        tl.store(mu + column, m + (1 - decay) * e1, mask=inside)
+        tl.store(sigma + column, s + (1 - decay) * (s_mb - s), mask=inside)
     else:
         m_mb, s_mb, r, d = m, s, tl.full((BC,), 1.0, tl.float32), tl.zeros((BC,), tl.float32)
     inverse = tl.div_rn(1.0, s_mb)
@@ -272,7 +272,7 @@ class FusedRenorm(torch.autograd.Function):
 
 
 def applies(x: Tensor) -> bool:
-    """Whether the kernels take `x`: channels-last, or a matrix, of a float type."""
+    """Return whether the kernels take `x`: channels-last, or a matrix, of a float type."""
     layout = (
         x.is_contiguous(memory_format=torch.channels_last)
         if x.ndim == 4

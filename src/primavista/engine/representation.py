@@ -20,7 +20,7 @@ CHUNK_PIXELS = 2**17  # per pass on a CPU: 8 frames of 128 x 128, whose maps sta
 
 
 class Representation:
-    """Computes features in evaluation mode: in split_indices, by torch or by ONNX Runtime.
+    """Computes features in evaluation mode, chunk by chunk, by torch or by ONNX Runtime.
 
     On a GPU the forward pass is captured as a CUDA graph. The graph of ONNX Runtime is made from
     the weights, so `weights_changed` must be called when they change.

@@ -141,7 +141,7 @@ class AnalyticHead(Head):
     """
 
     def __init__(self, statistics: SufficientStatistics) -> None:
-        super().__init__({"moments": statistics})
+        super().__init__({"moments": statistics})  # so called in files; they are the statistics
         self.statistics = statistics
 
     @abstractmethod
@@ -202,7 +202,7 @@ class AnalyticHead(Head):
         return self.derived.get_or_compute("familiarity", compute)
 
     def _familiarity(self, w: Array, classes: int) -> Familiarity:
-        """By the Mahalanobis distance, unless a head knows better."""
+        """Return the familiarity by the Mahalanobis distance, unless a head knows better."""
         own = self.statistics
         spread = own.covariance() if own.has_gram else own.mean_square_deviation(classes)
         means = own.means(classes)

@@ -3,11 +3,11 @@
 | line | Algorithm 1 (CWR*) | here |
 |---|---|---|
 | 2, 3 | cw = 0, past = 0 | where the arrays are made: `CWRHead`, `ConsolidatedWeights` |
-| 6 | expand the output layer for new classes | `grow` and `expand` of the same classes |
-| 7 | tw[j] = cw[j] if class j is in B_i, else 0 | `temporary_weights` |
-| 8 to 10 | train tw, in batch 1 Theta too | `train`, Theta fixed; in torch the strategy |
+| 6 | expand the output layer for new classes | `CWRHead.grow`, `ConsolidatedWeights.expand` |
+| 7 | tw[j] = cw[j] if class j is in B_i, else 0 | `CWRHead.load`, `temporary_weights` |
+| 8 to 10 | train tw, in batch 1 Theta too | the strategy; for `FrozenCWRHead`, `train` |
 | 11 to 14 | cw[j] and past_j of the classes in B_i | `consolidate` |
-| 15 | test by Theta and cw | `cwr_scores` |
+| 15 | test by Theta and cw | `CWRHead.scores`, `cwr_scores` |
 
 `CWRHead` (`heads/linear.py`) is the head as a torch module, for strategies whose representation
 trains too; `FrozenCWRHead` (`heads/frozen_cwr.py`) is the head on features, for the edge.

@@ -1,1 +1,1 @@
-"""What trains a representation: batch renormalisation, freezing, gradient descent, guards."""
+"""Parts that train a representation: batch renormalisation, freezing, gradient descent, guards."""

@@ -80,7 +80,7 @@ class Rows(AnySize):
 
     @property
     def has_rows(self) -> bool:
-        """Whether any tensor has one row per class."""
+        """True if any tensor has one row per class."""
         return bool(self._row_names)
 
     @torch.no_grad()

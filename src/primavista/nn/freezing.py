@@ -1,4 +1,4 @@
-"""Which convolutions stay fixed: depthwise layer freezing (paper, section 2.3; `fig:NI`)."""
+"""Depthwise layer freezing: some convolutions stay fixed (paper, section 2.3; `fig:NI`)."""
 
 from __future__ import annotations
 

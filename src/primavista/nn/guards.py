@@ -1,6 +1,7 @@
 """Guards: the importance F of each weight, and the two rules that protect important weights.
 
-Synaptic Intelligence measures F for AR1 and AR1* (section 2.4); EWC's Fisher matrix is in `ewc.py`.
+Synaptic Intelligence measures F for AR1 and AR1* (section 2.4); the Fisher matrix of EWC is in
+`strategies/ewc.py`.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ class Modulation(Guard):
 
 
 class Penalty(Guard):
-    """dtheta <- dtheta - eta lambda F (theta - theta*)   (equation 5)
+    """dtheta <- dtheta - eta lambda F (theta - theta*)   (equation 5, with lambda of equation 4)
 
-    a step down the gradient of lambda / 2 F (theta - theta*)^2; theta* are the weights that the
-    last batch left.
+    This is a step down the gradient of lambda / 2 F (theta - theta*)^2. theta* are the weights that
+    the last batch left.
 
     Args:
         strength: lambda F of each guarded weight.
@@ -153,7 +154,7 @@ class Importance(PerWeight):
         return full.sum().double() / len(full)
 
     def _divisor(self) -> float:
-        """F is the total over this number."""
+        """Return the number that totals are divided by to give F."""
         return 1.0
 
 

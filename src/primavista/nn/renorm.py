@@ -73,7 +73,7 @@ class BatchRenorm(nn.Module):
         """Normalise each channel of x: N x C, N x C x L or N x C x H x W."""
         if self._fuses(x):
             return self._fused(x, clip=False)
-        if x.dtype in (torch.bfloat16, torch.float16):  # the statistics need float32
+        if x.dtype in (torch.bfloat16, torch.float16):  # the moments need float32
             return self(x.float()).to(x.dtype)  # type: ignore[no-any-return]
         mu, sigma = self.moments()
         if not self.training:

@@ -59,6 +59,7 @@ class AR1(GradientStrategy):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
+        # those that still learn after the freezing of section 2.3: a fixed weight needs no guard
         convolutions = {
             weight.name: weight.tensor
             for weight in self.free_weights(max(self.options.freeze_from, 2))
@@ -67,11 +68,14 @@ class AR1(GradientStrategy):
         self.importance = SynapticIntelligence(convolutions, self.options.max_f, self._path())
 
     def learn_batch(self, B: Batch) -> LearnReport:
-        """Learn one batch; see `Strategy.learn_batch`. New classes have their outputs (line 6)."""
+        """Learn one batch; see `Strategy.learn_batch`.
+
+        Algorithm 1 starts here at line 7: `Strategy.begin_batch` has done line 6, the expansion.
+        """
         o, si = self.options, self.importance
         weights = self.free_weights(B.i)  # section 2.3: depthwise convolutions stay fixed
         theta = [weight.tensor for weight in weights if weight.guarded]
-        guard = si.guard(o.guard, o.lam, theta)  # section 2.4: 1 - F / max_F
+        guard = si.guard(o.guard, o.lam, theta)  # section 2.4: holds 1 - F / max_F
         self.head.load(B.present, B.i == 1)  # Algorithm 1, line 7
         sgd = self.sgd(B, weights, guard)
         si.start(theta)

@@ -19,7 +19,8 @@ from primavista.nn.class_rows import AnySize, drop_all, grow_all
 from primavista.nn.derived import Derived
 from primavista.progress import Progress
 
-COUNTERS = ("batches", "seed", "embedding_version")  # reading one on a GPU would wait until idle
+# These buffers stay on the CPU: to read one on a GPU, the program would have to wait for the GPU.
+COUNTERS = ("batches", "seed", "embedding_version")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Batch:
     Args:
         i: the number of the batch, from 1.
         inputs: the frames; or, if the representation is frozen, their features (float, N x D).
-        columns: the column of the class of each pattern, on the CPU.
+        columns: the column in the scores (the row in the head) of each pattern's class, on the CPU.
         present: the columns of the classes in the batch, on the CPU.
         cur: the number of patterns of each class in `present`, on the CPU.
         new: the labels that were never seen before.
@@ -53,7 +54,7 @@ class Batch:
 
     @property
     def has_features(self) -> bool:
-        """Whether the inputs are activations of the network and not frames."""
+        """True if the inputs are activations of the network and not frames."""
         return isinstance(self.inputs, Tensor) and self.inputs.is_floating_point()
 
     @property
@@ -128,7 +129,7 @@ class Strategy(AnySize, ABC):
 
     @property
     def embeds(self) -> bool:
-        """Whether features that are computed now stay valid; see `EmbeddingStrategy`."""
+        """True if features that are computed now stay valid; see `EmbeddingStrategy`."""
         return False
 
     @property
@@ -156,15 +157,16 @@ class Strategy(AnySize, ABC):
             InputError: if the frames or labels are not valid. Nothing has changed then.
         """
         frames = check_frames(images)
-        values = check_labels(labels, len(frames))
-        of = None if sessions is None else check_labels(sessions, len(frames), "sessions")
+        labels = check_labels(labels, len(frames))
+        if sessions is not None:
+            sessions = check_labels(sessions, len(frames), "sessions")
         self._check_batch(frames)
         if self.embeds:
             inputs: Frames | Tensor = self.representation.finite_features(frames, progress)
-            progress = None
+            progress = None  # it was told of every frame already
         else:
             inputs = frames
-        report = self._learn(self.begin_batch(inputs, values, of, progress))
+        report = self._learn(self.begin_batch(inputs, labels, sessions, progress))
         self.backbone.eval()
         return report
 

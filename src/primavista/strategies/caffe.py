@@ -37,7 +37,7 @@ class AllOutputs(GradientStrategy):
 
     @property
     def open_set(self) -> bool:
-        """Whether it tells strangers: no, since it knows classes that were never seen."""
+        """False: it knows classes that were never seen, so it cannot tell strangers."""
         return False
 
     def begin_batch(
@@ -141,19 +141,19 @@ class PadBatch(GradientStrategy):
 
 
 class TrainModeFeatures(GradientStrategy):
-    """Features that the text computes in evaluation mode are computed with minibatch statistics.
+    """Features that the text computes in evaluation mode are computed in training mode.
 
-    It concerns CWR* from batch 2 on, the Fisher matrix of EWC, and the targets of LwF. The moments
-    of batch renormalisation move meanwhile.
+    Norms then use the moments of the minibatch. It concerns CWR* from batch 2 on, the Fisher matrix
+    of EWC, and the targets of LwF. The moments of batch renormalisation move meanwhile.
     """
 
     @property
     def embeds(self) -> bool:
-        """Whether features computed now stay valid: never, since the moments move."""
+        """False: features computed now do not stay valid, since the moments move."""
         return False
 
     def targets(self, B: Batch) -> Tensor:
-        """Return LwF's targets, from features in the mode for training."""
+        """Return LwF's targets, from features in training mode."""
         lam = self.options.lam  # type: ignore[attr-defined]
         with torch.no_grad():
             onehot = F.one_hot(B.columns, self.head.rows).to(self.device, torch.float32)
@@ -181,7 +181,7 @@ class MomentsFromZero(GradientStrategy):
 class DebiasedBatchRenorm(BatchRenorm):
     """Batch renormalisation whose averages start from nothing and are divided by 1 - decay^t.
 
-    The variance is averaged, with the correction m / (m - 1); `sigma` keeps it.
+    The variance is averaged, with the correction m / (m - 1); the buffer `sigma` holds it.
     """
 
     mass: Tensor

@@ -58,16 +58,19 @@ class CWR(EmbeddingStrategy, GradientStrategy):
 
     @property
     def open_set(self) -> bool:
-        """Whether it tells strangers."""
+        """True if it tells strangers: the option `open_set`."""
         return self.options.open_set
 
     @property
     def embeds(self) -> bool:
-        """Whether Theta is fixed: from batch 2 on."""
+        """True if Theta is fixed: from batch 2 on."""
         return self.i > 1
 
     def learn_batch(self, B: Batch) -> LearnReport:
-        """Learn one batch; see `Strategy.learn_batch`. New classes have their outputs (line 6)."""
+        """Learn one batch; see `Strategy.learn_batch`.
+
+        Algorithm 1 starts here at line 7: `Strategy.begin_batch` has done line 6, the expansion.
+        """
         self.head.load(B.present, B.i == 1)  # line 7
         weights = self.free_weights(B.i, theta=B.i == 1)  # lines 9 and 10: Theta learns in B_1
         sgd = self.sgd(B, weights)

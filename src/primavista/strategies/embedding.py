@@ -24,7 +24,7 @@ class EmbeddingStrategy(Strategy):
 
     @property
     def embeds(self) -> bool:
-        """Whether the representation stays as it is from the next batch on."""
+        """True if the representation stays as it is from the next batch on."""
         return True
 
     @final
@@ -56,9 +56,10 @@ class EmbeddingStrategy(Strategy):
                 "call learn(images, labels)"
             )
         features = self._checked_features(z)
-        values = check_labels(labels, len(features))
-        of = None if sessions is None else check_labels(sessions, len(features), "sessions")
-        return self._learn(self.begin_batch(features, values, of))
+        labels = check_labels(labels, len(features))
+        if sessions is not None:
+            sessions = check_labels(sessions, len(features), "sessions")
+        return self._learn(self.begin_batch(features, labels, sessions))
 
     @final
     @torch.no_grad()

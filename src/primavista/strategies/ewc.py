@@ -92,7 +92,7 @@ class EWC(GradientStrategy):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        # tw begins anew in each batch: nothing to guard
+        # tw begins anew in each batch, so there is nothing in it to guard
         guarded = {
             weight.name: weight.tensor
             for weight in self.free_weights(max(self.options.freeze_from, 2))
@@ -139,7 +139,7 @@ class EWC(GradientStrategy):
         self.importance.consolidate()
 
     def _squared_gradient(self, theta: list[Tensor], minibatches: int) -> CapturedFunction:
-        """Adds g^2 of one minibatch to F; on a GPU the function of an earlier batch, if it fits."""
+        """Return the function that adds g^2 of a minibatch to F; an earlier one if it fits."""
 
         def square(x: Tensor, y: Tensor) -> None:
             self.importance.observe(gradient(self.cross_entropy(x, y), theta), minibatches)
@@ -158,4 +158,4 @@ class EWC(GradientStrategy):
         return found
 
     def _fisher_mode(self, B: Batch) -> None:
-        """The mode of the backbone: evaluation, so that the moments are untouched."""
+        """Leave the backbone in evaluation mode, so that the moments are untouched."""

@@ -140,7 +140,7 @@ class AnalyticStrategy(MergeableStrategy, FrozenStrategy):
     """A head that is solved from sums over frames: any order and split of them gives the same."""
 
     head: AnalyticHead
-    moments: ArrayBuffers[SufficientStatistics]
+    moments: ArrayBuffers[SufficientStatistics]  # the statistics, under their name in files
 
     def _merge(self, other: Self, columns: Tensor) -> None:
         self.head.merge(other.head, columns)

@@ -1,4 +1,4 @@
-"""What strategies that train by gradient descent share: Theta, a head, and minibatches."""
+"""The common part of strategies that train by gradient descent: Theta, a head, minibatches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GradientStrategy(Strategy):
     """
 
     OPTIONS: ClassVar[type[Options]] = Options
-    IN_RELEASE: ClassVar[bool] = True  # whether the authors' release has it: `compat` concerns it
+    IN_RELEASE: ClassVar[bool] = True  # the authors' release has it, so `compat` has an effect
     importance: Importance | None
 
     def __new__(cls, *args: Any, options: Options | None = None, **overrides: Any) -> Self:
@@ -68,7 +68,8 @@ class GradientStrategy(Strategy):
         fixed = {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
         if options.norm == "brn":
             self.backbone.body = self._renormalised(self.backbone.body)
-        # those of the replaced norms too: one without scale and shift has them fixed at 1 and 0
+        # looked up again: a batch norm without scale and shift was replaced by a layer that has
+        # them, fixed at 1 and 0
         self._fixed_by_user = fixed | {
             n for n, p in self.backbone.named_parameters() if not p.requires_grad
         }
@@ -107,7 +108,7 @@ class GradientStrategy(Strategy):
         ]
 
     def sgd(self, B: Batch, weights: list[Weight], guard: Guard | None = None) -> SGD:
-        """Return stochastic gradient descent on `weights`, its momentum at 0.
+        """Return stochastic gradient descent on `weights`; its momentum starts at 0.
 
         On a GPU the object of an earlier batch is reused if it has the same weights in the same
         memory, so that its captured step still fits.
@@ -147,7 +148,7 @@ class GradientStrategy(Strategy):
     def minibatches(
         self, B: Batch, sgd: SGD, targets: Tensor | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the minibatches (x, y) of all epochs of a batch, in the mode for training.
+        """Yield the minibatches (x, y) of all epochs of a batch, with the norms in training mode.
 
         Before each one, the limits of batch renormalisation are those of the schedule (section
         2.2). After the last one, the representation is back in evaluation mode.
@@ -256,14 +257,14 @@ class GradientStrategy(Strategy):
         return [f"head.{name}" for name in self.head.weights()]
 
     def _velocity(self, weights: list[Weight], i: int) -> list[Tensor] | None:
-        """The momentum that goes on from the batch before; None if it starts at 0."""
+        """Return the momentum of the batch before if it goes on; None if it starts at 0."""
         return None
 
     def _trains_representation(self, B: Batch) -> bool:
         return not B.has_features
 
     def _train_mode(self, B: Batch) -> None:
-        """Norms use minibatch statistics; all else is as in evaluation, so no dropout is drawn."""
+        """Put the norms into training mode; all else stays in evaluation: no dropout is drawn."""
         self.backbone.eval()
         for layer in norm_layers(self.backbone):
             layer.train()
@@ -281,7 +282,7 @@ class GradientStrategy(Strategy):
         self.captured[key] = made
 
     def _rows_for(self, classes: int) -> int:
-        """The capacity, doubled when it is full."""
+        """Return the capacity, doubled until all classes have a row."""
         rows = self.head.rows
         while rows < classes:
             rows *= 2

@@ -99,7 +99,7 @@ class LatentReplay(AR1):
         return self.head(z[:1] if alone else z)  # type: ignore[no-any-return]
 
     def _with_memory(self, B: Batch, latents: Tensor) -> Batch:
-        """B_i and RM as one batch of activations."""
+        """Join B_i and RM into one batch of activations."""
         column = {label: j for j, label in enumerate(self.classes.tolist())}
         kept = [column[label] for label in self.memory.labels.tolist()]
         columns = torch.cat([B.columns, torch.tensor(kept, dtype=torch.int64)])

@@ -15,13 +15,13 @@ from primavista.strategies.base import Strategy
 
 @runtime_checkable
 class OpenSet(Protocol):
-    """What a strategy has if it can tell frames of objects that were never taught."""
+    """The members of a strategy that can tell frames of objects that were never taught."""
 
     known_from: ClassVar[float]  # the default threshold: `known` is familiarity >= threshold
 
     @property
     def open_set(self) -> bool:
-        """Whether this instance has a familiarity."""
+        """True if this instance has a familiarity."""
 
     def familiar(self) -> Familiarity | None:
         """Return the function that gives the familiarity of features; None if there is none."""
