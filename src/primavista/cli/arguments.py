@@ -1,4 +1,4 @@
-"""What several commands share: their arguments, and how texts of others are printed."""
+"""The arguments that several commands share, and a safe way to print texts of others."""
 
 from __future__ import annotations
 

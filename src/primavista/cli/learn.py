@@ -45,7 +45,7 @@ ON_FORGOTTEN = (
 
 @dataclass(frozen=True)
 class LessonOptions:
-    """How the sources of lessons are read, and whether the same lesson may be taught again.
+    """The options of reading the sources of lessons and of teaching the same lesson again.
 
     Args:
         max_frames: How many frames of each source are kept, evenly spread.
@@ -279,8 +279,8 @@ class Teacher:
         bars: ProgressBars,
     ) -> None:
         self.statuses[outcome["status"]] += 1
-        place = {"lesson": number, "of": of, "label": lesson.label, "source": lesson.name}
-        record = {**place, **outcome}
+        position = {"lesson": number, "of": of, "label": lesson.label, "source": lesson.name}
+        record = {**position, **outcome}
         if self.as_json:
             typer.echo(json.dumps(record))
             return

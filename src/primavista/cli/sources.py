@@ -65,17 +65,17 @@ def _required_label(label: str | None, source: str) -> str:
     return label
 
 
-def _lessons_of_object(place: Path, label: str) -> list[Lesson[Media]]:
+def _lessons_of_object(folder: Path, label: str) -> list[Lesson[Media]]:
     """Return the lessons in the folder of one object."""
     from primavista.learner.lesson import Lesson
     from primavista.streams.folder import subfolders
     from primavista.streams.video import IMAGES, VIDEOS, media_in, natural
 
-    pictures = media_in(place, IMAGES)
+    pictures = media_in(folder, IMAGES)
     found: list[Lesson[Media]] = []
     if pictures:
-        found.append(Lesson(label, tuple(pictures), str(place)))
-    parts = [*subfolders(place), *media_in(place, VIDEOS)]
+        found.append(Lesson(label, tuple(pictures), str(folder)))
+    parts = [*subfolders(folder), *media_in(folder, VIDEOS)]
     for part in sorted(parts, key=lambda path: natural(path.name)):
         files = media_in(part, IMAGES) if part.is_dir() else [part]
         if not files:
@@ -85,7 +85,7 @@ def _lessons_of_object(place: Path, label: str) -> list[Lesson[Media]]:
             )
         found.append(Lesson(label, tuple(files), str(part)))
     if not found:
-        raise FileError(f"the folder {place} holds no images and no videos")
+        raise FileError(f"the folder {folder} holds no images and no videos")
     return found
 
 
@@ -94,21 +94,21 @@ def _lessons_of_objects(root: Path) -> list[Lesson[Media]]:
     from primavista.streams.folder import sessions_by_object, subfolders
     from primavista.streams.rendered.written import read_scene, scene_classes
 
-    places = subfolders(root)
-    if not places:
+    folders = subfolders(root)
+    if not folders:
         raise InputError(
             f"{root} holds no folders named after objects: say what it shows with --label mug"
         )
     scene = read_scene(root)
     lessons: dict[Path, Lesson[Media]] = {}
     sessions: dict[str, list[tuple[str, Path]]] = {}
-    for place in places:
-        own = _lessons_of_object(place, place.name)
+    for folder in folders:
+        own = _lessons_of_object(folder, folder.name)
         lessons |= {Path(lesson.name): lesson for lesson in own}
-        sessions[place.name] = [(Path(lesson.name).stem, Path(lesson.name)) for lesson in own]
+        sessions[folder.name] = [(Path(lesson.name).stem, Path(lesson.name)) for lesson in own]
     names = dict(enumerate(scene_classes(scene.scene)[0], 1)) if scene else {}
     found = []
     for label, own_sessions in sessions_by_object(sessions).items():
         name = names.get(int(label[1:]), label) if scene else label
-        found += [replace(lessons[place], label=name) for _, place in own_sessions]
+        found += [replace(lessons[path], label=name) for _, path in own_sessions]
     return found

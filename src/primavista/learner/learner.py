@@ -123,9 +123,9 @@ class Learner:
         **options: OptionValue,
     ) -> None:
         options = _strategy_options(strategy, first_batch, options)
-        features = _backbone(backbone, weights, size, width, seed)
-        settings = LearnerSettings(strategy, options, features.spec)
-        made = make_strategy(settings, features, seed).to(choose_device(device))
+        network = _backbone(backbone, weights, size, width, seed)
+        settings = LearnerSettings(strategy, options, network.spec)
+        made = make_strategy(settings, network, seed).to(choose_device(device))
         made.representation.use_engine(engine)
         if threshold is None:
             threshold = _default_threshold(made)
@@ -211,7 +211,7 @@ class Learner:
 
     @property
     def engine(self) -> Engine:
-        """What computes the features if they are frozen: "torch" or "onnx"."""
+        """The engine that computes the features if they are frozen: "torch" or "onnx"."""
         return self._state.strategy.representation.engine
 
     @property
@@ -221,7 +221,7 @@ class Learner:
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a change that `undo` can take back."""
+        """True if there is a change that `undo` can take back."""
         return self._history[1] is not None
 
     def __repr__(self) -> str:
@@ -595,17 +595,16 @@ class Learner:
     ) -> Self:
         manifest = parse_manifest(raw, name)
         _warn_of_old_names(manifest, name)
-        place = choose_device(device)
+        chosen_device = choose_device(device)
         try:
             settings = LearnerSettings(
                 manifest.strategy.name,
                 current_names(manifest.strategy.options, warn=False),
                 Spec(**manifest.backbone.model_dump()),
             )
-            history = restore_history(settings, arrays, manifest, backbone, place)
-        except (
-            Exception
-        ) as error:  # whatever a strange file makes torch say, it is the file's fault
+            history = restore_history(settings, arrays, manifest, backbone, chosen_device)
+        # any exception that torch raises over a strange file is the fault of the file
+        except Exception as error:
             raise FileError(f"{name} cannot be loaded: {error}") from error
         for state in history:
             if state is not None:

@@ -83,7 +83,7 @@ class LearnerState:
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """What stays as it is for the life of a learner.
+    """The settings that a learner keeps for life.
 
     Args:
         strategy: The name that `create` knows the strategy by.
@@ -160,11 +160,11 @@ def restore_history(
     }
     check_sizes(current, manifest, settings.spec)
     if backbone is None:
-        features = rebuild(settings.spec)
+        network = rebuild(settings.spec)
     else:
         body = backbone.body if isinstance(backbone, Backbone) else backbone
-        features = Backbone(copy.deepcopy(body), settings.spec)
-    made = make_strategy(settings, features, manifest.strategy.seed)
+        network = Backbone(copy.deepcopy(body), settings.spec)
+    made = make_strategy(settings, network, manifest.strategy.seed)
     state = restore_state(copy.deepcopy(made), current, manifest, device)
     if manifest.undo is None:
         return state, None
@@ -228,7 +228,7 @@ def check_sizes(arrays: Mapping[str, Array], manifest: Manifest, spec: Spec) -> 
     if rows and isinstance(capacity, int) and capacity > max(rows):
         raise InputError(f"it asks for a capacity of {capacity}, but holds {max(rows)} rows")
     expand = manifest.strategy.options.get("expand")
-    gram = arrays.get("moments.gram")
+    gram = arrays.get("moments.gram")  # the statistics of analytic heads, under their name in files
     if isinstance(expand, int) and (gram is None or gram.shape != (packed_size(expand),)):
         raise InputError(
             f"it asks for {expand} random features, but does not hold their statistics"

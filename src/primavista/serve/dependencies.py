@@ -1,4 +1,4 @@
-"""What every route needs: the learner service, the thread pools, and its refusals for OpenAPI."""
+"""Dependencies of every route: the learner service, the thread pools, refusals for OpenAPI."""
 
 from __future__ import annotations
 

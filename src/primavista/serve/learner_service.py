@@ -299,9 +299,9 @@ class LearnerService:
         """Recognise waiting frames, several per pass: the body of the reader thread."""
         while (first := self._requests.get()) is not None:
             requests = [first, *self._waiting_requests(MAX_FRAMES_PER_PASS - 1)]
-            answered = [one for one in requests if one.answer.set_running_or_notify_cancel()]
-            if answered:
-                self._answer(answered)
+            wanted = [one for one in requests if one.answer.set_running_or_notify_cancel()]
+            if wanted:
+                self._answer(wanted)
 
     def _waiting_requests(self, limit: int) -> list[_Request]:
         """Take up to `limit` requests that are waiting now."""

@@ -1,4 +1,4 @@
-"""What the HTTP routes and the WebSockets have in common: recognise, submit a lesson, wait."""
+"""Operations of both the HTTP routes and the WebSockets: recognise, submit a lesson, wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames from videos, images, folders and cameras: the one module that finds and decodes them."""
+"""Frames from videos, images, folders and cameras: finds the files and samples them."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def open_frames(
     """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
 
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
-    kept, and when they are full, every second of them is dropped and k is doubled. What is kept is
-    therefore evenly spread over the whole.
+    kept, and when `max_frames` are, every second of them is dropped and k is doubled. What is kept
+    is therefore evenly spread over the whole.
 
     Args:
         source: The path or paths, a glob pattern, or "camera:0".
@@ -337,7 +337,7 @@ class BadFiles:
 
     @property
     def note(self) -> str:
-        """How many were skipped, and the first reason; empty if there were none."""
+        """The number that were skipped, and the first reason; empty if there were none."""
         if not self.skipped:
             return ""
         return f"skipped {self.skipped} that could not be decoded, the first: {self.problems[0]}"

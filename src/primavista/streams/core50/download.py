@@ -224,7 +224,7 @@ def _extent(answer: Any, have: int, url: str) -> tuple[int, int | None]:
 
 
 def _version_of(headers: Any) -> str:
-    """What tells this version of the file from another: its ETag or date."""
+    """Return the mark of this version of the file: its ETag or date."""
     etag = headers.get("ETag", "")
     return str(etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", ""))
 

@@ -110,7 +110,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class _Stage:
-    """What is the same for all frames of one session of one object."""
+    """The part that is the same for all frames of one session of one object."""
 
     look: ObjectLook
     hold: Hold
