@@ -43,14 +43,13 @@ CHECKPOINT_FORMAT = 1
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How cells are run; nothing here changes a number.
+    """The settings of running cells; none of them changes a number.
 
     Args:
         cache: the folder where rendered data is kept.
-        checkpoint_seconds: the most seconds between two checkpoints.
-        checkpoint_batches: the batches after which a checkpoint is written, if it pays.
-        checkpoint_share: the most of the time that checkpoints may take: if `checkpoint_batches`
-            batches take less time than that, the checkpoint waits.
+        checkpoint_seconds: a checkpoint is due after so many seconds.
+        checkpoint_batches: a checkpoint is due after so many batches already, if it is cheap.
+        checkpoint_share: it is cheap if the last one took at most this share of the time since.
     """
 
     cache: Path
@@ -336,7 +335,7 @@ def cell_strategy(cell: Cell, data: DataSet) -> Strategy:
 
 @lru_cache(maxsize=1)
 def _kept_features(data: Data, *settings: str) -> FeatureCache:
-    """Kept for the next cell of this process."""
+    """Return a cache of features that is kept for the next cell of this process."""
     return FeatureCache()
 
 

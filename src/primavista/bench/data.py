@@ -233,8 +233,10 @@ def _open_rendered(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Small pictures are drawn fastest by one thread per process; on a busy machine two threads
-    can be ten times slower."""
+    """Let torch use one thread, which draws small pictures fastest.
+
+    On a busy machine two threads can be ten times slower.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

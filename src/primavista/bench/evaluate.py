@@ -289,7 +289,7 @@ class LabelledFrames:
 
     @property
     def count(self) -> int:
-        """How many frames there are."""
+        """The number of frames."""
         return len(self.patterns.labels)
 
     @torch.no_grad()

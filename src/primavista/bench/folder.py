@@ -50,7 +50,7 @@ CellStatus = Literal["done", "running", "failed", "stopped", "waiting"]
 
 
 class _FileModel(BaseModel):
-    """What a file holds; fields of later versions are ignored."""
+    """The content of a file; fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -242,7 +242,7 @@ class CellFolder:
 
     @property
     def done(self) -> bool:
-        """Whether the result is there."""
+        """True if the result is there."""
         return (self.path / RESULT).exists()
 
     def resume(self) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -42,7 +42,7 @@ DATA_CACHE = "data"  # the folder of rendered data, inside that of the results
 
 @dataclass
 class CellState:
-    """How far a cell of a plan is.
+    """The progress of one cell of a plan.
 
     Args:
         planned: the cell.

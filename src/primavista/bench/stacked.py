@@ -112,12 +112,12 @@ class StackedRun:
 
     @property
     def done(self) -> bool:
-        """Whether every batch is learned."""
+        """True if every batch is learned."""
         return self.position >= len(self.stream)
 
     @property
     def tested(self) -> bool:
-        """Whether there is a test after the batch at hand."""
+        """True if there is a test after the batch at hand."""
         return self.schedule.tests(self.position + 1)
 
     @contextmanager
@@ -183,7 +183,7 @@ def advance(runs: Sequence[StackedRun]) -> None:
 
 
 def _measure_transfer(runs: Sequence[StackedRun]) -> None:
-    """Forward transfer: ask for the frames of known classes before their batch is learned."""
+    """Measure forward transfer: predict frames of taught classes before their batch is learned."""
     asked = []
     for run in runs:
         if run.tested and run.position > 0:
@@ -196,7 +196,7 @@ def _measure_transfer(runs: Sequence[StackedRun]) -> None:
 
 
 def _learn(runs: Sequence[StackedRun]) -> None:
-    """Those that can learn as a stack do; each of the others learns alone."""
+    """Let the runs that can be stacked learn as a stack, and each of the others alone."""
     given = [(run, run.z) for run in runs if run.z is not None]
     if len(given) > 1:
         began = now(given[0][0].strategy)
@@ -226,7 +226,7 @@ def _test(runs: Sequence[StackedRun]) -> None:
 
 @torch.no_grad()
 def _predict(asked: Sequence[tuple[StackedRun, LabelledFrames]]) -> list[Tensor | None]:
-    """The predictions of each run, on the CPU; None if it met an error.
+    """Return the predictions of each run, on the CPU; None if it met an error.
 
     Everything is asked for before the device is waited for, and each run is charged its share of
     the time.
@@ -285,7 +285,7 @@ def learn_together(given: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[Lea
 
 
 def _stacks_of(given: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[list[int]]:
-    """The numbers of those that can be stacked, at least two in each stack."""
+    """Return the numbers of those that can be stacked, at least two in each stack."""
     alike: dict[object, list[int]] = {}
     for k, (strategy, z, labels) in enumerate(given):
         if _stacking(strategy, z) is not None and bool((labels == labels[0]).all()):
@@ -294,7 +294,7 @@ def _stacks_of(given: Sequence[tuple[Strategy, Tensor, Tensor]]) -> list[list[in
 
 
 def _stacking(strategy: Strategy, z: Tensor) -> StackedUpdate | None:
-    """The update of a stack of such strategies; None if there is none."""
+    """Return the update of a stack of such strategies; None if they cannot be stacked."""
     if not z.is_cuda or not isinstance(strategy, FrozenStrategy):
         return None
     if type(strategy).learn_batch is not FrozenStrategy.learn_batch:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TESTS = 8  # along the stream
 TEST_FRAMES = 2  # of each test session, or a few more: the frames of a video are alike
-COLUMNS = ("strategy", "accuracy", "change", "learning", "a batch", "extra state", "over time")
+COLUMNS = ("strategy", "accuracy", "change", "learning", "per batch", "extra state", "over time")
 
 
 def run(
@@ -118,8 +118,10 @@ def run(
 
 
 def main_strategies() -> list[str]:
-    """Return the strategies that run if none is named, the longest first: two at a time then end
-    together."""
+    """Return the strategies that run if none is named, the slowest first.
+
+    Processes that run in parallel then end at about the same time.
+    """
     from primavista.strategies.registry import STRATEGIES
 
     main = [info for info in STRATEGIES.values() if info.main]
@@ -127,7 +129,7 @@ def main_strategies() -> list[str]:
 
 
 def _plan(table: dict[str, Any], source: str, scene: dict[str, int], options: list[str]) -> Plan:
-    """The plan, tested about eight times along a stream, however long that is."""
+    """Make the plan, with about `TESTS` tests along the stream, however long that is."""
     from primavista.bench.cell import cell_stream
     from primavista.bench.data import RenderedData, data_settings, open_cell_data
     from primavista.bench.plan import make_plan
@@ -152,12 +154,12 @@ def _describe_data(plan: Plan) -> str:
     from primavista.bench.data import RenderedData
 
     if isinstance(plan.data, RenderedData):
-        return f"{plan.data.frames} frames a video, {plan.data.size} px"
+        return f"{plan.data.frames} frames per video, {plan.data.size} px"
     return plan.data.path
 
 
 def _print_results(console: Console, suite: Suite) -> None:
-    """The closing table, the best first."""
+    """Print the closing table, the best strategy first."""
     from primavista.bench.folder import read_cell
 
     done = [(state, read_cell(state.path)) for state in suite.states if state.status == "done"]
@@ -197,7 +199,7 @@ def _result_columns(state: CellState, result: CellResult) -> tuple[str, ...]:
 
 
 def _sparkline(curve: list[float]) -> str:
-    """The curve of the accuracy in one line of text.
+    """Draw the curve of the accuracy in one line of text.
 
     >>> _sparkline([0.0, 50.0, 100.0])
     '▁▄█'

@@ -86,7 +86,7 @@ class StoredCell:
 
     @property
     def readable(self) -> bool:
-        """Whether `run.json` could be read."""
+        """True if `run.json` could be read."""
         return self.cell is not None
 
     @property
@@ -133,7 +133,7 @@ class StoredCell:
 
     @property
     def on_core50(self) -> bool:
-        """Whether its accuracies can be compared with the paper's."""
+        """True if its accuracies can be compared with the paper's."""
         kind = self.data.get("kind", "core50")
         return kind in ("core50", "store") and self.data_name.lower().startswith("core50")
 
@@ -177,7 +177,7 @@ class StoredCell:
 
     @property
     def limited(self) -> bool:
-        """Whether only the first batches of the stream are learned."""
+        """True if only the first batches of the stream are learned."""
         return self.cell is not None and self.cell.limit is not None
 
     @cached_property

@@ -111,7 +111,7 @@ class _Worker:
     process: SpawnProcess
     pipe: Connection
     gpu: int
-    jobs: list[CellJob] = field(default_factory=list)  # side by side
+    jobs: list[CellJob] = field(default_factory=list)  # several if they run as a stack
 
 
 @dataclass
@@ -236,7 +236,7 @@ def work(pipe: Connection, settings: RunSettings, parent: int, environment: dict
 
 
 def _next_jobs(pipe: Connection, requests: list[int]) -> list[CellJob]:
-    """The next jobs from the parent; none if the process is to end."""
+    """Return the next jobs from the parent; none if the process is to end."""
     while not requests:
         if pipe.poll(POLL_SECONDS):
             message: Message = pipe.recv() or []

@@ -350,8 +350,10 @@ class _Sender:
 
 
 def _make_mailbox(ray: Any) -> Any:
-    """On the driver's own node (of a remote driver: the one it is connected to), so that losing
-    another node does not take the mailbox with it."""
+    """Make the mailbox on the driver's own node, so that it survives the loss of any other node.
+
+    The node of a remote driver is the one that it is connected to.
+    """
     strategies = require_extra("ray.util.scheduling_strategies", "ray")
     node = ray.get_runtime_context().get_node_id()
     here = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
