@@ -306,7 +306,7 @@ class Plan(StrictModel):
             raise InputError(f"precision {self.precision} needs a GPU: the CPU has float32 alone")
 
     def _engine(self, strategy: str, options: dict[str, Any]) -> Engine:
-        """Return the engine: torch, unless the representation freezes and another one may be used."""
+        """Return the engine of a cell: torch, unless its representation is eventually frozen."""
         if self.engine == "torch" or freezes(strategy, options):
             return self.engine
         return "torch"
@@ -328,7 +328,7 @@ class Plan(StrictModel):
             raise InputError(f"group {group.name!r}, {strategy!r}: {error}") from error
 
     def _tested(self, test: TestSet) -> tuple[Data, int]:
-        """Return the data and the thinning of a test set; only CORe50 has an official reduced one."""
+        """Return the data and `test_thin` for a test set; CORe50 has a reduced one of its own."""
         if self.data.kind != "core50":
             return self.data, 1 if test == "full" else self.test_thin
         if test == "reduced":
