@@ -1,4 +1,4 @@
-"""prima: one ridge regression per depth of the backbone, each judged by its own sums.
+"""prima: one ridge regression per place of the backbone, each judged by its own sums.
 
 Everything is written for numpy and torch arrays alike.
 """
@@ -47,13 +47,13 @@ class RidgeFit(NamedTuple):
 class PrimaHead(AnalyticHead):
     """scores = sum_h omega_h (w_h x_h + b_h),  omega_h ~ prior_h (1 - error_h) / error_h
 
-    with a ridge regression w_h for each block of the features: the maps of four depths and the
-    backbone's own features, which come last. The regularisation of each and the error that it is
-    expected to make come from its own sums (`fit_ridge`), so which depths tell the classes of a
-    stream apart is learned from the stream.
+    with a ridge regression w_h for each place h that is read, which is one block of the features:
+    the maps at four depths, and the backbone's own features, which come last. The regularisation of
+    each and the error that it is expected to make come from its own sums (`fit_ridge`), so which
+    places tell the classes of a stream apart is learned from the stream.
 
     Args:
-        statistics: the sums, with one Gram matrix per depth.
+        statistics: the sums, with one Gram matrix per place.
         balance: 1 if every class has the same weight, 0 if every frame has.
     """
 
@@ -62,13 +62,13 @@ class PrimaHead(AnalyticHead):
         self.balance = balance
 
     def fits(self, classes: int) -> list[RidgeFit]:
-        """Fit the regression of each depth.
+        """Fit the regression of each place.
 
         Args:
             classes: the number of known classes, at least 1.
 
         Returns:
-            One fit per depth, that of the backbone's own features last.
+            One fit per place, that of the backbone's own features last.
         """
         t = self.statistics.frames
         return [fit_ridge(x, t) for x in regressions(self.statistics, self.balance, classes)]

@@ -27,10 +27,10 @@ from primavista.strategies.options import Count, Options, Range, Rate
 class CumulativeOptions(Options):
     """A recipe of ours, since the paper gives none.
 
-    Batch norm, all weights free, one cycle of the learning rate.
+    It has batch norm and one cycle of the learning rate, and fixes no weights.
 
     Args:
-        every: the number of batches after which it is retrained; None: only by `retrain()`.
+        every: the number of batches after which it is retrained; None leaves it to `retrain()`.
     """
 
     epochs_1: Count = 4

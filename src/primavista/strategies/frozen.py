@@ -291,12 +291,13 @@ class PrimaOptions:
 
 
 class Prima(AnalyticStrategy):
-    """One ridge regression per depth of the backbone, mixed by expected error; see `PrimaHead`.
+    """One ridge regression per place of the backbone, mixed by expected error; see `PrimaHead`.
 
-    The state is one Gram matrix per depth, in float64: 42 MB for MobileNet v1, and 57 kB per class.
+    The places are four depths and the backbone's own features (`MultiDepthBackbone`). The state is
+    one Gram matrix per place, in float64: 42 MB for MobileNet v1, and 57 kB per class.
 
     Args:
-        backbone: the network; a copy of it is kept, and read at four depths.
+        backbone: the network; a copy of it is kept, and read at five places.
         seed: kept in files; nothing is random.
         balance: see `PrimaOptions`.
     """
