@@ -62,11 +62,11 @@ def open_source(source: Any, size: int, **how: Any) -> Any:
 
 
 class Machines(Protocol):
-    """Where functions run. Results are known by handles until they are asked for."""
+    """Machines that run functions; a result is a handle until it is asked for."""
 
     @property
     def processors(self) -> int:
-        """How many functions run at the same time."""
+        """The number of functions that run at the same time."""
 
     def share(self, value: Any) -> Any:
         """Return a handle of a value that many calls take as an argument.

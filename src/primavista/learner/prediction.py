@@ -9,7 +9,7 @@ from primavista.notebook import html_bars
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """What a learner recognises in one frame.
+    """The answer of a learner to one frame.
 
     Args:
         label: The most likely name, or None if nothing has been taught yet.

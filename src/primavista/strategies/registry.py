@@ -23,7 +23,7 @@ RENAMED = {"past": "moments_decay"}  # options that had another name before vers
 
 @dataclass(frozen=True)
 class Look:
-    """How figures draw a strategy.
+    """The look of a strategy in figures.
 
     Args:
         light: the colour on white paper.

@@ -75,7 +75,7 @@ def _order_folders(dataset: DataSet, orders: str | Path | None) -> list[Path]:
 
 
 def _known_rows(dataset: DataSet, by_key: Mapping[SessionKey, Session], *, given: bool) -> Sessions:
-    """What is known of each session, to be compared with the lists.
+    """The facts about each session that are compared with the lists.
 
     A packed copy may lack frames that could not be decoded, so that lists beside its origin are not
     compared with it; lists from elsewhere are, by the number of frames.
