@@ -10,6 +10,7 @@ import torch
 from primavista.errors import InputError
 from primavista.heads.linear import CWRHead, LinearHead
 from primavista.nn.class_rows import PerWeight, Rows, drop_all, grow_all
+from primavista.strategies.caffe import ReleasedCWRHead
 
 
 def teach(head, columns, tw, cur, first=False):
@@ -108,7 +109,7 @@ def test_release_bias():
 
     Unseen ones score 0.
     """
-    head = CWRHead(2, 4, "cwr*", release_bias=True)
+    head = ReleasedCWRHead(2, 4, "cwr*")
     nothing = torch.zeros(1, 2)
     head.load(torch.tensor([0, 1]), True)
     assert head(nothing).tolist() == [[1, 1, 1, 1]]
@@ -167,7 +168,7 @@ def test_a_parameter_that_grows_is_the_same_parameter():
 
 @pytest.mark.parametrize("capacity", [1, 2, 7])
 @pytest.mark.parametrize(
-    "make", [lambda n: CWRHead(2, n, "cwr*", release_bias=True), lambda n: LinearHead(2, n)]
+    "make", [lambda n: ReleasedCWRHead(2, n, "cwr*"), lambda n: LinearHead(2, n)]
 )
 def test_rows_load_at_any_size(make, capacity):
     saved, other = make(4), make(capacity)

@@ -29,7 +29,7 @@ def learned(name, device, **options):
 
 def captured_steps(strategy):
     """The training steps that were captured as CUDA graphs, each with one of its captures."""
-    steps = [made._captured for key, made in strategy.captured.items() if key[0] == "sgd"]
+    steps = [made._captured for key, made in strategy.gpu_cache.items() if key[0] == "sgd"]
     return [(step, capture) for step in steps for capture in step.graphs]
 
 

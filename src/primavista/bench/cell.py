@@ -33,6 +33,7 @@ from primavista.bench.metrics import Tally
 from primavista.bench.plan import Cell
 from primavista.errors import InputError, PrimavistaError
 from primavista.frames import read_frames
+from primavista.learner.state import strategy_arrays
 from primavista.storage import learner_file
 from primavista.strategies import Strategy, create
 from primavista.streams.dataset import DataSet, Stream
@@ -257,7 +258,7 @@ class CellRun:
             "position": batch,
             "tally": self.tally.to_json(),
         }
-        self._folder.checkpoint(_arrays(self.strategy), manifest)
+        self._folder.checkpoint(strategy_arrays(self.strategy), manifest)
         self._saved_batch, self._saved_at = batch, time.monotonic()
         self._writing_seconds = self._saved_at - began
         self._on_checkpoint()
@@ -448,11 +449,6 @@ def _result(
         stored_bytes=last.stored_bytes,
         parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,
         order=stream.source,
-        weights_sha256=learner_file.digest(_arrays(strategy), {}),
+        weights_sha256=learner_file.digest(strategy_arrays(strategy), {}),
         machine=machine(cell.device),
     )
-
-
-def _arrays(strategy: Strategy) -> dict[str, Any]:
-    state = strategy.state_dict().items()
-    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state}

@@ -91,15 +91,11 @@ class CWRHead(Rows):
         capacity: the number of rows.
         consolidation: which of the two algorithms.
         wpast: `sqrt`, or `ratio`, which leaves the root out.
-        release_bias: add the bias of the authors' release, fixed in training: 1 for outputs absent
-            from the batch and for the classes of batch 1, 0 for later ones.
     """
 
     cw: Tensor
     tw: Tensor
     past: Tensor
-    bias: Tensor
-    training_bias: Tensor
 
     def __init__(
         self,
@@ -107,16 +103,12 @@ class CWRHead(Rows):
         capacity: int,
         consolidation: Consolidation = "cwr*",
         wpast: WPast = "sqrt",
-        release_bias: bool = False,
     ) -> None:
         super().__init__()
-        self.consolidation, self.wpast, self.release_bias = consolidation, wpast, release_bias
+        self.consolidation, self.wpast = consolidation, wpast
         self.add_rows("cw", torch.zeros(capacity, dim))
         self.add_rows("past", torch.zeros(capacity))
         self.add_rows("tw", torch.zeros(capacity, dim), persistent=False)
-        if release_bias:
-            self.add_rows("bias", torch.zeros(capacity))
-            self.add_rows("training_bias", torch.zeros(capacity), persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
         """Score features by tw, for training.
@@ -127,7 +119,7 @@ class CWRHead(Rows):
         Returns:
             N x capacity.
         """
-        return F.linear(z, self.tw, self.training_bias if self.release_bias else None)
+        return F.linear(z, self.tw)
 
     def scores(self, z: Tensor) -> Tensor:
         """Score features by cw (Algorithm 1, line 15).
@@ -138,7 +130,7 @@ class CWRHead(Rows):
         Returns:
             N x capacity.
         """
-        return F.linear(z, self.cw, self.bias if self.release_bias else None)
+        return F.linear(z, self.cw)
 
     @torch.no_grad()
     def load(self, columns: Tensor, first: bool) -> None:
@@ -152,11 +144,6 @@ class CWRHead(Rows):
         self.tw.requires_grad_(False).zero_()
         if self.consolidation == "cwr*":
             self.tw[columns] = self.cw[columns]
-        if self.release_bias:
-            if first:
-                self.bias[columns] = 1
-            self.training_bias.fill_(1)
-            self.training_bias[columns] = self.bias[columns]
         self.tw.requires_grad_()
 
     @torch.no_grad()

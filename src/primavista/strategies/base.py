@@ -115,7 +115,7 @@ class Strategy(AnySize, ABC):
         self.representation = Representation(self.backbone, freezes=self.freezes)
         self.first_batch = first_batch
         self.derived = Derived()  # values computed from the state; empty after every change of it
-        self.captured = NotCopiedCache()  # functions captured on a GPU; empty after every move
+        self.gpu_cache = NotCopiedCache()  # captured functions; empty after every move
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
@@ -208,7 +208,7 @@ class Strategy(AnySize, ABC):
         drop_all(self, j)
         self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
         self.derived.clear()
-        self.captured.clear()  # the rows of the head are elsewhere now
+        self.gpu_cache.clear()  # the rows of the head are elsewhere now
         self._forgot(label)
 
     @abstractmethod
@@ -325,7 +325,7 @@ class Strategy(AnySize, ABC):
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self.derived.clear()
-        self.captured.clear()
+        self.gpu_cache.clear()
         self.representation.moved()
         counters = {name: self._buffers[name] for name in COUNTERS}
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]

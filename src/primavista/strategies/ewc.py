@@ -144,18 +144,8 @@ class EWC(GradientStrategy):
         def square(x: Tensor, y: Tensor) -> None:
             self.importance.observe(gradient(self.cross_entropy(x, y), theta), minibatches)
 
-        head = (*self.head.parameters(), *self.head.buffers())  # F grows with the head
-        key = (
-            "fisher",
-            minibatches,
-            len(theta),
-            self.backbone.precision,
-            tuple(tensor.data_ptr() for tensor in head),
-        )
-        if key not in self.captured:
-            self._keep_captured(key, CapturedFunction(square), most=1)
-        found: CapturedFunction = self.captured[key]
-        return found
+        key = ("fisher", minibatches, len(theta))
+        return self._reused(key, lambda: CapturedFunction(square), most=1)
 
     def _fisher_mode(self, B: Batch) -> None:
         """Leave the backbone in evaluation mode, so that the moments are untouched."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,7 @@ from primavista.nn.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.options import Options, check_compat, make_options
 
+Made = TypeVar("Made")
 RESIDENT = 2**30  # bytes of frames of one batch that may be copied to a GPU
 
 
@@ -108,10 +109,7 @@ class GradientStrategy(Strategy):
         ]
 
     def sgd(self, B: Batch, weights: list[Weight], guard: Guard | None = None) -> SGD:
-        """Return stochastic gradient descent on `weights`; its momentum starts at 0.
-
-        On a GPU the object of an earlier batch is reused if it has the same weights in the same
-        memory, so that its captured step still fits.
+        """Return stochastic gradient descent on `weights`, its momentum at 0.
 
         Args:
             B: the batch.
@@ -120,30 +118,22 @@ class GradientStrategy(Strategy):
         """
         o = self.options
         velocity = self._velocity(weights, B.i)
-        head = (*self.head.parameters(), *self.head.buffers())  # the head may grow
-        key = (
-            "sgd",
-            B.has_features,
-            B.i == 1,
-            self.backbone.precision,
-            id(guard),
-            tuple((weight.name, weight.lr) for weight in weights),
-            tuple(tensor.data_ptr() for tensor in head),
-        )
-        found: SGD | None = self.captured.get(key)
-        if found is not None:
-            found.restart(keep_velocity=velocity is not None)
-            return found
-        made = SGD(
-            weights,
-            momentum=o.momentum,
-            weight_decay=o.weight_decay,
-            guard=guard,
-            velocity=velocity,
-        )
-        if self.device.type == "cuda":
-            self._keep_captured(key, made, most=2)  # one for batch 1 and one for those after it
-        return made
+
+        def make() -> SGD:
+            return SGD(
+                weights,
+                momentum=o.momentum,
+                weight_decay=o.weight_decay,
+                guard=guard,
+                velocity=velocity,
+            )
+
+        rates = tuple((weight.name, weight.lr) for weight in weights)
+        key = ("sgd", B.has_features, B.i == 1, id(guard), rates)
+        sgd = self._reused(key, make, most=2)  # one for batch 1 and one for those after it
+        if sgd.losses:
+            sgd.restart(keep_velocity=velocity is not None)
+        return sgd
 
     def minibatches(
         self, B: Batch, sgd: SGD, targets: Tensor | None = None
@@ -274,12 +264,23 @@ class GradientStrategy(Strategy):
             return inputs[index]
         return read_frames(inputs, index, self.device)
 
-    def _keep_captured(self, key: tuple[Any, ...], made: object, most: int) -> None:
-        """Keep what was captured; of each kind (`key[0]`) only the `most` recent."""
-        same = [old for old in self.captured if old[0] == key[0]]
-        for old in same[: len(same) + 1 - most]:
-            del self.captured[old]
-        self.captured[key] = made
+    def _reused(self, key: tuple[Any, ...], make: Callable[[], Made], most: int) -> Made:
+        """Return what an earlier batch made, or make it: a captured step belongs to its tensors.
+
+        It is reused on a GPU only, and only if the head is still in the same memory. Of each kind
+        (`key[0]`) the `most` recent are kept.
+        """
+        if self.device.type != "cuda":
+            return make()
+        head = (*self.head.parameters(), *self.head.buffers())  # the head may grow
+        key = (*key, self.backbone.precision, *(tensor.data_ptr() for tensor in head))
+        if key not in self.gpu_cache:
+            same = [old for old in self.gpu_cache if old[0] == key[0]]
+            for old in same[: len(same) + 1 - most]:
+                del self.gpu_cache[old]
+            self.gpu_cache[key] = make()
+        made: Made = self.gpu_cache[key]
+        return made
 
     def _rows_for(self, classes: int) -> int:
         """Return the capacity, doubled until all classes have a row."""
