@@ -66,7 +66,7 @@ def test_doctor_says_what_there_is_and_what_is_missing():
     for word in (
         "torch",
         "weights mobilenet_v1/imagenet",
-        "135 tensors, checksum right",
+        "135 tensors, the checksum is right",
         "extra live",
     ):
         assert word in " ".join(done.stdout.split()), done.stdout

@@ -167,7 +167,8 @@ class Strategy(AnySize, ABC):
         else:
             inputs = frames
         report = self._learn(self.begin_batch(inputs, labels, sessions, progress))
-        self.backbone.eval()
+        if inputs is frames:
+            self.backbone.eval()
         return report
 
     @final
