@@ -20,7 +20,7 @@ from primavista.streams.dataset import DataSet
 from primavista.streams.open import DataSource, open_dataset, parse_source
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
-from primavista.streams.store import Store, open_store, pack
+from primavista.streams.store import Store, pack
 
 Positive = Annotated[int, Field(ge=1)]
 GPU_SHARE = 0.5  # of the free GPU memory that frames may take
@@ -193,17 +193,6 @@ def kept_data(data: Data, cache: Path, device: str) -> DataSet:
         device: the device that learns.
     """
     return open_cell_data(data, cache, device)
-
-
-def has_core50_values(data: Data) -> bool:
-    """Return whether the paper's values for CORe50 apply.
-
-    Args:
-        data: the data; a packed store is opened.
-    """
-    if data.kind == "store":
-        return open_store(data.path).name.startswith("core50")
-    return data.kind == "core50"
 
 
 def _open_source(data: CORe50Data | StoreData | FolderData) -> DataSet:

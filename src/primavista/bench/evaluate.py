@@ -473,6 +473,5 @@ def _created(
 ) -> Strategy:
     if backbone is None:
         backbone = build(size=int(stream[0].images[torch.tensor([0])].shape[1]))
-    core50 = stream.data.name.startswith("core50")
-    chosen = preset_options(name, stream.name, core50, options)
+    chosen = preset_options(name, stream.name, options)
     return create(name, backbone, seed=seed, **chosen)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
 from primavista.backbones.base import Precision
-from primavista.bench.data import Data, Positive, RenderedData, StrictModel, has_core50_values
+from primavista.bench.data import Data, Positive, RenderedData, StrictModel
 from primavista.bench.resolve import all_options, freezes
 from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine
@@ -127,7 +127,7 @@ class Cell(StrictModel):
     @property
     def changed_options(self) -> dict[str, Any]:
         """The options that differ from the strategy's own on this protocol and data."""
-        usual = all_options(self.strategy, self.protocol, has_core50_values(self.data), {})
+        usual = all_options(self.strategy, self.protocol, {})
         return {name: value for name, value in self.options.items() if usual.get(name) != value}
 
     @property
@@ -323,7 +323,7 @@ class Plan(StrictModel):
         if retrain:
             given["every"] = None
         try:
-            return all_options(strategy, protocol, has_core50_values(self.data), given)
+            return all_options(strategy, protocol, given)
         except InputError as error:
             raise InputError(f"group {group.name!r}, {strategy!r}: {error}") from error
 

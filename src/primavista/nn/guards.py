@@ -21,20 +21,12 @@ PathRule = Literal["gradient", "displacement"]
 class Guard:
     """Protects the guarded weights during a batch. This one does nothing."""
 
-    def modulate(self, direction: list[Tensor]) -> None:
-        """Scale the direction of a step in place.
+    def protect(self, direction: list[Tensor], theta: list[Tensor]) -> None:
+        """Change the direction of a step in place, before the momentum.
 
         Args:
             direction: g + wd theta of each guarded weight.
-        """
-
-    def pull(self, dtheta: list[Tensor], theta: list[Tensor], lr: list[float]) -> None:
-        """Add the guard's own step to dtheta in place.
-
-        Args:
-            dtheta: the step of each guarded weight.
             theta: the guarded weights.
-            lr: their learning rates eta.
         """
 
     def tensors(self) -> list[Tensor]:
@@ -52,7 +44,7 @@ class Modulation(Guard):
     def __init__(self, factor: list[Tensor]) -> None:
         self.factor = factor
 
-    def modulate(self, direction: list[Tensor]) -> None:
+    def protect(self, direction: list[Tensor], theta: list[Tensor]) -> None:
         """Scale by 1 - F / max_F."""
         torch._foreach_mul_(direction, self.factor)
 
@@ -62,10 +54,10 @@ class Modulation(Guard):
 
 
 class Penalty(Guard):
-    """dtheta <- dtheta - eta lambda F (theta - theta*)   (equation 5, with lambda of equation 4)
+    """g <- g + lambda F (theta - theta*)   (equation 5, with lambda of equation 4)
 
-    This is a step down the gradient of lambda / 2 F (theta - theta*)^2. theta* are the weights that
-    the last batch left.
+    The second term is the gradient of lambda / 2 F (theta - theta*)^2. theta* are the weights that
+    the last batch left. With momentum mu the step is stable if eta lambda F < 2 (1 + mu).
 
     Args:
         strength: lambda F of each guarded weight.
@@ -75,12 +67,10 @@ class Penalty(Guard):
     def __init__(self, strength: list[Tensor], theta_star: list[Tensor]) -> None:
         self.strength, self.theta_star = strength, theta_star
 
-    def pull(self, dtheta: list[Tensor], theta: list[Tensor], lr: list[float]) -> None:
-        """Step towards theta* by eta lambda F (theta* - theta)."""
-        back = torch._foreach_sub(self.theta_star, theta)
-        torch._foreach_mul_(back, self.strength)
-        torch._foreach_mul_(back, lr)
-        torch._foreach_add_(dtheta, back)
+    def protect(self, direction: list[Tensor], theta: list[Tensor]) -> None:
+        """Add lambda F (theta - theta*)."""
+        moved = torch._foreach_sub(theta, self.theta_star)
+        torch._foreach_addcmul_(direction, list(moved), self.strength)
 
     def tensors(self) -> list[Tensor]:
         """Return lambda F and theta*."""

@@ -55,7 +55,7 @@ class AllOutputs(GradientStrategy):
 
     def _make_head(self, kind: HeadKind, dim: int, capacity: int) -> LinearHead | CWRHead:
         if kind == "linear":
-            return LinearHead(dim, capacity, generator(int(self.seed)))
+            return LinearHead(dim, capacity, generator=generator(int(self.seed)))
         return ReleasedCWRHead(dim, capacity, kind, self.options.wpast)
 
 
@@ -162,7 +162,8 @@ class TrainModeFeatures(GradientStrategy):
 
     def _train_mode_features(self, B: Batch) -> Tensor:
         self._train_mode(B)
-        set_limits(self.backbone, self.options.renorm.at(B.i, 0, 1))
+        per_epoch = minibatch_count(B.count, self.options.minibatch)
+        set_limits(self.backbone, self.options.renorm.at(B.i, 0, per_epoch))
         minibatches = torch.arange(B.count).split(self.options.minibatch)
         inputs = self.on_device(B).inputs
         return torch.cat([self.backbone(self._select(inputs, index)) for index in minibatches])

@@ -153,15 +153,15 @@ class GradientStrategy(Strategy):
         """
         o, trains = self.options, self._trains_representation(B)
         t, done, limits, epochs = 0, 0, None, o.epochs_of(B.i)
-        iterations = epochs * minibatch_count(B.count, o.minibatch)
+        per_epoch = minibatch_count(B.count, o.minibatch)
         inputs = self.on_device(B).inputs
         y = (B.columns if targets is None else targets).to(self.device)
         if trains:
             self._train_mode(B)
         for epoch in range(epochs):
             for index in self.shuffled(B, epoch):
-                if trains and limits != o.renorm.at(B.i, t, iterations):
-                    limits = o.renorm.at(B.i, t, iterations)
+                if trains and limits != o.renorm.at(B.i, t, per_epoch):
+                    limits = o.renorm.at(B.i, t, per_epoch)
                     set_limits(self.backbone, limits)
                 yield self._select(inputs, index), y[index]
                 t += 1
@@ -240,7 +240,7 @@ class GradientStrategy(Strategy):
 
     def _make_head(self, kind: HeadKind, dim: int, capacity: int) -> LinearHead | CWRHead:
         if kind == "linear":
-            return LinearHead(dim, capacity)
+            return LinearHead(dim, capacity, self.options.unseen)
         return CWRHead(dim, capacity, kind, self.options.wpast)
 
     def _head_names(self) -> list[str]:

@@ -19,6 +19,8 @@ from primavista.strategies.base import Strategy
 
 ENTRY_POINTS = "primavista.strategies"
 RENAMED = {"past": "moments_decay"}  # options that had another name before version 0.2
+# options of gradient descent that version 0.1 did not have, with the values of what it did
+ADDED: dict[str, OptionValue] = {"moments": "pretrained", "unseen": "reset"}
 
 
 @dataclass(frozen=True)
@@ -277,11 +279,15 @@ _OURS = (
 )
 STRATEGIES: dict[str, StrategyInfo] = {info.name: info for info in _OURS}
 
-# table:renormpar; on CORe50 batch 1 has 48 iterations of start-up
+# table:renormpar. The rows of NI, NC and NIC are ours: their batches are at least as large as those
+# of NICv2-79, whose limits they have.
 RENORM: dict[str, dict[str, Any]] = {
-    "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999, "startup": 48},
-    "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999, "startup": 48},
-    "nicv2-391": {"r_max": 1.5, "d_max": 2.5, "moments_decay": 0.9999, "startup": 48},
+    "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "nicv2-391": {"r_max": 1.5, "d_max": 2.5, "moments_decay": 0.9999},
+    "ni": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "nc": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "nic": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
 }
 
 
@@ -392,6 +398,21 @@ def current_names(options: Mapping[str, Any], *, warn: bool = True) -> dict[str,
                 warnings.warn(message, DeprecationWarning, stacklevel=3)
         found[RENAMED.get(name, name)] = value
     return found
+
+
+def options_of_file(strategy: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Return the options in a saved file as the present version understands them.
+
+    Args:
+        strategy: the name of the strategy.
+        options: its options as the file has them. Those that version 0.1 did not have get the
+            values that make the strategy continue as it began.
+
+    >>> options_of_file("naive", {"lr": 0.1})
+    {'moments': 'pretrained', 'unseen': 'reset', 'lr': 0.1}
+    """
+    added = ADDED if strategy_info(strategy).training_options else {}
+    return {**added, **current_names(options, warn=False)}
 
 
 def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, Any]) -> None:
