@@ -22,7 +22,7 @@ from primavista.nn.renorm import (
     norm_layers,
     set_limits,
 )
-from primavista.strategies.caffe import DebiasedBatchRenorm
+from primavista.strategies.caffe import ReleasedBatchRenorm
 
 SHAPES = {"NC": (8, 3), "NCL": (4, 3, 5), "NCHW": (4, 3, 5, 2), "NCDHW": (2, 3, 2, 3, 2)}
 
@@ -245,41 +245,36 @@ def test_pure_batch_norm_limits_are_torchs_batch_norm(n, c, side, seed, scale, m
     assert torch.allclose(layer(x), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_debiased_moments_by_hand():
-    # past 1/2. After (1, 3): mean 2, variance 1 * 2/1 = 2:
-    # the averages of one step are its own values.
+# with a decay of 1/2: the first minibatch replaces what was there, the second weighs 2/3
+HALF = RenormSchedule(r_max=1.5, d_max=2.5, decay_1=0.5, startup=8)
+
+
+def test_the_moments_of_the_release_by_hand():
+    # After (1, 3): mean 2, variance 1 * 2/1 = 2: the averages of one step are its own values.
     # After (4, 8): mean 6, variance 4 * 2 = 8: mu = (1/4 * 2 + 1/2 * 6) / (3/4) = 14/3,
     # var = (1/4 * 2 + 1/2 * 8) / (3/4) = 6
-    layer = DebiasedBatchRenorm(1, eps=0.25).double()
-    layer.set_limits(1, 0, 0.5)
+    layer = ReleasedBatchRenorm(1, eps=0.25).double()
+    layer.set_limits(1, 0, HALF.at(1, 0, 1).decay)
     layer(f64([[1.0], [3.0]]))
     assert [m.item() for m in layer.moments()] == pytest.approx([2, 1.5])  # sqrt(2 + 1/4)
+    layer.set_limits(1, 0, HALF.at(1, 1, 1).decay)
     layer(f64([[4.0], [8.0]]))
     assert [m.item() for m in layer.moments()] == pytest.approx([14 / 3, 2.5])  # sqrt(6 + 1/4)
     assert layer.eval()(f64([[14 / 3 + 2.5]])).item() == pytest.approx(1)
 
 
-def test_debiased_against_a_slow_version():
-    past, eps = 0.75, 2**-6
-    layer = DebiasedBatchRenorm(3, eps).double()
-    gamma, beta = f64([1, 1, 1]), f64([0, 0, 0])
-    means, variances = [], []
-    for t, limits in enumerate([(1, 0), (1, 0), (1.5, 0.5), (3, 5), (1024, 1024)]):
-        x = random(4, 3, 2, 2, seed=t) * (t + 1) + t
-        # the sums before this step, with weights (1 - past) past^(age), over their total 1 - past^t
-        if t:
-            weights = f64([(1 - past) * past ** (t - 1 - k) for k in range(t)])
-            mu = (weights[:, None] * torch.stack(means)).sum(0) / (1 - past**t)
-            sigma = (
-                (weights[:, None] * torch.stack(variances)).sum(0) / (1 - past**t) + eps
-            ).sqrt()
-        else:
-            mu, sigma = beta, gamma
-        expected, mean, _, _, _ = slow_brn(x, gamma, beta, mu, sigma, *limits, eps)
-        layer.set_limits(*limits, past)
-        assert torch.allclose(layer(x), expected, rtol=1e-10, atol=1e-10)
-        means.append(mean)
-        variances.append(x.transpose(0, 1).flatten(1).var(1))  # m / (m - 1) corrected
+def test_the_sums_of_version_0_1_load_as_averages():
+    layer, x = ReleasedBatchRenorm(2, eps=0.25).double(), random(4, 2)
+    state = layer.state_dict() | {
+        "mu": f64([3.0, -6.0]),
+        "sigma": f64([1.5, 9.0]),
+        "mass": f64(0.75),
+    }
+    layer.load_state_dict(dict(state))
+    assert [m.tolist() for m in layer.moments()] == [[4, -8], [1.5, 3.5]]  # sqrt(2 + 1/4), ...
+    assert "mass" not in layer.state_dict()
+    layer.load_state_dict(state | {"mass": f64(0.0), "mu": f64([0, 0]), "sigma": f64([0, 0])})
+    assert torch.allclose(layer.eval()(x), x / 1.25**0.5)  # nothing was summed: mean 0, variance 1
 
 
 PAPER = RenormSchedule(r_max=1.5, d_max=2.5, startup=48)
@@ -451,7 +446,7 @@ def test_a_float64_network_stays_one():
     assert torch.allclose(new(x), norm(x), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [BatchRenorm, DebiasedBatchRenorm])
+@pytest.mark.parametrize("kind", [BatchRenorm, ReleasedBatchRenorm])
 def test_a_checkpoint_keeps_the_moments(kind):
     layer, fresh = kind(3).double(), kind(3).double()
     layer.set_limits(1.25, 0.5, 0.75)

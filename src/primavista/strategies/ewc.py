@@ -141,8 +141,8 @@ class EWC(GradientStrategy):
         minibatches = list(self.shuffled(B, 0))
         y = B.columns.to(self.device)
         square = self._squared_gradient(theta, len(minibatches))
-        self._fisher_mode(B)
-        for index in minibatches:
+        for k, index in enumerate(minibatches):
+            self._fisher_mode(B, k)
             square(self._select(B.inputs, index), y[index])
         self.backbone.eval()
         self.importance.consolidate()
@@ -156,5 +156,5 @@ class EWC(GradientStrategy):
         key = ("fisher", minibatches, len(theta))
         return self._reused(key, lambda: CapturedFunction(square), most=1)
 
-    def _fisher_mode(self, B: Batch) -> None:
-        """Leave the backbone in evaluation mode, so that the moments are untouched."""
+    def _fisher_mode(self, B: Batch, k: int) -> None:
+        """Leave the backbone in evaluation mode, so that minibatch k does not move the moments."""

@@ -18,7 +18,7 @@ from primavista.nn.freezing import set_freezing
 from primavista.nn.guards import Guard, Importance
 from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.renorm import norm_layers, set_limits
+from primavista.nn.renorm import RenormSchedule, norm_layers, set_limits
 from primavista.nn.sgd import SGD, Weight
 from primavista.nn.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport, Strategy
@@ -75,6 +75,11 @@ class GradientStrategy(Strategy):
             n for n, p in self.backbone.named_parameters() if not p.requires_grad
         }
         self.head = self._make_head(options.head, self.backbone.dim, options.capacity)
+
+    @property
+    def renorm(self) -> RenormSchedule:
+        """The schedule of batch renormalisation."""
+        return self.options.renorm
 
     def score_features(self, z: Tensor) -> Tensor:
         """Score features with the head; see `Strategy.score_features`."""
@@ -153,15 +158,15 @@ class GradientStrategy(Strategy):
         """
         o, trains = self.options, self._trains_representation(B)
         t, done, limits, epochs = 0, 0, None, o.epochs_of(B.i)
-        per_epoch = minibatch_count(B.count, o.minibatch)
+        renorm, per_epoch = self.renorm, self._per_epoch(B)
         inputs = self.on_device(B).inputs
         y = (B.columns if targets is None else targets).to(self.device)
         if trains:
             self._train_mode(B)
         for epoch in range(epochs):
             for index in self.shuffled(B, epoch):
-                if trains and limits != o.renorm.at(B.i, t, per_epoch):
-                    limits = o.renorm.at(B.i, t, per_epoch)
+                if trains and limits != renorm.at(B.i, t, per_epoch):
+                    limits = renorm.at(B.i, t, per_epoch)
                     set_limits(self.backbone, limits)
                 yield self._select(inputs, index), y[index]
                 t += 1
@@ -249,6 +254,9 @@ class GradientStrategy(Strategy):
     def _velocity(self, weights: list[Weight], i: int) -> list[Tensor] | None:
         """Return the momentum of the batch before if it goes on; None if it starts at 0."""
         return None
+
+    def _per_epoch(self, B: Batch) -> int:
+        return minibatch_count(B.count, self.options.minibatch)
 
     def _trains_representation(self, B: Batch) -> bool:
         return not B.has_features

@@ -166,11 +166,13 @@ class Options:
 
 SWITCHES = (
     "all_outputs",
+    "bias_rate",
     "keep_momentum",
     "shuffle_once",
     "pad_batch",
     "train_mode_features",
     "moments_from_zero",
+    "bn_decay",
     "displacement",
 )  # the differences of the authors' release; `strategies/caffe.py` explains and implements them
 
