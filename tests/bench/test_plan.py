@@ -1,10 +1,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from primavista.bench.data import open_cell_data
+from primavista.bench.evaluate import TestSet
+from primavista.bench.features import FeatureCache
 from primavista.bench.plan import load_plan, make_plan, shipped
 from primavista.errors import InputError
 from primavista.strategies.registry import RENORM
+from primavista.streams.core50.dataset import CORe50
+from primavista.streams.dataset import DataSet
+from primavista.streams.open import stream as open_stream
+from primavista.streams.store import pack
 
 GROUP = {"name": "g", "strategies": ["cwr*"], "protocols": ["nicv2-391"]}
 
@@ -62,6 +70,61 @@ def test_the_reduced_and_the_full_test_set():
         ("full", 1),
     ]  # None: the 1-in-20 list of CORe50
     assert all(p.cell.options["startup"] == 48 for p in plan.planned())
+
+
+def store_plan(store, **settings):
+    return make_plan(
+        {
+            "name": "p",
+            "device": "cpu",
+            "groups": [{**GROUP, **settings}],
+            "data": {"kind": "store", "path": str(store)},
+        }
+    )
+
+
+def frames_of_test(cell, tmp_path):
+    """The pixels of the frames that a cell is tested on."""
+    data = open_cell_data(cell.data, tmp_path)
+    images = TestSet(open_stream(data, cell.protocol), cell.test_thin, FeatureCache()).patterns
+    return images.images[torch.arange(len(images.labels))]
+
+
+def test_a_packed_core50_is_tested_on_its_own_reduced_list(core50_folder, tmp_path):
+    folder = core50_folder(objects=11, frames=4)
+    official = CORe50(folder)
+    wanted = torch.cat([official.frames[torch.arange(s.start, s.stop)] for s in official.test])
+    assert len(wanted) == 7  # 11 objects x 3 test sessions x 4 frames = 132, every 20th
+    for test in ("reduced", "full"):
+        store = pack(CORe50(folder, test=test), tmp_path / test).path
+        (one,) = store_plan(store, protocols=["nicv2-30"]).planned()
+        assert torch.equal(frames_of_test(one.cell, tmp_path), wanted)
+    both = store_plan(store, protocols=["nicv2-30"], tests=["reduced", "full"])
+    frames = [frames_of_test(p.cell, tmp_path) for p in both.planned()]
+    assert [len(some) for some in frames] == [7, 132]
+
+
+def test_the_full_test_set_of_a_reduced_store_is_refused_before_anything_starts(
+    core50_folder, tmp_path
+):
+    folder = core50_folder()
+    store = pack(CORe50(folder), tmp_path / "store").path
+    with pytest.raises(
+        InputError, match=r"group 'g': .*store holds the reduced test set of CORe50"
+    ):
+        store_plan(store, tests=["reduced", "full"]).planned()
+    with pytest.raises(InputError, match=rf"primavista data pack {folder} .* --full-test"):
+        store_plan(store, tests=["full"]).planned()
+
+
+def test_stores_of_other_data_are_thinned_by_session(core50_folder, tmp_path):
+    data = CORe50(core50_folder(objects=4, frames=12), test="full")
+    other = DataSet("core50", data.frames, data.train, data.test, data.classes, data.categories)
+    store = pack(other, tmp_path / "core50.store").path
+    cells = [p.cell for p in store_plan(store, tests=["reduced", "full"]).planned()]
+    assert [cell.test_thin for cell in cells] == [20, 1]
+    (one,) = store_plan(store, protocols=["nicv2-30"]).planned()
+    assert len(frames_of_test(one.cell, tmp_path)) == 12  # one per session
 
 
 def test_cumulative_is_retrained_by_number():
