@@ -69,7 +69,6 @@ def test_the_reduced_and_the_full_test_set():
         (None, 1),
         ("full", 1),
     ]  # None: the 1-in-20 list of CORe50
-    assert all(p.cell.options["startup"] == 48 for p in plan.planned())
 
 
 def store_plan(store, **settings):
