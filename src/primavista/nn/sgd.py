@@ -132,10 +132,10 @@ class SGD:
         return self._captured
 
     def end_epoch(self, count: int) -> None:
-        """Append the mean loss of an epoch to `losses`.
+        """Append the mean loss of an epoch, or of any other span of steps, to `losses`.
 
         Args:
-            count: the number of patterns in the epoch.
+            count: the number of patterns in it.
         """
         self.losses.append(self._loss_sum / count)
         self._loss_sum.zero_()

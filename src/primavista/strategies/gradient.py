@@ -18,7 +18,7 @@ from primavista.nn.freezing import set_freezing
 from primavista.nn.guards import Guard, Importance
 from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.renorm import RenormSchedule, norm_layers, set_limits
+from primavista.nn.renorm import RenormLimits, RenormSchedule, norm_layers, set_limits
 from primavista.nn.sgd import SGD, Weight
 from primavista.nn.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport, Strategy
@@ -158,16 +158,14 @@ class GradientStrategy(Strategy):
         """
         o, trains = self.options, self._trains_representation(B)
         t, done, limits, epochs = 0, 0, None, o.epochs_of(B.i)
-        renorm, per_epoch = self.renorm, self._per_epoch(B)
         inputs = self.on_device(B).inputs
         y = (B.columns if targets is None else targets).to(self.device)
         if trains:
             self._train_mode(B)
         for epoch in range(epochs):
             for index in self.shuffled(B, epoch):
-                if trains and limits != renorm.at(B.i, t, per_epoch):
-                    limits = renorm.at(B.i, t, per_epoch)
-                    set_limits(self.backbone, limits)
+                if trains:
+                    limits = self._set_limits(B, t, limits)
                 yield self._select(inputs, index), y[index]
                 t += 1
                 if B.progress is not None:
@@ -266,6 +264,13 @@ class GradientStrategy(Strategy):
         self.backbone.eval()
         for layer in norm_layers(self.backbone):
             layer.train()
+
+    def _set_limits(self, B: Batch, t: int, before: RenormLimits | None) -> RenormLimits:
+        """Set and return the limits of batch renormalisation at iteration `t` of a batch."""
+        limits = self.renorm.at(B.i, t, self._per_epoch(B))
+        if limits != before:
+            set_limits(self.backbone, limits)
+        return limits
 
     def _select(self, inputs: Frames | Tensor, index: Tensor) -> Tensor:
         if isinstance(inputs, Tensor) and inputs.is_floating_point():
