@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,23 @@ import pytest
 import torch
 from PIL import Image
 
+from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class ShortCumulative(CumulativeOptions):
+    """By default Cumulative trains for thousands of steps; in tests, on tiny networks, for ten."""
+
+    rise: Steps = 2
+    window: Steps = 3
+    fall: Steps = 4
+    most: Steps = 6
+
+
+Cumulative.OPTIONS = ShortCumulative
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_a_test_set_notices_a_new_representation(tiny_data, tiny_backbone):
 
 def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, tiny_backbone):
     stream = generated_stream("nicv2", tiny_data)[:7]
-    steps = collect("cumulative", stream, backbone=tiny_backbone, every=None, epochs_1=1, retrain=3)
+    steps = collect("cumulative", stream, backbone=tiny_backbone, every=None, retrain=3)
     assert spaced(3, 7) == {2, 5, 7}
     assert [step.batch for step in steps if step.accuracy is not None] == [2, 5, 7]
     assert [bool(step.report.losses) for step in steps] == [

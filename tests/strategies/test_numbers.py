@@ -19,7 +19,7 @@ from primavista.frames import Selection
 from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.renorm import norm_layers
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
-from primavista.strategies.cumulative import LevelUntilFlat
+from primavista.strategies.cumulative import Cumulative, CumulativeOptions, LevelUntilFlat
 from primavista.strategies.registry import create
 
 SEED, SIZE, ROWS = 3, 4, 4
@@ -473,13 +473,10 @@ def test_dslda_base_init():
     assert close(strategy.scores(B1[0]), expected, 1e-3)
 
 
-SHORT = {"rise": 2, "window": 3, "fall": 4, "most": 6}  # of Cumulative: 10 steps
-
-
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 def test_cumulative_is_joint_training_from_the_initial_weights():
     """Torch's SGD on the union: the rate rises in 2 steps, is level up to step 6, falls in 4."""
-    strategy, net = make("cumulative", **SHORT), torch_network()
+    strategy, net = make("cumulative"), torch_network()
     strategy.learn(*B1)
     strategy.learn(*B2)
     union = torch.cat([B1[0], B2[0]]), torch.cat([B1[1], B2[1]])
@@ -516,14 +513,15 @@ def test_the_learning_rate_falls_when_the_loss_is_flat(losses, falls_from):
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 def test_cumulative_converges_on_few_frames():
     """Eight frames of three classes are learned by heart, however few they are."""
-    strategy = create("cumulative", tiny_backbone(), lr_1=0.1, minibatch=SIZE, capacity=ROWS)
+    options = CumulativeOptions(minibatch=SIZE, capacity=ROWS, window=100, fall=100)
+    strategy = Cumulative(tiny_backbone(), options=options)
     report = strategy.learn(*toy_batch([0, 1, 2, 0, 1, 2, 0, 1], 1))
     assert report.losses[-1] < 0.02 < report.losses[0]
 
 
 def test_cumulative_counts_the_frames_that_its_indices_stand_for():
     frames = torch.zeros(40, SIDE, SIDE, 3, dtype=torch.uint8)
-    strategy = make("cumulative", **SHORT)
+    strategy = make("cumulative")
     report = strategy.learn(Selection(frames, torch.arange(10)), torch.arange(10) % 2)
     assert report.stored_bytes == 10 * SIDE * SIDE * 3
     report = strategy.learn(Selection(frames, torch.arange(10, 40)), torch.arange(30) % 2)
@@ -535,7 +533,7 @@ def test_cumulative_does_not_depend_on_its_history():
     images, labels = torch.cat([B1[0], B2[0]]), torch.cat([B1[1], B2[1]])
     states = []
     for cuts in ([16], [8, 16], [3, 6, 10, 16]):
-        strategy, start = make("cumulative", **SHORT), 0
+        strategy, start = make("cumulative"), 0
         for end in cuts:
             strategy.learn(images[start:end], labels[start:end])
             start = end
@@ -547,7 +545,7 @@ def test_cumulative_does_not_depend_on_its_history():
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 def test_cumulative_with_the_head_of_cwr_begins_anew_too():
     images, labels = torch.cat([B1[0], B2[0]]), torch.cat([B1[1], B2[1]])
-    whole, parts = (make("cumulative", head="cwr*", **SHORT) for _ in range(2))
+    whole, parts = (make("cumulative", head="cwr*") for _ in range(2))
     whole.learn(images, labels)
     parts.learn(images[:8], labels[:8])
     parts.learn(images[8:], labels[8:])
