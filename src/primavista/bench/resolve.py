@@ -11,7 +11,7 @@ from typing import Any
 from primavista.backbones.registry import build
 from primavista.errors import InputError
 from primavista.storage.settings import OptionValue
-from primavista.strategies.registry import RENORM, create, current_names, strategy_info
+from primavista.strategies.registry import create, current_names, strategy_info
 
 
 def preset_options(
@@ -31,10 +31,7 @@ def preset_options(
     >>> preset_options("ridge", "nicv2-79", {})
     {}
     """
-    renorm: dict[str, Any] = {}
-    if strategy_info(strategy).training_options:
-        renorm = RENORM.get(protocol, {})
-    return {**renorm, **current_names(options)}
+    return {**strategy_info(strategy).limits(protocol), **current_names(options)}
 
 
 def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]) -> dict[str, Any]:

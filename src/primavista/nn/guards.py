@@ -14,7 +14,7 @@ from torch import Tensor
 
 from primavista.nn.class_rows import PerWeight
 
-GuardRule = Literal["modulate", "penalty"]
+GuardRule = Literal["modulate", "penalty", "none"]
 PathRule = Literal["gradient", "displacement"]
 
 
@@ -32,6 +32,9 @@ class Guard:
     def tensors(self) -> list[Tensor]:
         """Return the tensors that it was made of."""
         return []
+
+
+UNGUARDED = Guard()  # one for all batches: a captured step belongs to its guard
 
 
 class Modulation(Guard):
@@ -113,13 +116,13 @@ class Importance(PerWeight):
         captured step reads them there.
 
         Args:
-            rule: `modulate` or `penalty`.
+            rule: `modulate`, `penalty`, or `none`, which protects nothing.
             lam: lambda, of the penalty.
             theta: the guarded weights as the batch begins: theta*.
         """
         f = self.clipped()
-        if not f:
-            return Guard()
+        if not f or rule == "none":
+            return UNGUARDED
         if rule == "modulate":
             torch._foreach_div_(f, -self.max_f)
             torch._foreach_add_(f, 1.0)

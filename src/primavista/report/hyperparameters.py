@@ -101,7 +101,7 @@ def changed_table(series: Sequence[Series]) -> Table | None:
 
 def _changes(series: Series) -> list[str]:
     info = strategy_info(series.strategy)
-    limits = RENORM.get(series.panel.protocol, {}) if info.training_options else {}
+    limits = info.limits(series.panel.protocol)
     changes = []
     for key, usual in {**info.hyperparameters, **limits}.items():
         value = series.options.get(key, usual)

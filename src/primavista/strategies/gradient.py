@@ -163,15 +163,17 @@ class GradientStrategy(Strategy):
         if trains:
             self._train_mode(B)
         for epoch in range(epochs):
-            for index in self.shuffled(B, epoch):
+            minibatches = list(self.shuffled(B, epoch))
+            shown = sum(map(len, minibatches))
+            for index in minibatches:
                 if trains:
                     limits = self._set_limits(B, t, limits)
                 yield self._select(inputs, index), y[index]
                 t += 1
                 if B.progress is not None:
                     done += len(index)
-                    B.progress(done, epochs * B.count)
-            sgd.end_epoch(B.count)
+                    B.progress(done, epochs * shown)
+            sgd.end_epoch(shown)
         if trains:
             self.backbone.eval()
             self._representation_changed()
@@ -207,7 +209,7 @@ class GradientStrategy(Strategy):
             sgd: has the losses.
         """
         losses = torch.stack(sgd.losses)
-        if self.importance is None:
+        if self.importance is None or not self.importance.names:
             return LearnReport(B.i, B.count, B.new, tuple(losses.tolist()))
         saturated = self.importance.saturated().reshape(1).to(losses.device)
         *means, full = torch.cat([losses.double(), saturated]).tolist()  # one wait for the GPU

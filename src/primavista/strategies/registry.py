@@ -102,6 +102,17 @@ class StrategyInfo:
         defaults = asdict(load_strategy(self).OPTIONS())
         return {**{name: defaults[name] for name in self.table}, **self.options}
 
+    def limits(self, protocol: str) -> dict[str, OptionValue]:
+        """Return the row of `table:renormpar` for a protocol, less what `options` sets.
+
+        Args:
+            protocol: the name of a protocol; one without a row has no limits.
+        """
+        if not self.training_options:
+            return {}
+        row = RENORM.get(protocol, {})
+        return {name: value for name, value in row.items() if name not in self.options}
+
     @property
     def drawn(self) -> Look:
         """The look, chosen by name if there is none of its own."""
@@ -111,6 +122,14 @@ class StrategyInfo:
 _TABLE = "tab:hyper_core50"
 _RATES = ("epochs_1", "lr_1", "epochs", "lr")
 _SI = ("w_1", "w_i", "max_f")
+_PUBLISHED_REPLAY: dict[str, OptionValue] = {
+    "guard": "none",
+    "lr": 3e-4,
+    "lr_head": 3e-3,
+    "r_max": 1.25,
+    "d_max": 0.5,
+    "new_patterns": 21,
+}
 
 
 def _ours(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
@@ -242,13 +261,37 @@ _OURS = (
     ),
     _ours(
         "latent-replay",
-        "latent-replay",
+        "latent replay (rehearses)",
         "latent_replay:LatentReplay",
         source="Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
         table=("memory", *_RATES, "lr_head"),
         training_options=True,
         rehearsal_free=False,
         norm="brn",
+    ),
+    _ours(
+        "latent-replay-2020",
+        "latent replay 2020 (rehearses)",
+        "latent_replay:LatentReplay",
+        source="Pellegrini et al. 2020, AR1*free; NOT rehearsal-free",
+        options={"cut": "conv5_4/dw", "moments_decay": 0.99995, **_PUBLISHED_REPLAY},
+        table=("memory", *_RATES, "lr_head"),
+        training_options=True,
+        rehearsal_free=False,
+        norm="brn",
+        cost=2.0,
+    ),
+    _ours(
+        "rehearsal",
+        "native rehearsal (rehearses)",
+        "latent_replay:LatentReplay",
+        source="Pellegrini et al. 2020, AR1*free with images; NOT rehearsal-free",
+        options={"cut": "input", **_PUBLISHED_REPLAY},
+        table=("memory", *_RATES, "lr_head"),
+        training_options=True,
+        rehearsal_free=False,
+        norm="brn",
+        cost=6.0,
     ),
     _ours(
         "ncm",
@@ -363,7 +406,7 @@ def create(
     if name in STRATEGIES:
         info = STRATEGIES[name]
         make: Callable[..., Strategy] = load_strategy(info)
-        limits = RENORM[protocol] if protocol and info.training_options else {}
+        limits = info.limits(protocol) if protocol else {}
         options = {**info.options, **limits, **overrides}
     elif name in _third_parties():
         make, options = _third_parties()[name].load(), overrides
