@@ -47,6 +47,7 @@ MENDED = {
     "ewc modulate": DECAYED,
     "ar1": PENALTY,
     "ar1 ratio": PENALTY,
+    "cumulative": "it is trained until the loss is flat",
     **{f"{name} caffe": RELEASE for name in ("naive", "lwf", "ewc", "cwr*", "ar1*")},
 }
 # what a new learner has to be told to learn batch 1 as version 0.1.0 did: half of it was start-up,
