@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import torch
 from torch import Tensor
 
 from primavista.bench import data as module
+from primavista.bench import kept_frames
 from primavista.bench.data import (
     DataFacts,
     RenderedData,
@@ -19,8 +23,10 @@ from primavista.bench.data import (
 from primavista.bench.executors.local import Inline
 from primavista.bench.folder import read_cell
 from primavista.errors import InputError
+from primavista.streams.core50 import layout
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts
+from primavista.streams.protocols import generated_stream
 from primavista.streams.rendered import dataset
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.rendered.renderer import render as draw
@@ -114,6 +120,65 @@ def test_a_result_says_what_its_data_was(kind, core50_folder, suite, tmp_path) -
     assert compare_with_core50(facts).reason == (
         "the data is a part of CORe50 (40 training sessions, 160 frames)"
     )
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each picture of a test session of CORe50 is decoded."""
+    counts: Counter[str] = Counter()
+    read = layout.read_image
+
+    def counted(path, size):
+        if path.parent.parent.name in ("s3", "s7", "s10"):
+            counts[str(path)] += 1
+        return read(path, size)
+
+    monkeypatch.setattr(layout, "read_image", counted)
+    return counts
+
+
+def test_test_frames_are_decoded_once_by_all_cells_of_a_process(
+    core50_folder, suite, decoded
+) -> None:
+    data = data_settings(str(core50_folder(objects=5, frames=12, size=32)), size=32)
+    runs = suite("naive", "ar1*", "cwr*", "dslda", data=data, limit=3, runs=2, protocol="nicv2-14")
+    assert not runs.run(Inline())
+    assert {state.batch for state in runs.states} == {3}  # each was tested after each
+    assert decoded == dict.fromkeys(decoded, 1)
+    assert len(decoded) == 9  # 5 objects x 3 sessions x 12 frames = 180, every 20th
+
+
+def test_a_test_set_over_the_limit_is_decoded_anew_and_gives_the_same_numbers(
+    core50_folder, suite, decoded, monkeypatch, tmp_path, results
+) -> None:
+    data = data_settings(str(core50_folder(objects=5, frames=12, size=32)), size=32)
+    settings = {"data": data, "limit": 3, "protocol": "nicv2-14"}
+    assert not suite("naive", out=tmp_path / "kept", **settings).run(Inline())
+    decoded.clear()
+    module.kept_data.cache_clear()
+    monkeypatch.setattr(kept_frames, "LIMIT", 9 * 32 * 32 * 3 - 1)
+    assert not suite("naive", out=tmp_path / "anew", **settings).run(Inline())
+    assert set(decoded.values()) == {3}
+    assert results(tmp_path / "kept") == results(tmp_path / "anew")
+
+
+def test_frames_that_need_no_decoding_are_not_copied(tiny_data, tmp_path) -> None:
+    store = pack(tiny_data, tmp_path / "store")
+    for data in (tiny_data, store):
+        test = generated_stream("ni", data).test()
+        assert kept_frames.keep_decoded(test).images is test.images
+
+
+def test_kept_frames_go_with_the_data_set_that_they_belong_to(core50_folder) -> None:
+    data = CORe50(core50_folder(objects=1, frames=20), size=16)
+    images = kept_frames.keep_decoded(generated_stream("ni", data).test()).images
+    wanted = data.frames[torch.arange(data.test[0].start, data.test[-1].stop)]
+    for chosen in (torch.tensor([1]), torch.tensor([2, 0, 2]), torch.arange(3)):
+        assert torch.equal(images[chosen], wanted[chosen])
+    frames = weakref.ref(images._decoded.frames)
+    del images, data
+    gc.collect()
+    assert frames() is None
 
 
 # The mean grey of each ninth of two pictures, by version: who changes what is drawn raises the

@@ -22,6 +22,7 @@ from primavista.streams.dataset import CORe50Facts, DataSet, Stream
 from primavista.streams.open import DataSource, open_dataset, parse_source
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
+from primavista.streams.rendered.written import read_scene
 from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
@@ -201,8 +202,8 @@ def kept_data(data: Data, cache: Path, device: str) -> DataSet:
 def choose_test_set(data: Data, test: Literal["reduced", "full"], thin: int) -> tuple[Data, int]:
     """Return the data and the thinning that give a test set.
 
-    CORe50 has an official reduced test set, the folder and a packed copy alike. On other data, one
-    frame in `thin` of each test session is taken.
+    CORe50 has an official reduced test set, the folder and a packed copy alike. On other data, such
+    as drawn videos in CORe50's layout, one frame in `thin` of each test session is taken.
 
     Args:
         data: the data; the index of a packed store is read.
@@ -215,7 +216,7 @@ def choose_test_set(data: Data, test: Literal["reduced", "full"], thin: int) -> 
     Raises:
         InputError: if the whole test set is asked of a packed CORe50 that does not have it.
     """
-    if data.kind == "core50":
+    if data.kind == "core50" and read_scene(Path(data.path)) is None:
         return (data if test == "reduced" else data.model_copy(update={"test": "full"})), 1
     store = open_store(data.path) if data.kind == "store" else None
     if store is None or store.core50 is None:

@@ -15,6 +15,7 @@ from primavista.backbones.base import Backbone
 from primavista.backbones.registry import build
 from primavista.bench import metrics
 from primavista.bench.features import FeatureCache, now
+from primavista.bench.kept_frames import keep_decoded
 from primavista.bench.metrics import Tally
 from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
@@ -316,7 +317,8 @@ class LabelledFrames:
 
 
 class TestSet:
-    """The test frames of a stream; their features are kept until the representation changes.
+    """The test frames of a stream: decoded once, with features that are kept until the
+    representation changes.
 
     Args:
         stream: the stream whose data set is tested on.
@@ -327,7 +329,7 @@ class TestSet:
     __test__ = False  # for pytest, which takes Test* for tests
 
     def __init__(self, stream: Stream, thin: int, features: FeatureCache) -> None:
-        self.patterns = stream.test(thin)
+        self.patterns = keep_decoded(stream.test(thin))
         self.classes = len(stream.data.classes)
         self.features = features
         self._z: Tensor | None = None
