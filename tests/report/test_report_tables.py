@@ -10,7 +10,6 @@ import pytest
 
 from primavista.errors import FileError
 from primavista.report import write_report
-from primavista.report.claims import MARGIN, Comparison, check_claims, paired_interval
 from primavista.report.figures import separate
 from primavista.report.hyperparameters import changed_table, preset_table, renorm_table
 from primavista.report.published import TARGETS, read_published, target_accuracies
@@ -25,6 +24,7 @@ from primavista.report.table import (
     to_csv,
     to_html,
     to_latex,
+    to_markdown,
 )
 from primavista.report.tables import efficiency_table, final_table, parity_table
 
@@ -201,82 +201,6 @@ def test_changes_of_the_presets_are_listed(tmp_path: Path) -> None:
     assert table.rows[0][2] == "lr 0.5 instead of 3.5e-05; r_max 3 instead of 1.25"
 
 
-def test_intervals_by_hand() -> None:
-    assert paired_interval([]) == (None, None, 0)
-    assert paired_interval([4.0]) == (4.0, None, 1)
-    mean, half, count = paired_interval([1.0, 3.0])
-    assert (mean, count) == (2.0, 2)
-    assert half == pytest.approx(12.706)  # t(1) * sqrt(2) / sqrt(2)
-
-
-@pytest.mark.parametrize(
-    ("expect", "difference", "half", "tone"),
-    [
-        ("better", 1.0, 0.9, "good"),
-        ("better", 1.0, 1.1, "open"),
-        ("better", -1.0, 0.9, "bad"),
-        ("better", 5.0, None, "open"),
-        ("the same", 1.0, 0.9, "good"),
-        ("the same", 1.0, 1.1, "open"),
-        ("the same", 4.0, 1.0, "bad"),
-        ("better", None, None, "open"),
-        ("the same", -4.0, 1.0, "bad"),
-        ("the same", MARGIN, 0.0, "good"),
-    ],
-)
-def test_verdicts(expect: str, difference: float | None, half: float | None, tone: str) -> None:
-    assert Comparison("", expect, difference, half, 3).verdict.tone == tone  # type: ignore[arg-type]
-
-
-def claim_cells(
-    folder: Path, name: str, strategy: str, protocol: str, finals: tuple[float, ...], **more: object
-) -> None:
-    for run, final in enumerate(finals):
-        make_cell(folder, strategy, protocol, run, (final,), group=f"claim: {name}", **more)  # type: ignore[arg-type]
-
-
-def test_claims_are_told_by_what_their_cells_differ_in(tmp_path: Path) -> None:
-    same, more = (50.0, 51.0, 52.0), (60.0, 61.5, 62.5)
-    for value, finals in (("brn", more), ("bn", same)):
-        claim_cells(tmp_path, "norms", "ar1*", "nicv2-391", finals, options={"norm": value})
-    for value in ("modulate", "penalty"):
-        claim_cells(
-            tmp_path, "guards", "ar1*", "nicv2-79", same, options={"guard": value, "lam": value}
-        )
-    claim_cells(tmp_path, "heads", "cwr*", "nic", more, options={"head": "cwr*"})
-    claim_cells(tmp_path, "heads", "cwr+", "nic", same, options={"head": "cwr+"})
-    claim_cells(tmp_path, "rates", "ar1*", "nicv2-79", same, options={"lr": 1e-4, "lr_head": 1e-3})
-    claim_cells(tmp_path, "rates", "ar1*", "nicv2-79", more, options={"lr": 1e-4, "lr_head": 1e-4})
-    claim_cells(tmp_path, "limits", "ar1*", "nicv2-79", more, options={"r_max": 1.25})
-    claim_cells(tmp_path, "limits", "ar1*", "nicv2-79", same, options={"r_max": 3.0})
-    claim_cells(tmp_path, "tests", "ar1*", "nicv2-79", same, test_thin=20)
-    claim_cells(tmp_path, "tests", "ar1*", "nicv2-79", same, test_thin=1)
-    claim_cells(tmp_path, "gain", "ar1*", "nicv2-79", more)
-    claim_cells(tmp_path, "gain", "cwr*", "nicv2-79", same)
-    claim_cells(tmp_path, "gain", "ar1*", "nicv2-391", same)
-    claim_cells(tmp_path, "gain", "cwr*", "nicv2-391", same)
-    claim_cells(tmp_path, "alone", "dslda", "nicv2-391", same)
-    found = {claim.name: claim for claim in check_claims(read_results(tmp_path).cells)}
-    verdicts = {name: claim.verdict.text for name, claim in found.items()}
-    assert verdicts == {
-        "norms": "holds",
-        "guards": "holds",
-        "heads": "holds",
-        "rates": "does not hold",
-        "limits": "holds",
-        "tests": "holds",
-        "gain": "holds",
-        "alone": "open: nothing to compare",
-    }
-    (norm,) = found["norms"].comparisons
-    assert norm.difference == pytest.approx((10 + 10.5 + 10.5) / 3)
-    assert norm.half_width == pytest.approx(
-        4.303 * (1 / 12) ** 0.5 / 3**0.5
-    )  # the deviation of 10, 10.5, 10.5 is sqrt(1/12)
-    assert [check.expected for check in found["gain"].comparisons] == ["better", "the same"]
-    assert found["rates"].comparisons[0].difference == pytest.approx(-31 / 3)
-
-
 def test_labels_do_not_overlap() -> None:
     wished = [8.4, 8.0, 4.6, 55.9, 57.6, 0.0, 99.9]
     places = separate(wished, 5.0, 0.0, 100.0)
@@ -287,7 +211,7 @@ def test_labels_do_not_overlap() -> None:
     assert separate([50.0, 56.0], 5.0, 0.0, 100.0) == [50.0, 56.0]
 
 
-def test_one_table_three_ways() -> None:
+def test_one_table_four_ways() -> None:
     table = Table(
         "t",
         "A & B",
@@ -309,6 +233,14 @@ def test_one_table_three_ways() -> None:
     assert r"a\_b & 1.23 $\pm$ 0.50 & $-$0.25 & yes \\" in lines
     assert r"\textless{}c\textgreater{} & -- & +0.00 & no \\" in lines
     assert r"\par\footnotesize 100\% of it" in lines
+    assert to_markdown(table).splitlines() == [
+        "| name | mean (%) | difference | verdict |",
+        "| --- | ---: | ---: | --- |",
+        r"| a\_b | 1.23 ± 0.50 | −0.25 | ✓ yes |",
+        "| &lt;c> | – | +0.00 | ✗ no |",
+        "",
+        "100% of it",
+    ]
     html = to_html(table)
     assert '<td class="good">✓ yes</td>' in html
     assert "&lt;c&gt;" in html

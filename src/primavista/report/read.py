@@ -28,7 +28,8 @@ from primavista.errors import FileError
 
 FORMAT = 1
 CLAIM = "claim:"  # the names of groups that test a claim begin with it
-CLAIMS = "claims"  # the plan in which every group tests a claim
+CLAIMS = "claims"  # the plan in which every group tests a claim, if it is not for a figure
+FOR_A_FIGURE = ("fig:", "tab:")
 # Values of required fields that a damaged or foreign file lacks.
 CELL_DEFAULTS: Mapping[str, Any] = {
     "strategy": "?",
@@ -161,6 +162,13 @@ class StoredCell:
     def test_thin(self) -> int | None:
         """One frame in so many of each test session is tested."""
         return self.cell.test_thin if self.cell else None
+
+    @property
+    def full_test(self) -> bool:
+        """True if every frame of the test set is tested, False if a reduced set is."""
+        if self.data.get("kind", "core50") == "core50":
+            return self.data.get("test") == "full"
+        return self.test_thin == 1
 
     @property
     def retrain(self) -> int | None:
@@ -300,7 +308,8 @@ def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
 
 
 def _figure_group(group: GroupRecord) -> FigureGroup:
-    claim = group.name.startswith(CLAIM) or group.plan == CLAIMS
+    for_claims = group.plan == CLAIMS and not group.name.startswith(FOR_A_FIGURE)
+    claim = group.name.startswith(CLAIM) or for_claims
     return FigureGroup(group.name.removeprefix(CLAIM).strip(), group.title, claim)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from primavista.errors import MissingExtraError, require_extra
-from primavista.report.claims import Claim, claims_table
+from primavista.report.claims import CLAIMS, Claim, claims_table, comparisons_table
 from primavista.report.class_figures import draw_categories, draw_class_accuracy, draw_confusion
 from primavista.report.curves import Line, draw_panels, freezing_lines, strategy_lines
 from primavista.report.figures import EXTRA, Picture, palette_of
@@ -16,7 +16,7 @@ from primavista.report.hyperparameters import (
     preset_table,
     renorm_table,
 )
-from primavista.report.page import Card, ClaimVerdict, Collapsible, Page, Section
+from primavista.report.page import Card, Collapsible, Page, Section
 from primavista.report.published import PublishedResults, target_accuracies
 from primavista.report.read import FolderResults, StoredCell
 from primavista.report.series import Panel, Series, by_panel
@@ -262,11 +262,13 @@ def _own_groups(data: ReportData) -> Section | None:
 
 
 def _claims(data: ReportData) -> Section | None:
-    table = claims_table(data.claims)
-    if table is None:
+    tables = tuple(filter(None, (claims_table(data.claims), comparisons_table(data.claims))))
+    if not tables:
         return None
-    verdicts = tuple(ClaimVerdict(one.verdict, one.name, one.paper) for one in data.claims)
-    return Section(table.title, tables=(table,), verdicts=verdicts)
+    measured = {claim.title for claim in data.claims}
+    missing = [title for title, *_ in CLAIMS if title not in measured]
+    text = (f"There are no results here for: {'; '.join(missing)}.",) if missing else ()
+    return Section("The claims of the text", text=text, tables=tables)
 
 
 def _efficiency(data: ReportData) -> Section | None:
