@@ -133,6 +133,17 @@ def test_bytes_beyond_the_model(tiny_backbone):
     assert state_bytes(create("dslda", tiny_backbone)) == 3 * 8 + 8 * dim * dim + 8
 
 
+def test_stored_data_and_the_initial_network_of_cumulative_are_not_parameters(
+    tiny_data, tiny_backbone
+):
+    strategy = create("cumulative", tiny_backbone, every=None)
+    batch = generated_stream("nicv2", tiny_data)[0]
+    report = strategy.learn(batch.images, batch.labels, batch.sessions)
+    assert report.stored_bytes == batch.images[torch.arange(len(batch.labels))].numel()
+    known = len(set(batch.labels.tolist()))
+    assert state_bytes(strategy) == 3 * 8 + 8 * known  # the paper's table has 0
+
+
 def test_a_name_gets_the_default_backbone_at_the_size_of_the_frames(
     tiny_data, tiny_backbone, monkeypatch
 ):

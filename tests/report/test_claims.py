@@ -101,7 +101,7 @@ def test_a_claim_holds_if_all_its_comparisons_do() -> None:
 
     assert outcome(good, good) == ("holds", "good")
     assert outcome(bad, bad) == ("does not hold", "bad")
-    assert outcome(good, bad) == ("holds in 1 of 2; does not hold in 1", "bad")
+    assert outcome(good, bad) == ("holds in 1 of 2; does not hold in 1 of 2", "bad")
     assert outcome(good, unclear) == ("holds in 1 of 2; open in 1, where 1 means agree", "open")
     assert outcome(unclear) == ("open: the mean agrees", "open")
 
@@ -179,7 +179,7 @@ def test_baselines_are_fair_and_then_collapse(tmp_path: Path) -> None:
     put(tmp_path, "ewc", "nicv2-79", (30.0, 31.0))
     put(tmp_path, "ewc", "nicv2-391", (50.0, 50.0))  # it has learned
     title = "Naive, LwF and EWC are fair with 79 batches and collapse with 391"
-    assert check(tmp_path)[title].verdict.text == "holds in 5 of 6; does not hold in 1"
+    assert check(tmp_path)[title].verdict.text == "holds in 5 of 6; does not hold in 1 of 6"
 
 
 def test_the_advantage_of_ar1_shrinks(tmp_path: Path) -> None:

@@ -17,6 +17,14 @@ from primavista.report import write_report
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 NAMES = ["cup 1", "cup 2", "ball 1", "ball 2"]
+CORE50_FACTS = {
+    "core50": {"labels": "object", "test_set": "reduced", "complete": True},
+    "size": 128,
+    "train_sessions": 400,
+    "train_frames": 119_894,
+    "test_frames": 2_249,
+    "order": "official",
+}
 
 
 def make_cell(
@@ -32,6 +40,8 @@ def make_cell(
     reason: str | None = None,
     stored: int = 0,
     name: str = "",
+    facts: dict[str, Any] | None = None,
+    saturated: tuple[float | None, ...] = (),
     **plan: Any,
 ) -> Path:
     place = folder / (
@@ -63,7 +73,7 @@ def make_cell(
             "patterns": 40 if batch == 1 else 20,
             "new_classes": [0, 2] if batch == 1 else [],
             "losses": [1.0],
-            "saturated": None,
+            "saturated": saturated[batch - 1] if saturated else None,
             "state_bytes": 2_000_000,
             "stored_bytes": stored * batch,
             "accuracy": accuracy,
@@ -98,6 +108,7 @@ def make_cell(
             "stored_bytes": stored * len(accuracies),
             "parameters": 3_000_000,
             "machine": {"cpu": "a <processor> & co", "cores": 2},
+            "data": facts or (None if "data" in plan else CORE50_FACTS),
         }
         (place / "result.json").write_text(json.dumps(result))
     return place
@@ -384,6 +395,10 @@ def test_the_streams_of_rendered_cells_are_drawn(tmp_path: Path) -> None:
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     write_report(tmp_path)
     assert (tmp_path / "figures" / "fig-nicv2-nicv2.svg").exists()
-    head, row = (tmp_path / "tables" / "nic.csv").read_text().splitlines()
+    head, row, nic = (tmp_path / "tables" / "nic.csv").read_text().splitlines()
     assert head.startswith("protocol,batches,initial classes,initial images,incremental classes")
     assert row.split(",")[:4] == ["NICv2", "11", "2", "10"]
+    # NIC of 2017 needs no cell: it is made from the data, 16 sessions in batches of 2, then 5.
+    assert nic.split(",")[0] == "NIC"
+    assert nic.split(",")[7] == "generated"
+    assert (tmp_path / "figures" / "fig-nicv2-nic.svg").exists()

@@ -30,6 +30,9 @@ from primavista.streams.dataset import Patterns, Stream
 
 # With the backbone, these tensors are the model that anybody would keep.
 SCORING = ("head.weight", "head.bias", "head.cw")
+# Not state of its own: the network, the one that Cumulative begins anew with, and stored data,
+# which `LearnReport.stored_bytes` counts. The network has hundreds of tensors, too.
+NOT_STATE = ("backbone", "scratch", "memory")
 
 
 @dataclass(frozen=True)
@@ -453,15 +456,14 @@ def make_step(
 def state_bytes(strategy: Strategy) -> int:
     """Return the bytes that a strategy needs beyond the backbone and the scoring head.
 
-    The temporary weights tw of CWR* are counted.
+    The temporary weights tw of CWR* are counted; stored data are not.
 
     Args:
         strategy: the strategy.
     """
     own = chain(strategy.named_parameters(recurse=False), strategy.named_buffers(recurse=False))
     for part, module in strategy.named_children():
-        # The backbone has hundreds of tensors, and this is asked after every batch.
-        if part != "backbone":
+        if part not in NOT_STATE:
             own = chain(own, module.named_parameters(part), module.named_buffers(part))
     return sum(t.numel() * t.element_size() for name, t in own if name not in SCORING)
 

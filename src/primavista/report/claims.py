@@ -47,11 +47,14 @@ class Claim:
             return Verdict("holds", "good")
         if bad == count:
             return Verdict("does not hold", "bad")
-        agrees = sum(one.tone == "open" and one.text.endswith(" agrees") for one in verdicts)
-        parts = [f"holds in {good} of {count}"] if good else []
-        parts += [f"does not hold in {bad}{'' if good else f' of {count}'}"] if bad else []
-        unclear = count - good - bad
-        parts += [f"open in {unclear}, where {agrees} means agree"] if unclear else []
+        parts = []
+        if good:
+            parts.append(f"holds in {good} of {count}")
+        if bad:
+            parts.append(f"does not hold in {bad} of {count}")
+        if good + bad < count:
+            agree = sum(one.tone == "open" and one.text.endswith(" agrees") for one in verdicts)
+            parts.append(f"open in {count - good - bad}, where {agree} means agree")
         return Verdict("; ".join(parts), "bad" if bad else "open")
 
     @property

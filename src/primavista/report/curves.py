@@ -228,7 +228,7 @@ def _published_note(panel: Panel, lines: Sequence[Line]) -> str:
     published = [line for line in lines if line.published]
     if not published:
         return ""
-    where = "" if panel.core50 else ", on CORe50"
+    where = "" if panel.comparison.comparable else ", on CORe50"
     if any(line.line_style != "-" for line in published):
         return f"\ndotted, spaced for dashed: published{where}"
     return f"\ndotted: the authors' published mean{where}"
