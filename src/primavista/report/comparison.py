@@ -22,9 +22,11 @@ RULE = (
     f"{MARGIN:g} points and does not hold if it is above. Anything else is open, and the table "
     "says whether the mean agrees with the claim. A claim holds if all its comparisons do."
 )
-# The 95% quantiles of Student's t with 1 to 20 degrees of freedom; the first is for 1.
-_T = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
-_T += (1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725)
+# The 95% quantiles of Student's t with 1 to 20 degrees of freedom.
+_T = (
+    *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812),
+    *(1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725),
+)
 
 Expectation = Literal["better", "the same", "no better"]
 Runs = Mapping[int, float]  # an accuracy for each run
@@ -49,8 +51,9 @@ def paired_estimate(differences: Sequence[float]) -> Estimate:
     Args:
         differences: one per run, at least one.
 
-    >>> paired_estimate([1.0, 2.0, 3.0])
-    Estimate(difference=2.0, half_width=1.6858627961...)
+    >>> found = paired_estimate([1.0, 2.0, 3.0])
+    >>> found.difference, round(found.half_width, 3)
+    (2.0, 1.686)
     """
     if len(differences) == 1:
         return Estimate(differences[0], None)
@@ -67,8 +70,9 @@ def pooled_estimate(first: Sequence[float], second: Sequence[float]) -> Estimate
         first: the values of the first sample, at least one.
         second: those of the second.
 
-    >>> pooled_estimate([1.0, 2.0, 3.0], [0.0])
-    Estimate(difference=2.0, half_width=3.37172559213...)
+    >>> found = pooled_estimate([1.0, 2.0, 3.0], [0.0])
+    >>> found.difference, round(found.half_width, 3)
+    (2.0, 3.372)
     """
     difference = fmean(first) - fmean(second)
     degrees = len(first) + len(second) - 2

@@ -276,8 +276,8 @@ def _norm_note(series: Sequence[Series]) -> list[str]:
     if {one.norm for one in series} != {"bn"}:
         return []
     return [
-        "All runs here have plain batch normalisation: the paper does not say which, and shows this "
-        "experiment before it brings in renormalisation for NICv2."
+        "All runs here have plain batch normalisation: the paper does not name the one it used, "
+        "and shows this experiment before it brings in renormalisation for NICv2."
     ]
 
 

@@ -141,7 +141,7 @@ class Series:
 
     @property
     def orders(self) -> str | None:
-        """The origin of the orders of batches: `official`, `generated`, or both; None if unknown."""
+        """The origin of the orders of batches: `official`, `generated` or both, if it is known."""
         return ", ".join(sorted({cell.order for cell in self.cells if cell.order})) or None
 
     def curve(self) -> Points:
