@@ -141,22 +141,24 @@ class PadBatch(GradientStrategy):
         progress: Progress | None = None,
     ) -> Batch:
         """Make the next batch, padded; see `Strategy.begin_batch`."""
-        return super().begin_batch(inputs, labels[self._padded(len(labels))], None, progress)
+        size = self.options.minibatch
+        padded = torch.arange(minibatch_count(len(labels), size) * size)
+        frame = self._frame(padded, len(labels))
+        return super().begin_batch(inputs, labels[frame], None, progress)
 
     def features(self, B: Batch) -> Tensor:
         """Return the features of a padded batch; see `Strategy.features`."""
         z = super().features(B)
-        return z if len(z) == B.count else z[self._padded(len(z))]
+        return z if len(z) == B.count else z[self._frame(torch.arange(B.count), len(z))]
 
     def _select(self, inputs: Frames | Tensor, index: Tensor) -> Tensor:
-        frame = self._padded(len(inputs)).to(index.device)
-        return super()._select(inputs, frame[index])
+        return super()._select(inputs, self._frame(index, len(inputs)))
 
-    def _padded(self, count: int) -> Tensor:
-        """Return the number of the frame at each place of a padded batch of `count` frames."""
+    def _frame(self, index: Tensor, count: int) -> Tensor:
+        """Return which of `count` frames is at each index of the padded batch."""
         size = self.options.minibatch
         missing = minibatch_count(count, size) * size - count
-        return torch.cat([torch.arange(missing) % count, torch.arange(count)])
+        return torch.where(index < missing, index % count, index - missing)
 
 
 class TrainModeFeatures(GradientStrategy):
