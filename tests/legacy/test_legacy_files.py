@@ -1,6 +1,6 @@
 """Learners that version 0.1.0 saved load and continue bit for bit, and new ones learn the same.
 
-`MENDED` lists the variants whose rules of learning were wrong in 0.1.0. Their files load and
+`MENDED` lists the variants whose rules of learning changed since 0.1.0, and why. Their files load and
 predict the same, and then learn by the rules of today.
 
 The digests of `facts.json` were computed on one processor. On another the last bits of a sum may
