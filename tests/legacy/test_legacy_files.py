@@ -1,7 +1,7 @@
 """Learners that version 0.1.0 saved load and continue bit for bit, and new ones learn the same.
 
-`MENDED` lists the variants whose rules of learning changed since 0.1.0, and why. Their files load and
-predict the same, and then learn by the rules of today.
+`MENDED` lists the variants whose rules of learning changed since 0.1.0, and why. Their files load
+and predict the same, and then learn by the rules of today.
 
 The digests of `facts.json` were computed on one processor. On another the last bits of a sum may
 differ: `machine()` tells, and then scores are compared with a tolerance and digests are not.
