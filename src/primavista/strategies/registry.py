@@ -268,6 +268,7 @@ _OURS = (
         training_options=True,
         rehearsal_free=False,
         norm="brn",
+        cost=2.0,
     ),
     _ours(
         "latent-replay-2020",
@@ -280,6 +281,7 @@ _OURS = (
         rehearsal_free=False,
         norm="brn",
         cost=2.0,
+        look=Look("#7f3c8d", "#c58fd3", "h"),
     ),
     _ours(
         "rehearsal",
@@ -292,6 +294,7 @@ _OURS = (
         rehearsal_free=False,
         norm="brn",
         cost=6.0,
+        look=Look("#937860", "#d3b8a0", "H"),
     ),
     _ours(
         "ncm",
