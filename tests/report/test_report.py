@@ -402,3 +402,27 @@ def test_the_streams_of_rendered_cells_are_drawn(tmp_path: Path) -> None:
     assert nic.split(",")[0] == "NIC"
     assert nic.split(",")[7] == "generated"
     assert (tmp_path / "figures" / "fig-nicv2-nic.svg").exists()
+
+
+def test_the_authors_curves_stand_beside_those_of_other_data(shared: Path, tmp_path: Path) -> None:
+    data = {"kind": "rendered", "name": "rendered"}
+    for protocol in ("nicv2-79", "nicv2-196"):
+        make_cell(tmp_path, "ar1*", protocol, 0, (10.0, 20.0), data=data)
+    write_report(tmp_path, against=shared / "data")
+    words = drawn_words(tmp_path / "figures" / "fig-results.svg")
+    assert "NICv2-79, rendered objects" in words
+    assert "NICv2-79, the authors, CORe50" in words
+    assert {"AR1* 20.0", "AR1* 63.5", "AR1* 60.6"} <= words  # theirs: the public files
+    assert drawn_words(tmp_path / "figures" / "fig-results-nicv2-79.svg") >= {"AR1* 20.0"}
+    assert not any("dotted" in word for word in words)
+    on_core50 = tmp_path / "core50"
+    make_cell(on_core50, "ar1*", "nicv2-79", 0, (10.0, 20.0))
+    write_report(on_core50, against=shared / "data")
+    words = drawn_words(on_core50 / "figures" / "fig-results-nicv2-79.svg")
+    assert "dotted: the authors' published mean" in words
+    assert "AR1* 63.5" not in words
+
+
+def drawn_words(path: Path) -> set[str]:
+    root = ET.fromstring(path.read_text("utf-8"))
+    return {"".join(node.itertext()) for node in root.iter() if node.tag.endswith("text")}

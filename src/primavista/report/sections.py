@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from primavista.errors import MissingExtraError, require_extra
 from primavista.report.claims import CLAIMS, Claim, claims_table, comparisons_table
 from primavista.report.class_figures import draw_categories, draw_class_accuracy, draw_confusion
-from primavista.report.curves import Line, draw_panels, freezing_lines, strategy_lines
+from primavista.report.curves import (
+    Line,
+    draw_panels,
+    freezing_lines,
+    published_lines,
+    strategy_lines,
+)
 from primavista.report.figures import EXTRA, Picture, palette_of
 from primavista.report.grouping import BN, NI, RESULTS, ReportData, group_cells
 from primavista.report.hyperparameters import (
@@ -36,7 +42,7 @@ from primavista.report.tables import (
     saturation_table,
     tuned_note,
 )
-from primavista.report.titles import slug, unique_slugs
+from primavista.report.titles import DATA_TITLES, slug, unique_slugs
 from primavista.strategies.registry import strategy_info
 
 MOST_CARDS = 6
@@ -114,7 +120,7 @@ def _data_title(cell: StoredCell) -> str:
         facts = cell.result.data if cell.result else None
         partial = facts is not None and facts.core50 is not None and not facts.core50.complete
         return "a part of CORe50" if partial else "CORe50"
-    return "rendered objects" if cell.data_name == "rendered" else cell.data_name
+    return DATA_TITLES.get(cell.data_name, cell.data_name)
 
 
 def _number_of(number: int, one: str, many: str | None = None) -> str:
@@ -176,25 +182,36 @@ def _claims_card(claims: Sequence[Claim]) -> Card:
 
 
 def _draw_curves(
-    data: ReportData, figure: str, series: Sequence[Series], make_lines: MakeLines
+    data: ReportData,
+    figure: str,
+    series: Sequence[Series],
+    make_lines: MakeLines,
+    make_published: MakeLines | None = None,
 ) -> tuple[Pictures, Pictures]:
     """Return the pictures of the single panels, and the one of all panels, which is a file only."""
     if not data.plots:
         return (), ()
-    panels = {panel: make_lines(own) for panel, own in by_panel(series).items()}
-    pictures = draw_panels(figure, panels)
+    own = by_panel(series)
+    panels = {panel: make_lines(some) for panel, some in own.items()}
+    published = {panel: make_published(some) for panel, some in own.items() if make_published}
+    pictures = draw_panels(figure, panels, published)
     single = tuple(picture for picture in pictures if picture.name != slug(figure))
     joint = tuple(picture for picture in pictures if picture.name == slug(figure))
     return single, joint
 
 
 def _draw_strategies(
-    data: ReportData, figure: str, series: Sequence[Series]
+    data: ReportData, figure: str, series: Sequence[Series], beside: bool = True
 ) -> tuple[Pictures, Pictures]:
+    """Draw strategies with the authors' curves over them, or beside them if the data differs."""
+
     def lines(own: Sequence[Series]) -> list[Line]:
         return strategy_lines(own, data.published)
 
-    return _draw_curves(data, figure, series, lines)
+    def theirs(own: Sequence[Series]) -> list[Line]:
+        return published_lines(own, data.published) if beside else []
+
+    return _draw_curves(data, figure, series, lines, theirs)
 
 
 def _results(data: ReportData) -> Section | None:
@@ -294,7 +311,7 @@ def _own_groups(data: ReportData) -> Section | None:
     tables: list[Table] = []
     stems = unique_slugs(list(data.others))
     for stem, (title, series) in zip(stems, data.others.items(), strict=True):
-        single, _ = _draw_strategies(data, f"group-{stem}", series)
+        single, _ = _draw_strategies(data, f"group-{stem}", series, beside=False)
         pictures += single
         tables.append(final_table(f"final-{stem}", f"Final accuracy: {title}", series))
     return Section("Other groups of the plan", pictures=tuple(pictures), tables=tuple(tables))
