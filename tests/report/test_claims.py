@@ -102,7 +102,7 @@ def test_a_claim_holds_if_all_its_comparisons_do() -> None:
     assert outcome(good, good) == ("holds", "good")
     assert outcome(bad, bad) == ("does not hold", "bad")
     assert outcome(good, bad) == ("holds in 1 of 2; does not hold in 1 of 2", "bad")
-    assert outcome(good, unclear) == ("holds in 1 of 2; open in 1, where 1 means agree", "open")
+    assert outcome(good, unclear) == ("holds in 1 of 2; open in 1, the mean agreeing in 1", "open")
     assert outcome(unclear) == ("open: the mean agrees", "open")
 
 
@@ -205,7 +205,7 @@ def test_freezing_on_ni(tmp_path: Path) -> None:
     put(tmp_path, "naive", "nicv2-79", SAME)  # so that the epochs are not shared by all
     (claim,) = check(tmp_path).values()
     assert claim.verdict.text == "holds"
-    assert {one.where for one in claim.comparisons} == {"NI (batch norm)"}
+    assert {one.where for one in claim.comparisons} == {"NI, batch norm"}
     assert len(claim.comparisons) == 5
 
 

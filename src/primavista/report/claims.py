@@ -54,17 +54,17 @@ class Claim:
             parts.append(f"does not hold in {bad} of {count}")
         if good + bad < count:
             agree = sum(one.tone == "open" and one.text.endswith(" agrees") for one in verdicts)
-            parts.append(f"open in {count - good - bad}, where {agree} means agree")
+            parts.append(f"open in {count - good - bad}, the mean agreeing in {agree}")
         return Verdict("; ".join(parts), "bad" if bad else "open")
 
     @property
     def measured(self) -> str:
-        """Every difference with half the width of its interval, in points, by what is compared."""
+        """Every difference with half the width of its interval, in points; a line per contrast."""
         by_what: dict[str, list[str]] = {}
         for one in self.comparisons:
             value = f"{_format_estimate(one.estimate)} ({one.where.removeprefix('NICv2-')})"
             by_what.setdefault(one.what, []).append(value)
-        return "; ".join(f"{what}: {', '.join(values)}" for what, values in by_what.items())
+        return ";\n".join(f"{what}: {', '.join(values)}" for what, values in by_what.items())
 
 
 def _format_estimate(estimate: Estimate | None) -> str:
@@ -204,7 +204,7 @@ def _freezing_on_ni(finals: Finals) -> Comparisons:
     better = [("depthwise", other) for other in ("none", "pointwise", "all")]
     better += [(other, "pointwise") for other in ("none", "all")]
     for setting in _settings_beside("freeze", finals.changes("naive", "ni")):
-        norm = " (batch norm)" if setting.get("norm") == "bn" else ""
+        norm = ", batch norm" if setting.get("norm") == "bn" else ""
         for first, second in better:
             sides = _frozen(finals, setting, first), _frozen(finals, setting, second)
             what = f"{FREEZING[first].title} − {FREEZING[second].title}"
@@ -409,7 +409,7 @@ def claims_table(claims: Sequence[Claim]) -> Table | None:
         return None
     rows: list[Row] = [(one.title, one.paper, one.measured, one.verdict) for one in claims]
     columns = ("claim", "the paper", "measured: differences in points (batches)", "verdict")
-    return Table("claims", "The claims of the text", columns, tuple(rows), (RULE,))
+    return Table("claims", "One row per claim", columns, tuple(rows), (RULE,))
 
 
 def comparisons_table(claims: Sequence[Claim]) -> Table | None:

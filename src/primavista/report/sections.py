@@ -246,10 +246,9 @@ def _retraining_note(cells: Sequence[StoredCell]) -> list[str]:
     times = sorted({cell.retrain for cell in cells if cell.retrain is not None})
     if not times:
         return []
-    joined = ", ".join(map(str, times))
-    return [
-        f"Cumulative, the upper bound, is retrained from scratch at {joined} evenly spaced batches."
-    ]
+    often = " or ".join("once, at the end" if n == 1 else f"at {n} evenly spaced" for n in times)
+    batches = "" if times == [1] else " batches"
+    return [f"Cumulative, the upper bound, is trained from scratch {often}{batches}."]
 
 
 def _final(data: ReportData) -> Section | None:

@@ -170,6 +170,8 @@ def _value_html(value: Value, is_number: bool, digits: int) -> str:
         names.append("k")
     if isinstance(value, Verdict):
         names.append(value.tone)
+    if isinstance(value, str) and "\n" in value:
+        names.append("lines")
     return f"<td{_class_attribute(' '.join(names))}>{escape(format_value(value, digits))}</td>"
 
 
