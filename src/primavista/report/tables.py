@@ -187,7 +187,8 @@ def efficiency_table(series: Sequence[Series]) -> Table | None:
         "mean over runs. The paper: NICv2-391 on CORe50, a GTX 1080 Ti.",
         "Data: the most that was stored of past patterns, as frames of one byte per channel. "
         "Params: state that the strategy keeps beyond the network with its head; the paper counts "
-        "additional trainable parameters. 1 MB is 1,000,000 bytes.",
+        "additional trainable parameters. EWC keeps F; its theta* is the network itself until a "
+        "batch begins, so that ours does not store it twice. 1 MB is 1,000,000 bytes.",
         *_retrained_note(rows_of),
     )
     title = "tab:efficiency: run time and memory of one run"
