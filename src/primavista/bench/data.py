@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from primavista.engine.device import free_memory
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
 from primavista.storage.lock import FileLock
@@ -351,7 +352,9 @@ def _open_rendered(
     if device != "cpu":  # it rounds differently: here and there a pixel is one level off
         key, workers = f"{key}-{device}", 1
     with FileLock(cache / f".{key}.lock", wait=None), _one_thread():
-        return pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
+        drawn = pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
+    free_memory()  # drawing takes gigabytes of a GPU, which the cells need now
+    return drawn
 
 
 @contextmanager
