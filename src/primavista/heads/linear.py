@@ -25,7 +25,7 @@ class LinearHead(Rows):
         dim: the number of features.
         capacity: the number of rows.
         unseen: with `reset`, the rows of classes never seen are 0 again after each batch.
-        generator: draws the initial weights by MSRA, as the authors' release does; None for 0.
+        generator: draws the initial weights by MSRA (He et al. 2015); None for 0.
     """
 
     weight: Tensor

@@ -245,7 +245,9 @@ class GradientStrategy(Strategy):
 
     def _make_head(self, kind: HeadKind, dim: int, capacity: int) -> LinearHead | CWRHead:
         if kind == "linear":
-            return LinearHead(dim, capacity, self.options.unseen)
+            unseen = self.options.unseen
+            drawn = generator(int(self.seed)) if unseen == "negatives" else None
+            return LinearHead(dim, capacity, unseen, drawn)
         return CWRHead(dim, capacity, kind, self.options.wpast)
 
     def _head_names(self) -> list[str]:

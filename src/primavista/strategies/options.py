@@ -105,8 +105,9 @@ class Options:
         head: `linear`, `cwr+` or `cwr*`.
         wpast: `sqrt` as in the paper, or `ratio`, which leaves the root out.
         capacity: the number of outputs at the start; it doubles when it is full.
-        unseen: the outputs of classes never seen, in a linear head: `negatives` trains them as
-            negatives from the start (a maximal head), `reset` sets them to 0 after each batch.
+        unseen: the outputs of classes never seen, in a linear head: `negatives` draws all weights
+            by MSRA and trains them from the start (a maximal head); `reset` starts them at 0 and
+            sets them back to 0 after each batch.
         first_batch: False if there is no B_1: the first batch is learned as B_2 would be.
         compat: `caffe` for all that the authors' release does otherwise; see `strategies/caffe.py`.
     """
