@@ -50,7 +50,7 @@ class KeptSelection(Selection):
         self._decoded = _decoded_frames(source, indices)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        chosen = torch.arange(len(self))[indices]
+        chosen = torch.arange(len(self))[indices.cpu()]  # they may come from a GPU
         kept = self._decoded
         missing = chosen[~kept.filled[chosen]].unique()
         if len(missing):
