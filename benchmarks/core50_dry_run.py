@@ -39,7 +39,7 @@ from primavista.backbones.mobilenet_v1 import MobileNetV1
 from primavista.backbones.registry import NETWORKS
 from primavista.bench.data import compare_with_core50, data_settings
 from primavista.bench.executors.local import Inline
-from primavista.bench.folder import CellContents, read_cell, read_lines
+from primavista.bench.folder import CellContents, read_cell, read_lines, write_json
 from primavista.bench.plan import Group, Plan, load_plan
 from primavista.bench.run import Suite
 from primavista.cli.data import progress_bar
@@ -286,12 +286,17 @@ def main() -> None:
     tested = sum(len(frames) for key, frames in numbers.items() if key[0] in TEST_SESSIONS)
     found: dict[str, Any] = {"frames": sum(map(len, numbers.values()))}
     found["write_seconds"] = time.monotonic() - began
-    found["folder"] = in_own_process(run_and_report, folder, arguments.out / "folder", arguments)
-    found["pack"] = in_own_process(pack_store, folder, store, arguments.full_test)
-    found["store"] = in_own_process(run_and_report, store, arguments.out / "store", arguments)
+    stages: dict[str, tuple[Any, ...]] = {
+        "folder": (run_and_report, folder, arguments.out / "folder", arguments),
+        "pack": (pack_store, folder, store, arguments.full_test),
+        "store": (run_and_report, store, arguments.out / "store", arguments),
+    }
+    for name, stage in stages.items():
+        found[name] = in_own_process(*stage)
+        write_json(arguments.out / "dry_run.json", found)
     metrics = [metrics_by_cell(arguments.out / name) for name in ("folder", "store")]
     found["same_numbers"] = bool(metrics[0]) and metrics[0] == metrics[1]
-    (arguments.out / "dry_run.json").write_text(json.dumps(found, indent=1) + "\n")
+    write_json(arguments.out / "dry_run.json", found)
     print("\n".join(summary(found)))
     both = found["folder"], found["store"]
     as_official = all(one["frames_per_test"] == [-(-tested // 20)] for one in both)
