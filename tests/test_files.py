@@ -272,7 +272,7 @@ def test_files_of_the_first_format_still_load(name, tmp_path):
 
 
 def test_an_old_option_is_saved_under_its_new_name(tmp_path):
-    """The arrays stay as they are; of the manifest nothing else changes."""
+    """The arrays stay as they are; the manifest gains the options that version 0.1 did not have."""
     with pytest.warns(DeprecationWarning, match="moments_decay"):
         learner = Learner.load(GOLDEN / "cwr_star.pv", device="cpu", engine="torch")
     learner.save(tmp_path / "new.pv")
@@ -283,6 +283,7 @@ def test_an_old_option_is_saved_under_its_new_name(tmp_path):
     }
     options = old["strategy"]["options"]
     options["moments_decay"] = options.pop("past")
+    options |= {"moments": "pretrained", "unseen": "reset"}
     assert manifest == old
     again = Learner.load(tmp_path / "new.pv", device="cpu")  # a warning would be an error here
     assert again.options["moments_decay"] == options["moments_decay"]

@@ -214,7 +214,8 @@ def test_replay_keeps_what_the_same_strategy_without_it_loses(name):
         rates["new_patterns"] = 3
 
     def accuracies(memory: int) -> list[float]:
-        strategy = create(name, tiny_backbone(), memory=memory, head="linear", **rates)
+        head = {"head": "linear", "unseen": "reset"}
+        strategy = create(name, tiny_backbone(), memory=memory, **head, **rates)
         found = []
         for k, classes in enumerate(([0, 1] * 16, [2] * 16, [2] * 16, [2] * 16)):
             strategy.learn(*toy_batch(classes, seed=k))
