@@ -208,14 +208,14 @@ def test_replay_keeps_what_the_same_strategy_without_it_loses(name):
     The memory is what remembers.
     """
     images, labels = toy_batch([0, 1] * 12, seed=50)
-    rates = {"lr_1": 0.1, "lr": 0.1, "lr_head": 0.1, "epochs_1": 30, "epochs": 8, "minibatch": 8}
+    rates = {"lr_1": 0.1, "lr": 0.05, "lr_head": 0.05, "epochs_1": 30, "epochs": 8, "minibatch": 8}
 
     if strategy_info(name).options:
         rates["new_patterns"] = 3
 
     def accuracies(memory: int) -> list[float]:
-        head = {"head": "linear", "unseen": "reset"}
-        strategy = create(name, tiny_backbone(), memory=memory, **head, **rates)
+        options = {"head": "linear", "moments": "pretrained", **rates}
+        strategy = create(name, tiny_backbone(), memory=memory, **options)
         found = []
         for k, classes in enumerate(([0, 1] * 16, [2] * 16, [2] * 16, [2] * 16)):
             strategy.learn(*toy_batch(classes, seed=k))
@@ -228,7 +228,7 @@ def test_replay_keeps_what_the_same_strategy_without_it_loses(name):
 
     with_memory, without = accuracies(128), accuracies(1)
     assert with_memory[0] == without[0] == 1
-    assert min(with_memory) >= max(without[1:]) + 0.4
+    assert sum(with_memory[1:]) / 3 > sum(without[1:]) / 3 + 0.25
 
 
 @pytest.mark.parametrize("name", PRESETS)
