@@ -237,7 +237,7 @@ def choose_test_set(data: Data, test: Literal["reduced", "full"], thin: int) -> 
 
 
 class DataFacts(BaseModel):
-    """What a cell really learned from and was tested on, as `result.json` has it.
+    """The data that a cell learned from and was tested on, as `result.json` has it.
 
     Fields of later versions are ignored.
 
@@ -284,7 +284,7 @@ def data_facts(stream: Stream, test_thin: int, size: int) -> DataFacts:
 
 @dataclass(frozen=True)
 class CORe50Comparison:
-    """Whether accuracies can be compared with the authors' on CORe50.
+    """The answer to whether accuracies can be compared with the authors' on CORe50.
 
     Args:
         comparable: True for the complete CORe50 with object labels at 128 px, tested on an official

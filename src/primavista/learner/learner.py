@@ -667,8 +667,8 @@ def _strategy_options(
     if info.open_set_option:
         defaults["open_set"] = True
     if info.training_options:
-        # a learner is not told how many objects will come: an output that every lesson before its
-        # own had trained as a negative would start far below the others
+        # a learner is not told how many objects will come, and a head whose weights start at 0
+        # learns more from one-class batches than one whose weights are drawn
         defaults |= {"capacity": CAPACITY, "first_batch": first_batch, "unseen": "reset"}
     elif first_batch:
         raise InputError(f"{strategy} learns every batch alike: leave out first_batch")

@@ -13,7 +13,8 @@ from primavista.report.read import StoredCell
 from primavista.report.titles import protocol_order
 from primavista.strategies.registry import STRATEGIES
 
-# Options that do not make a variant: start-up depends on the data set, `every` on the plan.
+# Options that do not make a variant: `every` depends on the plan, and in version 0.1 the start-up
+# depended on the data set.
 NOT_A_VARIANT = frozenset({"startup", "every"})
 NONE: Mapping[str, Any] = {}
 

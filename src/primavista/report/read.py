@@ -135,7 +135,7 @@ class StoredCell:
 
     @property
     def comparison(self) -> CORe50Comparison:
-        """Whether its accuracies can be compared with the paper's, from what the result records."""
+        """The comparison with the paper's accuracies that the recorded data allows."""
         return compare_with_core50(self.result.data if self.result else None)
 
     @property

@@ -122,6 +122,12 @@ class StrategyInfo:
 _TABLE = "tab:hyper_core50"
 _RATES = ("epochs_1", "lr_1", "epochs", "lr")
 _SI = ("w_1", "w_i", "max_f")
+_REPLAY: dict[str, Any] = {
+    "table": ("memory", *_RATES, "lr_head"),
+    "training_options": True,
+    "rehearsal_free": False,
+    "norm": "brn",
+}
 _PUBLISHED_REPLAY: dict[str, OptionValue] = {
     "guard": "none",
     "lr": 3e-4,
@@ -264,10 +270,7 @@ _OURS = (
         "latent replay (rehearses)",
         "latent_replay:LatentReplay",
         source="Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
-        table=("memory", *_RATES, "lr_head"),
-        training_options=True,
-        rehearsal_free=False,
-        norm="brn",
+        **_REPLAY,
         cost=2.0,
     ),
     _ours(
@@ -276,10 +279,7 @@ _OURS = (
         "latent_replay:LatentReplay",
         source="Pellegrini et al. 2020, AR1*free; NOT rehearsal-free",
         options={"cut": "conv5_4/dw", "moments_decay": 0.99995, **_PUBLISHED_REPLAY},
-        table=("memory", *_RATES, "lr_head"),
-        training_options=True,
-        rehearsal_free=False,
-        norm="brn",
+        **_REPLAY,
         cost=2.0,
         look=Look("#7f3c8d", "#c58fd3", "h"),
     ),
@@ -289,10 +289,7 @@ _OURS = (
         "latent_replay:LatentReplay",
         source="Pellegrini et al. 2020, AR1*free with images; NOT rehearsal-free",
         options={"cut": "input", **_PUBLISHED_REPLAY},
-        table=("memory", *_RATES, "lr_head"),
-        training_options=True,
-        rehearsal_free=False,
-        norm="brn",
+        **_REPLAY,
         cost=6.0,
         look=Look("#937860", "#d3b8a0", "H"),
     ),
