@@ -1,0 +1,397 @@
+"""Ridge regressions of several places, weighed by lessons that they have not seen.
+
+The unit of independence is the lesson: the frames of one class that come in one batch. Every lesson
+has the weight 1, however many frames it has. Everything is written for numpy and torch arrays
+alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from array_api_compat import array_namespace, device, to_device
+
+from ..errors import InputError
+from ..storage.validate import check_shape, check_that, checked_array
+from .arrays import (
+    Array,
+    ClassArrays,
+    float32,
+    float64,
+    identity,
+    solve_positive_definite,
+    to_library_of,
+    zeros_like,
+)
+from .base import AnalyticHead
+from .open_set import CosineFamiliarity, cosine_familiarity
+from .packed import add_gram
+from .statistics import FLOOR, SufficientStatistics
+
+LESSONS_KEPT = 4  # lessons per class whose means are kept to judge the places by
+LEVEL = 0.05  # rho is what this share of a lesson adds to the mean variance
+LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has judged them
+WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
+SCALE_SPREAD = 3.0  # standard deviation of the logarithm of their common scale
+KEYED_FEATURES = 64  # features of a lesson that its key is made from
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class LessonStatistics(SufficientStatistics):
+    """n_c = sum_l 1,  s_c = sum_l mean_l z  and  G = sum_l mean_l (z z^T) over the lessons l.
+
+    These are the sums of `SufficientStatistics` with the weight 1 / n_l for each of the n_l frames
+    of a lesson, so n_c and t count lessons. A lesson is all frames of a class in one call of
+    `add`: the order of lessons, their grouping into calls and merging do not matter, but the frames
+    of one lesson must come together.
+    """
+
+    def _add(self, z: Array, columns: Array) -> None:
+        raise NotImplementedError("lessons are added whole, by `add`")
+
+    def add(self, z: Array, columns: Array) -> None:
+        """Add one lesson per class in the batch.
+
+        Args:
+            z: the features of its frames, N x D.
+            columns: the row of the class of each, on the device of z.
+        """
+        xp = array_namespace(z)
+        for row in xp.unique_values(columns).tolist():
+            frames = float64(z[columns == row])
+            self.n[row] += 1
+            self.s[row] += frames.mean(0)
+            self.arrays["t"] += 1
+            weighted = frames / len(frames) ** 0.5
+            for gram, features in self.squares():
+                add_gram(gram, weighted[:, features])
+
+
+class LessonSample(ClassArrays):
+    """The means of a few lessons of each class, to judge by: those with the smallest keys.
+
+    The key of a lesson is a hash of its mean. Which lessons are kept depends on the lessons alone,
+    not on their order, and the sample of a merged learner is the sample of the lessons of both.
+
+    Args:
+        arrays: `key`, classes x kept, 0 for none, ascending; `mean`, classes x kept x D, float32.
+    """
+
+    @classmethod
+    def empty(cls, dim: int, *, like: Array | None = None) -> LessonSample:
+        """Make the sample of no lessons.
+
+        Args:
+            dim: D, the number of features.
+            like: an array whose library and device to use; None for numpy.
+
+        Returns:
+            The sample.
+        """
+        one = np.zeros(()) if like is None else like
+        xp, where = array_namespace(one), device(one)
+        key = xp.zeros((0, LESSONS_KEPT), dtype=xp.int64, device=where)
+        mean = xp.zeros((0, LESSONS_KEPT, dim), dtype=xp.float32, device=where)
+        return cls({"key": key, "mean": mean})
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of the arrays that have one row per class."""
+        return ("key", "mean")
+
+    def add(self, row: int, mean: Array) -> None:
+        """Add a lesson, if its key is among the smallest of its class.
+
+        Args:
+            row: the row of its class.
+            mean: its mean, D numbers.
+        """
+        mean = float32(mean)
+        self._insert(row, lesson_key(mean), mean)
+
+    def _insert(self, row: int, key: int, mean: Array) -> None:
+        kept = [int(k) for k in self.arrays["key"][row].tolist() if k]
+        at = sum(k <= key for k in kept)
+        if at == LESSONS_KEPT:
+            return
+        keys = [*kept[:at], key, *kept[at:]][:LESSONS_KEPT]
+        means = self.arrays["mean"]
+        for slot in range(len(keys) - 1, at, -1):
+            means[row, slot] = means[row, slot - 1] + 0
+        means[row, at] = mean
+        padded = np.asarray(keys + [0] * (LESSONS_KEPT - len(keys)), dtype=np.int64)
+        self.arrays["key"][row] = to_library_of(padded, self.arrays["key"])
+
+    def merge(self, other: LessonSample, columns: Array) -> None:
+        """Add the lessons of another sample.
+
+        Args:
+            other: a sample of the same features, on any device.
+            columns: our row for each of its classes, in their order; each row once.
+        """
+        ours = self.arrays["mean"]
+        for theirs, row in enumerate(columns.tolist()):
+            for slot, key in enumerate(other.arrays["key"][theirs].tolist()):
+                if key:
+                    mean = to_device(other.arrays["mean"][theirs, slot], device(ours))
+                    self._insert(int(row), int(key), mean)
+
+    def lessons(self, known: int) -> tuple[Floats, Array]:
+        """List the lessons that are kept.
+
+        Args:
+            known: the number of classes.
+
+        Returns:
+            The column of the class of each, in numpy, and their means, L x D.
+        """
+        keys = np.asarray(to_device(self.arrays["key"][:known], "cpu"))
+        columns, slots = np.nonzero(keys)
+        flat = self.arrays["mean"][:known].reshape(-1, self.arrays["mean"].shape[2])
+        return columns, flat[to_library_of(columns * LESSONS_KEPT + slots, flat)]
+
+    def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
+        """Check that keys are positive and ascending, and that means are finite, where there is one.
+
+        The arguments are those of `ClassArrays.check`.
+        """
+        key = checked_array(self.arrays, prefix, "key", 2)
+        mean = checked_array(self.arrays, prefix, "mean", 3)
+        check_that(len(key) >= known, prefix + "key", f"has {len(key)} rows for {known} classes")
+        check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
+        check_shape(prefix + "mean", mean, (*key.shape, mean.shape[2]))
+        check_that(bool((key >= 0).all()), prefix + "key", "contains a negative key")
+        filled = key > 0
+        full_first = bool((filled[:, 1:] <= filled[:, :-1]).all())
+        ascending = bool(((key[:, 1:] >= key[:, :-1]) | ~filled[:, 1:]).all())
+        check_that(full_first and ascending, prefix + "key", "is not in ascending order")
+        check_that(not key[known:].any(), prefix + "key", "has lessons of classes not there")
+        check_that(bool(np.isfinite(mean).all()), prefix + "mean", "contains NaN or infinity")
+        check_that(not mean[~filled].any(), prefix + "mean", "has a mean without a key")
+
+
+def lesson_key(mean: Array) -> int:
+    """Hash a lesson, from the first features of its mean, rounded to hundredths.
+
+    Args:
+        mean: its mean, D numbers.
+
+    Returns:
+        A number from 1 to 2^63 - 1.
+    """
+    numbers = np.asarray(to_device(mean[:KEYED_FEATURES], "cpu"))
+    rounded = np.rint(numbers.astype(np.float64) * 100).astype("<i8")
+    digest = hashlib.blake2b(rounded.tobytes(), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 1) or 1
+
+
+class PlaceFit(NamedTuple):
+    """The ridge regression of one place, and its scores of lessons that it has not seen.
+
+    Args:
+        w: its weights, K x D.
+        b: its offsets, K.
+        left_out: the scores of each lesson of the sample by the regression on all others, L x K.
+    """
+
+    w: Array
+    b: Array
+    left_out: Array
+
+
+class LessonHead(AnalyticHead):
+    """scores = sum_h beta_h (w_h x_h + b_h)
+
+    with a ridge regression w_h for each place h (`fit_place`) and weights beta_h > 0 that explain
+    best the lessons that the regressions have not seen (`place_weights`). The scores are logits.
+
+    Args:
+        statistics: the sums over lessons, with one Gram matrix per place.
+        sample: the lessons to judge by.
+        priors: the weight of each place before any lesson has judged it; only their ratios count.
+        own: the place whose cosine similarity tells strangers.
+    """
+
+    def __init__(
+        self,
+        statistics: LessonStatistics,
+        sample: LessonSample,
+        priors: Sequence[float],
+        own: int = 0,
+    ) -> None:
+        super().__init__(statistics)
+        if len(priors) != len(statistics.blocks):
+            raise InputError(
+                f"there are {len(statistics.blocks)} places, but {len(priors)} prior weights"
+            )
+        self.groups["lessons"] = sample
+        self.sample = sample
+        self.priors = tuple(priors)
+        self.own = own
+
+    def _learn(self, z: Array, columns: Array, i: int) -> None:
+        self.statistics.add(z, columns)
+        for row in array_namespace(z).unique_values(columns).tolist():
+            self.sample.add(int(row), float64(z[columns == row]).mean(0))
+
+    def fits(self, classes: int) -> list[PlaceFit]:
+        """Fit the regression of each place.
+
+        Args:
+            classes: the number of known classes, at least 1.
+
+        Returns:
+            One fit per place.
+        """
+        columns, means = self.sample.lessons(classes)
+        n, s, t = self.statistics.n[:classes], self.statistics.s[:classes], self.statistics.frames
+        return [
+            fit_place(n, s[:, features], scatter, t, columns, float64(means[:, features]))
+            for scatter, features in self.statistics.scatters()
+        ]
+
+    def weights(self, fits: Sequence[PlaceFit]) -> list[float]:
+        """Weigh the places by the lessons of the sample.
+
+        Args:
+            fits: the fits of the places.
+
+        Returns:
+            beta, one number per place.
+        """
+        classes = fits[0].w.shape[0]
+        columns, _ = self.sample.lessons(classes)
+        n = np.asarray(to_device(self.statistics.n[:classes], "cpu"))
+        again = n[columns] > 1  # of a class with a single lesson nothing is left without it
+        left_out = np.stack([np.asarray(to_device(fit.left_out, "cpu")) for fit in fits], axis=2)
+        return place_weights(left_out[again], columns[again], self.priors).tolist()
+
+    def solve(self, classes: int) -> tuple[Array, Array]:
+        """Solve for the weights, as `AnalyticHead.solve` says."""
+        fits = self.fits(classes)
+        beta = self.weights(fits)
+        xp = array_namespace(fits[0].w)
+        w = xp.concat([share * fit.w for share, fit in zip(beta, fits, strict=True)], axis=1)
+        b = xp.stack([share * fit.b for share, fit in zip(beta, fits, strict=True)])
+        return w, b.sum(0)
+
+    def _familiarity(self, w: Array, classes: int) -> CosineFamiliarity:
+        raise NotImplementedError
+
+    def merge(self, other: Self, columns: Array) -> None:
+        """Learn all that another head has learned, as `AnalyticHead.merge` says."""
+        self.sample.merge(other.sample, columns)
+        super().merge(other, columns)
+
+    def clear(self) -> None:
+        """Return to the state before the first batch."""
+        self.sample.clear()
+        super().clear()
+
+
+def fit_place(
+    n: Array, s: Array, scatter: Array, t: float, columns: Floats, lessons: Array
+) -> PlaceFit:
+    """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
+
+    rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on z - m, where every class has the same
+    weight and every lesson has the same in its class. mu_c is the mean of the lessons of a class,
+    m the mean of the mu_c, S the scatter of the frames around mu_c, L the number of lessons. The
+    features keep their scale: what hardly varied in a few lessons may vary in the next.
+
+    Left out, a lesson x of class c is scored y - (y - w (x - m)) / (1 - h),
+    h = (1 + (x - m)^T inv(C + rho I) (x - m)) / (K n_c): the regression on all other lessons, but
+    for the scatter within the lesson, which stays.
+
+    Args:
+        n: the number of lessons of each class, K.
+        s: the sum of their means, K x D.
+        scatter: S, D x D; it is overwritten.
+        t: the number of lessons in S.
+        columns: the column of the class of each lesson of the sample.
+        lessons: their means, L x D.
+
+    Returns:
+        The fit.
+    """
+    classes, dim = s.shape
+    mu = s / n.clip(1)[:, None]
+    m = mu.mean(0)
+    offset = mu - m
+    if classes == 1:
+        return PlaceFit(offset * 0, n * 0, zeros_like((len(lessons), 1), s))
+    scatter /= max(t, 1)
+    scatter += offset.T @ offset / classes
+    variance = float(scatter.trace())
+    rho = LEVEL * variance / max(float(n.sum()), 1)
+    rho += FLOOR * FLOOR * float((mu * mu).mean()) + 1e-30  # if all frames are equal
+    scatter += rho * identity(dim, s)
+    x = lessons - m
+    xp = array_namespace(s)
+    solved = solve_positive_definite(scatter, xp.concat([offset / classes, x], axis=0).T).T
+    w, px = solved[:classes], solved[classes:]
+    y = identity(classes, s)[to_library_of(columns, s)] - 1 / classes
+    weight = 1 / (classes * n[to_library_of(columns, s)])
+    h = weight * (1 + (x * px).sum(1))
+    left_out = y - (y - x @ w.T) / (1 - h).clip(1e-6)[:, None]
+    return PlaceFit(w, -(w * m).sum(1), left_out)
+
+
+def place_weights(left_out: Floats, columns: Floats, priors: Sequence[float]) -> Floats:
+    """beta = exp(theta),  theta = argmax sum_l log softmax(sum_h beta_h f_hl)_c(l) + log p(theta)
+
+    for the scores f_hl of the lessons l by regressions h that have not seen them; p is normal
+    around log(LOGIT_SCALE prior_h), with the standard deviation WEIGHT_SPREAD of each and
+    SCALE_SPREAD of what they share. Without lessons that is where theta stays.
+
+    Args:
+        left_out: f, L x K x H.
+        columns: the column of the class of each lesson.
+        priors: the prior weight of each of the H places.
+
+    Returns:
+        beta, H numbers.
+    """
+    share = np.asarray(priors, dtype=np.float64)
+    start = np.log(LOGIT_SCALE * share / share.sum())
+    count, _, places = left_out.shape
+    if not count:
+        return np.exp(start)
+    spread = WEIGHT_SPREAD**2 * np.eye(places) + SCALE_SPREAD**2
+    precision = np.linalg.inv(spread)
+    right = left_out[np.arange(count), columns]
+
+    def posterior(theta: Floats) -> tuple[float, Floats, Floats]:
+        """The logarithm of the posterior, its gradient and the weights."""
+        beta = np.exp(theta)
+        logits = left_out @ beta
+        logits -= logits.max(1, keepdims=True)
+        p = np.exp(logits)
+        total = p.sum(1, keepdims=True)
+        value = float((logits[np.arange(count), columns] - np.log(total[:, 0])).sum())
+        off = theta - start
+        return value - 0.5 * float(off @ precision @ off), p / total, beta
+
+    theta = start
+    value, p, beta = posterior(theta)
+    for _ in range(50):
+        mean = np.einsum("lk,lkh->lh", p, left_out)
+        gradient = (right - mean).sum(0) * beta
+        flat = left_out.reshape(-1, places)
+        curvature = (flat * p.reshape(-1, 1)).T @ flat - mean.T @ mean
+        hessian = curvature * np.outer(beta, beta) + np.diag((-gradient).clip(0)) + precision
+        step = np.linalg.solve(hessian, gradient - precision @ (theta - start))
+        step *= min(1.0, 2 / max(float(abs(step).max()), 1e-30))
+        found = posterior(theta + step)
+        while found[0] < value and float(abs(step).max()) > 1e-6:
+            step = step / 2
+            found = posterior(theta + step)
+        if found[0] <= value + 1e-9:
+            break
+        theta = theta + step
+        value, p, beta = found
+    return np.exp(theta)

@@ -1,0 +1,214 @@
+"""The head that weighs places by lessons: left-out lessons, weights, order, merging, both libraries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from primavista.errors import InputError
+from primavista.heads.buffers import ArrayBuffers
+from primavista.heads.lessons import (
+    LESSONS_KEPT,
+    LEVEL,
+    LOGIT_SCALE,
+    SCALE_SPREAD,
+    WEIGHT_SPREAD,
+    LessonHead,
+    LessonSample,
+    LessonStatistics,
+    place_weights,
+)
+
+BLOCKS = (4, 3)
+DIM = sum(BLOCKS)
+Lesson = tuple[np.ndarray, int]
+
+
+def head(priors: tuple[float, ...] = (1.0, 1.0)) -> LessonHead:
+    return LessonHead(LessonStatistics.empty(DIM, blocks=BLOCKS), LessonSample.empty(DIM), priors)
+
+
+def torch_head() -> LessonHead:
+    made = head()
+    made.modules = [ArrayBuffers(group) for group in made.groups.values()]  # type: ignore[attr-defined]
+    return made
+
+
+def lessons(classes: int, each: int, seed: int = 0) -> list[Lesson]:
+    """Lessons of classes that differ in the second place alone; each lesson has a place of its own."""
+    random = np.random.default_rng(seed)
+    centres = 3 * random.normal(size=(classes, DIM)) * np.repeat([0, 1], BLOCKS)
+    found = []
+    for k in range(classes * each):
+        room = random.normal(size=DIM)
+        frames = random.normal(size=(random.integers(2, 9), DIM)) * 0.3
+        found.append(((centres[k % classes] + room + frames).astype(np.float32), k % classes))
+    return found
+
+
+def teach(made: LessonHead, taught: list[Lesson], make=np.asarray) -> LessonHead:
+    for i, (z, column) in enumerate(taught, 1):
+        made.expand(column + 1)
+        made.learn(make(z), make(np.full(len(z), column)), i)
+    return made
+
+
+def slow_left_out(taught: list[Lesson], features: slice, left: int) -> np.ndarray:
+    """Scores of a lesson by least squares on the frames of all others, solved by augmentation.
+
+    Every lesson has the weight 1 / L; the scatter within the lesson that is left out stays, as a
+    penalty, and so does rho.
+    """
+    classes, count = 1 + max(c for _, c in taught), len(taught)
+    z = [frames[:, features].astype(np.float64) for frames, _ in taught]
+    dim = z[0].shape[1]
+    means = np.stack([x.mean(0) for x in z])
+    inside = np.concatenate([(x - x.mean(0)) / len(x) ** 0.5 for x in z]) / count**0.5
+    spread = (inside**2).sum() + ((means - means.mean(0)) ** 2).sum() / count
+    rho = LEVEL * spread / count
+    rows, targets = [], []
+    for k, (_, c) in enumerate(taught):
+        if k != left:
+            rows.append(np.append(means[k], 1) / count**0.5)
+            targets.append((np.eye(classes)[c] - 1 / classes) / count**0.5)
+    no_offset = np.zeros((len(inside) + dim, 1))
+    penalty = np.concatenate([inside, rho**0.5 * np.eye(dim)])
+    a = np.concatenate([np.stack(rows), np.concatenate([penalty, no_offset], 1)])
+    b = np.concatenate([np.stack(targets), np.zeros((len(penalty), classes))])
+    w, *_ = np.linalg.lstsq(a, b, rcond=None)
+    return np.append(means[left], 1) @ w
+
+
+def test_left_out_scores_are_those_of_a_regression_without_the_lesson():
+    taught = lessons(4, 3)
+    made = teach(head(), taught)
+    columns, means = made.sample.lessons(4)
+    assert sorted(columns.tolist()) == sorted(c for _, c in taught)
+    for place, features in enumerate((slice(0, 4), slice(4, 7))):
+        found = made.fits(4)[place].left_out
+        for k, mean in enumerate(means):
+            same = [np.allclose(z.astype(np.float64).mean(0), mean, atol=1e-5) for z, _ in taught]
+            assert np.allclose(found[k], slow_left_out(taught, features, same.index(True)), atol=1e-5)
+
+
+def log_posterior(theta: np.ndarray, f: np.ndarray, columns: np.ndarray, priors: list[float]) -> float:
+    """Written out lesson by lesson."""
+    total = 0.0
+    for scores, c in zip(f, columns, strict=True):
+        logits = [sum(np.exp(theta[h]) * scores[k, h] for h in range(len(theta))) for k in range(f.shape[1])]
+        total += logits[c] - np.log(sum(np.exp(x) for x in logits))
+    start = np.log(LOGIT_SCALE * np.asarray(priors) / sum(priors))
+    covariance = np.full((len(theta),) * 2, SCALE_SPREAD**2) + WEIGHT_SPREAD**2 * np.eye(len(theta))
+    off = theta - start
+    return float(total - off @ np.linalg.solve(covariance, off) / 2)
+
+
+def test_place_weights_are_at_the_maximum_of_the_posterior():
+    random = np.random.default_rng(3)
+    columns = random.integers(0, 4, 20)
+    f = random.normal(size=(20, 4, 3)) * 0.3
+    f[np.arange(20), columns, 1] += 0.5
+    priors = [1.0, 0.5, 2.0]
+    theta = np.log(place_weights(f, columns, priors))
+    best = log_posterior(theta, f, columns, priors)
+    for step in np.concatenate([np.eye(3), -np.eye(3), random.normal(size=(20, 3))]) * 1e-2:
+        assert log_posterior(theta + step, f, columns, priors) < best
+    assert theta[1] > theta[0] + 1 and theta[1] > theta[2] + 1
+
+
+def test_without_a_second_lesson_the_prior_decides():
+    made = teach(head((1.0, 3.0)), lessons(3, 1))
+    assert np.allclose(made.weights(made.fits(3)), [LOGIT_SCALE / 4, LOGIT_SCALE * 3 / 4])
+
+
+def test_lessons_find_the_place_that_tells_the_classes_apart():
+    made = teach(head(), lessons(4, 4))
+    first, second = made.weights(made.fits(4))
+    assert second > 4 * first
+    unseen = lessons(4, 9)[16:]
+    right = [made.scores(z, 4).mean(0).argmax() == c for z, c in unseen]
+    assert np.mean(right) > 0.9
+
+
+@pytest.mark.parametrize("each", [2, LESSONS_KEPT + 3])
+def test_neither_order_nor_merging_matters(each: int):
+    taught = lessons(3, each)
+    whole = teach(head(), taught)
+    order = [taught[k] for k in np.random.default_rng(1).permutation(len(taught))]
+    other = head()
+    other.expand(3)
+    teach(other, order)
+    one, two = head(), head()
+    for part in (one, two):
+        part.expand(3)
+    teach(one, order[::2])
+    teach(two, order[1::2])
+    one.merge(two, np.arange(3))
+    z = np.concatenate([frames for frames, _ in lessons(3, 2, seed=5)])
+    for made in (other, one):
+        assert np.array_equal(made.sample.arrays["key"], whole.sample.arrays["key"])
+        assert np.array_equal(made.sample.arrays["mean"], whole.sample.arrays["mean"])
+        assert np.allclose(made.scores(z, 3), whole.scores(z, 3), rtol=1e-6, atol=1e-8)
+
+
+def test_a_batch_of_several_classes_is_one_lesson_of_each():
+    taught = lessons(3, 1)
+    apart = teach(head(), taught)
+    together = head()
+    together.expand(3)
+    z = np.concatenate([frames for frames, _ in taught])
+    together.learn(z, np.concatenate([np.full(len(x), c) for x, c in taught]), 1)
+    assert np.allclose(apart.scores(z, 3), together.scores(z, 3), rtol=1e-9, atol=1e-9)
+
+
+def test_frames_of_a_lesson_do_not_outweigh_another_lesson():
+    (first, c), *rest = lessons(3, 2)
+    long = [(np.repeat(first, 50, axis=0), c), *rest]
+    ours, theirs = teach(head(), [(first, c), *rest]), teach(head(), long)
+    z = np.concatenate([frames for frames, _ in rest])
+    assert np.allclose(ours.scores(z, 3), theirs.scores(z, 3), atol=1e-5)
+
+
+def test_forgetting_takes_the_lessons_of_a_class_out():
+    taught = lessons(4, 3)
+    made = teach(head(), taught)
+    made.forget(1)
+    columns, _ = made.sample.lessons(3)
+    assert sorted(columns.tolist()) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    never = teach(head(), [(z, c - (c > 1)) for z, c in taught if c != 1])
+    assert np.array_equal(made.sample.arrays["key"][:3], never.sample.arrays["key"])
+    assert np.allclose(made.statistics.means(3), never.statistics.means(3))
+
+
+def test_numpy_and_torch_agree():
+    taught = lessons(3, LESSONS_KEPT + 2)
+    ours, theirs = teach(head(), taught), teach(torch_head(), taught, torch.as_tensor)
+    assert theirs.sample.arrays["key"].tolist() == ours.sample.arrays["key"].tolist()
+    z = np.concatenate([frames for frames, _ in taught])
+    told = theirs.scores(torch.from_numpy(z), 3).numpy()
+    assert np.allclose(ours.scores(z, 3), told, rtol=1e-6, atol=1e-8)
+
+
+def test_one_class_and_equal_frames_are_solved():
+    single = teach(head(), lessons(1, 2))
+    assert np.array_equal(single.scores(np.ones((2, DIM), dtype=np.float32), 1), np.zeros((2, 1)))
+    equal = teach(head(), [(np.ones((3, DIM), dtype=np.float32), c) for c in (0, 1, 0, 1)])
+    assert np.isfinite(equal.scores(np.ones((2, DIM), dtype=np.float32), 2)).all()
+
+
+def test_an_altered_sample_is_refused():
+    made = teach(head(), lessons(2, 3))
+    made.check(2, [0, 1])
+    key, mean = made.sample.arrays["key"], made.sample.arrays["mean"]
+    for array, where, value in ((key, (0, 0), -1), (key, (0, 0), 2**62), (mean, (0, 0, 0), np.nan)):
+        kept = array[where]
+        array[where] = value
+        with pytest.raises(InputError, match=r"lessons\."):
+            made.check(2, [0, 1])
+        array[where] = kept
+
+
+def test_prior_weights_must_match_the_places():
+    with pytest.raises(InputError, match="2 places"):
+        head((1.0,))
