@@ -1,109 +1,417 @@
-"""The first lessons: accuracy and strangers when each object was shown once, twice, three times.
+"""The first lessons: what is recognised when each object was shown once, twice or three times.
 
-    python benchmarks/first_lessons.py --features --size 128    # once: the places of every frame
-    python benchmarks/first_lessons.py --size 128               # the table
+    python benchmarks/first_lessons.py --features                # once: the places of every frame
+    python benchmarks/first_lessons.py                           # the table
+    python benchmarks/first_lessons.py --size 192 --rules lessons --sets core50 signs
 
-`--features` reads CORe50 frames, traffic signs and rendered objects at many places of MobileNet v1
-and keeps them in `--cache`, in half precision; the table is then computed from these files.
+A lesson is one session of one object. The columns, accuracy in % of test frames and in brackets
+after averaging the scores of a test session:
+
+- `core50 5x1`: five categories, one lesson each, three test sessions drawn at random; `own place`:
+  each taught in a session of its own, tested in all sessions where nothing was taught; `10xV`: ten
+  categories, V lessons each; `3, 7, 10`: all lessons, these test sessions
+- `signs 5x1`: five classes, one track each; `43xV`: all classes, V tracks each; `--step` frames
+- `rendered 5x1`, `50x1`, `all`: 50 objects, 12 frames per session
+
+and, for the columns in which only some classes are taught, the AUROC of familiarity between test
+frames of these classes and of the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import random
+import statistics
 import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from accuracy import pack, pack_rendered
 from torch import Tensor
 
-from primavista.backbones.multidepth import MultiDepthBackbone
+from primavista.backbones.multidepth import ROOT_SOFTENING, MultiDepthBackbone
 from primavista.backbones.registry import build
+from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
+from primavista.heads.prima import PrimaHead
+from primavista.heads.statistics import SufficientStatistics
 
-ZOOM = 2 / 3  # the share of the side that the second, enlarged pass sees
+SETS = ("core50", "signs", "rendered")
+Floats = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The middle of the maps of one block.
+
+    Args:
+        block: the number of the block.
+        share: how much of the side of the maps is read.
+        grid: the number of cells along it.
+    """
+
+    block: int
+    share: float
+    grid: int = 1
+
+    @property
+    def prior(self) -> float:
+        """The weight before any lesson has judged the place: half for every sixth of the depth."""
+        return 2.0 ** -((12 - self.block) / 2)
+
+    @property
+    def name(self) -> str:
+        return f"block{self.block}_{round(60 * self.share)}_{self.grid}"
+
+
+PLACES = (
+    Place(12, 1),
+    Place(12, 1 / 2),
+    Place(12, 1 / 3),
+    Place(10, 1 / 2),
+    Place(10, 1 / 3),
+    Place(8, 1 / 3),
+    Place(6, 1 / 3),
+)
 
 
 def cells(x: Tensor, share: float, grid: int) -> Tensor:
-    """The means of grid x grid cells over the middle `share` of the side of the maps.
+    """The means of grid x grid cells over the middle `share` of the side of maps.
 
     Pixels on the border of a cell count in part.
+
+    Args:
+        x: N x C x H x W.
+        share: how much of the side is read.
+        grid: the number of cells along it.
+
+    Returns:
+        N x C x grid x grid.
     """
 
     def weights(side: int) -> Tensor:
         edges = side * (1 - share) / 2 + side * share / grid * torch.arange(grid + 1)
         at = torch.arange(side)
-        low, high = edges[:-1, None], edges[1:, None]
-        w = (torch.minimum(at + 1, high) - torch.maximum(at.float(), low)).clamp(min=0)
-        return w / w.sum(1, keepdim=True)
+        inside = torch.minimum(at + 1, edges[1:, None]) - torch.maximum(at, edges[:-1, None])
+        inside = inside.clamp(min=0)
+        return inside / inside.sum(1, keepdim=True)
 
     rows, columns = weights(x.shape[2]).to(x), weights(x.shape[3]).to(x)
     return torch.einsum("nchw,gh,kw->ncgk", x, rows, columns)
 
 
-def zoomed(frames: Tensor) -> Tensor:
-    """The middle of uint8 frames N x H x W x 3, enlarged to the same size."""
-    side = frames.shape[1]
-    margin = round(side * (1 - ZOOM) / 2)
-    x = frames[:, margin : side - margin, margin : side - margin].permute(0, 3, 1, 2).float()
-    x = F.interpolate(x, size=(side, side), mode="bilinear", align_corners=False)
-    return x.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-
-
 class Reader:
-    """All candidate places of a pass: the maps of some blocks are read by hooks."""
+    """What a pass of the backbone shows at the places, and what `prima` reads today."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, places: Sequence[Place]) -> None:
         self.deep = MultiDepthBackbone(build(size=size)).eval()
+        self.places = places
         self.maps: dict[int, Tensor] = {}
         body: Any = self.deep.body
-        for k in (2, 4, 6, 8, 10, 11, 12):
-            body.blocks[k].register_forward_hook(self._note(k))
+        for k in {place.block for place in places}:
+            body.blocks[k].register_forward_hook(self._keep(k))
 
-    def _note(self, k: int) -> Any:
+    def _keep(self, k: int) -> Any:
         def hook(module: Any, inputs: Any, output: Tensor) -> None:
             self.maps[k] = output
 
         return hook
 
-    def __call__(self, frames: Tensor, zoom: bool) -> dict[str, Tensor]:
-        z = self.deep(frames)
-        depth = sum(self.deep.sizes[:-1])
-        found = {"own": self.maps[12].mean((2, 3)), "depths": z[:, :depth]}
-        for k in (2, 4, 6, 8, 10, 11, 12):
-            found[f"b{k}mid"] = cells(self.maps[k], 1 / 2, 1)
-            if not zoom and k > 2:
-                found[f"b{k}m2"] = cells(self.maps[k], 1 / 2, 2)
-                found[f"b{k}t"] = cells(self.maps[k], 1 / 3, 1)
-                found[f"b{k}mid3"] = cells(self.maps[k], 2 / 3, 1)
-        if zoom:
-            return {f"zoom_{n}": x.flatten(1) for n, x in found.items()}
-        return {n: x.flatten(1) for n, x in found.items()}
+    def __call__(self, frames: Tensor) -> dict[str, Tensor]:
+        found = {"today": self.deep(frames)}
+        for place in self.places:
+            x = cells(self.maps[place.block], place.share, place.grid).flatten(1)
+            found[place.name] = x / (x.abs() + ROOT_SOFTENING).sqrt()
+        return found
 
 
 @torch.no_grad()
-def extract(array: Path, size: int, cache: Path, name: str) -> None:
-    out = cache / f"{name}_{size}x"
-    if (out / "done").exists():
+def extract(array: Path, size: int, step: int, out: Path) -> None:
+    """Keep the places of every `step`-th frame in files, in half precision."""
+    missing = [p for p in PLACES if not (out / f"{p.name}.npy").exists()]
+    if not missing and (out / "today.npy").exists():
         return
     out.mkdir(parents=True, exist_ok=True)
-    frames = torch.from_numpy(np.load(array))[:: 4 if name == "signs" else 1]
-    reader, began = Reader(size), time.perf_counter()
-    parts: dict[str, list[np.ndarray]] = {}
+    frames = torch.from_numpy(np.load(array)[::step])
+    reader, began, parts = Reader(size, PLACES), time.perf_counter(), {}
     for k, chunk in enumerate(frames.split(64)):
-        for zoom in (False, True):
-            for place, x in reader(zoomed(chunk) if zoom else chunk, zoom).items():
-                parts.setdefault(place, []).append(x.half().numpy())
-        if k % 20 == 0:
-            print(
-                f"{name} {size} px: {k * 64} of {len(frames)}, {time.perf_counter() - began:.0f} s",
-                flush=True,
-            )
-    for place, xs in parts.items():
-        np.save(out / f"{place}.npy", np.concatenate(xs))
-    (out / "done").touch()
+        for name, x in reader(chunk).items():
+            parts.setdefault(name, []).append(x.half().numpy())
+        if k % 20 == 19:
+            each = (time.perf_counter() - began) / (k + 1)
+            left = each * (len(frames) / 64 - k - 1)
+            print(f"{out.name}: {64 * (k + 1)} of {len(frames)} frames, {left:.0f} s left")
+    for name, xs in parts.items():
+        np.save(out / f"{name}.npy", np.concatenate(xs))
+
+
+@dataclass
+class Data:
+    """The features of a data set: of each place, N x D; and the centre of familiarity."""
+
+    folder: Path
+    centre: Floats
+    loaded: dict[str, Floats] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self.loaded:
+            self.loaded[name] = np.load(self.folder / f"{name}.npy").astype(np.float32)
+        return self.loaded[name]
+
+
+Session = tuple[int, Floats]  # the label and the numbers of the frames
+
+
+@dataclass(frozen=True)
+class Task:
+    """Lessons to learn, and sessions to tell; some of these may be of classes never taught."""
+
+    column: str
+    data: Data
+    lessons: list[Session]
+    tests: list[Session]
+
+    @property
+    def taught(self) -> list[int]:
+        return sorted({label for label, _ in self.lessons})
+
+
+def core50_tasks(data: Data, facts: list[Any], splits: int) -> Iterator[Task]:
+    """Categories of CORe50, by sessions."""
+    names = sorted({name.partition("/")[0] for name, _, _ in facts})
+    frames = {
+        (names.index(n.partition("/")[0]), int(n.rpartition("/s")[2])): np.arange(a, b)
+        for n, a, b in facts
+    }
+    categories, numbers = range(len(names)), range(1, 12)
+
+    def of(labels: Sequence[int], which: Sequence[int]) -> list[Session]:
+        return [(c, frames[c, k]) for c in labels for k in which if (c, k) in frames]
+
+    for run in range(splits):
+        draw = random.Random(f"core50/{run}")
+        held = draw.sample(numbers, 3)
+        rest = [k for k in numbers if k not in held]
+
+        def lessons(labels: Sequence[int], count: int) -> list[Session]:
+            found = []
+            for c in labels:
+                own = [k for k in rest if (c, k) in frames]  # noqa: B023
+                found += of([c], draw.sample(own, count))  # noqa: B023
+            return found
+
+        for _ in range(4):
+            few = draw.sample(categories, 5)
+            yield Task("core50 5x1", data, lessons(few, 1), of(categories, held))
+            few, places = draw.sample(categories, 5), draw.sample(numbers, 5)
+            own = [s for c, k in zip(few, places, strict=True) for s in of([c], [k])]
+            other = [k for k in numbers if k not in places]
+            yield Task("own place", data, own, of(categories, other))
+        yield Task("core50 5x3", data, lessons(few, 3), of(categories, held))
+        for count in (1, 2, 3):
+            yield Task(f"10x{count}", data, lessons(categories, count), of(categories, held))
+        yield Task("10xall", data, of(categories, rest), of(categories, held))
+    held = [3, 7, 10]
+    rest = [k for k in numbers if k not in held]
+    yield Task("3, 7, 10", data, of(categories, rest), of(categories, held))
+
+
+def sign_tasks(data: Data, facts: list[Any], splits: int, step: int) -> Iterator[Task]:
+    """Traffic signs, split as `accuracy.py` does."""
+    for run in range(splits):
+        draw = random.Random(f"split/{run}")
+        by_class: dict[str, list[Floats]] = {}
+        for name, start, stop in facts:
+            every = np.arange(start, stop)
+            kept = every[every % step == 0] // step
+            by_class.setdefault(name.partition("/")[0], []).append(kept)
+        train: dict[int, list[Floats]] = {}
+        test: list[Session] = []
+        for label, name in enumerate(sorted(by_class)):
+            tracks = by_class[name]
+            draw.shuffle(tracks)
+            held = 3 if len(tracks) >= 9 else len(tracks) // 4
+            test += [(label, track) for track in tracks[:held]]
+            train[label] = tracks[held:]
+        few = random.Random(f"signs/{run}")
+        for count in (1, 3):
+            for _ in range(4):
+                labels = few.sample(sorted(train), 5)
+                lessons = [(c, t) for c in labels for t in few.sample(train[c], count)]
+                yield Task(f"signs 5x{count}", data, lessons, test)
+        for count in (1, 2, 3, None):
+            lessons = [(c, t) for c, tracks in train.items() for t in tracks[:count]]
+            yield Task(f"43x{count or 'all'}", data, lessons, test)
+
+
+def rendered_tasks(data: Data, facts: dict[str, Any], splits: int) -> Iterator[Task]:
+    """Rendered objects; the test sessions are 3, 7 and 10."""
+    parts = {
+        part: [(label, number, np.arange(a, b)) for label, number, a, b in facts[part]]
+        for part in ("train", "test")
+    }
+    test = [(label, frames) for label, _, frames in parts["test"]]
+    for run in range(splits):
+        draw = random.Random(f"rendered/{run}")
+        for _ in range(4):
+            labels = draw.sample(range(50), 5)
+            lessons = [
+                draw.choice([(c, frames) for label, _, frames in parts["train"] if label == c])
+                for c in labels
+            ]
+            yield Task("rendered 5x1", data, lessons, test)
+    first = [(label, frames) for label, number, frames in parts["train"] if number == 1]
+    yield Task("50x1", data, first, test)
+    yield Task("50xall", data, [(label, frames) for label, _, frames in parts["train"]], test)
+
+
+class Scored:
+    """Test frames with scores and familiarity, made by a rule."""
+
+    def __init__(self, scores: Floats, familiarity: Floats) -> None:
+        self.scores, self.familiarity = scores, familiarity
+
+
+Rule = Callable[[Task, Floats], Scored]
+
+
+def taught_head(head: Any, z: Floats, task: Task) -> Any:
+    head.expand(len(task.taught))
+    for i, (label, frames) in enumerate(task.lessons, 1):
+        head.learn(z[frames], np.full(len(frames), task.taught.index(label)), i)
+    return head
+
+
+def today(task: Task, frames: Floats) -> Scored:
+    """The head of the strategy `prima` with the places that it reads."""
+    z = task.data["today"]
+    blocks = (1536,) * ((z.shape[1] - 1024) // 1536) + (1024,)
+    head = PrimaHead(SufficientStatistics.empty(z.shape[1], blocks=blocks))
+    taught_head(head, z, task)
+    count = len(task.taught)
+    scores = head.scores(z[frames], count)
+    told = head.familiarity(count)(z[frames].astype(np.float64), scores.argmax(1))
+    return Scored(scores, told)
+
+
+def cosine(task: Task, frames: Floats) -> Scored:
+    """Cosine similarity to the class means in the backbone's own features."""
+    z = task.data[PLACES[0].name]
+    means = np.stack(
+        [
+            np.mean([z[i].mean(0) for label, i in task.lessons if label == c], axis=0)
+            for c in task.taught
+        ]
+    )
+
+    def similarity(centre: Any) -> Floats:
+        x, mu = z[frames] - centre, means - centre
+        found: Floats = (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (
+            mu / np.linalg.norm(mu, axis=1, keepdims=True)
+        ).T
+        return found
+
+    return Scored(similarity(means.mean(0)), similarity(0).max(1))
+
+
+def by_lessons(task: Task, frames: Floats) -> Scored:
+    """Places weighed by lessons that they have not seen."""
+    z = np.concatenate([task.data[place.name] for place in PLACES], 1)
+    blocks = [task.data[place.name].shape[1] for place in PLACES]
+    statistics = LessonStatistics.empty(z.shape[1], blocks=blocks)
+    head = LessonHead(
+        statistics, LessonSample.empty(z.shape[1]), [p.prior for p in PLACES], task.data.centre
+    )
+    taught_head(head, z, task)
+    count = len(task.taught)
+    scores = head.scores(z[frames], count)
+    told = head.familiarity(count)(z[frames].astype(np.float64), scores.argmax(1))
+    return Scored(scores, told)
+
+
+RULES: dict[str, Rule] = {"today": today, "cosine": cosine, "lessons": by_lessons}
+
+
+def auroc(known: Floats, unknown: Floats) -> float:
+    """How often a known frame has the higher familiarity of the two; ties count half."""
+    order = np.concatenate([known, unknown])
+    _, inverse, counts = np.unique(order, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    count = len(known)
+    return float((ranks[:count].sum() - count * (count + 1) / 2) / (count * len(unknown)))
+
+
+def measure(rule: Rule, task: Task) -> tuple[float, float, float | None]:
+    """The accuracy of frames, of averaged sessions, and the AUROC if there are strangers."""
+    labels = np.concatenate([np.full(len(i), label) for label, i in task.tests])
+    scored = rule(task, np.concatenate([i for _, i in task.tests]))
+    known = np.isin(labels, task.taught)
+    taught = np.asarray(task.taught)
+    right = taught[scored.scores.argmax(1)] == labels
+    clips, start = [], 0
+    for label, i in task.tests:
+        if label in task.taught:
+            mean = scored.scores[start : start + len(i)].mean(0)
+            clips += [taught[mean.argmax()] == label] * len(i)
+        start += len(i)
+    told = None
+    if not known.all():
+        told = 100 * auroc(scored.familiarity[known], scored.familiarity[~known])
+    return 100 * float(right[known].mean()), 100 * float(np.mean(clips)), told
+
+
+def all_tasks(args: argparse.Namespace) -> list[Task]:
+    """The tasks of the data sets, over the features in the cache."""
+    found: list[Task] = []
+    for name in args.sets:
+        array, index = packed(args, name)
+        data = Data(folder_of(args, name), centre_of(args))
+        if args.features:
+            extract(array, args.size, step_of(args, name), data.folder)
+            continue
+        facts = json.loads(index.read_text())
+        if name == "core50":
+            found += core50_tasks(data, facts, args.splits)
+        elif name == "signs":
+            found += sign_tasks(data, facts, args.splits, args.step)
+        else:
+            found += rendered_tasks(data, facts, args.splits)
+    return found
+
+
+def packed(args: argparse.Namespace, name: str) -> tuple[Path, Path]:
+    if name == "rendered":
+        return pack_rendered(args.size, 12, args.cache, "cpu")
+    tar = {"core50": "core50_frames.tar", "signs": "gtsrb_tracks.tar"}[name]
+    return pack(args.data / tar, args.size, args.cache, 1)
+
+
+@torch.no_grad()
+def centre_of(args: argparse.Namespace) -> Floats:
+    """The mean of the places over some 200 frames of rendered objects, kept in a file."""
+    file = args.cache / f"centre_{args.size}.npy"
+    if not file.exists():
+        array, _ = packed(args, "rendered")
+        frames = torch.from_numpy(np.load(array, mmap_mode="r")[::33].copy())
+        reader = Reader(args.size, PLACES)
+        parts = [reader(chunk) for chunk in frames.split(50)]
+        means = [torch.cat([part[p.name] for part in parts]).mean(0) for p in PLACES]
+        np.save(file, torch.cat(means).numpy())
+    found: Floats = np.load(file)
+    return found
+
+
+def step_of(args: argparse.Namespace, name: str) -> int:
+    return int(args.step) if name == "signs" else 1
+
+
+def folder_of(args: argparse.Namespace, name: str) -> Path:
+    folder: Path = args.cache / f"places_{name}_{args.size}_{step_of(args, name)}"
+    return folder
 
 
 def main() -> None:
@@ -111,20 +419,34 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--cache", type=Path, default=Path("results/first_lessons"))
-    parser.add_argument("--sets", nargs="+", default=["core50", "signs", "rendered"])
+    parser.add_argument("--cache", type=Path, default=Path("results/packed"))
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
+    parser.add_argument("--columns", nargs="+", help="only these")
     parser.add_argument("--size", type=int, default=128)
-    parser.add_argument("--features", action="store_true")
+    parser.add_argument("--step", type=int, default=4, help="every so many frames of the signs")
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--features", action="store_true", help="compute the features and stop")
+    parser.add_argument("--lines", type=Path, default=Path("results/first_lessons.jsonl"))
     args = parser.parse_args()
     torch.set_num_threads(1)
-    makers = {
-        "core50": lambda: pack(args.data / "core50_frames.tar", args.size, args.cache, 1),
-        "signs": lambda: pack(args.data / "gtsrb_tracks.tar", args.size, args.cache, 1),
-        "rendered": lambda: pack_rendered(args.size, 12, args.cache, "cpu"),
-    }
-    for name in args.sets:
-        array, _ = makers[name]()
-        extract(array, args.size, args.cache, name)
+    tasks = all_tasks(args)
+    columns = args.columns or list(dict.fromkeys(task.column for task in tasks))
+    for column in columns:
+        for name in args.rules:
+            began = time.perf_counter()
+            found = [measure(RULES[name], task) for task in tasks if task.column == column]
+            frames, clips, told = zip(*found, strict=True)
+            line = f"{column} | {name} | {args.size} px | {statistics.mean(frames):.1f} "
+            line += f"({statistics.mean(clips):.1f})"
+            if told[0] is not None:
+                line += f" | AUROC {statistics.mean(told):.1f}"
+            print(f"{line} | {time.perf_counter() - began:.0f} s", flush=True)
+            row = {"column": column, "rule": name, "size": args.size, "step": args.step}
+            row |= {"frames": frames, "clips": clips, "auroc": told}
+            args.lines.parent.mkdir(parents=True, exist_ok=True)
+            with args.lines.open("a") as lines:
+                lines.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

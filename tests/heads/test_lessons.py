@@ -1,4 +1,4 @@
-"""The head that weighs places by lessons: left-out lessons, weights, order, merging, both libraries."""
+"""The head that weighs places by lessons that they have not seen, in numpy and torch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def torch_head() -> LessonHead:
 
 
 def lessons(classes: int, each: int, seed: int = 0) -> list[Lesson]:
-    """Lessons of classes that differ in the second place alone; each lesson has a place of its own."""
+    """Lessons of classes that differ in the second place alone, each in a room of its own."""
     random = np.random.default_rng(seed)
     centres = 3 * random.normal(size=(classes, DIM)) * np.repeat([0, 1], BLOCKS)
     found = []
@@ -89,14 +89,21 @@ def test_left_out_scores_are_those_of_a_regression_without_the_lesson():
         found = made.fits(4)[place].left_out
         for k, mean in enumerate(means):
             same = [np.allclose(z.astype(np.float64).mean(0), mean, atol=1e-5) for z, _ in taught]
-            assert np.allclose(found[k], slow_left_out(taught, features, same.index(True)), atol=1e-5)
+            assert np.allclose(
+                found[k], slow_left_out(taught, features, same.index(True)), atol=1e-5
+            )
 
 
-def log_posterior(theta: np.ndarray, f: np.ndarray, columns: np.ndarray, priors: list[float]) -> float:
+def log_posterior(
+    theta: np.ndarray, f: np.ndarray, columns: np.ndarray, priors: list[float]
+) -> float:
     """Written out lesson by lesson."""
     total = 0.0
     for scores, c in zip(f, columns, strict=True):
-        logits = [sum(np.exp(theta[h]) * scores[k, h] for h in range(len(theta))) for k in range(f.shape[1])]
+        logits = [
+            sum(np.exp(theta[h]) * scores[k, h] for h in range(len(theta)))
+            for k in range(f.shape[1])
+        ]
         total += logits[c] - np.log(sum(np.exp(x) for x in logits))
     start = np.log(LOGIT_SCALE * np.asarray(priors) / sum(priors))
     covariance = np.full((len(theta),) * 2, SCALE_SPREAD**2) + WEIGHT_SPREAD**2 * np.eye(len(theta))
@@ -114,7 +121,8 @@ def test_place_weights_are_at_the_maximum_of_the_posterior():
     best = log_posterior(theta, f, columns, priors)
     for step in np.concatenate([np.eye(3), -np.eye(3), random.normal(size=(20, 3))]) * 1e-2:
         assert log_posterior(theta + step, f, columns, priors) < best
-    assert theta[1] > theta[0] + 1 and theta[1] > theta[2] + 1
+    assert theta[1] > theta[0] + 1
+    assert theta[1] > theta[2] + 1
 
 
 def test_without_a_second_lesson_the_prior_decides():
@@ -188,6 +196,9 @@ def test_numpy_and_torch_agree():
     z = np.concatenate([frames for frames, _ in taught])
     told = theirs.scores(torch.from_numpy(z), 3).numpy()
     assert np.allclose(ours.scores(z, 3), told, rtol=1e-6, atol=1e-8)
+    wide, best = z.astype(np.float64), told.argmax(1)
+    familiar = theirs.familiarity(3)(torch.from_numpy(wide), torch.from_numpy(best)).numpy()
+    assert np.allclose(ours.familiarity(3)(wide, best), familiar, rtol=1e-5, atol=1e-6)
 
 
 def test_one_class_and_equal_frames_are_solved():
@@ -195,6 +206,41 @@ def test_one_class_and_equal_frames_are_solved():
     assert np.array_equal(single.scores(np.ones((2, DIM), dtype=np.float32), 1), np.zeros((2, 1)))
     equal = teach(head(), [(np.ones((3, DIM), dtype=np.float32), c) for c in (0, 1, 0, 1)])
     assert np.isfinite(equal.scores(np.ones((2, DIM), dtype=np.float32), 2)).all()
+
+
+def test_familiarity_is_1_at_the_mean_of_a_class_and_0_at_the_likeness_of_others():
+    """The similarities are worked out frame by frame, for lessons of a single frame."""
+    random = np.random.default_rng(7)
+    taught = [(random.normal(size=(1, DIM)).astype(np.float32) + 1, c) for c in range(4)]
+    centre = random.normal(size=DIM)
+    made = LessonHead(
+        LessonStatistics.empty(DIM, blocks=BLOCKS), LessonSample.empty(DIM), (1.0, 3.0), centre
+    )
+    teach(made, taught)
+
+    def similarity(z: np.ndarray, mu: np.ndarray) -> float:
+        total = 0.0
+        for share, part in ((0.25, slice(0, 4)), (0.75, slice(4, 7))):
+            x, y = (z - centre)[part], (mu - centre)[part]
+            total += share * (x @ y) / np.sqrt((x @ x) * (y @ y))
+        return total
+
+    means = [z[0].astype(np.float64) for z, _ in taught]
+    nearest = [max(similarity(z, mu) for mu in means if mu is not z) for z in means]
+    a = np.mean(nearest)
+    told = made.familiarity(4)
+    assert np.allclose(told(np.stack(means), np.arange(4)), 1)
+    stranger = random.normal(size=DIM)
+    expected = [(similarity(stranger, mu) - a) / (1 - a) for mu in means]
+    assert np.allclose(told(np.tile(stranger, (4, 1)), np.arange(4)), expected, atol=1e-3)
+
+
+def test_frames_that_vary_look_less_like_another_class():
+    """The mean of a lesson is nearer to the centre than its frames, which the kept means hide."""
+    taught = lessons(3, 1, seed=2)
+    noisy = [(np.concatenate([z + 3, z - 3]), c) for z, c in taught]
+    likeness = [teach(head(), some).familiarity(3).other for some in (taught, noisy)]
+    assert abs(likeness[1]) < abs(likeness[0])
 
 
 def test_an_altered_sample_is_refused():

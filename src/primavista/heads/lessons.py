@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -27,8 +28,8 @@ from .arrays import (
     zeros_like,
 )
 from .base import AnalyticHead
-from .open_set import CosineFamiliarity, cosine_familiarity
-from .packed import add_gram
+from .open_set import Familiarity, margins
+from .packed import add_gram, diagonal
 from .statistics import FLOOR, SufficientStatistics
 
 LESSONS_KEPT = 4  # lessons per class whose means are kept to judge the places by
@@ -155,7 +156,7 @@ class LessonSample(ClassArrays):
         return columns, flat[to_library_of(columns * LESSONS_KEPT + slots, flat)]
 
     def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
-        """Check that keys are positive and ascending, and that means are finite, where there is one.
+        """Check that keys are positive and ascending, and that the means are finite.
 
         The arguments are those of `ClassArrays.check`.
         """
@@ -203,6 +204,56 @@ class PlaceFit(NamedTuple):
     left_out: Array
 
 
+@dataclass(frozen=True)
+class LessonFamiliarity(Familiarity):
+    """familiarity(z) = (cos(z) - a) / (1 - a),  cos = sum_h share_h cos(z_h - g_h, mu_ch - g_h)
+
+    for the class c with the highest score. g is a centre that does not depend on what was taught,
+    the mean of the backbone's features over objects of any kind; around it, objects that have
+    nothing in common are at right angles. a is how much a frame of one taught class looks like the
+    most similar other class: 0 is the familiarity of one taught object in the eyes of the others,
+    and 1 that of a frame like the mean of its class. The more classes there are, the more similar
+    is the most similar one, to a stranger as well as to another class.
+
+    Args:
+        directions: share_h (mu_ch - g_h) / |mu_ch - g_h| of each place, side by side, classes x D.
+        centre: g, D numbers.
+        other: a.
+        places: where in the features each place lies.
+    """
+
+    directions: Array
+    centre: Array
+    other: float
+    places: tuple[slice, ...]
+
+    def __call__(self, z: Array, best: Array) -> Array:
+        """Compute the familiarity of frames, as `Familiarity` says."""
+        unit = unit_vectors(z - self.centre, self.places)
+        similarity = (unit * self.directions[best]).sum(1)
+        return (similarity - self.other) / (1 - self.other)
+
+    @property
+    def temperature(self) -> float:
+        """T of the probabilities softmax(scores / T): 1, since the scores are logits."""
+        return 1.0
+
+
+def unit_vectors(x: Array, places: Sequence[slice]) -> Array:
+    """x_h / |x_h| of each place h, side by side.
+
+    Args:
+        x: N x D.
+        places: where in the features each place lies.
+
+    Returns:
+        N x D.
+    """
+    parts = [x[:, part] for part in places]
+    scaled = [part / (part * part).sum(1).clip(1e-30)[:, None] ** 0.5 for part in parts]
+    return array_namespace(x).concat(scaled, axis=1)
+
+
 class LessonHead(AnalyticHead):
     """scores = sum_h beta_h (w_h x_h + b_h)
 
@@ -213,7 +264,7 @@ class LessonHead(AnalyticHead):
         statistics: the sums over lessons, with one Gram matrix per place.
         sample: the lessons to judge by.
         priors: the weight of each place before any lesson has judged it; only their ratios count.
-        own: the place whose cosine similarity tells strangers.
+        centre: g of `LessonFamiliarity`, D numbers; None for 0.
     """
 
     def __init__(
@@ -221,7 +272,7 @@ class LessonHead(AnalyticHead):
         statistics: LessonStatistics,
         sample: LessonSample,
         priors: Sequence[float],
-        own: int = 0,
+        centre: np.ndarray[Any, Any] | None = None,
     ) -> None:
         super().__init__(statistics)
         if len(priors) != len(statistics.blocks):
@@ -231,7 +282,7 @@ class LessonHead(AnalyticHead):
         self.groups["lessons"] = sample
         self.sample = sample
         self.priors = tuple(priors)
-        self.own = own
+        self.centre = np.zeros(statistics.dim) if centre is None else np.asarray(centre, np.float64)
 
     def _learn(self, z: Array, columns: Array, i: int) -> None:
         self.statistics.add(z, columns)
@@ -274,13 +325,54 @@ class LessonHead(AnalyticHead):
         """Solve for the weights, as `AnalyticHead.solve` says."""
         fits = self.fits(classes)
         beta = self.weights(fits)
+        self.derived["beta"] = beta
         xp = array_namespace(fits[0].w)
         w = xp.concat([share * fit.w for share, fit in zip(beta, fits, strict=True)], axis=1)
         b = xp.stack([share * fit.b for share, fit in zip(beta, fits, strict=True)])
         return w, b.sum(0)
 
-    def _familiarity(self, w: Array, classes: int) -> CosineFamiliarity:
-        raise NotImplementedError
+    def _familiarity(self, w: Array, classes: int) -> LessonFamiliarity:
+        mu = self.statistics.means(classes)
+        centre = to_library_of(self.centre, mu)
+        places = tuple(features for _, features in self.statistics.squares())
+        compute = lambda: self.weights(self.fits(classes))  # noqa: E731
+        beta = self.derived.get_or_compute("beta", compute)
+        shares = np.repeat(np.asarray(beta) / sum(beta), self.statistics.blocks)
+        directions = unit_vectors(mu - centre, places) * to_library_of(shares, mu)
+        other = self._similarity_of_others(directions, centre, places, classes)
+        return LessonFamiliarity(*margins(w, mu), directions, centre, other, places)
+
+    def _similarity_of_others(
+        self, directions: Array, centre: Array, places: Sequence[slice], classes: int
+    ) -> float:
+        """a: the mean over classes of the largest similarity of their frames to another class.
+
+        Of the frames only the means of lessons are kept. A frame is farther from the centre than
+        the mean of its lesson, so its similarity is smaller by the ratio of the two.
+        """
+        if classes == 1:
+            return 0.0
+        columns, means = self.sample.lessons(classes)
+        x = float64(means) - centre
+        unit = unit_vectors(x, places)
+        total = 0.0
+        for part, (gram, _) in zip(places, self.statistics.squares(), strict=True):
+            norm = self._mean_square(gram, part, centre)
+            ratio = min(1.0, (float((x[:, part] ** 2).sum(1).mean()) / norm) ** 0.5)
+            total = total + ratio * (unit[:, part] @ directions[:, part].T)
+        similarity = np.asarray(to_device(total, "cpu")).copy()
+        similarity[np.arange(len(columns)), columns] = -np.inf
+        nearest = similarity.max(1)
+        by_class = [nearest[columns == c].mean() for c in np.unique(columns)]
+        return min(float(np.mean(by_class)), 0.99)
+
+    def _mean_square(self, gram: Array, part: slice, centre: Array) -> float:
+        """E |z - g|^2 in one place, over all lessons: (tr G - 2 g sum s + L |g|^2) / L."""
+        lessons = max(float(self.statistics.n.sum()), 1)
+        g, s = centre[part], self.statistics.s[:, part].sum(0)
+        trace = float(diagonal(gram, part.stop - part.start).sum())
+        found = (trace - 2 * float((g * s).sum())) / lessons + float((g * g).sum())
+        return max(found, 1e-30)
 
     def merge(self, other: Self, columns: Array) -> None:
         """Learn all that another head has learned, as `AnalyticHead.merge` says."""
