@@ -1,6 +1,6 @@
 """The first lessons: what is recognised when each object was shown once, twice or three times.
 
-    python benchmarks/first_lessons.py --features                # once: the places of every frame
+    python benchmarks/first_lessons.py --features                # once: the features of every frame
     python benchmarks/first_lessons.py                           # the table
     python benchmarks/first_lessons.py --size 192 --rules lessons --sets core50 signs
 
@@ -32,129 +32,45 @@ from typing import Any
 import numpy as np
 import torch
 from accuracy import pack, pack_rendered
-from torch import Tensor
 
-from primavista.backbones.multidepth import ROOT_SOFTENING, MultiDepthBackbone
+from primavista.backbones.middle import MiddleBackbone
+from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.backbones.registry import build
 from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.prima import PrimaHead
 from primavista.heads.statistics import SufficientStatistics
 
 SETS = ("core50", "signs", "rendered")
+READERS: dict[str, Any] = {"middle": MiddleBackbone, "today": MultiDepthBackbone}
 Floats = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Place:
-    """The middle of the maps of one block.
-
-    Args:
-        block: the number of the block.
-        share: how much of the side of the maps is read.
-        grid: the number of cells along it.
-    """
-
-    block: int
-    share: float
-    grid: int = 1
-
-    @property
-    def prior(self) -> float:
-        """The weight before any lesson has judged the place: half for every sixth of the depth."""
-        return 2.0 ** -((12 - self.block) / 2)
-
-    @property
-    def name(self) -> str:
-        return f"block{self.block}_{round(60 * self.share)}_{self.grid}"
-
-
-PLACES = (
-    Place(12, 1),
-    Place(12, 1 / 2),
-    Place(12, 1 / 3),
-    Place(10, 1 / 2),
-    Place(10, 1 / 3),
-    Place(8, 1 / 3),
-    Place(6, 1 / 3),
-)
-
-
-def cells(x: Tensor, share: float, grid: int) -> Tensor:
-    """The means of grid x grid cells over the middle `share` of the side of maps.
-
-    Pixels on the border of a cell count in part.
-
-    Args:
-        x: N x C x H x W.
-        share: how much of the side is read.
-        grid: the number of cells along it.
-
-    Returns:
-        N x C x grid x grid.
-    """
-
-    def weights(side: int) -> Tensor:
-        edges = side * (1 - share) / 2 + side * share / grid * torch.arange(grid + 1)
-        at = torch.arange(side)
-        inside = torch.minimum(at + 1, edges[1:, None]) - torch.maximum(at, edges[:-1, None])
-        inside = inside.clamp(min=0)
-        return inside / inside.sum(1, keepdim=True)
-
-    rows, columns = weights(x.shape[2]).to(x), weights(x.shape[3]).to(x)
-    return torch.einsum("nchw,gh,kw->ncgk", x, rows, columns)
-
-
-class Reader:
-    """What a pass of the backbone shows at the places, and what `prima` reads today."""
-
-    def __init__(self, size: int, places: Sequence[Place]) -> None:
-        self.deep = MultiDepthBackbone(build(size=size)).eval()
-        self.places = places
-        self.maps: dict[int, Tensor] = {}
-        body: Any = self.deep.body
-        for k in {place.block for place in places}:
-            body.blocks[k].register_forward_hook(self._keep(k))
-
-    def _keep(self, k: int) -> Any:
-        def hook(module: Any, inputs: Any, output: Tensor) -> None:
-            self.maps[k] = output
-
-        return hook
-
-    def __call__(self, frames: Tensor) -> dict[str, Tensor]:
-        found = {"today": self.deep(frames)}
-        for place in self.places:
-            x = cells(self.maps[place.block], place.share, place.grid).flatten(1)
-            found[place.name] = x / (x.abs() + ROOT_SOFTENING).sqrt()
-        return found
 
 
 @torch.no_grad()
 def extract(array: Path, size: int, step: int, out: Path) -> None:
-    """Keep the places of every `step`-th frame in files, in half precision."""
-    missing = [p for p in PLACES if not (out / f"{p.name}.npy").exists()]
-    if not missing and (out / "today.npy").exists():
-        return
+    """Keep the features of every `step`-th frame in files, in half precision."""
     out.mkdir(parents=True, exist_ok=True)
     frames = torch.from_numpy(np.load(array)[::step])
-    reader, began, parts = Reader(size, PLACES), time.perf_counter(), {}
-    for k, chunk in enumerate(frames.split(64)):
-        for name, x in reader(chunk).items():
-            parts.setdefault(name, []).append(x.half().numpy())
-        if k % 20 == 19:
-            each = (time.perf_counter() - began) / (k + 1)
-            left = each * (len(frames) / 64 - k - 1)
-            print(f"{out.name}: {64 * (k + 1)} of {len(frames)} frames, {left:.0f} s left")
-    for name, xs in parts.items():
-        np.save(out / f"{name}.npy", np.concatenate(xs))
+    for name, make in READERS.items():
+        file = out / f"{name}.npy"
+        if file.exists():
+            continue
+        reader, began, parts = make(build(size=size)).eval(), time.perf_counter(), []
+        for k, chunk in enumerate(frames.split(64)):
+            parts.append(reader(chunk).half().numpy())
+            if k % 20 == 19:
+                each = (time.perf_counter() - began) / (k + 1)
+                left = each * (len(frames) / 64 - k - 1)
+                print(f"{file}: {64 * (k + 1)} of {len(frames)} frames, {left:.0f} s left")
+        np.save(file, np.concatenate(parts))
 
 
 @dataclass
 class Data:
-    """The features of a data set: of each place, N x D; and the centre of familiarity."""
+    """The features of a data set by their reader, N x D, and facts about the reader."""
 
     folder: Path
     centre: Floats
+    backbone: MiddleBackbone
     loaded: dict[str, Floats] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Floats:
@@ -300,7 +216,7 @@ def today(task: Task, frames: Floats) -> Scored:
 
 def cosine(task: Task, frames: Floats) -> Scored:
     """Cosine similarity to the class means in the backbone's own features."""
-    z = task.data[PLACES[0].name]
+    z = task.data["middle"][:, : task.data.backbone.sizes[0]]
     means = np.stack(
         [
             np.mean([z[i].mean(0) for label, i in task.lessons if label == c], axis=0)
@@ -320,12 +236,10 @@ def cosine(task: Task, frames: Floats) -> Scored:
 
 def by_lessons(task: Task, frames: Floats) -> Scored:
     """Places weighed by lessons that they have not seen."""
-    z = np.concatenate([task.data[place.name] for place in PLACES], 1)
-    blocks = [task.data[place.name].shape[1] for place in PLACES]
-    statistics = LessonStatistics.empty(z.shape[1], blocks=blocks)
-    head = LessonHead(
-        statistics, LessonSample.empty(z.shape[1]), [p.prior for p in PLACES], task.data.centre
-    )
+    z, backbone = task.data["middle"], task.data.backbone
+    statistics = LessonStatistics.empty(backbone.dim, blocks=backbone.sizes)
+    sample = LessonSample.empty(backbone.dim)
+    head = LessonHead(statistics, sample, backbone.priors, task.data.centre)
     taught_head(head, z, task)
     count = len(task.taught)
     scores = head.scores(z[frames], count)
@@ -367,9 +281,10 @@ def measure(rule: Rule, task: Task) -> tuple[float, float, float | None]:
 def all_tasks(args: argparse.Namespace) -> list[Task]:
     """The tasks of the data sets, over the features in the cache."""
     found: list[Task] = []
+    backbone = MiddleBackbone(build(size=args.size)).eval()
     for name in args.sets:
         array, index = packed(args, name)
-        data = Data(folder_of(args, name), centre_of(args))
+        data = Data(folder_of(args, name), centre_of(args, backbone), backbone)
         if args.features:
             extract(array, args.size, step_of(args, name), data.folder)
             continue
@@ -391,16 +306,13 @@ def packed(args: argparse.Namespace, name: str) -> tuple[Path, Path]:
 
 
 @torch.no_grad()
-def centre_of(args: argparse.Namespace) -> Floats:
+def centre_of(args: argparse.Namespace, backbone: MiddleBackbone) -> Floats:
     """The mean of the places over some 200 frames of rendered objects, kept in a file."""
     file = args.cache / f"centre_{args.size}.npy"
     if not file.exists():
         array, _ = packed(args, "rendered")
         frames = torch.from_numpy(np.load(array, mmap_mode="r")[::33].copy())
-        reader = Reader(args.size, PLACES)
-        parts = [reader(chunk) for chunk in frames.split(50)]
-        means = [torch.cat([part[p.name] for part in parts]).mean(0) for p in PLACES]
-        np.save(file, torch.cat(means).numpy())
+        np.save(file, torch.cat([backbone(chunk) for chunk in frames.split(50)]).mean(0).numpy())
     found: Floats = np.load(file)
     return found
 
