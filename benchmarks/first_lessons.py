@@ -46,12 +46,12 @@ Floats = np.ndarray[Any, Any]
 
 
 @torch.no_grad()
-def extract(array: Path, size: int, step: int, out: Path) -> None:
+def extract(array: Path, size: int, step: int, out: Path, names: list[str]) -> None:
     """Keep the features of every `step`-th frame in files, in half precision."""
     out.mkdir(parents=True, exist_ok=True)
     frames = torch.from_numpy(np.load(array)[::step])
-    for name, make in READERS.items():
-        file = out / f"{name}.npy"
+    for name in names:
+        file, make = out / f"{name}.npy", READERS[name]
         if file.exists():
             continue
         reader, began, parts = make(build(size=size)).eval(), time.perf_counter(), []
@@ -286,7 +286,8 @@ def all_tasks(args: argparse.Namespace) -> list[Task]:
         array, index = packed(args, name)
         data = Data(folder_of(args, name), centre_of(args, backbone), backbone)
         if args.features:
-            extract(array, args.size, step_of(args, name), data.folder)
+            names = ["today"] * ("today" in args.rules) + ["middle"]
+            extract(array, args.size, step_of(args, name), data.folder, names)
             continue
         facts = json.loads(index.read_text())
         if name == "core50":

@@ -53,8 +53,9 @@ class MiddleBackbone(Backbone):
     with the maps of blocks at a half, two thirds, five sixths and the end of the depth, and fixed
     weights v that take the mean over the middle half or third of the picture, pixels on the border
     of that region in part. `sizes` are the lengths of these parts, the backbone's own features
-    first, and `priors` what each is worth before any lesson: 1 at the end of the network, and a third
-    as much for every sixth of the depth before it. A body without maps has its own features alone.
+    first, and `priors` what each is worth before any lesson: 1 at the end of the network, and
+    half as much for every sixth of the depth before it. A body without maps has its own features
+    alone.
 
     Args:
         backbone: the backbone to read. Its body is copied; names and `spec` stay the same.
@@ -81,7 +82,7 @@ class MiddleBackbone(Backbone):
             block.register_forward_hook(_MiddleHook(place))
             sizes.append(channels)
         self.sizes = tuple(sizes)
-        self.priors = (1.0, *(3.0 ** (depth - 6) for depth, _ in places))
+        self.priors = (1.0, *(2.0 ** (depth - 6) for depth, _ in places))
         self.dim = sum(sizes)
 
     def _remove_hooks(self) -> None:

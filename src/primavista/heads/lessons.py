@@ -33,13 +33,14 @@ from .packed import add_gram, diagonal
 from .statistics import FLOOR, SufficientStatistics
 
 LESSONS_KEPT = 4  # lessons per class whose means are kept to judge the places by
-LEVEL = 0.05  # rho is what this share of a lesson adds to the mean variance
+LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
 LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has judged them
 WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
-SCALE_SPREAD = 3.0  # standard deviation of the logarithm of their common scale
+SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
 KEYED_FEATURES = 64  # features of a lesson that its key is made from
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 
 class LessonStatistics(SufficientStatistics):
@@ -141,7 +142,7 @@ class LessonSample(ClassArrays):
                     mean = to_device(other.arrays["mean"][theirs, slot], device(ours))
                     self._insert(int(row), int(key), mean)
 
-    def lessons(self, known: int) -> tuple[Floats, Array]:
+    def lessons(self, known: int) -> tuple[Integers, Array]:
         """List the lessons that are kept.
 
         Args:
@@ -319,7 +320,8 @@ class LessonHead(AnalyticHead):
         n = np.asarray(to_device(self.statistics.n[:classes], "cpu"))
         again = n[columns] > 1  # of a class with a single lesson nothing is left without it
         left_out = np.stack([np.asarray(to_device(fit.left_out, "cpu")) for fit in fits], axis=2)
-        return place_weights(left_out[again], columns[again], self.priors).tolist()
+        beta = place_weights(left_out[again], columns[again], self.priors)
+        return [float(share) for share in beta]
 
     def solve(self, classes: int) -> tuple[Array, Array]:
         """Solve for the weights, as `AnalyticHead.solve` says."""
@@ -386,7 +388,7 @@ class LessonHead(AnalyticHead):
 
 
 def fit_place(
-    n: Array, s: Array, scatter: Array, t: float, columns: Floats, lessons: Array
+    n: Array, s: Array, scatter: Array, t: float, columns: Integers, lessons: Array
 ) -> PlaceFit:
     """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
 
@@ -433,7 +435,7 @@ def fit_place(
     return PlaceFit(w, -(w * m).sum(1), left_out)
 
 
-def place_weights(left_out: Floats, columns: Floats, priors: Sequence[float]) -> Floats:
+def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) -> Floats:
     """beta = exp(theta),  theta = argmax sum_l log softmax(sum_h beta_h f_hl)_c(l) + log p(theta)
 
     for the scores f_hl of the lessons l by regressions h that have not seen them; p is normal
@@ -449,17 +451,18 @@ def place_weights(left_out: Floats, columns: Floats, priors: Sequence[float]) ->
         beta, H numbers.
     """
     share = np.asarray(priors, dtype=np.float64)
-    start = np.log(LOGIT_SCALE * share / share.sum())
+    start: Floats = np.log(LOGIT_SCALE * share / share.sum())
     count, _, places = left_out.shape
+    beta: Floats = np.exp(start)
     if not count:
-        return np.exp(start)
+        return beta
     spread = WEIGHT_SPREAD**2 * np.eye(places) + SCALE_SPREAD**2
     precision = np.linalg.inv(spread)
     right = left_out[np.arange(count), columns]
 
     def posterior(theta: Floats) -> tuple[float, Floats, Floats]:
-        """The logarithm of the posterior, its gradient and the weights."""
-        beta = np.exp(theta)
+        """The logarithm of the posterior, the probabilities and the weights."""
+        beta: Floats = np.exp(theta)
         logits = left_out @ beta
         logits -= logits.max(1, keepdims=True)
         p = np.exp(logits)
@@ -486,4 +489,4 @@ def place_weights(left_out: Floats, columns: Floats, priors: Sequence[float]) ->
             break
         theta = theta + step
         value, p, beta = found
-    return np.exp(theta)
+    return beta
