@@ -54,8 +54,10 @@ def teach(made: LessonHead, taught: list[Lesson], make=np.asarray) -> LessonHead
     return made
 
 
-def slow_left_out(taught: list[Lesson], features: slice, left: int) -> np.ndarray:
-    """Scores of a lesson by least squares on the frames of all others, solved by augmentation.
+def slow_left_out(
+    taught: list[Lesson], features: slice, left: int, frame: np.ndarray
+) -> np.ndarray:
+    """Scores of a frame by least squares on all other lessons, solved by augmentation.
 
     Every lesson has the weight 1 / L; the scatter within the lesson that is left out stays, as a
     penalty, and so does rho.
@@ -77,21 +79,22 @@ def slow_left_out(taught: list[Lesson], features: slice, left: int) -> np.ndarra
     a = np.concatenate([np.stack(rows), np.concatenate([penalty, no_offset], 1)])
     b = np.concatenate([np.stack(targets), np.zeros((len(penalty), classes))])
     w, *_ = np.linalg.lstsq(a, b, rcond=None)
-    return np.append(means[left], 1) @ w
+    return np.append(frame[features], 1) @ w
 
 
 def test_left_out_scores_are_those_of_a_regression_without_the_lesson():
     taught = lessons(4, 3)
     made = teach(head(), taught)
-    columns, means = made.sample.lessons(4)
+    columns, means, frames = made.sample.lessons(4)
     assert sorted(columns.tolist()) == sorted(c for _, c in taught)
     for place, features in enumerate((slice(0, 4), slice(4, 7))):
         found = made.fits(4)[place].left_out
-        for k, mean in enumerate(means):
+        for k, (mean, frame) in enumerate(zip(means, frames, strict=True)):
             same = [np.allclose(z.astype(np.float64).mean(0), mean, atol=1e-5) for z, _ in taught]
-            assert np.allclose(
-                found[k], slow_left_out(taught, features, same.index(True)), atol=1e-5
-            )
+            left = same.index(True)
+            assert (taught[left][0] == frame).all(1).any()
+            expected = slow_left_out(taught, features, left, frame)
+            assert np.allclose(found[k], expected, atol=1e-5)
 
 
 def log_posterior(
@@ -157,6 +160,7 @@ def test_neither_order_nor_merging_matters(each: int):
     for made in (other, one):
         assert np.array_equal(made.sample.arrays["key"], whole.sample.arrays["key"])
         assert np.array_equal(made.sample.arrays["mean"], whole.sample.arrays["mean"])
+        assert np.array_equal(made.sample.arrays["frame"], whole.sample.arrays["frame"])
         assert np.allclose(made.scores(z, 3), whole.scores(z, 3), rtol=1e-6, atol=1e-8)
 
 
@@ -182,7 +186,7 @@ def test_forgetting_takes_the_lessons_of_a_class_out():
     taught = lessons(4, 3)
     made = teach(head(), taught)
     made.forget(1)
-    columns, _ = made.sample.lessons(3)
+    columns = made.sample.lessons(3).columns
     assert sorted(columns.tolist()) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     never = teach(head(), [(z, c - (c > 1)) for z, c in taught if c != 1])
     assert np.array_equal(made.sample.arrays["key"][:3], never.sample.arrays["key"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device, to_device
@@ -32,12 +32,12 @@ from .open_set import Familiarity, margins
 from .packed import add_gram, diagonal
 from .statistics import FLOOR, SufficientStatistics
 
-LESSONS_KEPT = 4  # lessons per class whose means are kept to judge the places by
+LESSONS_KEPT = 4  # lessons per class that are kept to judge the places by
 LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
 LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has judged them
 WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
 SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
-KEYED_FEATURES = 64  # features of a lesson that its key is made from
+KEYED_FEATURES = 64  # features that a key is made from
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -73,15 +73,39 @@ class LessonStatistics(SufficientStatistics):
                 add_gram(gram, weighted[:, features])
 
 
-class LessonSample(ClassArrays):
-    """The means of a few lessons of each class, to judge by: those with the smallest keys.
-
-    The key of a lesson is a hash of its mean. Which lessons are kept depends on the lessons alone,
-    not on their order, and the sample of a merged learner is the sample of the lessons of both.
+class Lessons(NamedTuple):
+    """Lessons of a sample.
 
     Args:
-        arrays: `key`, classes x kept, 0 for none, ascending; `mean`, classes x kept x D, float32.
+        columns: the column of the class of each, in numpy.
+        means: their means, L x D.
+        frames: the features of one frame of each, L x D.
     """
+
+    columns: Integers
+    means: Array
+    frames: Array
+
+    def part(self, features: slice) -> Lessons:
+        """Return the same lessons in some of the features, in float64."""
+        return Lessons(
+            self.columns, float64(self.means[:, features]), float64(self.frames[:, features])
+        )
+
+
+class LessonSample(ClassArrays):
+    """A few lessons of each class, to judge by: the mean of each, and the features of one frame.
+
+    Those with the smallest keys are kept. The key of a lesson is a hash of its mean, and its frame
+    is the one with the smallest hash. So the sample depends on the lessons alone, not on the order
+    of lessons or frames, and that of a merged learner is the sample of the lessons of both.
+
+    Args:
+        arrays: `key`, classes x kept, 0 for none, ascending; `mean` and `frame`,
+            classes x kept x D, float32.
+    """
+
+    VECTORS: ClassVar[tuple[str, ...]] = ("mean", "frame")
 
     @classmethod
     def empty(cls, dim: int, *, like: Array | None = None) -> LessonSample:
@@ -97,34 +121,37 @@ class LessonSample(ClassArrays):
         one = np.zeros(()) if like is None else like
         xp, where = array_namespace(one), device(one)
         key = xp.zeros((0, LESSONS_KEPT), dtype=xp.int64, device=where)
-        mean = xp.zeros((0, LESSONS_KEPT, dim), dtype=xp.float32, device=where)
-        return cls({"key": key, "mean": mean})
+        shape = (0, LESSONS_KEPT, dim)
+        vectors = {name: xp.zeros(shape, dtype=xp.float32, device=where) for name in cls.VECTORS}
+        return cls({"key": key, **vectors})
 
     @property
     def row_names(self) -> tuple[str, ...]:
         """The names of the arrays that have one row per class."""
-        return ("key", "mean")
+        return ("key", *self.VECTORS)
 
-    def add(self, row: int, mean: Array) -> None:
+    def add(self, row: int, frames: Array) -> None:
         """Add a lesson, if its key is among the smallest of its class.
 
         Args:
             row: the row of its class.
-            mean: its mean, D numbers.
+            frames: the features of its frames, N x D, in float64.
         """
-        mean = float32(mean)
-        self._insert(row, lesson_key(mean), mean)
+        mean = float32(frames.mean(0))
+        chosen = min(range(len(frames)), key=lambda k: feature_key(frames[k]))
+        self._insert(row, feature_key(mean), [mean, float32(frames[chosen])])
 
-    def _insert(self, row: int, key: int, mean: Array) -> None:
+    def _insert(self, row: int, key: int, vectors: Sequence[Array]) -> None:
         kept = [int(k) for k in self.arrays["key"][row].tolist() if k]
         at = sum(k <= key for k in kept)
         if at == LESSONS_KEPT:
             return
         keys = [*kept[:at], key, *kept[at:]][:LESSONS_KEPT]
-        means = self.arrays["mean"]
-        for slot in range(len(keys) - 1, at, -1):
-            means[row, slot] = means[row, slot - 1] + 0
-        means[row, at] = mean
+        for name, vector in zip(self.VECTORS, vectors, strict=True):
+            array = self.arrays[name]
+            for slot in range(len(keys) - 1, at, -1):
+                array[row, slot] = array[row, slot - 1] + 0
+            array[row, at] = vector
         padded = np.asarray(keys + [0] * (LESSONS_KEPT - len(keys)), dtype=np.int64)
         self.arrays["key"][row] = to_library_of(padded, self.arrays["key"])
 
@@ -135,26 +162,29 @@ class LessonSample(ClassArrays):
             other: a sample of the same features, on any device.
             columns: our row for each of its classes, in their order; each row once.
         """
-        ours = self.arrays["mean"]
+        where = device(self.arrays["mean"])
         for theirs, row in enumerate(columns.tolist()):
             for slot, key in enumerate(other.arrays["key"][theirs].tolist()):
                 if key:
-                    mean = to_device(other.arrays["mean"][theirs, slot], device(ours))
-                    self._insert(int(row), int(key), mean)
+                    vectors = [other.arrays[name][theirs, slot] for name in self.VECTORS]
+                    moved = [to_device(vector, where) for vector in vectors]
+                    self._insert(int(row), int(key), moved)
 
-    def lessons(self, known: int) -> tuple[Integers, Array]:
+    def lessons(self, known: int) -> Lessons:
         """List the lessons that are kept.
 
         Args:
             known: the number of classes.
 
         Returns:
-            The column of the class of each, in numpy, and their means, L x D.
+            The lessons, class by class.
         """
         keys = np.asarray(to_device(self.arrays["key"][:known], "cpu"))
         columns, slots = np.nonzero(keys)
-        flat = self.arrays["mean"][:known].reshape(-1, self.arrays["mean"].shape[2])
-        return columns, flat[to_library_of(columns * LESSONS_KEPT + slots, flat)]
+        mean, frame = (self.arrays[name][:known] for name in self.VECTORS)
+        at = to_library_of(columns * LESSONS_KEPT + slots, mean)
+        dim = mean.shape[2]
+        return Lessons(columns, mean.reshape(-1, dim)[at], frame.reshape(-1, dim)[at])
 
     def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
         """Check that keys are positive and ascending, and that the means are finite.
@@ -162,30 +192,33 @@ class LessonSample(ClassArrays):
         The arguments are those of `ClassArrays.check`.
         """
         key = checked_array(self.arrays, prefix, "key", 2)
-        mean = checked_array(self.arrays, prefix, "mean", 3)
+        mean, frame = (checked_array(self.arrays, prefix, name, 3) for name in self.VECTORS)
         check_that(len(key) >= known, prefix + "key", f"has {len(key)} rows for {known} classes")
         check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
         check_shape(prefix + "mean", mean, (*key.shape, mean.shape[2]))
+        check_shape(prefix + "frame", frame, mean.shape)
         check_that(bool((key >= 0).all()), prefix + "key", "contains a negative key")
         filled = key > 0
         full_first = bool((filled[:, 1:] <= filled[:, :-1]).all())
         ascending = bool(((key[:, 1:] >= key[:, :-1]) | ~filled[:, 1:]).all())
         check_that(full_first and ascending, prefix + "key", "is not in ascending order")
         check_that(not key[known:].any(), prefix + "key", "has lessons of classes not there")
-        check_that(bool(np.isfinite(mean).all()), prefix + "mean", "contains NaN or infinity")
-        check_that(not mean[~filled].any(), prefix + "mean", "has a mean without a key")
+        for name, array in (("mean", mean), ("frame", frame)):
+            finite = bool(np.isfinite(array).all())
+            check_that(finite, prefix + name, "contains NaN or infinity")
+            check_that(not array[~filled].any(), prefix + name, "has a lesson without a key")
 
 
-def lesson_key(mean: Array) -> int:
-    """Hash a lesson, from the first features of its mean, rounded to hundredths.
+def feature_key(z: Array) -> int:
+    """Hash features: the first of them, rounded to hundredths.
 
     Args:
-        mean: its mean, D numbers.
+        z: D numbers.
 
     Returns:
         A number from 1 to 2^63 - 1.
     """
-    numbers = np.asarray(to_device(mean[:KEYED_FEATURES], "cpu"))
+    numbers = np.asarray(to_device(z[:KEYED_FEATURES], "cpu"))
     rounded = np.rint(numbers.astype(np.float64) * 100).astype("<i8")
     digest = hashlib.blake2b(rounded.tobytes(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 1) or 1
@@ -197,7 +230,8 @@ class PlaceFit(NamedTuple):
     Args:
         w: its weights, K x D.
         b: its offsets, K.
-        left_out: the scores of each lesson of the sample by the regression on all others, L x K.
+        left_out: the scores of the frame of each lesson of the sample, by the regression on all
+            other lessons, L x K.
     """
 
     w: Array
@@ -288,7 +322,7 @@ class LessonHead(AnalyticHead):
     def _learn(self, z: Array, columns: Array, i: int) -> None:
         self.statistics.add(z, columns)
         for row in array_namespace(z).unique_values(columns).tolist():
-            self.sample.add(int(row), float64(z[columns == row]).mean(0))
+            self.sample.add(int(row), float64(z[columns == row]))
 
     def fits(self, classes: int) -> list[PlaceFit]:
         """Fit the regression of each place.
@@ -299,10 +333,10 @@ class LessonHead(AnalyticHead):
         Returns:
             One fit per place.
         """
-        columns, means = self.sample.lessons(classes)
+        lessons = self.sample.lessons(classes)
         n, s, t = self.statistics.n[:classes], self.statistics.s[:classes], self.statistics.frames
         return [
-            fit_place(n, s[:, features], scatter, t, columns, float64(means[:, features]))
+            fit_place(n, s[:, features], scatter, t, lessons.part(features))
             for scatter, features in self.statistics.scatters()
         ]
 
@@ -316,7 +350,7 @@ class LessonHead(AnalyticHead):
             beta, one number per place.
         """
         classes = fits[0].w.shape[0]
-        columns, _ = self.sample.lessons(classes)
+        columns = self.sample.lessons(classes).columns
         n = np.asarray(to_device(self.statistics.n[:classes], "cpu"))
         again = n[columns] > 1  # of a class with a single lesson nothing is left without it
         left_out = np.stack([np.asarray(to_device(fit.left_out, "cpu")) for fit in fits], axis=2)
@@ -354,7 +388,7 @@ class LessonHead(AnalyticHead):
         """
         if classes == 1:
             return 0.0
-        columns, means = self.sample.lessons(classes)
+        columns, means, _ = self.sample.lessons(classes)
         x = float64(means) - centre
         unit = unit_vectors(x, places)
         total = 0.0
@@ -387,9 +421,7 @@ class LessonHead(AnalyticHead):
         super().clear()
 
 
-def fit_place(
-    n: Array, s: Array, scatter: Array, t: float, columns: Integers, lessons: Array
-) -> PlaceFit:
+def fit_place(n: Array, s: Array, scatter: Array, t: float, lessons: Lessons) -> PlaceFit:
     """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
 
     rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on z - m, where every class has the same
@@ -397,17 +429,17 @@ def fit_place(
     m the mean of the mu_c, S the scatter of the frames around mu_c, L the number of lessons. The
     features keep their scale: what hardly varied in a few lessons may vary in the next.
 
-    Left out, a lesson x of class c is scored y - (y - w (x - m)) / (1 - h),
-    h = (1 + (x - m)^T inv(C + rho I) (x - m)) / (K n_c): the regression on all other lessons, but
-    for the scatter within the lesson, which stays.
+    By the regression on all lessons but one, with the mean x and the class c, a frame z scores
+    w (z - m) - g(z) (y - w (x - m)) / (1 - g(x)),
+    g(z) = (1 + (z - m)^T inv(C + rho I) (x - m)) / (K n_c); only the scatter within that lesson
+    stays.
 
     Args:
         n: the number of lessons of each class, K.
         s: the sum of their means, K x D.
         scatter: S, D x D; it is overwritten.
         t: the number of lessons in S.
-        columns: the column of the class of each lesson of the sample.
-        lessons: their means, L x D.
+        lessons: those to leave out one by one, in float64.
 
     Returns:
         The fit.
@@ -417,29 +449,30 @@ def fit_place(
     m = mu.mean(0)
     offset = mu - m
     if classes == 1:
-        return PlaceFit(offset * 0, n * 0, zeros_like((len(lessons), 1), s))
+        return PlaceFit(offset * 0, n * 0, zeros_like((len(lessons.means), 1), s))
     scatter /= max(t, 1)
     scatter += offset.T @ offset / classes
     variance = float(scatter.trace())
     rho = LEVEL * variance / max(float(n.sum()), 1)
     rho += FLOOR * FLOOR * float((mu * mu).mean()) + 1e-30  # if all frames are equal
     scatter += rho * identity(dim, s)
-    x = lessons - m
+    x, z = lessons.means - m, lessons.frames - m
     xp = array_namespace(s)
     solved = solve_positive_definite(scatter, xp.concat([offset / classes, x], axis=0).T).T
     w, px = solved[:classes], solved[classes:]
-    y = identity(classes, s)[to_library_of(columns, s)] - 1 / classes
-    weight = 1 / (classes * n[to_library_of(columns, s)])
-    h = weight * (1 + (x * px).sum(1))
-    left_out = y - (y - x @ w.T) / (1 - h).clip(1e-6)[:, None]
-    return PlaceFit(w, -(w * m).sum(1), left_out)
+    columns = to_library_of(lessons.columns, s)
+    y = identity(classes, s)[columns] - 1 / classes
+    weight = 1 / (classes * n[columns])
+    g_x, g_z = (weight * (1 + (v * px).sum(1)) for v in (x, z))
+    unseen = (y - x @ w.T) / (1 - g_x).clip(1e-6)[:, None]  # the residual of x, left out
+    return PlaceFit(w, -(w * m).sum(1), z @ w.T - g_z[:, None] * unseen)
 
 
 def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) -> Floats:
     """beta = exp(theta),  theta = argmax sum_l log softmax(sum_h beta_h f_hl)_c(l) + log p(theta)
 
-    for the scores f_hl of the lessons l by regressions h that have not seen them; p is normal
-    around log(LOGIT_SCALE prior_h), with the standard deviation WEIGHT_SPREAD of each and
+    for the scores f_hl of a frame of each lesson l by regressions h that have not seen it; p is
+    normal around log(LOGIT_SCALE prior_h), with the standard deviation WEIGHT_SPREAD of each and
     SCALE_SPREAD of what they share. Without lessons that is where theta stays.
 
     Args:
