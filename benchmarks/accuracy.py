@@ -199,6 +199,7 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
         "curve": curve,
         "saturated_after_batch_1": saturated,
         "saturated": report.saturated,
+        "stored_bytes": report.stored_bytes,
         "learn_seconds": seconds,
         "engine": strategy.representation.engine,
     }
@@ -282,18 +283,20 @@ def run_cells(
 
 def print_table(results: list[dict[str, Any]]) -> None:
     print(
-        "| strategy | final accuracy, mean ± std | runs | saturated after batch 1 | s per run |\n"
-        "|---|---|---|---|---|"
+        "| strategy | final accuracy, mean ± std | runs | saturated after batch 1 | stored data | "
+        "s per run |\n|---|---|---|---|---|---|"
     )
     for spec in dict.fromkeys(r["strategy"] for r in results):
         own = sorted((r for r in results if r["strategy"] == spec), key=lambda r: r["run"])
         accuracies = [r["accuracy"] for r in own]
         full = own[0]["saturated_after_batch_1"]
         saturated = "" if full is None else f"{full:.0%}"
+        stored = own[0].get("stored_bytes")
+        rehearses = f"{stored / 1e6:.1f} MB: rehearses" if stored else ""
         print(
             f"| {spec} | {statistics.mean(accuracies):.1f} ± {statistics.pstdev(accuracies):.1f} | "
             f"{', '.join(f'{a:.1f}' for a in accuracies)} | {saturated} | "
-            f"{statistics.mean(r['learn_seconds'] for r in own):.0f} |"
+            f"{rehearses} | {statistics.mean(r['learn_seconds'] for r in own):.0f} |"
         )
 
 

@@ -3,14 +3,31 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
+
+from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class ShortCumulative(CumulativeOptions):
+    """By default Cumulative trains for thousands of steps; in tests, on tiny networks, for ten."""
+
+    rise: Steps = 2
+    window: Steps = 3
+    fall: Steps = 4
+    most: Steps = 6
+
+
+Cumulative.OPTIONS = ShortCumulative
 
 
 @pytest.fixture
@@ -18,6 +35,25 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the folder `shared` with the real data is not beside the checkout")
     return SHARED
+
+
+@pytest.fixture
+def core50_folder(tmp_path: Path) -> Callable[..., Path]:
+    """Write a part of CORe50 in shape: plain pictures of some objects in all 11 sessions."""
+
+    def write(objects: int = 4, frames: int = 12, size: int = 16, name: str = "photos") -> Path:
+        root = tmp_path / name
+        for session in range(1, 12):
+            for thing in range(1, objects + 1):
+                home = root / f"s{session}" / f"o{thing}"
+                home.mkdir(parents=True)
+                for number in range(frames):
+                    colour = (20 * session, 50 * thing % 256, number)
+                    picture = Image.new("RGB", (size, size), colour)
+                    picture.save(home / f"C_{session:02d}_{thing:02d}_{number:03d}.png")
+        return root
+
+    return write
 
 
 def free_port() -> int:

@@ -64,7 +64,8 @@ class Selection:
         return len(self.indices)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        return self.source[self.indices[indices]]
+        # both may be on a GPU or not, each by itself
+        return self.source[self.indices[indices.to(self.indices.device)]]
 
     def __repr__(self) -> str:
         return f"Selection({len(self)} of {len(self.source)} frames)"

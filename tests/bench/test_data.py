@@ -1,7 +1,10 @@
-"""Rendered frames are kept, and never those of another version of the renderer."""
+"""The data of cells: what is drawn once, and what a result says of its data."""
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,11 +12,25 @@ import torch
 from torch import Tensor
 
 from primavista.bench import data as module
-from primavista.bench.data import RenderedData, data_settings, open_cell_data
+from primavista.bench import kept_frames
+from primavista.bench.data import (
+    DataFacts,
+    RenderedData,
+    compare_with_core50,
+    data_settings,
+    open_cell_data,
+)
+from primavista.bench.executors.local import Inline
+from primavista.bench.folder import read_cell
 from primavista.errors import InputError
+from primavista.streams.core50 import layout
+from primavista.streams.core50.dataset import CORe50
+from primavista.streams.dataset import CORe50Facts
+from primavista.streams.protocols import generated_stream
 from primavista.streams.rendered import dataset
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.rendered.renderer import render as draw
+from primavista.streams.store import pack
 
 SMALL = {"categories": 1, "objects": 1, "sessions": 3, "frames": 2, "size": 16}
 
@@ -47,6 +64,121 @@ def test_the_version_of_the_renderer_is_part_of_what_a_cell_says_of_its_data() -
         InputError, match=r"the keys are categories, objects, sessions, frames, size, seed$"
     ):
         data_settings("rendered:renderer=1")
+
+
+WHOLE = {"size": 128, "train_sessions": 400, "train_frames": 119_894, "order": "official"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "thin", "frames", "test_set", "reason"),
+    [
+        (CORe50Facts("object", "reduced", True), 1, 2_249, "reduced", ""),
+        (CORe50Facts("object", "published", True), 1, 2_300, "published", ""),
+        (CORe50Facts("object", "full", True), 1, 44_972, "full", ""),
+        (CORe50Facts("object", "full", True), 20, 2_249, "reduced", ""),
+        (CORe50Facts("object", "full", True), 10, 4_498, None, "not an official one"),
+        (CORe50Facts("object", "reduced", True), 20, 113, None, "not an official one"),
+        (CORe50Facts("object", "list", True), 1, 2_249, None, "not an official one"),
+        (CORe50Facts("category", "reduced", True), 1, 2_249, None, "categories"),
+        (CORe50Facts("object", "reduced", False), 1, 2_249, None, "a part of CORe50"),
+        (None, 1, 2_249, None, "not CORe50"),
+    ],
+)
+def test_what_can_be_compared_with_the_authors(facts, thin, frames, test_set, reason) -> None:
+    found = DataFacts(core50=facts, test_thin=thin, test_frames=frames, **WHOLE)
+    compared = compare_with_core50(found)
+    assert (compared.comparable, compared.test_set) == (test_set is not None, test_set)
+    assert reason in compared.reason
+    assert bool(compared.reason) != compared.comparable
+    smaller = found.model_copy(update={"size": 64})
+    assert not compare_with_core50(smaller).comparable
+    assert DataFacts.model_validate_json(found.model_dump_json()) == found
+
+
+def test_a_result_without_facts_cannot_be_compared() -> None:
+    assert "does not say" in compare_with_core50(None).reason
+
+
+@pytest.mark.parametrize("kind", ["folder", "store"])
+def test_a_result_says_what_its_data_was(kind, core50_folder, suite, tmp_path) -> None:
+    source = core50_folder(objects=5, frames=4, size=32, name="holidays")
+    if kind == "store":
+        source = pack(CORe50(source, test="full"), tmp_path / "nothing").path
+    runs = suite("ncm", data=data_settings(str(source), size=32), limit=None, protocol="nicv2-14")
+    assert not runs.run(Inline())
+    (state,) = runs.states
+    facts = read_cell(state.path).result.data
+    assert facts == DataFacts(
+        core50=CORe50Facts("object", "full" if kind == "store" else "reduced", complete=False),
+        size=32,
+        train_sessions=40,
+        train_frames=160,
+        test_frames=3,  # 5 objects x 3 sessions x 4 frames = 60, every 20th
+        test_thin=20 if kind == "store" else 1,
+        order="generated",
+    )
+    assert compare_with_core50(facts).reason == (
+        "the data is a part of CORe50 (40 training sessions, 160 frames)"
+    )
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each picture of a test session of CORe50 is decoded."""
+    counts: Counter[str] = Counter()
+    read = layout.read_image
+
+    def counted(path, size):
+        if path.parent.parent.name in ("s3", "s7", "s10"):
+            counts[str(path)] += 1
+        return read(path, size)
+
+    monkeypatch.setattr(layout, "read_image", counted)
+    return counts
+
+
+def test_test_frames_are_decoded_once_by_all_cells_of_a_process(
+    core50_folder, suite, decoded
+) -> None:
+    data = data_settings(str(core50_folder(objects=5, frames=12, size=32)), size=32)
+    runs = suite("naive", "ar1*", "cwr*", "dslda", data=data, limit=3, runs=2, protocol="nicv2-14")
+    assert not runs.run(Inline())
+    assert {state.batch for state in runs.states} == {3}  # each was tested after each
+    assert decoded == dict.fromkeys(decoded, 1)
+    assert len(decoded) == 9  # 5 objects x 3 sessions x 12 frames = 180, every 20th
+
+
+def test_a_test_set_over_the_limit_is_decoded_anew_and_gives_the_same_numbers(
+    core50_folder, suite, decoded, monkeypatch, tmp_path, results
+) -> None:
+    data = data_settings(str(core50_folder(objects=5, frames=12, size=32)), size=32)
+    settings = {"data": data, "limit": 3, "protocol": "nicv2-14"}
+    assert not suite("naive", out=tmp_path / "kept", **settings).run(Inline())
+    decoded.clear()
+    module.kept_data.cache_clear()
+    monkeypatch.setattr(kept_frames, "LIMIT", 9 * 32 * 32 * 3 - 1)
+    assert not suite("naive", out=tmp_path / "anew", **settings).run(Inline())
+    assert set(decoded.values()) == {3}
+    assert results(tmp_path / "kept") == results(tmp_path / "anew")
+
+
+def test_frames_that_need_no_decoding_are_not_copied(tiny_data, tmp_path) -> None:
+    store = pack(tiny_data, tmp_path / "store")
+    for data in (tiny_data, store):
+        test = generated_stream("ni", data).test()
+        assert kept_frames.keep_decoded(test).images is test.images
+
+
+def test_kept_frames_go_with_the_data_set_that_they_belong_to(core50_folder) -> None:
+    data = CORe50(core50_folder(objects=1, frames=20), size=16)
+    images = kept_frames.keep_decoded(generated_stream("ni", data).test()).images
+    wanted = data.frames[torch.arange(data.test[0].start, data.test[-1].stop)]
+    for chosen in (torch.tensor([1]), torch.tensor([2, 0, 2]), torch.arange(3)):
+        assert torch.equal(images[chosen], wanted[chosen])
+    frames = weakref.ref(images._decoded.frames)
+    del images, data
+    gc.collect()
+    assert frames() is None
 
 
 # The mean grey of each ninth of two pictures, by version: who changes what is drawn raises the

@@ -109,7 +109,7 @@ def test_a_test_set_notices_a_new_representation(tiny_data, tiny_backbone):
 
 def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, tiny_backbone):
     stream = generated_stream("nicv2", tiny_data)[:7]
-    steps = collect("cumulative", stream, backbone=tiny_backbone, every=None, epochs_1=1, retrain=3)
+    steps = collect("cumulative", stream, backbone=tiny_backbone, every=None, retrain=3)
     assert spaced(3, 7) == {2, 5, 7}
     assert [step.batch for step in steps if step.accuracy is not None] == [2, 5, 7]
     assert [bool(step.report.losses) for step in steps] == [
@@ -131,6 +131,17 @@ def test_bytes_beyond_the_model(tiny_backbone):
     assert state_bytes(create("cwr*", tiny_backbone)) == 3 * 8 + 4 * 50 * dim + 4 * 50
     # DSLDA: the scatter matrix in float64 and t
     assert state_bytes(create("dslda", tiny_backbone)) == 3 * 8 + 8 * dim * dim + 8
+
+
+def test_stored_data_and_the_initial_network_of_cumulative_are_not_parameters(
+    tiny_data, tiny_backbone
+):
+    strategy = create("cumulative", tiny_backbone, every=None)
+    batch = generated_stream("nicv2", tiny_data)[0]
+    report = strategy.learn(batch.images, batch.labels, batch.sessions)
+    assert report.stored_bytes == batch.images[torch.arange(len(batch.labels))].numel()
+    known = len(set(batch.labels.tolist()))
+    assert state_bytes(strategy) == 3 * 8 + 8 * known  # the paper's table has 0
 
 
 def test_a_name_gets_the_default_backbone_at_the_size_of_the_frames(

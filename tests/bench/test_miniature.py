@@ -18,7 +18,7 @@ SMALL = [
     "device=cpu",
     "backbone.weights=random",
 ]
-TINY = [*SMALL, "backbone.options.width=0.0625", "options.minibatch=32"]
+TINY = [*SMALL, "backbone.options.width=0.0625"]
 
 
 @pytest.mark.slow

@@ -1,10 +1,20 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from primavista.bench.data import open_cell_data
+from primavista.bench.evaluate import TestSet
+from primavista.bench.features import FeatureCache
 from primavista.bench.plan import load_plan, make_plan, shipped
 from primavista.errors import InputError
 from primavista.strategies.registry import RENORM
+from primavista.streams.core50.dataset import CORe50
+from primavista.streams.dataset import DataSet
+from primavista.streams.open import stream as open_stream
+from primavista.streams.rendered.dataset import write
+from primavista.streams.rendered.renderer import Scene
+from primavista.streams.store import pack
 
 GROUP = {"name": "g", "strategies": ["cwr*"], "protocols": ["nicv2-391"]}
 
@@ -61,7 +71,70 @@ def test_the_reduced_and_the_full_test_set():
         (None, 1),
         ("full", 1),
     ]  # None: the 1-in-20 list of CORe50
-    assert all(p.cell.options["startup"] == 48 for p in plan.planned())
+
+
+def store_plan(store, **settings):
+    return make_plan(
+        {
+            "name": "p",
+            "device": "cpu",
+            "groups": [{**GROUP, **settings}],
+            "data": {"kind": "store", "path": str(store)},
+        }
+    )
+
+
+def frames_of_test(cell, tmp_path):
+    """The pixels of the frames that a cell is tested on."""
+    data = open_cell_data(cell.data, tmp_path)
+    images = TestSet(open_stream(data, cell.protocol), cell.test_thin, FeatureCache()).patterns
+    return images.images[torch.arange(len(images.labels))]
+
+
+def test_a_packed_core50_is_tested_on_its_own_reduced_list(core50_folder, tmp_path):
+    folder = core50_folder(objects=11, frames=4)
+    official = CORe50(folder)
+    wanted = torch.cat([official.frames[torch.arange(s.start, s.stop)] for s in official.test])
+    assert len(wanted) == 7  # 11 objects x 3 test sessions x 4 frames = 132, every 20th
+    for test in ("reduced", "full"):
+        store = pack(CORe50(folder, test=test), tmp_path / test).path
+        (one,) = store_plan(store, protocols=["nicv2-30"]).planned()
+        assert torch.equal(frames_of_test(one.cell, tmp_path), wanted)
+    both = store_plan(store, protocols=["nicv2-30"], tests=["reduced", "full"])
+    frames = [frames_of_test(p.cell, tmp_path) for p in both.planned()]
+    assert [len(some) for some in frames] == [7, 132]
+
+
+def test_the_full_test_set_of_a_reduced_store_is_refused_before_anything_starts(
+    core50_folder, tmp_path
+):
+    folder = core50_folder()
+    store = pack(CORe50(folder), tmp_path / "store").path
+    with pytest.raises(
+        InputError, match=r"group 'g': .*store holds the reduced test set of CORe50"
+    ):
+        store_plan(store, tests=["reduced", "full"]).planned()
+    with pytest.raises(InputError, match=rf"primavista data pack {folder} .* --full-test"):
+        store_plan(store, tests=["full"]).planned()
+
+
+def test_stores_of_other_data_are_thinned_by_session(core50_folder, tmp_path):
+    data = CORe50(core50_folder(objects=4, frames=12), test="full")
+    other = DataSet("core50", data.frames, data.train, data.test, data.classes, data.categories)
+    store = pack(other, tmp_path / "core50.store").path
+    cells = [p.cell for p in store_plan(store, tests=["reduced", "full"]).planned()]
+    assert [cell.test_thin for cell in cells] == [20, 1]
+    (one,) = store_plan(store, protocols=["nicv2-30"]).planned()
+    assert len(frames_of_test(one.cell, tmp_path)) == 12  # one per session
+
+
+def test_drawn_videos_in_the_layout_of_core50_have_no_official_test_set(tmp_path):
+    write(Scene(1, 2, 3, 40, 16), tmp_path / "drawn", "png")
+    data = {"kind": "core50", "path": str(tmp_path / "drawn"), "size": 16}
+    group = {**GROUP, "protocols": ["ni"], "tests": ["reduced", "full"]}
+    cells = [p.cell for p in make_plan({"name": "p", "groups": [group], "data": data}).planned()]
+    frames = [len(frames_of_test(cell, tmp_path)) for cell in cells]
+    assert frames == [2 * 40 // 20, 2 * 40]  # two objects, one test session each
 
 
 def test_cumulative_is_retrained_by_number():
@@ -136,26 +209,14 @@ def test_the_paper_plan_is_section_4():
         "fig:results cumulative": 3 * 10,
         "fig:bn_vs_brn": 2 * 3 * 10,
         "fig:NI": 4 * 10,
-        "tab:efficiency": 6,
+        "tab:efficiency": 7,
     }
+    cumulative = [p for p in found if p.cell.strategy == "cumulative" and len(p.groups) == 2]
+    assert [p.groups[1] for p in cumulative] == ["tab:efficiency"]  # the same cell, run once
     ni = [p.cell for p in found if p.cell.protocol == "ni"]
     assert {c.options["freeze"] for c in ni} == {"none", "depthwise", "pointwise", "all"}
     assert {(c.options["epochs_1"], c.options["epochs"], c.options["freeze_from"]) for c in ni} == {
         (1, 1, 1)
     }
     assert {c.hyperparameters_chosen_on_run for c in ni} == {0}
-
-
-def test_the_claims_plan_has_a_group_a_claim():
-    names = [group.name for group in load_plan("claims").groups]
-    assert names == [
-        "modulation",
-        "freezing",
-        "limits",
-        "renormalisation",
-        "wpast",
-        "cwr+",
-        "test set",
-        "granularity",
-        "learning rates",
-    ]
+    assert {c.options["norm"] for c in ni} == {"bn"}  # section 2.3 comes before renormalisation

@@ -4,6 +4,7 @@ wrong.
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,15 @@ def test_written_pictures_are_read_back_by_the_core50_loader(tmp_path: Path) -> 
         "pack", tmp_path / "drawn", tmp_path / "store", "--size", 16, "--full-test", "--workers", 1
     )
     assert len(open_store(tmp_path / "store").frames) == 24
+
+
+def test_packing_core50_says_which_test_set_the_store_has(
+    core50_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = core50_folder(objects=2, frames=4)
+    assert "the reduced test set (2 frames)" in done("pack", folder, tmp_path / "reduced")
+    full = done("pack", folder, tmp_path / "full", "--full-test")
+    assert "the full test set (24 frames)" in full  # 2 objects x 3 test sessions x 4 frames
 
 
 def test_a_folder_of_classes_and_sessions(tmp_path: Path) -> None:

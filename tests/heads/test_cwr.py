@@ -121,8 +121,9 @@ def test_release_bias():
     assert list(head.weights()) == ["tw"]  # the bias does not learn
 
 
-def test_linear_head():
-    head = LinearHead(2, 3)
+@pytest.mark.parametrize(("unseen", "after"), [("negatives", [9, 19, 29]), ("reset", [9, 0, 0])])
+def test_linear_head(unseen, after):
+    head = LinearHead(2, 3, unseen)
     with torch.no_grad():
         head.weight.copy_(rows([1, 2], [3, 4], [5, 6]))
         head.bias.copy_(rows(10, 20, 30))
@@ -131,12 +132,16 @@ def test_linear_head():
     head.load(torch.tensor([0]), False)
     assert head(z).tolist() == [[9, 19, 29]]
     head.consolidate(torch.tensor([0]), torch.tensor([1.0]), known=1)
-    assert head.scores(z).tolist() == [[9, 0, 0]]
+    assert head.scores(z).tolist() == [after]
 
 
 def test_linear_head_msra():
     """Standard deviation sqrt(2 / fan-in), from its own generator; 0 without one."""
-    make = lambda: LinearHead(1000, 200, torch.Generator().manual_seed(5)).weight  # noqa: E731
+
+    def make():
+        drawn = torch.Generator().manual_seed(5)
+        return LinearHead(1000, 200, generator=drawn).weight
+
     assert make().std().item() == pytest.approx((2 / 1000) ** 0.5, rel=0.02)
     assert make().equal(make())
     assert not LinearHead(4, 3).weight.any()

@@ -72,10 +72,10 @@ def frames(k: int, count: int = 6) -> np.ndarray:
     return (noise + 45 * k).astype(np.uint8)
 
 
-def new_learner(key: str) -> Learner:
-    """Return a learner of a variant that has learned nothing."""
+def new_learner(key: str, **more: object) -> Learner:
+    """Return a learner of a variant, with more options, that has learned nothing."""
     name = key.split(" ")[0]
-    options = dict(VARIANTS[key])
+    options = {**VARIANTS[key], **more}
     if name not in ANALYTIC:
         options["capacity"] = 6
     return Learner(

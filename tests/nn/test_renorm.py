@@ -22,7 +22,7 @@ from primavista.nn.renorm import (
     norm_layers,
     set_limits,
 )
-from primavista.strategies.caffe import DebiasedBatchRenorm
+from primavista.strategies.caffe import ReleasedBatchRenorm
 
 SHAPES = {"NC": (8, 3), "NCL": (4, 3, 5), "NCHW": (4, 3, 5, 2), "NCDHW": (2, 3, 2, 3, 2)}
 
@@ -245,44 +245,39 @@ def test_pure_batch_norm_limits_are_torchs_batch_norm(n, c, side, seed, scale, m
     assert torch.allclose(layer(x), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_debiased_moments_by_hand():
-    # past 1/2. After (1, 3): mean 2, variance 1 * 2/1 = 2:
-    # the averages of one step are its own values.
+# with a decay of 1/2: the first minibatch replaces what was there, the second weighs 2/3
+HALF = RenormSchedule(r_max=1.5, d_max=2.5, decay_1=0.5, startup=8)
+
+
+def test_the_moments_of_the_release_by_hand():
+    # After (1, 3): mean 2, variance 1 * 2/1 = 2: the averages of one step are its own values.
     # After (4, 8): mean 6, variance 4 * 2 = 8: mu = (1/4 * 2 + 1/2 * 6) / (3/4) = 14/3,
     # var = (1/4 * 2 + 1/2 * 8) / (3/4) = 6
-    layer = DebiasedBatchRenorm(1, eps=0.25).double()
-    layer.set_limits(1, 0, 0.5)
+    layer = ReleasedBatchRenorm(1, eps=0.25).double()
+    layer.set_limits(1, 0, HALF.at(1, 0, 1).decay)
     layer(f64([[1.0], [3.0]]))
     assert [m.item() for m in layer.moments()] == pytest.approx([2, 1.5])  # sqrt(2 + 1/4)
+    layer.set_limits(1, 0, HALF.at(1, 1, 1).decay)
     layer(f64([[4.0], [8.0]]))
     assert [m.item() for m in layer.moments()] == pytest.approx([14 / 3, 2.5])  # sqrt(6 + 1/4)
     assert layer.eval()(f64([[14 / 3 + 2.5]])).item() == pytest.approx(1)
 
 
-def test_debiased_against_a_slow_version():
-    past, eps = 0.75, 2**-6
-    layer = DebiasedBatchRenorm(3, eps).double()
-    gamma, beta = f64([1, 1, 1]), f64([0, 0, 0])
-    means, variances = [], []
-    for t, limits in enumerate([(1, 0), (1, 0), (1.5, 0.5), (3, 5), (1024, 1024)]):
-        x = random(4, 3, 2, 2, seed=t) * (t + 1) + t
-        # the sums before this step, with weights (1 - past) past^(age), over their total 1 - past^t
-        if t:
-            weights = f64([(1 - past) * past ** (t - 1 - k) for k in range(t)])
-            mu = (weights[:, None] * torch.stack(means)).sum(0) / (1 - past**t)
-            sigma = (
-                (weights[:, None] * torch.stack(variances)).sum(0) / (1 - past**t) + eps
-            ).sqrt()
-        else:
-            mu, sigma = beta, gamma
-        expected, mean, _, _, _ = slow_brn(x, gamma, beta, mu, sigma, *limits, eps)
-        layer.set_limits(*limits, past)
-        assert torch.allclose(layer(x), expected, rtol=1e-10, atol=1e-10)
-        means.append(mean)
-        variances.append(x.transpose(0, 1).flatten(1).var(1))  # m / (m - 1) corrected
+def test_the_sums_of_version_0_1_load_as_averages():
+    layer, x = ReleasedBatchRenorm(2, eps=0.25).double(), random(4, 2)
+    state = layer.state_dict() | {
+        "mu": f64([3.0, -6.0]),
+        "sigma": f64([1.5, 9.0]),
+        "mass": f64(0.75),
+    }
+    layer.load_state_dict(dict(state))
+    assert [m.tolist() for m in layer.moments()] == [[4, -8], [1.5, 3.5]]  # sqrt(2 + 1/4), ...
+    assert "mass" not in layer.state_dict()
+    layer.load_state_dict(state | {"mass": f64(0.0), "mu": f64([0, 0]), "sigma": f64([0, 0])})
+    assert torch.allclose(layer.eval()(x), x / 1.25**0.5)  # nothing was summed: mean 0, variance 1
 
 
-PAPER = RenormSchedule(r_max=1.5, d_max=2.5, startup=48)
+PAPER = RenormSchedule(r_max=1.5, d_max=2.5)
 
 
 @pytest.mark.parametrize(
@@ -298,44 +293,66 @@ PAPER = RenormSchedule(r_max=1.5, d_max=2.5, startup=48)
     ],
 )
 def test_schedule_of_batch_1_on_core50(t, r_max, d_max):
-    """r_max = 1 + 2 (t - 47) / 48, d_max = 5 (t - 47) / 48 for 4 epochs of 24 iterations;
-    the default's half is the same.
-    """
-    for schedule in (PAPER, RenormSchedule(r_max=1.5, d_max=2.5)):
-        limits = schedule.at(1, t, 96)
-        assert (limits.r_max, limits.d_max, limits.decay) == pytest.approx((r_max, d_max, 0.99))
-
-
-def test_two_epochs_never_leave_pure_batch_norm():
-    assert {(PAPER.at(1, t, 48).r_max, PAPER.at(1, t, 48).d_max) for t in range(48)} == {(1, 0)}
-
-
-def test_the_ramp_stays_at_its_end():
-    assert PAPER.at(1, 150, 200) == RenormLimits(3, 5, 0.99)
-
-
-@pytest.mark.parametrize(
-    ("iterations", "t", "r_max", "d_max"),
-    # of 7 iterations 4 are start-up, and the ramp is 1/3, 2/3, 3/3
-    [
-        (10, 4, 1, 0),
-        (10, 5, 1.4, 1),
-        (10, 9, 3, 5),
-        (7, 3, 1, 0),
-        (7, 4, 5 / 3, 5 / 3),
-        (7, 6, 3, 5),
-        (1, 0, 1, 0),
-        (2, 0, 1, 0),
-        (2, 1, 3, 5),
-    ],
-)
-def test_schedule_on_other_data_start_up_in_the_first_half(iterations, t, r_max, d_max):
-    limits = RenormSchedule(r_max=1.5, d_max=2.5).at(1, t, iterations)
+    """r_max = 1 + 2 (t - 47) / 48, d_max = 5 (t - 47) / 48 for 4 epochs of 24 iterations."""
+    limits = PAPER.at(1, t, 24)
     assert (limits.r_max, limits.d_max) == pytest.approx((r_max, d_max))
 
 
+def test_two_epochs_never_leave_pure_batch_norm():
+    for per_epoch in (1, 3, 24):
+        limits = [PAPER.at(1, t, per_epoch) for t in range(2 * per_epoch)]
+        assert {(one.r_max, one.d_max) for one in limits} == {(1, 0)}
+
+
+def test_the_ramp_stays_at_its_end():
+    limits = PAPER.at(1, 150, 24)
+    assert (limits.r_max, limits.d_max) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("per_epoch", "t", "r_max", "d_max"),
+    [
+        (3, 5, 1, 0),
+        (3, 6, 1 + 2 / 6, 5 / 6),
+        (3, 8, 2, 2.5),
+        (3, 11, 3, 5),
+        (1, 1, 1, 0),
+        (1, 2, 2, 2.5),
+        (1, 3, 3, 5),
+    ],
+)
+def test_the_start_up_lasts_two_epochs_and_so_does_the_ramp(per_epoch, t, r_max, d_max):
+    limits = PAPER.at(1, t, per_epoch)
+    assert (limits.r_max, limits.d_max) == pytest.approx((r_max, d_max))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 96])
+def test_the_moments_of_batch_1_are_the_weighted_mean_of_its_minibatches(steps):
+    """The weight of each is 0.99 to the power of its age; what was there before has none."""
+    layer = BatchRenorm(3).double()
+    layer.mu.fill_(1e3)
+    layer.sigma.fill_(1e3)
+    generator = torch.Generator().manual_seed(steps)
+    minibatches = [torch.randn(5, 3, generator=generator).double() * 4 + 1 for _ in range(steps)]
+    for t, x in enumerate(minibatches):
+        limits = PAPER.at(1, t, 24)
+        layer.set_limits(limits.r_max, limits.d_max, limits.decay)
+        layer(x)
+    ages = [0.99**age for age in reversed(range(steps))]
+    means = [x.mean(0) for x in minibatches]
+    deviations = [(x.var(0, unbiased=False) + 1e-5).sqrt() for x in minibatches]
+    for own, values in ((layer.mu, means), (layer.sigma, deviations)):
+        expected = sum(w * v for w, v in zip(ages, values, strict=True)) / sum(ages)
+        assert torch.allclose(own, expected, rtol=1e-5)  # the limits are float32
+
+
+def test_the_moments_may_continue_those_of_the_pretrained_network():
+    pretrained = RenormSchedule(r_max=1.5, d_max=2.5, moments="pretrained")
+    assert {pretrained.at(1, t, 24).decay for t in (0, 1, 95)} == {0.99}
+
+
 def test_schedule_from_batch_2():
-    assert {PAPER.at(i, t, 12) for i in (2, 3, 391) for t in (0, 11)} == {
+    assert {PAPER.at(i, t, 3) for i in (2, 3, 391) for t in (0, 11)} == {
         RenormLimits(1.5, 2.5, 0.9999)
     }
 
@@ -451,7 +468,7 @@ def test_a_float64_network_stays_one():
     assert torch.allclose(new(x), norm(x), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [BatchRenorm, DebiasedBatchRenorm])
+@pytest.mark.parametrize("kind", [BatchRenorm, ReleasedBatchRenorm])
 def test_a_checkpoint_keeps_the_moments(kind):
     layer, fresh = kind(3).double(), kind(3).double()
     layer.set_limits(1.25, 0.5, 0.75)

@@ -17,6 +17,14 @@ from primavista.report import write_report
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 NAMES = ["cup 1", "cup 2", "ball 1", "ball 2"]
+CORE50_FACTS = {
+    "core50": {"labels": "object", "test_set": "reduced", "complete": True},
+    "size": 128,
+    "train_sessions": 400,
+    "train_frames": 119_894,
+    "test_frames": 2_249,
+    "order": "official",
+}
 
 
 def make_cell(
@@ -32,6 +40,8 @@ def make_cell(
     reason: str | None = None,
     stored: int = 0,
     name: str = "",
+    facts: dict[str, Any] | None = None,
+    saturated: tuple[float | None, ...] = (),
     **plan: Any,
 ) -> Path:
     place = folder / (
@@ -63,7 +73,7 @@ def make_cell(
             "patterns": 40 if batch == 1 else 20,
             "new_classes": [0, 2] if batch == 1 else [],
             "losses": [1.0],
-            "saturated": None,
+            "saturated": saturated[batch - 1] if saturated else None,
             "state_bytes": 2_000_000,
             "stored_bytes": stored * batch,
             "accuracy": accuracy,
@@ -98,6 +108,7 @@ def make_cell(
             "stored_bytes": stored * len(accuracies),
             "parameters": 3_000_000,
             "machine": {"cpu": "a <processor> & co", "cores": 2},
+            "data": facts or (None if "data" in plan else CORE50_FACTS),
         }
         (place / "result.json").write_text(json.dumps(result))
     return place
@@ -178,7 +189,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     groups = [
         {
             "name": "claim: guard",
-            "title": "guards <are> alike",
+            "title": "guards are alike",
             "cells": [*cells, "claims/not-begun"],
         }
     ]
@@ -210,6 +221,7 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
         "final-ni",
         "final-my-own",
         "claims",
+        "comparisons",
         "efficiency",
         "nic",
         "hyperparameters",
@@ -218,7 +230,7 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
         "failed",
         "unfinished",
     }
-    assert {f"{name}.{ending}" for name in names for ending in ("csv", "tex")} <= tables
+    assert {f"{name}.{ending}" for name in names for ending in ("csv", "tex", "md")} <= tables
     assert not list(full.rglob("*.part"))
 
 
@@ -254,7 +266,8 @@ def test_the_page_says_what_it_should(full: Path) -> None:
     assert "Hyperparameters were chosen on run 0" in words
     assert "1 cell of the plan has not started yet" in words
     assert "no <memory> left & gone" in words
-    assert "guards <are> alike" in words
+    assert "AR1*, modulation − penalty" in words
+    assert "There are no results here for: Renormalisation improves the other methods too" in words
     assert "a <processor> & co" in words
     assert "run 0 at 2/3" in words  # ewc, unfinished
     assert "depthwise frozen" in words
@@ -382,6 +395,34 @@ def test_the_streams_of_rendered_cells_are_drawn(tmp_path: Path) -> None:
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     write_report(tmp_path)
     assert (tmp_path / "figures" / "fig-nicv2-nicv2.svg").exists()
-    head, row = (tmp_path / "tables" / "nic.csv").read_text().splitlines()
+    head, row, nic = (tmp_path / "tables" / "nic.csv").read_text().splitlines()
     assert head.startswith("protocol,batches,initial classes,initial images,incremental classes")
     assert row.split(",")[:4] == ["NICv2", "11", "2", "10"]
+    # NIC of 2017 needs no cell: it is made from the data, 16 sessions in batches of 2, then 5.
+    assert nic.split(",")[0] == "NIC"
+    assert nic.split(",")[7] == "generated"
+    assert (tmp_path / "figures" / "fig-nicv2-nic.svg").exists()
+
+
+def test_the_authors_curves_stand_beside_those_of_other_data(shared: Path, tmp_path: Path) -> None:
+    data = {"kind": "rendered", "name": "rendered"}
+    for protocol in ("nicv2-79", "nicv2-196"):
+        make_cell(tmp_path, "ar1*", protocol, 0, (10.0, 20.0), data=data)
+    write_report(tmp_path, against=shared / "data")
+    words = drawn_words(tmp_path / "figures" / "fig-results.svg")
+    assert "NICv2-79, rendered objects" in words
+    assert "NICv2-79, the authors, CORe50" in words
+    assert {"AR1* 20.0", "AR1* 63.5", "AR1* 60.6"} <= words  # theirs: the public files
+    assert drawn_words(tmp_path / "figures" / "fig-results-nicv2-79.svg") >= {"AR1* 20.0"}
+    assert not any("dotted" in word for word in words)
+    on_core50 = tmp_path / "core50"
+    make_cell(on_core50, "ar1*", "nicv2-79", 0, (10.0, 20.0))
+    write_report(on_core50, against=shared / "data")
+    words = drawn_words(on_core50 / "figures" / "fig-results-nicv2-79.svg")
+    assert "dotted: the authors' published mean" in words
+    assert "AR1* 63.5" not in words
+
+
+def drawn_words(path: Path) -> set[str]:
+    root = ET.fromstring(path.read_text("utf-8"))
+    return {"".join(node.itertext()) for node in root.iter() if node.tag.endswith("text")}

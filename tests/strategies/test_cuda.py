@@ -54,6 +54,18 @@ def test_a_recorded_step_gives_the_same_bits(name, options, monkeypatch):
         assert torch.equal(tensor, launched[key]), key
 
 
+@pytest.mark.parametrize("name", ["latent-replay-2020", "rehearsal"])
+def test_one_graph_serves_all_minibatches_of_one_composition(name, monkeypatch):
+    """The memory grows from batch to batch, and the minibatches stay as large as they are."""
+    options = {"minibatch": 10, "new_patterns": 3}
+    recorded, strategy = learned(name, "cuda", **options)
+    assert len(captured_steps(strategy)) == 2  # one for batch 1, and one for the five after it
+    monkeypatch.setattr(cuda_graph, "EAGER", 10**9)
+    launched, _ = learned(name, "cuda", **options)
+    for key, tensor in recorded.items():
+        assert torch.equal(tensor, launched[key]), key
+
+
 @pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"cumulative"}))
 def test_the_gpu_gives_the_numbers_of_the_cpu(name):
     ours, theirs = learned(name, "cuda")[0], learned(name, "cpu")[0]

@@ -24,6 +24,7 @@ from primavista.streams.core50.layout import open_files
 from primavista.streams.dataset import DataSet
 from primavista.streams.names import CATEGORIES
 from primavista.streams.open import stream as open_stream
+from primavista.streams.store import pack
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 PROTOCOLS = (79, 196, 391)
@@ -165,8 +166,33 @@ def test_the_published_test_set_repeats_the_first_51(folder: Path) -> None:
     assert sum(map(len, data.test)) == 2_300
 
 
+def test_a_packed_copy_is_tested_on_the_same_official_frames(
+    data: CORe50, folder: Path, tmp_path: Path
+) -> None:
+    """Stores of all 44,972 test frames and of the reduced list give the same 2,249 frames."""
+    reduced = list(zip(*_labels(data, 1), strict=True))
+    assert len(reduced) == 2_249
+    full = CORe50(folder, test="full")
+    for one, thin in ((data, 1), (full, 20)):
+        assert one.core50 is not None
+        assert one.core50.complete
+        black = torch.zeros(len(one.frames), 1, 1, 3, dtype=torch.uint8)
+        store = pack(DataSet(**{**vars(one), "frames": black}), tmp_path / f"store{thin}")
+        assert store.core50 == one.core50
+        assert list(zip(*_labels(store, thin), strict=True)) == reduced
+    # Every 20th of the whole list, not of each session: these are the rows of the reduced list.
+    rows = full.frames.indices[open_stream(full, "ni").test(20).images.indices]  # type: ignore[attr-defined]
+    assert torch.equal(rows, data.frames.indices[open_stream(data, "ni").test().images.indices])  # type: ignore[attr-defined]
+
+
+def _labels(data: DataSet, thin: int) -> tuple[list[int], list[int]]:
+    test = open_stream(data, "ni").test(thin)
+    return test.labels.tolist(), test.sessions.tolist()
+
+
 def test_a_file_list_as_test_set(folder: Path, data: CORe50, tmp_path: Path) -> None:
     listed = CORe50(folder, test=SHARED / "core50_test_filelist_reduced.txt")
+    assert listed.core50 == data.core50
     assert lines_of(listed, folder) == reduced_list()
     assert listed.test == data.test
     for line, word in (

@@ -4,6 +4,7 @@ Whole or refused, the same bytes however often it was interrupted, one writer, m
 """
 
 import errno
+import hashlib
 import json
 import os
 import pickle
@@ -13,10 +14,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,10 @@ import torch
 
 import primavista as pv
 from primavista.frames import LazyFrames
-from primavista.streams.dataset import DataSet, Session
+from primavista.streams.core50.dataset import CORe50
+from primavista.streams.dataset import CORe50Facts, DataSet, Labels, Session
+from primavista.streams.rendered.dataset import write
+from primavista.streams.rendered.renderer import Scene
 from primavista.streams.store import open_store, pack, verify, with_store, workers
 from primavista.streams.store.index import (
     CHUNK,
@@ -35,6 +40,7 @@ from primavista.streams.store.index import (
     PART,
     StoreIndex,
     dump_index,
+    load_index,
     make_index,
 )
 from primavista.streams.store.packing import packing_lock
@@ -551,6 +557,79 @@ def test_a_bad_picture_stops_it_by_name_and_the_rest_is_kept(tmp_path: Path) -> 
     with pytest.raises(pv.FileError, match=r"x/y\.png is damaged"):
         pack(lazy, tmp_path / "s", 1)
     assert same(data, pack(data, tmp_path / "s"))
+
+
+@pytest.mark.parametrize("labels", ["object", "category"])
+@pytest.mark.parametrize("test", ["reduced", "published", "full"])
+def test_a_store_of_core50_says_what_it_holds_whatever_it_is_called(
+    core50_folder: Callable[..., Path], tmp_path: Path, test: str, labels: Labels
+) -> None:
+    data = CORe50(core50_folder(), labels, test)
+    facts = CORe50Facts(labels, test, complete=False)  # type: ignore[arg-type]
+    store = pack(data, tmp_path / "holidays")
+    assert data.core50 == store.core50 == store.to("cpu").core50 == facts
+    assert open_store(tmp_path / "holidays").core50 == facts
+
+
+def test_a_file_list_is_a_test_set_of_its_own_unless_it_is_the_official_one(
+    core50_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, path = core50_folder(objects=1, frames=25), tmp_path / "list.txt"
+    path.write_text("s3/o1/C_03_01_001.png 0\n")
+    own = CORe50(folder, test=path).core50
+    names = ("s3/o1/C_03_01_000.png", "s3/o1/C_03_01_020.png", "s7/o1/C_07_01_015.png")
+    names += ("s10/o1/C_10_01_010.png",)  # frames 0, 20, 40 and 60 of 75
+    path.write_text("".join(f"{name} 0\n" for name in names))
+    official = CORe50(folder, test=path).core50
+    assert own is not None
+    assert official is not None
+    assert (own.test_set, official.test_set) == ("list", "reduced")
+
+
+def test_drawn_videos_in_the_layout_of_core50_are_not_core50(tmp_path: Path) -> None:
+    write(Scene(1, 1, 3, 2, 16), tmp_path / "core50", "png")
+    store = pack(CORe50(tmp_path / "core50"), tmp_path / "core50.store")
+    assert store.core50 is None
+    assert "core50" not in json.loads((store.path / INDEX).read_text())
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the record of an index, with a checksum that is right again."""
+    record = json.loads(path.read_text())
+    del record["checksum"]
+    change(record)
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(json.dumps(record | {"checksum": checksum}))
+
+
+@pytest.mark.parametrize(("test", "told"), [("reduced",) * 2, ("full",) * 2])
+def test_an_index_of_version_0_1_0_is_recognised_by_its_name_and_its_length(
+    core50_folder: Callable[..., Path], tmp_path: Path, test: str, told: str
+) -> None:
+    pack(CORe50(core50_folder(frames=20), "category", test), tmp_path / "s")
+    rewritten(tmp_path / "s" / INDEX, lambda record: record.pop("core50"))
+    assert open_store(tmp_path / "s").core50 == CORe50Facts("category", told, False)  # type: ignore[arg-type]
+    rewritten(tmp_path / "s" / INDEX, lambda record: record["plan"].update(name="core50 photos"))
+    assert open_store(tmp_path / "s").core50 is None
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"labels": "object", "test_set": "half", "complete": True},
+        {"labels": "colour", "test_set": "full", "complete": True},
+        {"labels": "object", "test_set": "full", "complete": "yes"},
+        {"labels": ["object"], "test_set": "full", "complete": True},
+        {"labels": "object"},
+        [1],
+    ],
+)
+def test_facts_that_are_not_ours_are_refused(tmp_path: Path, facts: object) -> None:
+    pack(made(40), tmp_path / "s")
+    rewritten(tmp_path / "s" / INDEX, lambda record: record.update(core50=facts))
+    with pytest.raises(pv.FileError, match="damaged or not the index"):
+        load_index(tmp_path / "s" / INDEX)
 
 
 def test_plans_tell_data_sets_of_equal_shape_apart() -> None:

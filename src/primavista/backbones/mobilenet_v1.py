@@ -22,6 +22,27 @@ BLOCKS = (
     (1024, 2),
     (1024, 1),
 )
+BLOCK_NAMES = (
+    "conv2_1",
+    "conv2_2",
+    "conv3_1",
+    "conv3_2",
+    "conv4_1",
+    "conv4_2",
+    "conv5_1",
+    "conv5_2",
+    "conv5_3",
+    "conv5_4",
+    "conv5_5",
+    "conv5_6",
+    "conv6",
+)
+# the depthwise (dw) and the pointwise (sep) half of each block, by the name in the Caffe network
+LAYERS = {
+    f"{name}/{half}": f"blocks.{k}.{j}"
+    for k, name in enumerate(BLOCK_NAMES)
+    for j, half in enumerate(("dw", "sep"))
+}
 
 
 class MobileNetV1(nn.Module):

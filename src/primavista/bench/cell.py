@@ -18,7 +18,7 @@ import torch
 
 from primavista import __version__
 from primavista.backbones.registry import build
-from primavista.bench.data import Data, kept_data
+from primavista.bench.data import Data, data_facts, kept_data
 from primavista.bench.evaluate import Step, evaluate
 from primavista.bench.features import FeatureCache
 from primavista.bench.folder import (
@@ -324,7 +324,7 @@ def cell_strategy(cell: Cell, data: DataSet) -> Strategy:
         data: its data set, whose frames give the size of the network's input.
     """
     spec = cell.backbone
-    size = int(read_frames(data.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
+    size = _frame_side(data)
     arguments: dict[str, Any] = dict(spec.options)
     backbone = build(spec.name, spec.weights, size=size, seed=spec.seed, **arguments)
     options: dict[str, Any] = dict(cell.options)
@@ -332,6 +332,10 @@ def cell_strategy(cell: Cell, data: DataSet) -> Strategy:
     strategy.backbone.precision = cell.precision
     strategy.representation.use_engine(cell.engine)
     return strategy
+
+
+def _frame_side(data: DataSet) -> int:
+    return int(read_frames(data.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
 
 
 @lru_cache(maxsize=1)
@@ -449,6 +453,7 @@ def _result(
         stored_bytes=last.stored_bytes,
         parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,
         order=stream.source,
+        data=data_facts(stream, cell.test_thin, _frame_side(stream.data)),
         weights_sha256=learner_file.digest(strategy_arrays(strategy), {}),
         machine=machine(cell.device),
     )

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,16 +14,20 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from primavista.engine.device import free_memory
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
 from primavista.storage.lock import FileLock
-from primavista.streams.dataset import DataSet
+from primavista.streams.core50.dataset import REDUCED_EVERY
+from primavista.streams.dataset import CORe50Facts, DataSet, Stream
 from primavista.streams.open import DataSource, open_dataset, parse_source
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
+from primavista.streams.rendered.written import read_scene
 from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
+PUBLISHED_SIZE = 128  # pixels, of the frames in the paper
 GPU_SHARE = 0.5  # of the free GPU memory that frames may take
 
 
@@ -195,15 +200,134 @@ def kept_data(data: Data, cache: Path, device: str) -> DataSet:
     return open_cell_data(data, cache, device)
 
 
-def has_core50_values(data: Data) -> bool:
-    """Return whether the paper's values for CORe50 apply.
+def choose_test_set(data: Data, test: Literal["reduced", "full"], thin: int) -> tuple[Data, int]:
+    """Return the data and the thinning that give a test set.
+
+    CORe50 has an official reduced test set, the folder and a packed copy alike. On other data, such
+    as drawn videos in CORe50's layout, one frame in `thin` of each test session is taken.
 
     Args:
-        data: the data; a packed store is opened.
+        data: the data; the index of a packed store is read.
+        test: the whole test set, or the reduced one.
+        thin: the thinning of data without an official reduced test set.
+
+    Returns:
+        The data, and `test_thin` of the cell.
+
+    Raises:
+        InputError: if the whole test set is asked of a packed CORe50 that does not have it.
     """
-    if data.kind == "store":
-        return open_store(data.path).name.startswith("core50")
-    return data.kind == "core50"
+    if data.kind == "core50" and read_scene(Path(data.path)) is None:
+        return (data if test == "reduced" else data.model_copy(update={"test": "full"})), 1
+    store = open_store(data.path) if data.kind == "store" else None
+    if store is None or store.core50 is None:
+        return data, 1 if test == "full" else thin
+    if store.core50.test_set == "full":
+        return data, 1 if test == "full" else REDUCED_EVERY
+    if test == "full":
+        frames = sum(map(len, store.test))
+        source = store.origin.folder if store.origin else "CORE50"
+        raise InputError(
+            f"the full test set is asked for, and {store.path} holds the "
+            f"{store.core50.test_set} test set of CORe50 ({frames:,} frames): pack another store "
+            f"with all test frames (primavista data pack {source} STORE --full-test), "
+            "or run on the folder of CORe50"
+        )
+    return data, 1
+
+
+class DataFacts(BaseModel):
+    """What a cell really learned from and was tested on, as `result.json` has it.
+
+    Fields of later versions are ignored.
+
+    Args:
+        core50: the facts of CORe50; None for other data.
+        size: the side of the frames in pixels.
+        train_sessions: the number of training sessions of the data set.
+        train_frames: their number of frames.
+        test_frames: the number of frames in each test.
+        test_thin: one test frame in so many was taken.
+        order: "official" if the authors' order was used, else "generated".
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    core50: CORe50Facts | None = None
+    size: int
+    train_sessions: int
+    train_frames: int
+    test_frames: int
+    test_thin: int = 1
+    order: Literal["official", "generated"] = "generated"
+
+
+def data_facts(stream: Stream, test_thin: int, size: int) -> DataFacts:
+    """Return the facts of the data of a run, for `result.json`.
+
+    Args:
+        stream: the run.
+        test_thin: one test frame in so many is taken.
+        size: the side of the frames in pixels.
+    """
+    data = stream.data
+    return DataFacts(
+        core50=data.core50,
+        size=size,
+        train_sessions=len(data.train),
+        train_frames=sum(map(len, data.train)),
+        test_frames=len(stream.test(test_thin).labels),
+        test_thin=test_thin,
+        order="generated" if stream.source == "generated" else "official",
+    )
+
+
+@dataclass(frozen=True)
+class CORe50Comparison:
+    """Whether accuracies can be compared with the authors' on CORe50.
+
+    Args:
+        comparable: True for the complete CORe50 with object labels at 128 px, tested on an official
+            test set.
+        test_set: which one: "reduced", "published" or "full"; None if it is not comparable.
+        reason: why it is not comparable, as the rest of a sentence about the run; else empty.
+    """
+
+    comparable: bool
+    test_set: Literal["reduced", "published", "full"] | None = None
+    reason: str = ""
+
+
+def compare_with_core50(facts: DataFacts | None) -> CORe50Comparison:
+    """Say whether a run can be compared with the authors' results on CORe50, and if not, why.
+
+    Args:
+        facts: `data` of the run's `result.json`; None if the run is not done, or if it was done by
+            a version that did not record them.
+
+    >>> facts = DataFacts(size=128, train_sessions=400, train_frames=24_000, test_frames=450)
+    >>> compare_with_core50(facts).reason
+    'the data is not CORe50'
+    """
+    if facts is None:
+        return CORe50Comparison(False, reason="the result does not say what its data was")
+    core50 = facts.core50
+    if core50 is None:
+        return CORe50Comparison(False, reason="the data is not CORe50")
+    if not core50.complete:
+        frames = f"{facts.train_sessions} training sessions, {facts.train_frames:,} frames"
+        return CORe50Comparison(False, reason=f"the data is a part of CORe50 ({frames})")
+    if core50.labels != "object":
+        return CORe50Comparison(False, reason="the labels are CORe50's categories")
+    if facts.size != PUBLISHED_SIZE:
+        reason = f"the frames have {facts.size} px, not {PUBLISHED_SIZE}"
+        return CORe50Comparison(False, reason=reason)
+    if core50.test_set == "full" and facts.test_thin == REDUCED_EVERY:
+        return CORe50Comparison(True, "reduced")
+    if core50.test_set == "list" or facts.test_thin != 1:
+        reason = f"the test set is not an official one ({facts.test_frames:,} frames)"
+        return CORe50Comparison(False, reason=reason)
+    return CORe50Comparison(True, core50.test_set)
 
 
 def _open_source(data: CORe50Data | StoreData | FolderData) -> DataSet:
@@ -228,7 +352,9 @@ def _open_rendered(
     if device != "cpu":  # it rounds differently: here and there a pixel is one level off
         key, workers = f"{key}-{device}", 1
     with FileLock(cache / f".{key}.lock", wait=None), _one_thread():
-        return pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
+        drawn = pack(rendered(data.scene, device), cache / f"rendered-{key}", workers, progress)
+    free_memory()  # drawing takes gigabytes of a GPU, which the cells need now
+    return drawn
 
 
 @contextmanager

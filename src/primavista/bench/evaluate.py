@@ -15,6 +15,7 @@ from primavista.backbones.base import Backbone
 from primavista.backbones.registry import build
 from primavista.bench import metrics
 from primavista.bench.features import FeatureCache, now
+from primavista.bench.kept_frames import keep_decoded
 from primavista.bench.metrics import Tally
 from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
@@ -29,6 +30,9 @@ from primavista.streams.dataset import Patterns, Stream
 
 # With the backbone, these tensors are the model that anybody would keep.
 SCORING = ("head.weight", "head.bias", "head.cw")
+# Not state of its own: the network, the one that Cumulative begins anew with, and stored data,
+# which `LearnReport.stored_bytes` counts. The network has hundreds of tensors, too.
+NOT_STATE = ("backbone", "scratch", "memory")
 
 
 @dataclass(frozen=True)
@@ -316,7 +320,8 @@ class LabelledFrames:
 
 
 class TestSet:
-    """The test frames of a stream; their features are kept until the representation changes.
+    """The test frames of a stream: decoded once, with features that are kept until the
+    representation changes.
 
     Args:
         stream: the stream whose data set is tested on.
@@ -327,7 +332,7 @@ class TestSet:
     __test__ = False  # for pytest, which takes Test* for tests
 
     def __init__(self, stream: Stream, thin: int, features: FeatureCache) -> None:
-        self.patterns = stream.test(thin)
+        self.patterns = keep_decoded(stream.test(thin))
         self.classes = len(stream.data.classes)
         self.features = features
         self._z: Tensor | None = None
@@ -451,15 +456,14 @@ def make_step(
 def state_bytes(strategy: Strategy) -> int:
     """Return the bytes that a strategy needs beyond the backbone and the scoring head.
 
-    The temporary weights tw of CWR* are counted.
+    The temporary weights tw of CWR* are counted; stored data are not.
 
     Args:
         strategy: the strategy.
     """
     own = chain(strategy.named_parameters(recurse=False), strategy.named_buffers(recurse=False))
     for part, module in strategy.named_children():
-        # The backbone has hundreds of tensors, and this is asked after every batch.
-        if part != "backbone":
+        if part not in NOT_STATE:
             own = chain(own, module.named_parameters(part), module.named_buffers(part))
     return sum(t.numel() * t.element_size() for name, t in own if name not in SCORING)
 
@@ -473,6 +477,5 @@ def _created(
 ) -> Strategy:
     if backbone is None:
         backbone = build(size=int(stream[0].images[torch.tensor([0])].shape[1]))
-    core50 = stream.data.name.startswith("core50")
-    chosen = preset_options(name, stream.name, core50, options)
+    chosen = preset_options(name, stream.name, options)
     return create(name, backbone, seed=seed, **chosen)

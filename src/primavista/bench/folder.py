@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from primavista.bench.data import StrictModel
+from primavista.bench.data import DataFacts, StrictModel
 from primavista.bench.plan import Cell, Plan, PlannedCell
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
 from primavista.storage import learner_file
@@ -112,6 +112,7 @@ class CellResult(_FileModel):
         stored_bytes: bytes of stored data.
         parameters: the parameters of the backbone and the scoring head.
         order: where the order of the batches comes from.
+        data: the facts of the data; None in results of versions that did not record them.
         weights_sha256: the checksum of the strategy's final state.
         machine: the machine that ran the last batches.
     """
@@ -128,6 +129,7 @@ class CellResult(_FileModel):
     stored_bytes: int | None = None
     parameters: int | None = None
     order: str | None = None
+    data: DataFacts | None = None
     weights_sha256: str | None = None
     machine: dict[str, Any] = {}
 

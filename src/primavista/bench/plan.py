@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
 from primavista.backbones.base import Precision
-from primavista.bench.data import Data, Positive, RenderedData, StrictModel, has_core50_values
+from primavista.bench.data import Data, Positive, RenderedData, StrictModel, choose_test_set
 from primavista.bench.resolve import all_options, freezes
 from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine
@@ -94,7 +94,8 @@ class Cell(StrictModel):
         deterministic: whether torch may use only deterministic algorithms.
         engine: what computes features of a frozen representation.
         test_every: the number of batches between two tests.
-        test_thin: one frame in so many of each test session is tested.
+        test_thin: one frame in so many of each test session is tested; of the full test set of
+            CORe50, one in so many of the whole list.
         retrain: the number of evenly spaced retrainings of a joint strategy (Cumulative).
         limit: learn only so many batches: a trial, not a result.
         hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen.
@@ -127,7 +128,7 @@ class Cell(StrictModel):
     @property
     def changed_options(self) -> dict[str, Any]:
         """The options that differ from the strategy's own on this protocol and data."""
-        usual = all_options(self.strategy, self.protocol, has_core50_values(self.data), {})
+        usual = all_options(self.strategy, self.protocol, {})
         return {name: value for name, value in self.options.items() if usual.get(name) != value}
 
     @property
@@ -212,8 +213,8 @@ class Plan(StrictModel):
         precision: the precision of the backbone on a GPU.
         deterministic: whether torch may use only deterministic algorithms.
         engine: what computes frozen features on the CPU.
-        test: the whole test set, or the reduced one: CORe50's own list, else one frame in
-            `test_thin` of each session.
+        test: the whole test set, or the reduced one: the official list of CORe50, packed or not,
+            else one frame in `test_thin` of each session.
         test_thin: see `test`.
         test_every: the number of batches between two tests.
         limit: learn only so many batches: a trial, not a result.
@@ -275,7 +276,7 @@ class Plan(StrictModel):
             options = self._options(group, strategy, protocol, variant, retrain)
             engine = self._engine(strategy, options)
             for test, run in product(group.tests or [self.test], numbers):
-                data, thin = self._tested(test)
+                data, thin = self._tested(group, test)
                 yield Cell(
                     strategy=strategy,
                     options=options,
@@ -323,17 +324,15 @@ class Plan(StrictModel):
         if retrain:
             given["every"] = None
         try:
-            return all_options(strategy, protocol, has_core50_values(self.data), given)
+            return all_options(strategy, protocol, given)
         except InputError as error:
             raise InputError(f"group {group.name!r}, {strategy!r}: {error}") from error
 
-    def _tested(self, test: TestSet) -> tuple[Data, int]:
-        """Return the data and `test_thin` for a test set; CORe50 has a reduced one of its own."""
-        if self.data.kind != "core50":
-            return self.data, 1 if test == "full" else self.test_thin
-        if test == "reduced":
-            return self.data, 1
-        return self.data.model_copy(update={"test": "full"}), 1
+    def _tested(self, group: Group, test: TestSet) -> tuple[Data, int]:
+        try:
+            return choose_test_set(self.data, test, self.test_thin)
+        except InputError as error:
+            raise InputError(f"group {group.name!r}: {error}") from error
 
 
 def shipped() -> list[str]:

@@ -11,51 +11,41 @@ from typing import Any
 from primavista.backbones.registry import build
 from primavista.errors import InputError
 from primavista.storage.settings import OptionValue
-from primavista.strategies.registry import RENORM, create, current_names, strategy_info
+from primavista.strategies.registry import create, current_names, strategy_info
 
 
 def preset_options(
-    strategy: str, protocol: str, core50: bool, options: Mapping[str, OptionValue]
+    strategy: str, protocol: str, options: Mapping[str, OptionValue]
 ) -> dict[str, Any]:
     """Return the options to create a strategy with for a protocol.
 
-    These are the limits of batch renormalisation in `table:renormpar`, replaced by `options`. The
-    48 iterations of start-up are CORe50's; on other data it is the first half of batch 1.
+    These are the limits of batch renormalisation in `table:renormpar`, replaced by `options`.
 
     Args:
         strategy: the name of the strategy.
         protocol: the name of the protocol.
-        core50: whether the data set is CORe50.
         options: what the user chose.
 
-    >>> preset_options("ewc", "nicv2-79", False, {"lam": 1.0})
+    >>> preset_options("ewc", "nicv2-79", {"lam": 1.0})
     {'r_max': 1.25, 'd_max': 0.5, 'moments_decay': 0.9999, 'lam': 1.0}
-    >>> preset_options("ridge", "nicv2-79", False, {})
+    >>> preset_options("ridge", "nicv2-79", {})
     {}
     """
-    renorm: dict[str, Any] = {}
-    if strategy_info(strategy).training_options:
-        renorm = dict(RENORM.get(protocol, {}))
-    if not core50:
-        renorm.pop("startup", None)
-    return {**renorm, **current_names(options)}
+    return {**strategy_info(strategy).limits(protocol), **current_names(options)}
 
 
-def all_options(
-    strategy: str, protocol: str, core50: bool, options: Mapping[str, OptionValue]
-) -> dict[str, Any]:
+def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]) -> dict[str, Any]:
     """Return every option of a strategy by name, as it will be used.
 
     Args:
         strategy: the name of the strategy.
         protocol: the name of the protocol.
-        core50: whether the data set is CORe50.
         options: what the user chose.
 
     Raises:
         InputError: if there is no such strategy or option, or if a value is wrong.
     """
-    found, _ = _resolved(strategy, preset_options(strategy, protocol, core50, options))
+    found, _ = _resolved(strategy, preset_options(strategy, protocol, options))
     return dict(found)
 
 

@@ -377,10 +377,14 @@ def describe_dataset(data: DataSet) -> str:
     """Return a data set in one line: its name and numbers of frames, classes and sessions.
 
     Args:
-        data: The data set.
+        data: The data set; of CORe50, the line also says which test set it has.
     """
     sessions = f"{len(data.train)} training and {len(data.test)} test sessions"
-    return f"{data.name}: {len(data.frames)} frames, {len(data.classes)} classes, {sessions}"
+    line = f"{data.name}: {len(data.frames)} frames, {len(data.classes)} classes, {sessions}"
+    if data.core50 is None:
+        return line
+    tested = f"{sum(map(len, data.test)):,} frames"
+    return f"{line}, the {data.core50.test_set} test set ({tested})"
 
 
 @contextmanager

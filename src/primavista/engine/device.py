@@ -1,6 +1,8 @@
-"""Devices: which one a name stands for, and whether this machine has it."""
+"""Devices: which one a name stands for, whether this machine has it, and how to free its memory."""
 
 from __future__ import annotations
+
+import gc
 
 import torch
 
@@ -28,3 +30,14 @@ def choose_device(device: str | torch.device, here: bool = True) -> torch.device
     if here and made.type == "cuda" and not gpu:
         raise InputError("there is no GPU here that torch can use: choose auto or cpu")
     return made
+
+
+def free_memory() -> None:
+    """Free what is no longer used, also on the GPU, for others that share it.
+
+    A strategy and its captured functions refer to each other, so that they live until the garbage
+    collector runs; and torch keeps the memory of a GPU that it has once had, for itself.
+    """
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -12,25 +12,34 @@ from primavista.heads.cwr import Consolidation, WPast, consolidate
 from primavista.nn.class_rows import Rows
 
 HeadKind = Literal["linear", "cwr+", "cwr*"]
+Unseen = Literal["negatives", "reset"]
 
 
 class LinearHead(Rows):
     """logits = W z + b
 
-    over a fixed capacity: rows of unknown classes are 0 at the start of a batch and act as
-    negatives.
+    A maximal head: there is one output per class from the start, and those of classes never seen
+    take part in training as negatives.
 
     Args:
         dim: the number of features.
         capacity: the number of rows.
-        generator: draws the initial weights by MSRA, as the authors' release does; None for 0.
+        unseen: with `reset`, the rows of classes never seen are 0 again after each batch.
+        generator: draws the initial weights by MSRA (He et al. 2015); None for 0.
     """
 
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, dim: int, capacity: int, generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        capacity: int,
+        unseen: Unseen = "negatives",
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__()
+        self.unseen = unseen
         weight = torch.zeros(capacity, dim)
         if generator is not None:
             weight.normal_(0, (2 / dim) ** 0.5, generator=generator)
@@ -60,15 +69,16 @@ class LinearHead(Rows):
 
     @torch.no_grad()
     def consolidate(self, columns: Tensor, cur: Tensor, known: int) -> None:
-        """Finish a batch: set the rows of classes never seen to 0, as negatives teach nothing.
+        """Finish a batch: with `unseen="reset"`, set the rows of classes never seen to 0.
 
         Args:
             columns: the columns of the classes of the batch.
             cur: the number of patterns of each.
             known: the number of known classes.
         """
-        self.weight[known:] = 0
-        self.bias[known:] = 0
+        if self.unseen == "reset":
+            self.weight[known:] = 0
+            self.bias[known:] = 0
 
     def weights(self) -> dict[str, Tensor]:
         """List what trains.

@@ -52,7 +52,7 @@ from primavista.strategies.base import LearnReport, Strategy
 from primavista.strategies.embedding import is_frozen
 from primavista.strategies.merging import merge
 from primavista.strategies.open_set import OpenSet, judge
-from primavista.strategies.registry import current_names, strategy_info
+from primavista.strategies.registry import current_names, options_of_file, strategy_info
 
 CAPACITY = 64
 CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
@@ -599,7 +599,7 @@ class Learner:
         try:
             settings = LearnerSettings(
                 manifest.strategy.name,
-                current_names(manifest.strategy.options, warn=False),
+                options_of_file(manifest.strategy.name, manifest.strategy.options),
                 Spec(**manifest.backbone.model_dump()),
             )
             history = restore_history(settings, arrays, manifest, backbone, chosen_device)
@@ -667,7 +667,9 @@ def _strategy_options(
     if info.open_set_option:
         defaults["open_set"] = True
     if info.training_options:
-        defaults |= {"capacity": CAPACITY, "first_batch": first_batch}
+        # a learner is not told how many objects will come: an output that every lesson before its
+        # own had trained as a negative would start far below the others
+        defaults |= {"capacity": CAPACITY, "first_batch": first_batch, "unseen": "reset"}
     elif first_batch:
         raise InputError(f"{strategy} learns every batch alike: leave out first_batch")
     return {**defaults, **options}

@@ -14,32 +14,27 @@ from torch import Tensor
 
 from primavista.nn.class_rows import PerWeight
 
-GuardRule = Literal["modulate", "penalty"]
+GuardRule = Literal["modulate", "penalty", "none"]
 PathRule = Literal["gradient", "displacement"]
 
 
 class Guard:
     """Protects the guarded weights during a batch. This one does nothing."""
 
-    def modulate(self, direction: list[Tensor]) -> None:
-        """Scale the direction of a step in place.
+    def protect(self, direction: list[Tensor], theta: list[Tensor]) -> None:
+        """Change the direction of a step in place, before the momentum.
 
         Args:
             direction: g + wd theta of each guarded weight.
-        """
-
-    def pull(self, dtheta: list[Tensor], theta: list[Tensor], lr: list[float]) -> None:
-        """Add the guard's own step to dtheta in place.
-
-        Args:
-            dtheta: the step of each guarded weight.
             theta: the guarded weights.
-            lr: their learning rates eta.
         """
 
     def tensors(self) -> list[Tensor]:
         """Return the tensors that it was made of."""
         return []
+
+
+UNGUARDED = Guard()  # one for all batches: a captured step belongs to its guard
 
 
 class Modulation(Guard):
@@ -52,7 +47,7 @@ class Modulation(Guard):
     def __init__(self, factor: list[Tensor]) -> None:
         self.factor = factor
 
-    def modulate(self, direction: list[Tensor]) -> None:
+    def protect(self, direction: list[Tensor], theta: list[Tensor]) -> None:
         """Scale by 1 - F / max_F."""
         torch._foreach_mul_(direction, self.factor)
 
@@ -62,10 +57,10 @@ class Modulation(Guard):
 
 
 class Penalty(Guard):
-    """dtheta <- dtheta - eta lambda F (theta - theta*)   (equation 5, with lambda of equation 4)
+    """g <- g + lambda F (theta - theta*)   (equation 5, with lambda of equation 4)
 
-    This is a step down the gradient of lambda / 2 F (theta - theta*)^2. theta* are the weights that
-    the last batch left.
+    The second term is the gradient of lambda / 2 F (theta - theta*)^2. theta* are the weights that
+    the last batch left. With momentum mu the step is stable if eta lambda F < 2 (1 + mu).
 
     Args:
         strength: lambda F of each guarded weight.
@@ -75,12 +70,10 @@ class Penalty(Guard):
     def __init__(self, strength: list[Tensor], theta_star: list[Tensor]) -> None:
         self.strength, self.theta_star = strength, theta_star
 
-    def pull(self, dtheta: list[Tensor], theta: list[Tensor], lr: list[float]) -> None:
-        """Step towards theta* by eta lambda F (theta* - theta)."""
-        back = torch._foreach_sub(self.theta_star, theta)
-        torch._foreach_mul_(back, self.strength)
-        torch._foreach_mul_(back, lr)
-        torch._foreach_add_(dtheta, back)
+    def protect(self, direction: list[Tensor], theta: list[Tensor]) -> None:
+        """Add lambda F (theta - theta*)."""
+        moved = torch._foreach_sub(theta, self.theta_star)
+        torch._foreach_addcmul_(direction, list(moved), self.strength)
 
     def tensors(self) -> list[Tensor]:
         """Return lambda F and theta*."""
@@ -123,13 +116,13 @@ class Importance(PerWeight):
         captured step reads them there.
 
         Args:
-            rule: `modulate` or `penalty`.
+            rule: `modulate`, `penalty`, or `none`, which protects nothing.
             lam: lambda, of the penalty.
             theta: the guarded weights as the batch begins: theta*.
         """
         f = self.clipped()
-        if not f:
-            return Guard()
+        if not f or rule == "none":
+            return UNGUARDED
         if rule == "modulate":
             torch._foreach_div_(f, -self.max_f)
             torch._foreach_add_(f, 1.0)

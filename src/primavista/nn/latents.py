@@ -1,4 +1,4 @@
-"""Activations in the middle of a network, and a bounded memory of them."""
+"""A network cut in two, and a bounded memory of the activations at the cut."""
 
 from __future__ import annotations
 
@@ -8,31 +8,49 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from primavista.backbones.mobilenet_v1 import LAYERS, MobileNetV1
 from primavista.errors import InputError
 from primavista.nn.class_rows import AnySize
+
+INPUT = "input"
 
 
 class Cut:
     """A network cut in two.
 
-    The part below must reach the part above through the output of the last unit below alone.
+    The part below must reach the part above through the output of the last layer below alone. A
+    network that is cut at its input has nothing below: its activations there are the frames.
 
     Args:
         body: the network; its units are its `blocks`, or its children if it has no `blocks`.
-        units: the number of units below the cut; None is two thirds of them.
+        at: the number of units below the cut; the last layer below it, by its name in MobileNet v1,
+            such as `conv5_4/dw`; or `input`. None is two thirds of the units, and so is the name of
+            a layer if the network is not MobileNet v1.
     """
 
-    def __init__(self, body: nn.Module, units: int | None = None) -> None:
-        blocks = list(getattr(body, "blocks", body.children()))
-        count = max(1, round(len(blocks) * 2 / 3)) if units is None else units
-        if not 1 <= count < max(len(blocks), 1):
+    def __init__(self, body: nn.Module, at: int | str | None = None) -> None:
+        self.last: nn.Module | None = None
+        self.below: list[nn.Module] = []
+        if at != INPUT:
+            self.last = _last_below(body, at)
+            order = list(body.modules())
+            self.below = order[: order.index(list(self.last.modules())[-1]) + 1]
+
+    def check(self, network: Callable[[Tensor], Tensor], x: Tensor, other: Tensor) -> None:
+        """Refuse a cut that something passes by, such as a shortcut around the last layer.
+
+        Args:
+            network: a function that runs the body, in evaluation mode.
+            x: an input of the network.
+            other: another input.
+        """
+        whole = network(x)
+        parts = self.above(network, self.latents(network, x), other)
+        if not torch.allclose(parts, whole, rtol=1e-3, atol=1e-5):
             raise InputError(
-                f"cut={units!r}: this backbone has {len(blocks)} units, so it can be cut after 1 "
-                f"to {len(blocks) - 1} of them"
+                "this backbone cannot be cut there, since its upper part depends on more than the "
+                "activations at the cut: choose another cut, such as 'input'"
             )
-        self.unit = blocks[count - 1]
-        order = list(body.modules())
-        self.below = order[: order.index(list(self.unit.modules())[-1]) + 1]
 
     def parameters_below(self) -> set[int]:
         """Return the ids of the parameters that the activations depend on."""
@@ -45,13 +63,15 @@ class Cut:
             network: a function that runs the body.
             x: its input.
         """
+        if self.last is None:
+            return x
         found: list[Tensor] = []
 
         def catch(module: nn.Module, inputs: Any, output: Tensor) -> None:
             found.append(output)
             raise _ReachedError
 
-        handle = self.unit.register_forward_hook(catch)
+        handle = self.last.register_forward_hook(catch)
         try:
             network(x)
         except _ReachedError:
@@ -70,7 +90,9 @@ class Cut:
             latents: the activations.
             any_x: an input of the network; it has no influence on the output.
         """
-        handle = self.unit.register_forward_hook(lambda module, inputs, output: latents)
+        if self.last is None:
+            return network(latents)
+        handle = self.last.register_forward_hook(lambda module, inputs, output: latents)
         try:
             return network(any_x)
         finally:
@@ -81,49 +103,77 @@ class _ReachedError(Exception):
     pass
 
 
+def _last_below(body: nn.Module, at: int | str | None) -> nn.Module:
+    """Return the last layer below the cut."""
+    if isinstance(at, str):
+        if at not in LAYERS:
+            raise InputError(
+                f"cut={at!r}: there is no such layer in MobileNet v1: choose one of "
+                f"{', '.join(LAYERS)}, {INPUT!r}, or a number of blocks"
+            )
+        if isinstance(body, MobileNetV1):
+            return body.get_submodule(LAYERS[at])
+    units: list[nn.Module] = list(getattr(body, "blocks", body.children()))
+    count = at if isinstance(at, int) else max(1, round(len(units) * 2 / 3))
+    if not 1 <= count < max(len(units), 1):
+        raise InputError(
+            f"cut={at!r}: this backbone has {len(units)} units, so it can be cut after 1 "
+            f"to {len(units) - 1} of them"
+        )
+    return units[count - 1]
+
+
 class LatentMemory(AnySize):
-    """Activations in half precision, and their labels: never more than the `limit` of `add`.
+    """RM, the memory of patterns: activations at the cut, or frames, and their labels.
+
+    It never holds more than the `limit` of `add`.
 
     Args:
-        shape: the shape of the activations of one pattern.
+        shape: the shape of one pattern.
+        dtype: how patterns are stored: activations in half precision, frames as bytes.
     """
 
     latents: Tensor
     labels: Tensor
 
-    def __init__(self, shape: torch.Size) -> None:
+    def __init__(self, shape: torch.Size, dtype: torch.dtype = torch.float16) -> None:
         super().__init__()
-        self.register_buffer("latents", torch.zeros(0, *shape, dtype=torch.float16))
+        self.register_buffer("latents", torch.zeros(0, *shape, dtype=dtype))
         self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
         self._any_size += ["latents", "labels"]
 
+    def __len__(self) -> int:
+        return len(self.labels)
+
     @property
     def bytes(self) -> int:
-        """The size of the activations and labels."""
-        return self.latents.numel() * 2 + self.labels.numel() * 8
+        """The size of the patterns and labels."""
+        stored = (self.latents, self.labels)
+        return sum(tensor.numel() * tensor.element_size() for tensor in stored)
 
     @torch.no_grad()
     def add(
         self, latents: Tensor, labels: Tensor, limit: int, i: int, random: torch.Generator
     ) -> None:
-        """Add h = limit / i random patterns of batch B_i; if it is full, they replace h others.
+        """h = RM_size / i,  RM = (RM - R_replace) u R_add
+
+        R_add are h random patterns of batch B_i, or all of them if there are fewer. R_replace are
+        as many random patterns of RM as have to leave, so that none has to before RM is full.
 
         Args:
-            latents: the activations of the batch.
+            latents: the patterns of the batch at the cut.
             labels: their labels.
-            limit: the capacity.
+            limit: RM_size, the capacity.
             i: the number of the batch.
             random: draws which patterns are added and replaced.
         """
         h = min(limit // i, len(latents))
-        new = torch.randperm(len(latents), generator=random)[:h].to(latents.device)
-        kept = (
-            torch.randperm(len(self.labels), generator=random)[: limit - h]
-            .sort()
-            .values.to(latents.device)
-        )
-        self.latents = torch.cat([self.latents[kept], latents[new].half()])
-        self.labels = torch.cat([self.labels[kept], labels[new].to(self.labels.device)])
+        r_add = torch.randperm(len(latents), generator=random)[:h].to(latents.device)
+        shuffled = torch.randperm(len(self), generator=random)
+        kept = shuffled[: limit - h].sort().values.to(latents.device)  # RM - R_replace
+        added = latents[r_add].to(self.latents.dtype)
+        self.latents = torch.cat([self.latents[kept], added])
+        self.labels = torch.cat([self.labels[kept], labels[r_add].to(self.labels.device)])
 
     def forget(self, label: int) -> None:
         """Remove the patterns of one class."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from primavista.engine.renorm_function import RenormFunction, can_fuse, fused_renorm
 
 Norm = Literal["bn", "brn"]
+Moments = Literal["batch_1", "pretrained"]
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -122,8 +123,10 @@ class RenormLimits:
 class RenormSchedule:
     """r_max = 1 + 2 (t - startup + 1) / ramp,  d_max = 5 (t - startup + 1) / ramp   (section 4)
 
-    in batch 1, after `startup` iterations of pure batch norm, with decay 0.99; t counts from 0.
-    From batch 2 on r_max and d_max are fixed (`table:renormpar`), with decay 0.9999.
+    in batch 1, after `startup` iterations of pure batch norm; t counts from 0. The moments are
+    averaged with decay 0.99 over the minibatches of batch 1 alone, and inherited by batch 2:
+    minibatch t weighs (1 - decay) / (1 - decay^(t + 1)), so that the first one replaces what was
+    there. From batch 2 on r_max and d_max are fixed (`table:renormpar`), with decay 0.9999.
 
     Args:
         r_max: from batch 2 on.
@@ -132,15 +135,18 @@ class RenormSchedule:
         r_max_1: the end of the ramp in batch 1.
         d_max_1: the end of the ramp in batch 1.
         decay_1: the weight of the past in batch 1.
-        startup: iterations of pure batch norm, and of the ramp; None is half of batch 1, rounded
-            up, which on CORe50 (4 epochs of 24 iterations) is the paper's 48.
+        startup: iterations of pure batch norm, and then of the ramp; None is those of two epochs,
+            which on CORe50 (24 per epoch) are the paper's 48.
+        moments: `batch_1` as above; with `pretrained`, the averages of batch 1 continue from the
+            moments of the pretrained network.
 
     >>> paper = RenormSchedule(r_max=1.5, d_max=2.5)
-    >>> paper.at(1, 47, 96)
-    RenormLimits(r_max=1.0, d_max=0.0, decay=0.99)
-    >>> paper.at(1, 95, 96)
-    RenormLimits(r_max=3.0, d_max=5.0, decay=0.99)
-    >>> paper.at(2, 0, 12)
+    >>> paper.at(1, 0, 24)
+    RenormLimits(r_max=1.0, d_max=0.0, decay=0.0)
+    >>> limits = paper.at(1, 95, 24)
+    >>> limits.r_max, limits.d_max, round(limits.decay, 3)
+    (3.0, 5.0, 0.984)
+    >>> paper.at(2, 0, 3)
     RenormLimits(r_max=1.5, d_max=2.5, decay=0.9999)
     """
 
@@ -151,15 +157,24 @@ class RenormSchedule:
     d_max_1: float = 5.0
     decay_1: float = 0.99
     startup: int | None = None
+    moments: Moments = "batch_1"
 
-    def at(self, i: int, t: int, iterations: int) -> RenormLimits:
-        """Return the limits at iteration `t` (from 0) of the `iterations` of batch `i` (from 1)."""
+    def at(self, i: int, t: int, per_epoch: int) -> RenormLimits:
+        """Return the limits at one iteration.
+
+        Args:
+            i: the number of the batch, from 1.
+            t: the number of the iteration in the batch, from 0.
+            per_epoch: the number of iterations per epoch.
+        """
         if i > 1:
             return RenormLimits(self.r_max, self.d_max, self.decay)
-        startup = (iterations + 1) // 2 if self.startup is None else self.startup
-        ramp = max(iterations - startup if self.startup is None else startup, 1)
-        share = min(max(t - startup + 1, 0) / ramp, 1.0)
-        return RenormLimits(1 + (self.r_max_1 - 1) * share, self.d_max_1 * share, self.decay_1)
+        startup = 2 * per_epoch if self.startup is None else self.startup
+        share = min(max(t - startup + 1, 0) / max(startup, 1), 1.0)
+        decay = self.decay_1
+        if self.moments == "batch_1" and decay < 1:
+            decay = 1 - (1 - decay) / (1 - decay ** (t + 1))
+        return RenormLimits(1 + (self.r_max_1 - 1) * share, self.d_max_1 * share, decay)
 
 
 def norm_layers(module: nn.Module) -> Iterator[nn.Module]:

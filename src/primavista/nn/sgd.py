@@ -32,12 +32,11 @@ class Weight:
 
 
 class SGD:
-    """v <- mu v + (1 - F / max_F) (g + wd theta)
-    theta <- theta - eta v - eta lambda F (theta - theta*)
+    """v <- mu v + guard(g + wd theta),  theta <- theta - eta v
 
-    The factor 1 - F / max_F comes from `Modulation`, the last term from `Penalty`; both concern the
-    guarded weights alone. The penalty is a step outside the momentum, so that it overshoots theta*
-    only if eta lambda F > 1.
+    The guard changes the direction of the guarded weights alone: `Modulation` to
+    (1 - F / max_F) (g + wd theta), `Penalty` to g + wd theta + lambda F (theta - theta*). All terms
+    go through the momentum, so that theta comes to rest at the minimum of the loss.
 
     Args:
         weights: the weights theta.
@@ -110,13 +109,10 @@ class SGD:
         direction = torch._foreach_mul(self.theta, self.decay)
         torch._foreach_add_(direction, list(g))
         if self._guarded:
-            self.guard.modulate(self.guarded(direction))
+            self.guard.protect(self.guarded(direction), self.guarded(self.theta))
         torch._foreach_mul_(self.velocity, self.momentum)
         torch._foreach_add_(self.velocity, direction)
         dtheta = list(torch._foreach_mul(self.velocity, [-lr for lr in self.lr]))
-        if self._guarded:
-            lr = [self.lr[k] for k in self._guarded]
-            self.guard.pull(self.guarded(dtheta), self.guarded(self.theta), lr)
         if rate is not None:
             torch._foreach_mul_(dtheta, rate)
         torch._foreach_add_(self.theta, dtheta)
@@ -136,10 +132,10 @@ class SGD:
         return self._captured
 
     def end_epoch(self, count: int) -> None:
-        """Append the mean loss of an epoch to `losses`.
+        """Append the mean loss of an epoch, or of any other span of steps, to `losses`.
 
         Args:
-            count: the number of patterns in the epoch.
+            count: the number of patterns in it.
         """
         self.losses.append(self._loss_sum / count)
         self._loss_sum.zero_()

@@ -1,192 +1,24 @@
-"""The claims of the paper's text, each with a verdict from paired runs."""
+"""The claims of the paper's text, each with a verdict from our runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite, sqrt
-from statistics import fmean, stdev
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
+from primavista.report.comparison import RULE, Comparison, Estimate, Expectation, Runs
+from primavista.report.finals import Finals, find_finals
 from primavista.report.read import StoredCell
-from primavista.report.table import Difference, Row, Table, Tone, Verdict
-from primavista.report.titles import protocol_order, protocol_title
+from primavista.report.table import Difference, Row, Table, Verdict, format_value
+from primavista.report.titles import FREEZING, protocol_title
 from primavista.strategies.registry import strategy_info
 
-MARGIN = 2.0  # differences up to this many points of accuracy count as the same
-RULE = (
-    "Rule: both sides of a claim are compared run by run (the same order of batches), by final "
-    "accuracy; the interval is the 95% confidence interval of the mean difference (Student's t). "
-    "“Better” holds if the whole interval is above 0 and fails if it is below 0. “The same” holds "
-    f"if the whole interval is within ±{MARGIN:g} points and fails if it is outside. Anything "
-    "else is open, and so is a single run, which has no interval: it can only agree or disagree."
-)
-# The 97.5% quantiles of Student's t with 1 to 10 degrees of freedom.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-
-Side = Literal["first", "second"]
-Expectation = Literal["better", "the same"]
-Estimate = tuple[float | None, float | None, int]  # difference, half width of its interval, runs
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """A setting in which the two sides of a claim differ.
-
-    Args:
-        side: tells which side a cell is on; None if it is on neither.
-        titles: the names of the first and the second side.
-        expected: what the paper says of the first side relative to the second.
-        paper: the paper's words.
-    """
-
-    side: Callable[[StoredCell], Side | None]
-    titles: tuple[str, str]
-    expected: Expectation
-    paper: str
-
-
-def _by_option(key: str, first: str, second: str) -> Callable[[StoredCell], Side | None]:
-    """Return a function that tells the side by the value of one option."""
-
-    def side(cell: StoredCell) -> Side | None:
-        value = cell.options.get(key)
-        if value == first:
-            return "first"
-        return "second" if value == second else None
-
-    return side
-
-
-def _number(cell: StoredCell, option: str) -> float | None:
-    """Return the value of an option if it is a finite number."""
-    value = cell.options.get(option)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if isfinite(value) else None
-
-
-def _renorm_limits(cell: StoredCell) -> Side | None:
-    r_max = _number(cell, "r_max")
-    if r_max is None:
-        return None
-    return "second" if r_max >= 3 else "first"
-
-
-def _learning_rates(cell: StoredCell) -> Side | None:
-    lr = _number(cell, "lr")
-    lr_head = _number(cell, "lr_head")
-    if lr is None:
-        return None
-    return "first" if lr_head is not None and lr_head != lr else "second"
-
-
-def _test_set(cell: StoredCell) -> Side | None:
-    test = cell.data.get("test")
-    if test in ("reduced", "full"):
-        return "first" if test == "reduced" else "second"
-    if cell.test_thin is None:
-        return None
-    return "first" if cell.test_thin > 1 else "second"
-
-
-CONTRASTS: tuple[Contrast, ...] = (
-    Contrast(
-        _by_option("guard", "modulate", "penalty"),
-        ("modulation", "penalty"),
-        "the same",
-        "“negligible in terms of accuracy (less than 0.1% average improvement in NICv2-79)”",
-    ),
-    Contrast(
-        _by_option("norm", "brn", "bn"),
-        ("renormalisation", "batch norm"),
-        "better",
-        "“improves accuracy of all the methods”",
-    ),
-    Contrast(
-        _by_option("freeze", "depthwise", "none"),
-        ("depthwise frozen", "nothing frozen"),
-        "the same",
-        "“in NICv2 experiments this had a negligible impact on the accuracy”",
-    ),
-    Contrast(
-        _by_option("wpast", "sqrt", "ratio"),
-        ("wpast with the root", "without"),
-        "better",
-        "“the weight for the most recent batches may be too low”, hence the square root",
-    ),
-    Contrast(
-        _by_option("head", "cwr*", "cwr+"),
-        ("CWR*", "CWR+"),
-        "better",
-        "CWR+ “is not well suited for NI and NIC scenarios”",
-    ),
-    Contrast(
-        _renorm_limits,
-        ("r_max, d_max of the table", "r_max 3, d_max 5"),
-        "better",
-        "3 and 5 “still works”, but “reducing them … brings some” benefits",
-    ),
-    Contrast(
-        _learning_rates,
-        ("two learning rates", "one learning rate"),
-        "better",
-        "“largely benefits from the use of an higher learning rate for the CWR layer”",
-    ),
-    Contrast(
-        _test_set,
-        ("reduced test set", "full test set"),
-        "the same",
-        "“the accuracy results on the original and the down sampled version are very close”",
-    ),
-)
-GRANULARITY = (
-    "“The advantage of AR1* over CWR* … reduces as the batch size decreases "
-    "and is null for 391 batches”"
-)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One comparison under a claim.
-
-    Args:
-        title: the two sides and the protocol.
-        expected: what the paper says of the first side relative to the second.
-        difference: the mean difference in points; None if there are no paired runs.
-        half_width: half the width of its 95% confidence interval; None if there is one run.
-        runs: the number of paired runs.
-    """
-
-    title: str
-    expected: Expectation
-    difference: float | None
-    half_width: float | None
-    runs: int
-
-    @property
-    def verdict(self) -> Verdict:
-        """The outcome by `RULE`."""
-        if self.difference is None:
-            return Verdict("open: no run finished on both sides", "open")
-        if self.half_width is None:
-            return self._single_run(self.difference)
-        low, high = self.difference - self.half_width, self.difference + self.half_width
-        if self.expected == "better":
-            holds, fails = low > 0, high < 0
-        else:
-            holds = low >= -MARGIN and high <= MARGIN
-            fails = low > MARGIN or high < -MARGIN
-        if holds:
-            return Verdict("holds", "good")
-        return Verdict("does not hold", "bad") if fails else Verdict("open", "open")
-
-    def _single_run(self, difference: float) -> Verdict:
-        if self.expected == "better":
-            agrees = difference > 0
-        else:
-            agrees = abs(difference) <= MARGIN
-        return Verdict(f"open: one run, which {'agrees' if agrees else 'disagrees'}", "open")
+NICV2 = "nicv2"
+BASELINES = ("naive", "lwf", "ewc")
+PROPOSED = ("ar1*", "cwr*")
+WIDE = {"r_max": 3.0, "d_max": 5.0}
+BATCH_NORM = {"norm": "bn"}
 
 
 @dataclass(frozen=True)
@@ -194,164 +26,409 @@ class Claim:
     """A claim with its comparisons; it holds if all of them do.
 
     Args:
-        name: the title of the plan's group.
-        paper: the paper's words.
+        title: the claim in a sentence.
+        paper: the paper's words, or why it is measured if it is a claim of ours.
         comparisons: one per strategy and protocol.
     """
 
-    name: str
+    title: str
     paper: str
     comparisons: tuple[Comparison, ...]
 
     @property
     def verdict(self) -> Verdict:
         """The outcome of all comparisons together."""
-        if not self.comparisons:
-            return Verdict("open: nothing to compare", "open")
-        tones: set[Tone] = {comparison.verdict.tone for comparison in self.comparisons}
-        if tones == {"bad"}:
+        if len(self.comparisons) == 1:
+            return self.comparisons[0].verdict
+        verdicts = [comparison.verdict for comparison in self.comparisons]
+        tones = [verdict.tone for verdict in verdicts]
+        count, good, bad = len(tones), tones.count("good"), tones.count("bad")
+        if good == count:
+            return Verdict("holds", "good")
+        if bad == count:
             return Verdict("does not hold", "bad")
-        if "bad" in tones:
-            return Verdict("does not hold everywhere", "bad")
-        return Verdict("open", "open") if "open" in tones else Verdict("holds", "good")
+        parts = []
+        if good:
+            parts.append(f"holds in {good} of {count}")
+        if bad:
+            parts.append(f"does not hold in {bad} of {count}")
+        if good + bad < count:
+            agree = sum(one.tone == "open" and one.text.endswith(" agrees") for one in verdicts)
+            parts.append(f"open in {count - good - bad}, the mean agreeing in {agree}")
+        return Verdict("; ".join(parts), "bad" if bad else "open")
+
+    @property
+    def measured(self) -> str:
+        """Every difference with half the width of its interval, in points; a line per contrast."""
+        by_what: dict[str, list[str]] = {}
+        for one in self.comparisons:
+            value = f"{_format_estimate(one.estimate)} ({one.where.removeprefix('NICv2-')})"
+            by_what.setdefault(one.what, []).append(value)
+        return ";\n".join(f"{what}: {', '.join(values)}" for what, values in by_what.items())
 
 
-def check_claims(cells: Iterable[StoredCell]) -> list[Claim]:
-    """Return one claim per group of cells that tests one.
+def _format_estimate(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    difference = format_value(Difference(estimate.difference), 1)
+    if estimate.half_width is None:
+        return difference
+    return f"{difference} ± {estimate.half_width:.1f}"
 
-    The settings in which the cells of a group differ tell what is compared.
+
+Comparisons = Iterator[Comparison]
+
+
+def _title(strategy: str) -> str:
+    return strategy_info(strategy).title
+
+
+def _against(
+    finals: Finals, first: str, seconds: Iterable[str], expected: Expectation = "better"
+) -> Comparisons:
+    """Compare a strategy with others on every NICv2 protocol."""
+    for second in seconds:
+        for protocol in finals.protocols(NICV2):
+            sides = finals.final(first, protocol), finals.final(second, protocol)
+            what = f"{_title(first)} − {_title(second)}"
+            yield Comparison(what, protocol_title(protocol), expected, *sides)
+
+
+def _variants(
+    finals: Finals,
+    strategies: Iterable[str],
+    sides: tuple[str, str],
+    changes: tuple[Mapping[str, Any], Mapping[str, Any]],
+    expected: Expectation,
+) -> Comparisons:
+    """Compare two variants of strategies on every NICv2 protocol.
+
+    `sides` are the names of the variants, and `changes` their options that differ from the preset.
+    """
+    for strategy in strategies:
+        for protocol in finals.protocols(NICV2):
+            first, second = (finals.final(strategy, protocol, own) for own in changes)
+            what = f"{_title(strategy)}, {sides[0]} − {sides[1]}"
+            yield Comparison(what, protocol_title(protocol), expected, first, second)
+
+
+def _ar1_norm(finals: Finals) -> Comparisons:
+    return _variants(finals, ["ar1*"], ("renorm.", "batch norm"), ({}, BATCH_NORM), "better")
+
+
+def _all_norms(finals: Finals) -> Comparisons:
+    methods = ("cwr*", *BASELINES)
+    return _variants(finals, methods, ("renorm.", "batch norm"), ({}, BATCH_NORM), "better")
+
+
+def _baselines(finals: Finals) -> Comparisons:
+    for strategy in PROPOSED:
+        yield from _against(finals, strategy, BASELINES)
+
+
+def _collapse(finals: Finals) -> Comparisons:
+    """Check that the baselines learn from coarse batches, less from finer ones, then nothing."""
+    protocols = finals.protocols(NICV2)
+    for strategy in BASELINES if len(protocols) > 1 else ():
+        title = _title(strategy)
+        gained = f"{title}, end − after batch 1"
+        expectations: tuple[Expectation, Expectation] = ("better", "no better")
+        for protocol, expected in zip((protocols[0], protocols[-1]), expectations, strict=True):
+            sides = finals.final(strategy, protocol), finals.after_batch_1(strategy, protocol)
+            yield Comparison(gained, protocol_title(protocol), expected, *sides)
+        for coarse, fine in pairwise(protocols):
+            ends = finals.final(strategy, coarse), finals.final(strategy, fine)
+            yield _across(f"{title}, coarse − fine", coarse, fine, "better", *ends)
+
+
+def _across(
+    what: str, coarse: str, fine: str, expected: Expectation, first: Runs, second: Runs
+) -> Comparison:
+    """Compare two protocols, whose runs have different orders."""
+    where = f"{protocol_title(coarse)} − {protocol_title(fine).removeprefix('NICv2-')}"
+    return Comparison(what, where, expected, first, second, paired=False)
+
+
+def _granularity(finals: Finals) -> Comparisons:
+    """Check that AR1* − CWR* is positive for coarse batches, shrinks, and vanishes at the end."""
+    protocols = finals.protocols(NICV2)
+    gains = {protocol: _gain(finals, protocol) for protocol in protocols}
+    what = "AR1* − CWR*"
+    for protocol in protocols:
+        last = len(protocols) > 1 and protocol == protocols[-1]
+        expected: Expectation = "the same" if last else "better"
+        ar1, cwr = (finals.final(strategy, protocol) for strategy in PROPOSED)
+        yield Comparison(what, protocol_title(protocol), expected, ar1, cwr)
+    for coarse, fine in pairwise(protocols):
+        shrinks = gains[coarse], gains[fine]
+        yield _across(f"({what}), coarse − fine", coarse, fine, "better", *shrinks)
+
+
+def _gain(finals: Finals, protocol: str) -> Runs:
+    ar1, cwr = (finals.final(strategy, protocol) for strategy in PROPOSED)
+    return {run: ar1[run] - cwr[run] for run in ar1.keys() & cwr.keys()}
+
+
+def _dslda(finals: Finals) -> Comparisons:
+    for strategy in PROPOSED:
+        yield from _against(finals, strategy, ["dslda"])
+
+
+def _cwr_plus(finals: Finals) -> Comparisons:
+    for protocol in finals.protocols("ni"):
+        sides = finals.final("cwr*", protocol), finals.final("cwr+", protocol)
+        yield Comparison("CWR* − CWR+", protocol_title(protocol), "better", *sides)
+
+
+def _wide_works(finals: Finals) -> Comparisons:
+    return _variants(finals, ["ar1*"], ("3 and 5", "batch norm"), (WIDE, BATCH_NORM), "better")
+
+
+def _narrow_better(finals: Finals) -> Comparisons:
+    return _variants(finals, ["ar1*"], ("table", "3 and 5"), ({}, WIDE), "better")
+
+
+def _guards(finals: Finals) -> Comparisons:
+    penalty = {"guard": "penalty"}
+    return _variants(finals, ["ar1*"], ("modulation", "penalty"), ({}, penalty), "the same")
+
+
+def _freezing(finals: Finals) -> Comparisons:
+    strategies = (*PROPOSED, *BASELINES)
+    sides = ("depthwise frozen", "nothing frozen")
+    return _variants(finals, strategies, sides, ({}, {"freeze": "none"}), "the same")
+
+
+def _freezing_on_ni(finals: Finals) -> Comparisons:
+    """Check that freezing the depthwise layers is the best of four, the pointwise the worst."""
+    better = [("depthwise", other) for other in ("none", "pointwise", "all")]
+    better += [(other, "pointwise") for other in ("none", "all")]
+    for setting in _settings_beside("freeze", finals.changes("naive", "ni")):
+        norm = ", batch norm" if setting.get("norm") == "bn" else ""
+        for first, second in better:
+            sides = _frozen(finals, setting, first), _frozen(finals, setting, second)
+            what = f"{FREEZING[first].title} − {FREEZING[second].title}"
+            yield Comparison(what, f"NI{norm}", "better", *sides)
+
+
+def _settings_beside(option: str, variants: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the changes without one option, each once."""
+    found: list[dict[str, Any]] = []
+    for changes in variants:
+        rest = {name: value for name, value in changes.items() if name != option}
+        if rest not in found:
+            found.append(rest)
+    return found
+
+
+def _frozen(finals: Finals, setting: Mapping[str, Any], freeze: str) -> Runs:
+    """Return the runs of Naive on NI; freezing the depthwise layers is the preset."""
+    changes = dict(setting) if freeze == "depthwise" else {**setting, "freeze": freeze}
+    return finals.final("naive", "ni", changes)
+
+
+def _head_rate(finals: Finals) -> Comparisons:
+    """Compare AR1* with AR1* whose head has the learning rate of the other layers."""
+    one_rate = {"lr_head": strategy_info("ar1*").hyperparameters["lr"]}
+    return _variants(finals, ["ar1*"], ("two rates", "one rate"), ({}, one_rate), "better")
+
+
+def _root(finals: Finals) -> Comparisons:
+    return _variants(finals, PROPOSED, ("root", "no root"), ({}, {"wpast": "ratio"}), "better")
+
+
+def _test_sets(finals: Finals) -> Comparisons:
+    strategies = sorted({strategy for strategy, *_, full in finals.cells if full})
+    for strategy in strategies:
+        for protocol in finals.protocols(NICV2):
+            reduced, full = (finals.final(strategy, protocol, full=one) for one in (False, True))
+            what = f"{_title(strategy)}, reduced − full"
+            yield Comparison(what, protocol_title(protocol), "the same", reduced, full)
+
+
+def _upper_bound(finals: Finals) -> Comparisons:
+    return _against(finals, "cumulative", (*PROPOSED, "dslda"))
+
+
+def _prima(finals: Finals) -> Comparisons:
+    return _against(finals, "prima", (*PROPOSED, "dslda"))
+
+
+def _moments(finals: Finals) -> Comparisons:
+    pretrained = {"moments": "pretrained"}
+    return _variants(finals, ["ar1*"], ("ImageNet's", "batch 1's"), (pretrained, {}), "no better")
+
+
+# Title, the paper's words, and the comparisons that decide.
+CLAIMS: tuple[tuple[str, str, Callable[[Finals], Comparisons]], ...] = (
+    (
+        "Renormalisation lets AR1* learn from small batches, and helps with larger ones",
+        "“for 391 batches Batch Normalization heavily hurt the learning capabilities”; it “brings "
+        "some advantages … even when using larger batches” (section 4, fig:bn_vs_brn)",
+        _ar1_norm,
+    ),
+    (
+        "Renormalisation improves the other methods too",
+        "“This modification improves accuracy of all the methods” (section 4)",
+        _all_norms,
+    ),
+    (
+        "CWR* and AR1* are better than Naive, LwF and EWC",
+        "“CWR* and AR1* show a very good learning trend”; EWC and LWF “were not able to learn "
+        "effectively” (sections 4 and 5)",
+        _baselines,
+    ),
+    (
+        "Naive, LwF and EWC are fair with 79 batches and collapse with 391",
+        "“fair performance on 79 batches but their efficacy significantly decreases with 196 "
+        "batches and are not able to learn in the most challenging case” (section 4)",
+        _collapse,
+    ),
+    (
+        "AR1* is better than CWR*, less so with smaller batches, and equal with 391",
+        "“The advantage of AR1* over CWR* … reduces as the batch size decreases and is null for "
+        "391 batches” (section 4)",
+        _granularity,
+    ),
+    (
+        "DSLDA is below CWR* and AR1*",
+        "“DSLDA accuracy is quite good and stable but remains lower than CWR* and AR1* in all the "
+        "three settings” (section 4)",
+        _dslda,
+    ),
+    (
+        "Cumulative is an upper bound",
+        "“a sort of upper bound in terms of accuracy”, about 85% (section 4)",
+        _upper_bound,
+    ),
+    (
+        "CWR+ does not suit NIC; CWR* does",
+        "CWR+ “is not well suited for NI and NIC scenarios” (appendix A.1)",
+        _cwr_plus,
+    ),
+    (
+        "Modulating the learning rate is as good as the penalty",
+        "“negligible in terms of accuracy (less than 0.1% average improvement in NICv2-79)” "
+        "(section 4)",
+        _guards,
+    ),
+    (
+        "Freezing the depthwise layers does not matter on NICv2",
+        "“in NICv2 experiments this had a negligible impact on the accuracy” (section 4)",
+        _freezing,
+    ),
+    (
+        "On NI, freezing the depthwise layers is the best of four, the pointwise ones the worst",
+        "“The proposed strategy (case ii) achieves the best result … The complementary strategy "
+        "(case iii) is the worst one” (section 2.3, fig:NI)",
+        _freezing_on_ni,
+    ),
+    (
+        "AR1* still works with r_max 3 and d_max 5",
+        "“using the suggested values of r_max=3 and d_max=5 still works” (section 4); here: better "
+        "than batch norm",
+        _wide_works,
+    ),
+    (
+        "Smaller r_max and d_max are better",
+        "“reducing them (i.e. relaxing batch renormalization constrains) brings some” benefits "
+        "(section 4)",
+        _narrow_better,
+    ),
+    (
+        "AR1* benefits from a higher learning rate of the CWR layer",
+        "“the overall model performance largely benefits from the use of an higher learning rate "
+        "for the CWR layer” (appendix B)",
+        _head_rate,
+    ),
+    (
+        "The root in wpast helps",
+        "“the weight for the most recent batches may be too low … a square root is used” "
+        "(section 2.1)",
+        _root,
+    ),
+    (
+        "The reduced test set gives the accuracies of the full one",
+        "“the accuracy results on the original and the down sampled version are very close” "
+        "(section 3)",
+        _test_sets,
+    ),
+    (
+        "Ours: prima is better than the rehearsal-free strategies of the paper",
+        "not in the paper: prima reads a frozen network at several depths",
+        _prima,
+    ),
+    (
+        "Ours: moments that continue ImageNet's are no better than those of batch 1",
+        "“global moments computed on batch 1 are inherited by batch 2” (section 4); the "
+        "alternative is not in the paper",
+        _moments,
+    ),
+)
+
+
+def check_claims(cells: Sequence[StoredCell]) -> list[Claim]:
+    """Return every claim that there are results for, if a plan asked for claims.
+
+    A claim uses whatever cells there are, of any group, so that the cells of the paper's figures
+    are not run again for it. Comparisons without a result on both sides are left out, and claims
+    without a comparison.
 
     Args:
-        cells: all cells; those in no group of a claim are ignored.
+        cells: all cells.
     """
-    cells_of: dict[str, list[StoredCell]] = {}
-    for cell in cells:
-        for group in cell.groups:
-            if group.claim:
-                cells_of.setdefault(group.title or group.name, []).append(cell)
-    return [_check_claim(name, own) for name, own in cells_of.items()]
+    if not any(group.claim for cell in cells for group in cell.groups):
+        return []
+    all_finals = find_finals(cells)
+    claims = []
+    for title, paper, compare in CLAIMS:
+        comparisons = [
+            _with_data_name(one, finals, len(all_finals) > 1)
+            for finals in all_finals
+            for one in compare(finals)
+            if one.first and one.second
+        ]
+        if comparisons:
+            claims.append(Claim(title, paper, tuple(comparisons)))
+    return claims
+
+
+def _with_data_name(comparison: Comparison, finals: Finals, several: bool) -> Comparison:
+    if not several:
+        return comparison
+    return replace(comparison, where=f"{comparison.where}, {finals.title}")
 
 
 def claims_table(claims: Sequence[Claim]) -> Table | None:
+    """Return a table with one row per claim, or None if there is no claim.
+
+    Args:
+        claims: as `check_claims` returns them.
+    """
+    if not claims:
+        return None
+    rows: list[Row] = [(one.title, one.paper, one.measured, one.verdict) for one in claims]
+    columns = ("claim", "the paper", "measured: differences in points (batches)", "verdict")
+    return Table("claims", "One row per claim", columns, tuple(rows), (RULE,))
+
+
+def comparisons_table(claims: Sequence[Claim]) -> Table | None:
     """Return a table with one row per comparison, or None if there is no claim.
 
     Args:
         claims: as `check_claims` returns them.
     """
-    rows = [row for claim in claims for row in _claim_rows(claim)]
+    rows = [_comparison_row(claim, one) for claim in claims for one in claim.comparisons]
     if not rows:
         return None
-    numbers = ("paired runs", "difference (points)", "± (95%)")
-    columns = ("claim", "compared", "expected", *numbers, "verdict")
-    return Table("claims", "The claims of the text", columns, tuple(rows), (RULE,))
+    numbers = ("first (%)", "second (%)", "runs", "difference", "± (90%)")
+    columns = ("claim", "compared: first − second", "protocol", *numbers, "expected", "verdict")
+    return Table("comparisons", "The comparisons behind the claims", columns, tuple(rows))
 
 
-def _claim_rows(claim: Claim) -> list[Row]:
-    if not claim.comparisons:
-        return [(claim.name, "nothing to compare", "better", 0, None, None, claim.verdict)]
-    rows: list[Row] = []
-    for one in claim.comparisons:
-        difference = None if one.difference is None else Difference(one.difference)
-        numbers = (one.runs, difference, one.half_width)
-        rows.append((claim.name, one.title, one.expected, *numbers, one.verdict))
-    return rows
-
-
-def _check_claim(name: str, cells: Sequence[StoredCell]) -> Claim:
-    strata: dict[tuple[str, str], list[StoredCell]] = {}
-    for cell in cells:
-        strata.setdefault((cell.protocol, _family(cell)), []).append(cell)
-    keys = sorted(strata, key=lambda key: (protocol_order(key[0]), key[1]))
-    ordered = [strata[key] for key in keys]
-    for contrast in CONTRASTS:
-        if any({"first", "second"} <= set(map(contrast.side, own)) for own in ordered):
-            compared = [
-                _compare_sides(contrast, own) for own in ordered if any(map(contrast.side, own))
-            ]
-            return Claim(name, contrast.paper, tuple(compared))
-    return Claim(name, GRANULARITY, tuple(_compare_granularity(cells)))
-
-
-def _compare_sides(contrast: Contrast, cells: Sequence[StoredCell]) -> Comparison:
-    first = [cell for cell in cells if contrast.side(cell) == "first"]
-    second = [cell for cell in cells if contrast.side(cell) == "second"]
-    names = sorted({strategy_info(cell.strategy).title for cell in cells})
-    strategies = "" if set(names) <= set(contrast.titles) else f"{' and '.join(names)}: "
-    sides = f"{contrast.titles[0]} against {contrast.titles[1]}"
-    title = f"{strategies}{sides}, {protocol_title(cells[0].protocol)}"
-    return Comparison(title, contrast.expected, *paired_interval(_differences(first, second)))
-
-
-def _compare_granularity(cells: Sequence[StoredCell]) -> list[Comparison]:
-    """Check that AR1* − CWR* shrinks from coarse to fine protocols and vanishes at the finest."""
-    gains = _gains(cells)
-    if not gains:
-        return []
-    coarse, fine = next(iter(gains)), list(gains)[-1]
-    title = f"AR1* against CWR*, {protocol_title(fine)}"
-    finest = Comparison(title, "the same", *paired_interval(gains[fine]))
-    if coarse == fine:
-        return [finest]
-    title = f"AR1* − CWR*, {protocol_title(coarse)} against {protocol_title(fine)}"
-    shrinks = Comparison(title, "better", *_unpaired_interval(gains[coarse], gains[fine]))
-    return [shrinks, finest]
-
-
-def _gains(cells: Sequence[StoredCell]) -> Mapping[str, list[float]]:
-    """Return AR1* − CWR* of each paired run, by protocol from coarse to fine."""
-    gains: dict[str, list[float]] = {}
-    for protocol in sorted({cell.protocol for cell in cells}, key=protocol_order):
-        own = [cell for cell in cells if cell.protocol == protocol]
-        ar1 = [cell for cell in own if _family(cell) == "ar1"]
-        cwr = [cell for cell in own if _family(cell) == "cwr"]
-        gain = _differences(ar1, cwr)
-        if gain:
-            gains[protocol] = gain
-    return gains
-
-
-def _family(cell: StoredCell) -> str:
-    """Return the name that variants of a strategy share: `cwr` for `cwr*` and `cwr+`."""
-    return cell.strategy.rstrip("*+")
-
-
-def _differences(first: Sequence[StoredCell], second: Sequence[StoredCell]) -> list[float]:
-    """Return the differences of final accuracy in the runs that finished on both sides."""
-    ours, others = _final_accuracies(first), _final_accuracies(second)
-    return [ours[run] - others[run] for run in sorted(ours.keys() & others.keys())]
-
-
-def _final_accuracies(cells: Sequence[StoredCell]) -> dict[int, float]:
-    pairs = ((cell.run, cell.final()) for cell in cells)
-    return {run: value for run, value in pairs if value is not None}
-
-
-def paired_interval(differences: Sequence[float]) -> Estimate:
-    """Return the mean, half the width of its 95% confidence interval, and the number of runs.
-
-    Args:
-        differences: one per paired run; there is no mean without any, no interval with one.
-
-    >>> mean, half_width, runs = paired_interval([1.0, 2.0, 3.0])
-    >>> mean, round(half_width, 2), runs
-    (2.0, 2.48, 3)
-    """
-    runs = len(differences)
-    if runs == 0:
-        return None, None, 0
-    if runs == 1:
-        return differences[0], None, 1
-    return fmean(differences), _t_quantile(runs - 1) * stdev(differences) / sqrt(runs), runs
-
-
-def _unpaired_interval(first: Sequence[float], second: Sequence[float]) -> Estimate:
-    runs = min(len(first), len(second))
-    difference = fmean(first) - fmean(second)
-    if runs < 2:
-        return difference, None, runs
-    error = sqrt(stdev(first) ** 2 / len(first) + stdev(second) ** 2 / len(second))
-    return difference, _t_quantile(runs - 1) * error, runs
-
-
-def _t_quantile(degrees: int) -> float:
-    return _T[degrees - 1] if degrees <= len(_T) else 1.96 + 2.7 / degrees
+def _comparison_row(claim: Claim, one: Comparison) -> Row:
+    estimate = one.estimate
+    assert estimate is not None
+    runs = f"{len(one.first)} and {len(one.second)}"
+    numbers = (*one.means, runs, Difference(estimate.difference), estimate.half_width)
+    return claim.title, one.what, one.where, *numbers, one.expected, one.verdict

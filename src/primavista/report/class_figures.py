@@ -261,7 +261,7 @@ def _known_categories(cell: StoredCell) -> tuple[str, ...]:
     """Return the names of the categories of rendered data and of CORe50."""
     if cell.data_name == "rendered":
         return tuple(RENDERED_CATEGORIES)
-    return tuple(CORE50_CATEGORIES) if cell.on_core50 else ()
+    return tuple(CORE50_CATEGORIES) if cell.is_core50 else ()
 
 
 def _common_name(names: Sequence[str]) -> str:

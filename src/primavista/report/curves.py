@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from primavista.report.figures import (
@@ -18,16 +18,17 @@ from primavista.report.figures import (
 )
 from primavista.report.published import PublishedResults
 from primavista.report.series import MeanStd, Panel, Points, Series
-from primavista.report.titles import FREEZING, slug
+from primavista.report.titles import DATA_TITLES, FREEZING, protocol_title, slug
 from primavista.strategies.registry import Look, strategy_info
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AXES = 2.45, 2.45  # inches
-LEFT, TOP, BOTTOM = 0.55, 0.35, 0.62  # inches around the axes
+LEFT, TOP, BOTTOM = 0.62, 0.35, 0.62  # inches around the axes
 LETTER_WIDTH = 0.078  # inches per letter of a label
 LABEL_LENGTH = 26  # letters of a label at most
+AUTHORS = "the authors, CORe50"
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,37 @@ def strategy_lines(series: Sequence[Series], published: PublishedResults) -> lis
 
     Args:
         series: the series of the panel.
-        published: the authors' curves, drawn over ours.
+        published: the authors' curves, which are drawn over ours if both are on CORe50.
     """
     lines = []
     for one, line_style in zip(series, line_styles(series), strict=True):
-        theirs = published.get((one.panel.protocol, one.strategy, one.norm or "brn"))
-        published_points = theirs.curve() if theirs else []
+        over = _published_points(one, published) if one.panel.comparison.comparable else []
         look = strategy_info(one.strategy).drawn
-        lines.append(Line(one.name, look, line_style, one.curve(), published_points))
+        lines.append(Line(one.name, look, line_style, one.curve(), over))
     return [line for line in lines if line.points]
+
+
+def published_lines(series: Sequence[Series], published: PublishedResults) -> list[Line]:
+    """Return the authors' curves for a panel on other data, which stand beside it, not over it.
+
+    Args:
+        series: the series of the panel; only what they have too is returned, in the same look.
+        published: the authors' curves, on CORe50.
+    """
+    lines = []
+    for one, line_style in zip(series, line_styles(series), strict=True):
+        if not one.panel.comparison.comparable:
+            theirs = _published_points(one, published)
+            look = strategy_info(one.strategy).drawn
+            lines.append(Line(one.name, look, line_style, theirs, []))
+    return [line for line in lines if line.points]
+
+
+def _published_points(series: Series, published: PublishedResults) -> Points:
+    norm = series.norm or strategy_info(series.strategy).norm or "brn"
+    theirs = published.get((series.panel.protocol, series.strategy, norm))
+    is_variant = series.name != strategy_info(series.strategy).title and norm != "bn"
+    return [] if theirs is None or is_variant else theirs.curve()
 
 
 def freezing_lines(series: Sequence[Series]) -> list[Line]:
@@ -107,68 +130,121 @@ def freezing_lines(series: Sequence[Series]) -> list[Line]:
     return [line for line in lines if line.points]
 
 
-def draw_panels(figure: str, panels: Mapping[Panel, Sequence[Line]]) -> list[Picture]:
-    """Draw one picture per panel and, if there are several, one with all of them side by side.
+def draw_panels(
+    figure: str,
+    panels: Mapping[Panel, Sequence[Line]],
+    published: Mapping[Panel, Sequence[Line]] | None = None,
+) -> list[Picture]:
+    """Draw one picture per panel and one with all of them.
 
     Args:
         figure: the beginning of the pictures' names.
         panels: the curves of each panel; empty panels are left out. A single panel is drawn wide.
+        published: the authors' curves on CORe50 for panels on other data; they get pictures of
+            their own, and a second row in the picture of all panels.
     """
-    panels = {panel: lines for panel, lines in panels.items() if lines}
-    width = AXES[0] * (2 if len(panels) == 1 else 1)
-    pictures = [_draw_panel(figure, panel, lines, width) for panel, lines in panels.items()]
-    if len(panels) > 1:
-        pictures.append(_draw_all(figure, panels, width))
+    published = published or {}
+    above = {panel: lines for panel, lines in panels.items() if lines}
+    below = {_authors(panel): published[panel] for panel in above if published.get(panel)}
+    width = AXES[0] * (2 if len(above) == 1 and not below else 1)
+    drawn = {**above, **below}
+    pictures = [_draw_panel(figure, panel, lines, width) for panel, lines in drawn.items()]
+    if len(pictures) > 1:
+        rows = [above] if not below else [_named(above), {p: published[p] for p in above}]
+        pictures.append(_draw_all(figure, rows, width))
     return pictures
+
+
+def _authors(panel: Panel) -> Panel:
+    return replace(panel, data_name="core50", title=f"{protocol_title(panel.protocol)}, {AUTHORS}")
 
 
 def _draw_panel(figure: str, panel: Panel, lines: Sequence[Line], width: float) -> Picture:
     labels = ", ".join(line.label for line in lines)
+    grid = Grid([[lines]], width)
     with drawing_style():
-        sheet = new_figure(*_figure_size([lines], width))
-        _draw_axes(sheet.add_axes(_axes_box(0, [lines], width)), panel, lines)
+        sheet = new_figure(*grid.size)
+        _draw_axes(sheet.add_axes(grid.box(0, 0)), panel, lines, _highest(lines))
     title = f"Accuracy against batches, {panel.title}: {labels}"
     return save_picture(sheet, slug(figure, panel.title), title)
 
 
-def _draw_all(figure: str, panels: Mapping[Panel, Sequence[Line]], width: float) -> Picture:
-    all_lines = list(panels.values())
+def _draw_all(figure: str, rows: Sequence[Mapping[Panel, Sequence[Line]]], width: float) -> Picture:
+    """Draw all panels, with one scale for all accuracies."""
+    grid = Grid([list(row.values()) for row in rows], width)
+    high = max(_highest(lines) for row in rows for lines in row.values() if lines)
     with drawing_style():
-        sheet = new_figure(*_figure_size(all_lines, width))
-        for place, (panel, lines) in enumerate(panels.items()):
-            _draw_axes(sheet.add_axes(_axes_box(place, all_lines, width)), panel, lines)
+        sheet = new_figure(*grid.size)
+        for down, row in enumerate(rows):
+            for across, (panel, lines) in enumerate(row.items()):
+                if lines:
+                    own = _authors(panel) if down else panel
+                    _draw_axes(sheet.add_axes(grid.box(down, across)), own, lines, high)
     return save_picture(sheet, slug(figure), f"{figure}, all protocols")
 
 
-def _panel_width(lines: Sequence[Line], width: float) -> float:
-    """Return the width in inches of axes of some width with the labels beside them."""
-    return LEFT + width + 0.4 + LETTER_WIDTH * max(len(line.label) for line in lines)
+def _named(panels: Mapping[Panel, Sequence[Line]]) -> dict[Panel, Sequence[Line]]:
+    """Name the data set in the titles of our panels, as the authors' panels name theirs."""
+    return {
+        replace(
+            panel, title=f"{panel.title}, {DATA_TITLES.get(panel.data_name, panel.data_name)}"
+        ): lines
+        for panel, lines in panels.items()
+    }
 
 
-def _figure_size(panels: Sequence[Sequence[Line]], width: float) -> tuple[float, float]:
-    return sum(_panel_width(lines, width) for lines in panels), TOP + AXES[1] + BOTTOM
+def _highest(lines: Sequence[Line]) -> float:
+    return max(mean.mean + (mean.std or 0) for line in lines for _, mean in line.all_points)
 
 
-def _axes_box(
-    place: int, panels: Sequence[Sequence[Line]], width: float
-) -> tuple[float, float, float, float]:
-    """Return left, bottom, width and height of the axes at a place, in parts of the figure."""
-    figure_width, figure_height = _figure_size(panels, width)
-    left = sum(_panel_width(lines, width) for lines in panels[:place]) + LEFT
-    across = left / figure_width, width / figure_width
-    along = BOTTOM / figure_height, AXES[1] / figure_height
-    return across[0], along[0], across[1], along[1]
+@dataclass(frozen=True)
+class Grid:
+    """Axes in rows and columns with the labels of their curves to the right, in inches.
+
+    Args:
+        rows: the curves of each panel, row by row.
+        width: the width of the axes.
+    """
+
+    rows: Sequence[Sequence[Sequence[Line]]]
+    width: float
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """The width and the height of the figure."""
+        return sum(self._widths()), len(self.rows) * (TOP + AXES[1] + BOTTOM)
+
+    def box(self, down: int, across: int) -> tuple[float, float, float, float]:
+        """Return left, bottom, width and height of axes, in parts of the figure.
+
+        Args:
+            down: the row, from the top.
+            across: the column.
+        """
+        width, height = self.size
+        left = sum(self._widths()[:across]) + LEFT
+        bottom = (len(self.rows) - 1 - down) * (TOP + AXES[1] + BOTTOM) + BOTTOM
+        return left / width, bottom / height, self.width / width, AXES[1] / height
+
+    def _widths(self) -> list[float]:
+        """Return the width of each column: axes and labels."""
+        columns = zip(*self.rows, strict=True)
+        return [self._column_width([line for own in column for line in own]) for column in columns]
+
+    def _column_width(self, lines: Sequence[Line]) -> float:
+        return LEFT + self.width + 0.4 + LETTER_WIDTH * max(len(line.label) for line in lines)
 
 
-def _draw_axes(axes: Axes, panel: Panel, lines: Sequence[Line]) -> None:
-    points = [point for line in lines for point in line.all_points]
-    last = max(batch for batch, _ in points)
-    _set_limits(axes, last, max(mean.mean + (mean.std or 0) for _, mean in points))
+def _draw_axes(axes: Axes, panel: Panel, lines: Sequence[Line], high: float) -> None:
+    last = max(batch for line in lines for batch, _ in line.all_points)
+    _set_limits(axes, last, high)
     for line in lines:
+        if len(line.points) == 1 and last > 1:
+            _draw_level(axes, line)
         _draw_line(axes, line)
     axes.set_title(panel.title, loc="left", fontweight="bold")
     axes.set_ylabel("accuracy on the test set (%)")
-    axes.set_xlabel("training batch" + _published_note(panel, lines))
+    axes.set_xlabel("training batch" + _published_note(lines))
     axes.set_xticks(_ticks(last))
     axes.tick_params(length=3)
     label_ends(axes, [_curve_end(line) for line in lines], float(last))
@@ -184,6 +260,12 @@ def _set_limits(axes: Axes, last: int, top: float) -> None:
 def _curve_end(line: Line) -> CurveEnd:
     batch, mean = line.points[-1]
     return CurveEnd(batch, mean.mean, line.label, line.look, line.line_style)
+
+
+def _draw_level(axes: Axes, line: Line) -> None:
+    """Draw a thin level for a strategy that was tested once, such as the upper bound."""
+    thin: dict[str, Any] = {"linewidth": 0.8, "linestyle": (0, (1, 2)), "alpha": 0.8}
+    axes.axhline(line.points[0][1].mean, color=line.look.light, zorder=1.5, **thin)
 
 
 def _draw_line(axes: Axes, line: Line) -> None:
@@ -223,15 +305,14 @@ def _draw_band(axes: Axes, points: Points, colour: str) -> None:
     axes.fill_between(batches, low, high, color=colour, alpha=0.17, linewidth=0)
 
 
-def _published_note(panel: Panel, lines: Sequence[Line]) -> str:
+def _published_note(lines: Sequence[Line]) -> str:
     """Explain the dotted curves."""
     published = [line for line in lines if line.published]
     if not published:
         return ""
-    where = "" if panel.core50 else ", on CORe50"
     if any(line.line_style != "-" for line in published):
-        return f"\ndotted, spaced for dashed: published{where}"
-    return f"\ndotted: the authors' published mean{where}"
+        return "\ndotted, spaced for dashed: published"
+    return "\ndotted: the authors' published mean"
 
 
 def _ticks(last: int) -> list[int]:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from primavista import __version__
 from primavista.report.figures import Palette, Picture
 from primavista.report.published import PAPER
-from primavista.report.table import Table, Verdict, format_value, to_csv, to_html, to_latex
+from primavista.report.table import Table, to_csv, to_html, to_latex
 from primavista.report.titles import slug
 
 
@@ -31,23 +31,8 @@ class Collapsible:
 
 
 @dataclass(frozen=True)
-class ClaimVerdict:
-    """The verdict on one claim of the paper.
-
-    Args:
-        verdict: the outcome.
-        claim: the title of the claim.
-        paper: the paper's words.
-    """
-
-    verdict: Verdict
-    claim: str
-    paper: str
-
-
-@dataclass(frozen=True)
 class Section:
-    """A part of the page: text, verdicts, figures, tables and collapsible figures, in this order.
+    """A part of the page: text, figures, tables and collapsible figures, in this order.
 
     Args:
         title: the heading.
@@ -56,7 +41,6 @@ class Section:
         pictures: the figures.
         tables: the tables.
         collapsibles: figures that are shown on demand.
-        verdicts: the verdicts on claims.
         extra: figures that are files only, not on the page.
     """
 
@@ -66,7 +50,6 @@ class Section:
     pictures: tuple[Picture, ...] = ()
     tables: tuple[Table, ...] = ()
     collapsibles: tuple[Collapsible, ...] = ()
-    verdicts: tuple[ClaimVerdict, ...] = ()
     extra: tuple[Picture, ...] = ()
 
     @property
@@ -158,7 +141,7 @@ def render_page(page: Page) -> str:
 <p>Written by primavista {__version__}. The paper: Lomonaco, Maltoni, Pellegrini,
 <a href="{PAPER}">Rehearsal-Free Continual Learning over Small Non-I.I.D. Batches</a>.
 Next to this file, <code>figures/</code> has every figure as SVG and PNG, and <code>tables/</code>
-has every table as CSV and LaTeX.</p>
+has every table as CSV, LaTeX and Markdown.</p>
 </footer>
 </div>
 </body>
@@ -193,7 +176,6 @@ def _section(section: Section, palette: Palette) -> str:
     parts = [
         f'<section id="{section.anchor}">\n<h2>{escape(section.title)}{label}</h2>',
         _paragraphs(section.text),
-        _verdicts(section.verdicts),
         _figures(section.pictures, palette),
         *(_table(table, heading=not alone) for table in section.tables),
         *(_collapsible(part, palette) for part in section.collapsibles),
@@ -223,18 +205,6 @@ def _collapsible(part: Collapsible, palette: Palette) -> str:
     figures = _figures(part.pictures, palette, "figures small")
     summary = f"<summary>{escape(part.title)}</summary>"
     return f'<details class="more"{state}>{summary}\n{figures}</details>'
-
-
-def _verdicts(verdicts: Sequence[ClaimVerdict]) -> str:
-    if not verdicts:
-        return ""
-    return f'<ul class="verdicts">{"".join(map(_verdict, verdicts))}</ul>'
-
-
-def _verdict(one: ClaimVerdict) -> str:
-    outcome = f'<span class="{one.verdict.tone}">{escape(format_value(one.verdict))}</span>'
-    paper = f"<small>The paper: {escape(one.paper)}</small>"
-    return f"<li>{outcome} – {escape(one.claim)}{paper}</li>"
 
 
 def _table(table: Table, heading: bool) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from primavista.bench.data import CORe50Comparison, compare_with_core50
 from primavista.bench.folder import (
     FAILED,
     PLAN,
@@ -28,7 +29,8 @@ from primavista.errors import FileError
 
 FORMAT = 1
 CLAIM = "claim:"  # the names of groups that test a claim begin with it
-CLAIMS = "claims"  # the plan in which every group tests a claim
+CLAIMS = "claims"  # the plan in which every group tests a claim, if it is not for a figure
+FOR_A_FIGURE = ("fig:", "tab:")
 # Values of required fields that a damaged or foreign file lacks.
 CELL_DEFAULTS: Mapping[str, Any] = {
     "strategy": "?",
@@ -132,10 +134,28 @@ class StoredCell:
         return str(self.data.get("name", "?"))
 
     @property
-    def on_core50(self) -> bool:
-        """True if its accuracies can be compared with the paper's."""
-        kind = self.data.get("kind", "core50")
-        return kind in ("core50", "store") and self.data_name.lower().startswith("core50")
+    def comparison(self) -> CORe50Comparison:
+        """Whether its accuracies can be compared with the paper's, from what the result records."""
+        return compare_with_core50(self.result.data if self.result else None)
+
+    @property
+    def is_core50(self) -> bool:
+        """True if the data is CORe50, or a part of it, whatever it is called."""
+        facts = self.result.data if self.result else None
+        if facts is not None:
+            return facts.core50 is not None
+        return self.data.get("kind") == "core50"
+
+    @property
+    def order(self) -> str | None:
+        """The origin of the order of batches, `official` or `generated`; None if not recorded."""
+        if self.result is None:
+            return None
+        if self.result.data is not None:
+            return self.result.data.order
+        if self.result.order is None:
+            return None
+        return "generated" if self.result.order == "generated" else "official"
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -161,6 +181,16 @@ class StoredCell:
     def test_thin(self) -> int | None:
         """One frame in so many of each test session is tested."""
         return self.cell.test_thin if self.cell else None
+
+    @property
+    def full_test(self) -> bool:
+        """True if every frame of the test set is tested, False if a reduced set is."""
+        facts = self.result.data if self.result else None
+        if facts is not None and facts.core50 is not None:
+            return facts.core50.test_set == "full" and facts.test_thin == 1
+        if self.data.get("kind") == "core50":
+            return self.data.get("test") == "full"
+        return self.test_thin == 1
 
     @property
     def retrain(self) -> int | None:
@@ -300,7 +330,8 @@ def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
 
 
 def _figure_group(group: GroupRecord) -> FigureGroup:
-    claim = group.name.startswith(CLAIM) or group.plan == CLAIMS
+    for_claims = group.plan == CLAIMS and not group.name.startswith(FOR_A_FIGURE)
+    claim = group.name.startswith(CLAIM) or for_claims
     return FigureGroup(group.name.removeprefix(CLAIM).strip(), group.title, claim)
 
 

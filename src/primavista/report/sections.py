@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from primavista.errors import MissingExtraError, require_extra
-from primavista.report.claims import Claim, claims_table
+from primavista.report.claims import CLAIMS, Claim, claims_table, comparisons_table
 from primavista.report.class_figures import draw_categories, draw_class_accuracy, draw_confusion
-from primavista.report.curves import Line, draw_panels, freezing_lines, strategy_lines
+from primavista.report.curves import (
+    Line,
+    draw_panels,
+    freezing_lines,
+    published_lines,
+    strategy_lines,
+)
 from primavista.report.figures import EXTRA, Picture, palette_of
 from primavista.report.grouping import BN, NI, RESULTS, ReportData, group_cells
 from primavista.report.hyperparameters import (
@@ -16,11 +22,16 @@ from primavista.report.hyperparameters import (
     preset_table,
     renorm_table,
 )
-from primavista.report.page import Card, ClaimVerdict, Collapsible, Page, Section
+from primavista.report.page import Card, Collapsible, Page, Section
 from primavista.report.published import PublishedResults, target_accuracies
 from primavista.report.read import FolderResults, StoredCell
 from primavista.report.series import Panel, Series, by_panel
-from primavista.report.stream_figures import composition_table, draw_streams, panel_streams
+from primavista.report.stream_figures import (
+    composition_table,
+    draw_streams,
+    nic_of_2017,
+    panel_streams,
+)
 from primavista.report.table import Table, format_value
 from primavista.report.tables import (
     efficiency_table,
@@ -28,9 +39,10 @@ from primavista.report.tables import (
     final_table,
     parity_table,
     progress_table,
+    saturation_table,
     tuned_note,
 )
-from primavista.report.titles import slug, unique_slugs
+from primavista.report.titles import DATA_TITLES, slug, unique_slugs
 from primavista.strategies.registry import strategy_info
 
 MOST_CARDS = 6
@@ -104,9 +116,11 @@ def _lead(cells: Sequence[StoredCell], count: Mapping[str, int]) -> str:
 
 
 def _data_title(cell: StoredCell) -> str:
-    if cell.on_core50:
-        return "CORe50"
-    return "rendered objects" if cell.data_name == "rendered" else cell.data_name
+    if cell.is_core50:
+        facts = cell.result.data if cell.result else None
+        partial = facts is not None and facts.core50 is not None and not facts.core50.complete
+        return "a part of CORe50" if partial else "CORe50"
+    return DATA_TITLES.get(cell.data_name, cell.data_name)
 
 
 def _number_of(number: int, one: str, many: str | None = None) -> str:
@@ -168,25 +182,36 @@ def _claims_card(claims: Sequence[Claim]) -> Card:
 
 
 def _draw_curves(
-    data: ReportData, figure: str, series: Sequence[Series], make_lines: MakeLines
+    data: ReportData,
+    figure: str,
+    series: Sequence[Series],
+    make_lines: MakeLines,
+    make_published: MakeLines | None = None,
 ) -> tuple[Pictures, Pictures]:
     """Return the pictures of the single panels, and the one of all panels, which is a file only."""
     if not data.plots:
         return (), ()
-    panels = {panel: make_lines(own) for panel, own in by_panel(series).items()}
-    pictures = draw_panels(figure, panels)
+    own = by_panel(series)
+    panels = {panel: make_lines(some) for panel, some in own.items()}
+    published = {panel: make_published(some) for panel, some in own.items() if make_published}
+    pictures = draw_panels(figure, panels, published)
     single = tuple(picture for picture in pictures if picture.name != slug(figure))
     joint = tuple(picture for picture in pictures if picture.name == slug(figure))
     return single, joint
 
 
 def _draw_strategies(
-    data: ReportData, figure: str, series: Sequence[Series]
+    data: ReportData, figure: str, series: Sequence[Series], beside: bool = True
 ) -> tuple[Pictures, Pictures]:
+    """Draw strategies with the authors' curves over them, or beside them if the data differs."""
+
     def lines(own: Sequence[Series]) -> list[Line]:
         return strategy_lines(own, data.published)
 
-    return _draw_curves(data, figure, series, lines)
+    def theirs(own: Sequence[Series]) -> list[Line]:
+        return published_lines(own, data.published) if beside else []
+
+    return _draw_curves(data, figure, series, lines, theirs)
 
 
 def _results(data: ReportData) -> Section | None:
@@ -197,19 +222,33 @@ def _results(data: ReportData) -> Section | None:
         "Accuracy over the whole test set after each batch: the mean over runs, in a band of one "
         "standard deviation. The test set includes classes that have not been taught yet, so "
         "curves start low. If runs are unfinished, the mean is over those that got that far.",
+        *_order_note([cell for one in data.results for cell in one.cells]),
         *_retraining_note([cell for one in data.results for cell in one.cells]),
     )
     return Section("Accuracy against batches", RESULTS, text, pictures, extra=extra)
+
+
+def _order_note(cells: Sequence[StoredCell]) -> list[str]:
+    """Say where the orders of CORe50's batches come from; other data has no official ones."""
+    orders = [cell.order for cell in cells if cell.is_core50 and cell.order]
+    if not orders:
+        return []
+    official, generated = orders.count("official"), orders.count("generated")
+    if not generated:
+        return ["All orders of batches are the authors' official ones."]
+    return [
+        f"Orders of batches on CORe50: {official} official, {generated} generated by this package, "
+        "since the authors' files were not there."
+    ]
 
 
 def _retraining_note(cells: Sequence[StoredCell]) -> list[str]:
     times = sorted({cell.retrain for cell in cells if cell.retrain is not None})
     if not times:
         return []
-    joined = ", ".join(map(str, times))
-    return [
-        f"Cumulative, the upper bound, is retrained from scratch at {joined} evenly spaced batches."
-    ]
+    often = " or ".join("once, at the end" if n == 1 else f"at {n} evenly spaced" for n in times)
+    batches = "" if times == [1] else " batches"
+    return [f"Cumulative, the upper bound, is trained from scratch {often}{batches}."]
 
 
 def _final(data: ReportData) -> Section | None:
@@ -243,9 +282,25 @@ def _freezing(data: ReportData) -> Section | None:
     text = (
         "Naive on the NI protocol with different layers frozen; the output layer is never frozen. "
         "The paper trains one epoch per batch.",
+        *_norm_note(data.freezing),
     )
     tables = (final_table("final-ni", "Final accuracy by what is frozen", data.freezing),)
     return Section("What to freeze", NI, text, pictures, tables, extra=extra)
+
+
+def _norm_note(series: Sequence[Series]) -> list[str]:
+    if {one.norm for one in series} != {"bn"}:
+        return []
+    return [
+        "All runs here have plain batch normalisation: the paper does not name the one it used, "
+        "and shows this experiment before it brings in renormalisation for NICv2."
+    ]
+
+
+def _guard(data: ReportData) -> Section | None:
+    others = [one for own in data.others.values() for one in own]
+    table = saturation_table([*data.results, *data.norms_only(), *others])
+    return Section(table.title, tables=(table,)) if table else None
 
 
 def _own_groups(data: ReportData) -> Section | None:
@@ -255,18 +310,20 @@ def _own_groups(data: ReportData) -> Section | None:
     tables: list[Table] = []
     stems = unique_slugs(list(data.others))
     for stem, (title, series) in zip(stems, data.others.items(), strict=True):
-        single, _ = _draw_strategies(data, f"group-{stem}", series)
+        single, _ = _draw_strategies(data, f"group-{stem}", series, beside=False)
         pictures += single
         tables.append(final_table(f"final-{stem}", f"Final accuracy: {title}", series))
     return Section("Other groups of the plan", pictures=tuple(pictures), tables=tuple(tables))
 
 
 def _claims(data: ReportData) -> Section | None:
-    table = claims_table(data.claims)
-    if table is None:
+    tables = tuple(filter(None, (claims_table(data.claims), comparisons_table(data.claims))))
+    if not tables:
         return None
-    verdicts = tuple(ClaimVerdict(one.verdict, one.name, one.paper) for one in data.claims)
-    return Section(table.title, tables=(table,), verdicts=verdicts)
+    measured = {claim.title for claim in data.claims}
+    missing = [title for title, *_ in CLAIMS if title not in measured]
+    text = (f"There are no results here for: {'; '.join(missing)}.",) if missing else ()
+    return Section("The claims of the text", text=text, tables=tables)
 
 
 def _efficiency(data: ReportData) -> Section | None:
@@ -278,7 +335,7 @@ def _streams(data: ReportData) -> Section | None:
     panels = by_panel([*data.results, *data.freezing])
     if not panels:
         return None
-    streams = panel_streams(panels)
+    streams = {**panel_streams(panels), **nic_of_2017(panels)}
     pictures = tuple(draw_streams(streams)) if data.plots else ()
     tables = (composition_table(panels, streams),)
     return Section("The streams", "fig:nicv2, tab:nic", (), pictures, tables)
@@ -345,6 +402,7 @@ SECTIONS: tuple[tuple[str, Callable[[ReportData], Section | None]], ...] = (
     ("what to freeze (fig:NI)", _freezing),
     ("", _own_groups),
     ("run time and memory (tab:efficiency)", _efficiency),
+    ("", _guard),
     ("", _streams),
     ("class by class", _by_class),
     ("", _settings),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
 
+from primavista.bench.data import CORe50Comparison
 from primavista.report.read import StoredCell
 from primavista.report.titles import protocol_order, protocol_title, strategy_order
 from primavista.strategies.registry import strategy_info
@@ -69,14 +70,14 @@ class Panel:
     Args:
         protocol: the name of the protocol.
         data_name: the name of the data set.
-        core50: whether its accuracies can be compared with the paper's.
+        comparison: whether its accuracies can be compared with the paper's, and if not, why.
         key: the settings of the data set in full.
         title: the title of its figures.
     """
 
     protocol: str
     data_name: str
-    core50: bool
+    comparison: CORe50Comparison
     key: str
     title: str
 
@@ -137,6 +138,11 @@ class Series:
         """
         values = map(measure, self.done)
         return mean_std([value for value in values if value is not None])
+
+    @property
+    def orders(self) -> str | None:
+        """The origin of the orders of batches: `official`, `generated` or both, if it is known."""
+        return ", ".join(sorted({cell.order for cell in self.cells if cell.order})) or None
 
     def curve(self) -> Points:
         """Return the accuracy after each batch, over the runs that were tested there."""
@@ -245,8 +251,9 @@ def _find_panels(cells: Sequence[StoredCell]) -> dict[tuple[str, str], Panel]:
         if len(data) > 1:
             more = [f"{name} {cell.data[name]}" for name in different if name in cell.data]
             title += f" ({', '.join([cell.data_name, *more])})"
-        panel = Panel(cell.protocol, cell.data_name, cell.on_core50, key, title)
-        panels[key, cell.protocol] = panel
+        if (key, cell.protocol) not in panels or cell.status == "done":
+            panel = Panel(cell.protocol, cell.data_name, cell.comparison, key, title)
+            panels[key, cell.protocol] = panel
     return panels
 
 

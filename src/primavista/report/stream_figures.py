@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 from primavista.bench.cell import cell_stream
@@ -14,7 +16,7 @@ from primavista.report.published import COMPOSITION
 from primavista.report.read import StoredCell
 from primavista.report.series import Panel, Series
 from primavista.report.table import Row, Table, Value
-from primavista.report.titles import slug
+from primavista.report.titles import protocol_title, slug
 from primavista.streams.dataset import Stream
 from primavista.streams.pictures import draw_stream, protocol_row
 from primavista.streams.rendered.dataset import rendered
@@ -32,9 +34,8 @@ def rebuild_stream(cell: StoredCell) -> Stream | None:
     """
     if cell.valid_cell is None:
         return None
-    try:
-        stream = _stream_of(cell.valid_cell)
-    except (PrimavistaError, OSError, TypeError, ValueError):
+    stream = _try_stream(cell.valid_cell)
+    if stream is None:
         return None
     for batch, step in zip(stream.batches, cell.steps, strict=False):
         if step.patterns is not None and step.patterns != sum(map(len, batch)):
@@ -42,10 +43,13 @@ def rebuild_stream(cell: StoredCell) -> Stream | None:
     return stream
 
 
-def _stream_of(cell: Cell) -> Stream:
-    if isinstance(cell.data, RenderedData):
-        return cell_stream(cell, rendered(cell.data.scene))
-    return cell_stream(cell, open_cell_data(cell.data, Path()))
+def _try_stream(cell: Cell) -> Stream | None:
+    try:
+        if isinstance(cell.data, RenderedData):
+            return cell_stream(cell, rendered(cell.data.scene))
+        return cell_stream(cell, open_cell_data(cell.data, Path()))
+    except (PrimavistaError, OSError, TypeError, ValueError):
+        return None
 
 
 def panel_streams(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]:
@@ -63,6 +67,31 @@ def panel_streams(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Strea
     return streams
 
 
+def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]:
+    """Return the stream of the older protocol NIC for each data set with a NICv2 panel.
+
+    It is made from the data alone: no strategy has to learn it. If NIC is a panel already, or if
+    the data cannot be found again, there is none.
+
+    Args:
+        panels: the series of each panel.
+    """
+    present = {panel.key for panel in panels if panel.protocol == "nic"}
+    streams: dict[Panel, Stream] = {}
+    for panel, series in panels.items():
+        if not panel.protocol.startswith("nicv2") or panel.key in present:
+            continue
+        cell = min((cell for one in series for cell in one.cells), key=lambda cell: cell.run)
+        if cell.valid_cell is None or cell.limited:
+            continue
+        stream = _try_stream(cell.valid_cell.model_copy(update={"protocol": "nic"}))
+        if stream:
+            present.add(panel.key)
+            title = panel.title.replace(protocol_title(panel.protocol), "NIC", 1)
+            streams[replace(panel, protocol="nic", title=title)] = stream
+    return streams
+
+
 def draw_streams(streams: Mapping[Panel, Stream]) -> list[Picture]:
     """Draw fig:nicv2, one picture per stream.
 
@@ -75,7 +104,8 @@ def draw_streams(streams: Mapping[Panel, Stream]) -> list[Picture]:
             continue
         with drawing_style({"axes.grid": False}):
             figure = draw_stream(stream)
-        title = f"Classes encountered over time, {panel.title}, run {stream.run}"
+        order = f"{stream_order(stream)} order"
+        title = f"Classes encountered over time, {panel.title}, run {stream.run}, {order}"
         name = slug("fig:nicv2", panel.title)
         pictures.append(save_picture(figure, name, title, on_white=True))
     return pictures
@@ -88,8 +118,8 @@ def composition_table(
 
     Args:
         panels: the series of each panel.
-        streams: the streams that could be rebuilt; for other panels the table has what the cells
-            recorded.
+        streams: the streams that could be rebuilt, and others to show beside them; for other
+            panels the table has what the cells recorded.
     """
     rows: list[Row] = []
     for panel, series in panels.items():
@@ -98,6 +128,10 @@ def composition_table(
         else:
             values = _recorded_composition([cell for one in series for cell in one.cells])
         rows.append((panel.title, *values, _published_composition(panel.protocol)))
+    for panel, stream in streams.items():
+        if panel not in panels:
+            published = _published_composition(panel.protocol)
+            rows.append((panel.title, *_stream_composition(stream), published))
     columns = (
         "protocol",
         "batches",
@@ -105,11 +139,14 @@ def composition_table(
         "initial images",
         "incremental classes",
         "incremental images",
+        "90% of the classes by batch",
+        "order",
         "the paper, on CORe50",
     )
     note = (
         "Incremental: the batches after the first; the number of images is their mean. "
-        "Two sessions of one class count as one class."
+        "Two sessions of one class count as one class. Order: official if it comes from the "
+        "authors' files, else generated. NIC is made from the data alone and needs no run."
     )
     title = "tab:nic: batch number and composition"
     return Table("nic", title, columns, tuple(rows), (note,))
@@ -129,7 +166,26 @@ def _stream_composition(stream: Stream) -> tuple[Value, ...]:
     low, high = row.incremental_classes
     classes = str(low) if low == high else f"{low} to {high}"
     first = row.batches, row.initial_classes, row.initial_images
-    return *first, classes, round(row.incremental_images)
+    images = round(row.incremental_images)
+    return *first, classes, images, _introduced_by(stream), stream_order(stream)
+
+
+def stream_order(stream: Stream) -> str:
+    """Return `official` if the order of the batches comes from the authors' files, or `generated`.
+
+    Args:
+        stream: a stream.
+    """
+    return "generated" if stream.source == "generated" else "official"
+
+
+def _introduced_by(stream: Stream, share: float = 0.9) -> int:
+    """Return the batch, counted from 1, by which a share of the classes was introduced."""
+    first: dict[int, int] = {}
+    for number, batch in enumerate(stream.batches, 1):
+        for session in batch:
+            first.setdefault(session.label, number)
+    return sorted(first.values())[ceil(share * len(first)) - 1]
 
 
 def _recorded_composition(cells: Sequence[StoredCell]) -> tuple[Value, ...]:
@@ -140,4 +196,4 @@ def _recorded_composition(cells: Sequence[StoredCell]) -> tuple[Value, ...]:
     mean = round(sum(later) / len(later)) if later else None
     classes = len(cell.steps[0].new_classes) if cell.steps else None
     initial = images[0] if images else None
-    return cell.batches or cell.reached, classes, initial, None, mean
+    return cell.batches or cell.reached, classes, initial, None, mean, None, cell.order

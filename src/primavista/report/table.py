@@ -1,10 +1,11 @@
-"""A table, written once and rendered three times: as HTML, LaTeX and CSV."""
+"""A table, written once and rendered four times: as HTML, LaTeX, CSV and Markdown."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -169,6 +170,8 @@ def _value_html(value: Value, is_number: bool, digits: int) -> str:
         names.append("k")
     if isinstance(value, Verdict):
         names.append(value.tone)
+    if isinstance(value, str) and "\n" in value:
+        names.append("lines")
     return f"<td{_class_attribute(' '.join(names))}>{escape(format_value(value, digits))}</td>"
 
 
@@ -245,6 +248,37 @@ def _latex_row(row: Row, digits: int) -> str:
         value.text if isinstance(value, Verdict) else format_value(value, digits) for value in row
     )
     return " & ".join(map(escape_latex, texts)) + r" \\"
+
+
+def to_markdown(table: Table) -> str:
+    """Return the table as Markdown, for a page of documentation; notes are paragraphs below it.
+
+    Args:
+        table: the table.
+    """
+    rule = ["---:" if is_number else "---" for is_number in table.numeric_columns()]
+    rows = [[format_value(value, table.digits) for value in row] for row in table.rows]
+    lines = [_markdown_row(map(escape_markdown, table.columns)), _markdown_row(rule)]
+    lines += [_markdown_row(map(escape_markdown, row)) for row in rows]
+    lines += [f"\n{escape_markdown(note)}" for note in table.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def escape_markdown(text: str) -> str:
+    """Return any text in a form that Markdown shows as it is.
+
+    Args:
+        text: any text.
+
+    >>> print(escape_markdown("AR1* | <b>"))
+    AR1\\* \\| &lt;b>
+    """
+    safe = re.sub(r"([\\`*_|\[\]~])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
+    return " ".join(safe.split())
 
 
 _LATEX = {

@@ -22,6 +22,9 @@ class FreezingScheme:
     look: Look
 
 
+# Data sets that have another name in figures and sentences than in files.
+DATA_TITLES = {"rendered": "rendered objects", "core50": "CORe50"}
+
 # In the order of the paper's fig:NI.
 FREEZING = {
     "none": FreezingScheme("nothing frozen", Look("#4a4a4a", "#b9c0c8", "X")),

@@ -10,7 +10,7 @@ from primavista.report.page import Page, render_page
 from primavista.report.published import read_published
 from primavista.report.read import read_results
 from primavista.report.sections import build_page
-from primavista.report.table import to_csv, to_latex
+from primavista.report.table import to_csv, to_latex, to_markdown
 from primavista.storage.atomic import replacing
 
 
@@ -49,6 +49,7 @@ def _files(page: Page) -> Iterator[tuple[str, bytes]]:
         for table in section.tables:
             yield f"tables/{table.name}.csv", to_csv(table).encode()
             yield f"tables/{table.name}.tex", to_latex(table).encode()
+            yield f"tables/{table.name}.md", to_markdown(table).encode()
         for picture in section.all_pictures:
             yield f"figures/{picture.name}.svg", picture.svg.encode()
             yield f"figures/{picture.name}.png", picture.png

@@ -23,7 +23,7 @@ class AR1Options(Options):
         w_1: the weight of batch 1 in the importance Omega.
         w_i: the weight of each later batch.
         max_f: max_F, the upper limit of F.
-        guard: `modulate` (AR1*) or `penalty` (AR1).
+        guard: `modulate` (AR1*), `penalty` (AR1) or `none` (AR1*free: nothing is guarded).
         lam: lambda of the penalty; the paper names none for AR1, this is EWC's.
         path: `gradient`, or `displacement`: how Synaptic Intelligence sums the path.
     """
@@ -46,7 +46,8 @@ class AR1(GradientStrategy):
 
     (paper, section 2.4). `guard="penalty"` is the rule of AR1,
     theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*). F comes from Synaptic
-    Intelligence. It guards the convolutions; norm scales and the head are not guarded.
+    Intelligence. It guards the convolutions; norm scales and the head are not guarded. With
+    `guard="none"` there is no Synaptic Intelligence (AR1*free of Pellegrini et al. 2020).
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -65,6 +66,8 @@ class AR1(GradientStrategy):
             for weight in self.free_weights(max(self.options.freeze_from, 2))
             if weight.name.startswith("backbone.") and weight.tensor.ndim > 1
         }
+        if self.options.guard == "none":
+            convolutions = {}
         self.importance = SynapticIntelligence(convolutions, self.options.max_f, self._path())
 
     def learn_batch(self, B: Batch) -> LearnReport:

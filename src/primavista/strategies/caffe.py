@@ -6,9 +6,11 @@ Each difference is one switch of `compat`, and one class here that overrides the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,9 +20,9 @@ from primavista.frames import Frames
 from primavista.heads.linear import CWRHead, HeadKind, LinearHead
 from primavista.nn.class_rows import PerWeight
 from primavista.nn.guards import PathRule
-from primavista.nn.minibatches import generator, shuffled_minibatches
+from primavista.nn.minibatches import generator
 from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.renorm import BatchRenorm, set_limits
+from primavista.nn.renorm import BatchRenorm, RenormSchedule, set_limits
 from primavista.nn.sgd import Weight
 from primavista.nn.shuffling import minibatch_count
 from primavista.progress import Progress
@@ -55,7 +57,7 @@ class AllOutputs(GradientStrategy):
 
     def _make_head(self, kind: HeadKind, dim: int, capacity: int) -> LinearHead | CWRHead:
         if kind == "linear":
-            return LinearHead(dim, capacity, generator(int(self.seed)))
+            return LinearHead(dim, capacity, generator=generator(int(self.seed)))
         return ReleasedCWRHead(dim, capacity, kind, self.options.wpast)
 
 
@@ -92,6 +94,15 @@ class ReleasedCWRHead(CWRHead):
         self.training_bias[columns] = self.bias[columns]
 
 
+class BiasRate(GradientStrategy):
+    """The bias of a linear head learns at twice the rate of its weights."""
+
+    def free_weights(self, i: int, *, theta: bool = True) -> list[Weight]:
+        """Return the weights that learn in batch `i`; see `GradientStrategy.free_weights`."""
+        weights = super().free_weights(i, theta=theta)
+        return [replace(w, lr=2 * w.lr) if w.name == "head.bias" else w for w in weights]
+
+
 class KeepMomentum(GradientStrategy):
     """The momentum goes on from batch to batch, from batch 2 on; the text resets it."""
 
@@ -108,15 +119,19 @@ class KeepMomentum(GradientStrategy):
 
 
 class ShuffleOnce(GradientStrategy):
-    """One order of the patterns for all epochs of a batch, always with seed 0."""
+    """One order of the patterns for all epochs of a batch: numpy's, always with seed 0."""
 
     def shuffled(self, B: Batch, epoch: int) -> Any:
         """Return the minibatches of an epoch; see `GradientStrategy.shuffled`."""
-        return shuffled_minibatches(B.count, self.options.minibatch, generator(0), self.device)
+        order = torch.from_numpy(np.random.RandomState(0).permutation(B.count)).to(self.device)
+        return iter(order.tensor_split(minibatch_count(B.count, self.options.minibatch)))
 
 
 class PadBatch(GradientStrategy):
-    """A batch is padded to a multiple of the minibatch by its first frames, and counted so."""
+    """A batch is padded to a multiple of the minibatch, and counted so.
+
+    Its first frames come once more, in front of it.
+    """
 
     def begin_batch(
         self,
@@ -127,17 +142,23 @@ class PadBatch(GradientStrategy):
     ) -> Batch:
         """Make the next batch, padded; see `Strategy.begin_batch`."""
         size = self.options.minibatch
-        padded = minibatch_count(len(labels), size) * size
-        index = torch.arange(padded) % len(labels)
-        return super().begin_batch(inputs, labels[index], None, progress)
+        padded = torch.arange(minibatch_count(len(labels), size) * size)
+        frame = self._frame(padded, len(labels))
+        return super().begin_batch(inputs, labels[frame], None, progress)
 
     def features(self, B: Batch) -> Tensor:
         """Return the features of a padded batch; see `Strategy.features`."""
         z = super().features(B)
-        return z if len(z) == B.count else z[torch.arange(B.count) % len(z)]
+        return z if len(z) == B.count else z[self._frame(torch.arange(B.count), len(z))]
 
     def _select(self, inputs: Frames | Tensor, index: Tensor) -> Tensor:
-        return super()._select(inputs, index % len(inputs))
+        return super()._select(inputs, self._frame(index, len(inputs)))
+
+    def _frame(self, index: Tensor, count: int) -> Tensor:
+        """Return which of `count` frames is at each index of the padded batch."""
+        size = self.options.minibatch
+        missing = minibatch_count(count, size) * size - count
+        return torch.where(index < missing, index % count, index - missing)
 
 
 class TrainModeFeatures(GradientStrategy):
@@ -152,53 +173,55 @@ class TrainModeFeatures(GradientStrategy):
         """False: features computed now do not stay valid, since the moments move."""
         return False
 
-    def targets(self, B: Batch) -> Tensor:
-        """Return LwF's targets, from features in training mode."""
-        lam = self.options.lam  # type: ignore[attr-defined]
-        with torch.no_grad():
-            onehot = F.one_hot(B.columns, self.head.rows).to(self.device, torch.float32)
-            previous = self.head.scores(self._train_mode_features(B)).softmax(1)
-            return (1 - lam) * onehot + lam * previous  # type: ignore[no-any-return]
-
-    def _train_mode_features(self, B: Batch) -> Tensor:
+    def _target_features(self, B: Batch) -> Tensor:
         self._train_mode(B)
-        set_limits(self.backbone, self.options.renorm.at(B.i, 0, 1))
+        set_limits(self.backbone, self.renorm.at(B.i, 0, self._per_epoch(B)))
         minibatches = torch.arange(B.count).split(self.options.minibatch)
         inputs = self.on_device(B).inputs
         return torch.cat([self.backbone(self._select(inputs, index)) for index in minibatches])
 
-    def _fisher_mode(self, B: Batch) -> None:
+    def _fisher_mode(self, B: Batch, k: int) -> None:
+        """Go on with the schedule of renormalisation where the last step of the batch left it."""
         self._train_mode(B)
+        per_epoch = self._per_epoch(B)
+        t = self.options.epochs_of(B.i) * per_epoch + k
+        set_limits(self.backbone, self.renorm.at(B.i, t, per_epoch))
 
 
 class MomentsFromZero(GradientStrategy):
-    """The moments of batch renormalisation start from nothing, debiased."""
+    """The moments of batch renormalisation are those of batch 1, and averages of the variance.
 
-    def _renormalised(self, body: nn.Module) -> nn.Module:
-        return replace_batch_norm(body, DebiasedBatchRenorm)
-
-
-class DebiasedBatchRenorm(BatchRenorm):
-    """Batch renormalisation whose averages start from nothing and are divided by 1 - decay^t.
-
-    The variance is averaged, with the correction m / (m - 1); the buffer `sigma` holds it.
+    The release sums them with a counter, from zero, and divides by it. Its `set_brn_past_weight`
+    sets the counter to 10,000 before batch 2, so that from then on a minibatch weighs 1e-4: this is
+    the schedule of the text.
     """
 
-    mass: Tensor
+    @property
+    def renorm(self) -> RenormSchedule:
+        """The schedule of batch renormalisation, whatever the option `moments` says."""
+        if self.options.norm == "bn":
+            return super().renorm
+        return replace(super().renorm, moments="batch_1")
 
-    def __init__(self, channels: int, eps: float = 1e-5) -> None:
-        super().__init__(channels, eps)
-        self.register_buffer("mass", torch.zeros(()))  # 1 - decay^t
-        self.sigma.zero_()
+    def _renormalised(self, body: nn.Module) -> nn.Module:
+        return replace_batch_norm(body, ReleasedBatchRenorm)
+
+
+class ReleasedBatchRenorm(BatchRenorm):
+    """Batch renormalisation that averages the variance, and not its root.
+
+    The variance has the correction m / (m - 1), where m is the number of values per channel. The
+    buffer `sigma` holds it.
+    """
 
     def start_from(self, mean: Tensor, variance: Tensor) -> None:
-        """Ignore the moments of the batch norm that it replaces."""
+        """Start from the moments of a batch norm; see `BatchRenorm.start_from`."""
+        self.mu.copy_(mean)
+        self.sigma.copy_(variance)
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Return the debiased mu and sigma."""
-        mass = torch.where(self.mass > 0, self.mass, 1.0)
-        variance = torch.where(self.mass > 0, self.sigma / mass, 1.0)
-        return self.mu / mass, (variance + self.eps).sqrt()
+        """Return the moments mu and sigma."""
+        return self.mu, (self.sigma + self.eps).sqrt()
 
     def _fuses(self, x: Tensor) -> bool:
         return False
@@ -206,8 +229,27 @@ class DebiasedBatchRenorm(BatchRenorm):
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
         variance = (sigma_mb.square() - self.eps) * (m / max(m - 1, 1))
-        self.mass.lerp_(torch.ones_like(self.mass), 1 - self.limits[2])
         super()._update(mu_mb, variance, m)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        # version 0.1 kept sums, to be divided by their total weight, the buffer `mass`
+        mass = state_dict.pop(prefix + "mass", None)
+        if mass is not None:
+            mu, sigma = state_dict[prefix + "mu"], state_dict[prefix + "sigma"]
+            state_dict[prefix + "mu"] = torch.where(mass > 0, mu / mass, 0.0)
+            state_dict[prefix + "sigma"] = torch.where(mass > 0, sigma / mass, 1.0)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class BatchNormDecay(GradientStrategy):
+    """With `norm="bn"`, the past weighs 0.999 in the moving averages, which is Caffe's default."""
+
+    @property
+    def renorm(self) -> RenormSchedule:
+        """The schedule, of which batch norm takes the weight of the past alone."""
+        if self.options.norm == "bn":
+            return replace(super().renorm, decay_1=0.999, decay=0.999)
+        return super().renorm
 
 
 class Displacement(GradientStrategy):
@@ -219,11 +261,13 @@ class Displacement(GradientStrategy):
 
 SWITCHED: dict[str, type[Any]] = {
     "all_outputs": AllOutputs,
+    "bias_rate": BiasRate,
     "keep_momentum": KeepMomentum,
     "shuffle_once": ShuffleOnce,
     "pad_batch": PadBatch,
     "train_mode_features": TrainModeFeatures,
     "moments_from_zero": MomentsFromZero,
+    "bn_decay": BatchNormDecay,
     "displacement": Displacement,
 }
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Annotated, Any
 
 import torch
@@ -17,29 +19,37 @@ from primavista.frames import Frames, Selection, read_frames, split_indices
 from primavista.nn.class_rows import AnySize
 from primavista.nn.freezing import Freeze
 from primavista.nn.renorm import Norm
-from primavista.nn.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.options import Count, Options, Range, Rate
+from primavista.strategies.options import Options, Range, Rate
+
+Steps = Annotated[int, Range(1, 2**31)]
 
 
 @dataclass(frozen=True)
 class CumulativeOptions(Options):
-    """A recipe of ours, since the paper gives none.
+    """A recipe of ours, since the paper gives none: training to convergence, counted in steps.
 
-    It has batch norm and one cycle of the learning rate, and fixes no weights.
+    It has batch norm, fixes no weights, and does not depend on the number of frames; see
+    `LevelUntilFlat`. Epochs have no meaning here.
 
     Args:
         every: the number of batches after which it is retrained; None leaves it to `retrain()`.
+        rise: the steps in which the learning rate rises.
+        window: the steps over which the training loss is averaged to see whether it is flat.
+        fall: the steps in which the learning rate falls to 0.
+        most: the steps after which the learning rate falls even if the loss is not flat.
     """
 
-    epochs_1: Count = 4
-    epochs: Count = 4
-    lr_1: Rate = 0.01
-    lr: Rate = 0.01
+    lr_1: Rate = 0.02
+    lr: Rate = 0.02
     norm: Norm = "bn"
     freeze: Freeze = "none"
     every: Annotated[int, Range(1, 2**31)] | None = 1
+    rise: Steps = 100
+    window: Steps = 500
+    fall: Steps = 1000
+    most: Steps = 10_000
 
 
 class StoredData(AnySize):
@@ -56,6 +66,7 @@ class StoredData(AnySize):
         self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
         self._any_size += ["indices", "labels"]
         self.source: Frames | None = None
+        self.frame_bytes = 0  # of one frame of the stream
 
     def check(self, images: Frames) -> None:
         """Refuse frames that cannot be stored beside the others.
@@ -86,6 +97,9 @@ class StoredData(AnySize):
             labels: their labels.
         """
         if isinstance(images, Selection):
+            if self.source is None:
+                first = read_frames(images, torch.tensor([0]), torch.device("cpu"))
+                self.frame_bytes = first.numel()
             self.source = images.source
             self.indices = torch.cat([self.indices, images.indices.to(self.indices.device)])
         else:
@@ -122,8 +136,8 @@ class StoredData(AnySize):
 
     @property
     def stored_bytes(self) -> int:
-        """The size of the stored frames, or of the indices into the stream."""
-        return self.frames.numel() or len(self.indices) * 8
+        """The size of the stored frames; indices count as the frames that they stand for."""
+        return self.frames.numel() or len(self.indices) * self.frame_bytes
 
     def __deepcopy__(self, memo: dict[int, object]) -> StoredData:
         """Copy everything but the stream, which may be as large as a disk."""
@@ -187,19 +201,50 @@ class Cumulative(GradientStrategy):
             1, self.memory.images(), columns, present.to(self.device), cur.to(self.device)
         )
         self.head.load(union.present, True)
+        losses = self._train(union)
+        self.head.consolidate(union.present, union.cur, len(self.classes))
+        return losses
+
+    def _train(self, union: Batch) -> tuple[float, ...]:
+        """Train until the loss is flat; return its mean over each window of steps."""
+        o = self.options
         sgd = self.sgd(union, self.free_weights(union.i))
+        schedule = LevelUntilFlat(o.rise, o.fall, o.most)
 
         @sgd.captured
         def step(x: Tensor, y: Tensor, rate: Tensor) -> None:
             g = sgd.gradient(self.cross_entropy(x, y), len(x))
             sgd.step(g, rate)
 
-        o = self.options
-        steps = o.epochs_1 * minibatch_count(union.count, o.minibatch)
-        for t, (x, y) in enumerate(self.minibatches(union, sgd)):
-            step(x, y, torch.tensor(one_cycle(t, steps)).to(self.device))
-        self.head.consolidate(union.present, union.cur, len(self.classes))
+        patterns = 0
+        for x, y in self.endless_minibatches(union):
+            step(x, y, torch.tensor(schedule.rate).to(self.device))
+            schedule.t += 1
+            patterns += len(x)
+            if schedule.t % o.window == 0 or schedule.done:
+                sgd.end_epoch(patterns)
+                schedule.observe(float(sgd.losses[-1]))
+                patterns = 0
+            if schedule.done:
+                break
+        self.backbone.eval()
+        self._representation_changed()
         return tuple(torch.stack(sgd.losses).tolist())
+
+    def endless_minibatches(self, B: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield minibatches (x, y), epoch after epoch, with the norms in training mode.
+
+        Args:
+            B: a batch of frames.
+        """
+        inputs, y = self.on_device(B).inputs, B.columns.to(self.device)
+        self._train_mode(B)
+        t, limits = 0, None
+        for epoch in count():
+            for index in self.shuffled(B, epoch):
+                limits = self._set_limits(B, t, limits)
+                yield self._select(inputs, index), y[index]
+                t += 1
 
     def _check_batch(self, frames: Frames) -> None:
         self.memory.check(frames)
@@ -215,20 +260,53 @@ class Cumulative(GradientStrategy):
         self.retrain()
 
 
-def one_cycle(t: int, total: int, warm: float = 0.25) -> float:
-    """Return the share of the peak learning rate at step `t`: up along a cosine, then down.
+class LevelUntilFlat:
+    """A learning rate that rises, stays level until the training loss is flat, and falls to 0.
+
+    The loss is flat if its mean over a window of steps has fallen by less than a tenth since the
+    window before. All lengths are in steps, so that few frames are trained as thoroughly as many.
 
     Args:
-        t: the number of the step, from 0.
-        total: the number of steps.
-        warm: the share of the steps in which the rate rises.
+        rise: the number of steps in which the rate rises.
+        fall: the number of steps in which the rate falls, along half a cosine.
+        most: the number of steps after which it falls in any case.
 
-    >>> [round(one_cycle(t, 9), 2) for t in range(9)]
-    [0.04, 0.52, 1.0, 0.93, 0.75, 0.5, 0.25, 0.07, 0.0]
+    >>> schedule, rates = LevelUntilFlat(rise=2, fall=2, most=9), []
+    >>> for loss in (8.0, 4.0, 3.9, 3.8, 3.7):
+    ...     rates.append(round(schedule.rate, 2))
+    ...     schedule.t += 1
+    ...     schedule.observe(loss)
+    >>> rates, schedule.done
+    ([0.5, 1.0, 1.0, 1.0, 0.5], True)
     """
-    if total == 1:
-        return 1.0
-    peak = max(1, round(warm * (total - 1)))
-    if t <= peak:
-        return 0.04 + 0.96 * (1 - math.cos(math.pi * t / peak)) / 2
-    return (1 + math.cos(math.pi * (t - peak) / max(1, total - 1 - peak))) / 2
+
+    def __init__(self, rise: int, fall: int, most: int) -> None:
+        self.rise, self.fall, self.most = rise, fall, most
+        self.t = 0  # the number of steps taken
+        self._falls_from: int | None = None
+        self._loss = math.inf
+
+    @property
+    def rate(self) -> float:
+        """The share of the peak learning rate at the next step."""
+        begin = self._falls_from
+        if begin is not None:
+            return (1 + math.cos(math.pi * min((self.t - begin) / self.fall, 1.0))) / 2
+        return min((self.t + 1) / self.rise, 1.0)
+
+    @property
+    def done(self) -> bool:
+        """True if the learning rate has fallen to 0."""
+        begin = self._falls_from
+        return begin is not None and self.t >= begin + self.fall
+
+    def observe(self, loss: float) -> None:
+        """Decide at the end of a window whether the rate falls from now on.
+
+        Args:
+            loss: the mean training loss over the window.
+        """
+        flat = self.t > self.rise and loss > 0.9 * self._loss
+        if self._falls_from is None and (flat or self.t >= self.most):
+            self._falls_from = self.t
+        self._loss = loss

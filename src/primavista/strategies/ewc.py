@@ -71,6 +71,15 @@ class Fisher(Importance):
     def _divisor(self) -> float:
         return max(float(self.batches), 1.0)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        # version 0.1 guarded norm scales, shifts and biases too: their F is left out
+        own = set(self.state_dict())
+        for name, values in list(state_dict.items()):
+            key = name.removeprefix(prefix)
+            if key not in own and key.startswith(("backbone/", "head/")) and values.ndim == 1:
+                del state_dict[name]
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
 
 class EWC(GradientStrategy):
     """L = L_cross + lambda / 2 sum_k F_k (theta_k - theta*_k)^2   (paper, equation 4)
@@ -78,8 +87,8 @@ class EWC(GradientStrategy):
     by the update rule of equation 5,
     theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*).
 
-    Every weight is guarded, head and norm scales included. The step overshoots if eta lambda F > 1,
-    so lambda_max = 1 / (eta max_F).
+    Both terms go through the momentum. Every weight that decays is guarded: the convolutions and
+    the head, but not norm scales, shifts and biases.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -96,7 +105,7 @@ class EWC(GradientStrategy):
         guarded = {
             weight.name: weight.tensor
             for weight in self.free_weights(max(self.options.freeze_from, 2))
-            if weight.name != "head.tw"
+            if weight.decays and weight.name != "head.tw"
         }
         self.importance = Fisher(guarded, self.options.max_f, self._head_names())
 
@@ -132,8 +141,8 @@ class EWC(GradientStrategy):
         minibatches = list(self.shuffled(B, 0))
         y = B.columns.to(self.device)
         square = self._squared_gradient(theta, len(minibatches))
-        self._fisher_mode(B)
-        for index in minibatches:
+        for k, index in enumerate(minibatches):
+            self._fisher_mode(B, k)
             square(self._select(B.inputs, index), y[index])
         self.backbone.eval()
         self.importance.consolidate()
@@ -147,5 +156,5 @@ class EWC(GradientStrategy):
         key = ("fisher", minibatches, len(theta))
         return self._reused(key, lambda: CapturedFunction(square), most=1)
 
-    def _fisher_mode(self, B: Batch) -> None:
-        """Leave the backbone in evaluation mode, so that the moments are untouched."""
+    def _fisher_mode(self, B: Batch, k: int) -> None:
+        """Leave the backbone in evaluation mode, so that minibatch k does not move the moments."""

@@ -18,7 +18,7 @@ from primavista.nn.freezing import set_freezing
 from primavista.nn.guards import Guard, Importance
 from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.renorm import norm_layers, set_limits
+from primavista.nn.renorm import RenormLimits, RenormSchedule, norm_layers, set_limits
 from primavista.nn.sgd import SGD, Weight
 from primavista.nn.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport, Strategy
@@ -75,6 +75,11 @@ class GradientStrategy(Strategy):
             n for n, p in self.backbone.named_parameters() if not p.requires_grad
         }
         self.head = self._make_head(options.head, self.backbone.dim, options.capacity)
+
+    @property
+    def renorm(self) -> RenormSchedule:
+        """The schedule of batch renormalisation."""
+        return self.options.renorm
 
     def score_features(self, z: Tensor) -> Tensor:
         """Score features with the head; see `Strategy.score_features`."""
@@ -153,22 +158,22 @@ class GradientStrategy(Strategy):
         """
         o, trains = self.options, self._trains_representation(B)
         t, done, limits, epochs = 0, 0, None, o.epochs_of(B.i)
-        iterations = epochs * minibatch_count(B.count, o.minibatch)
         inputs = self.on_device(B).inputs
         y = (B.columns if targets is None else targets).to(self.device)
         if trains:
             self._train_mode(B)
         for epoch in range(epochs):
-            for index in self.shuffled(B, epoch):
-                if trains and limits != o.renorm.at(B.i, t, iterations):
-                    limits = o.renorm.at(B.i, t, iterations)
-                    set_limits(self.backbone, limits)
+            minibatches = list(self.shuffled(B, epoch))
+            shown = sum(map(len, minibatches))
+            for index in minibatches:
+                if trains:
+                    limits = self._set_limits(B, t, limits)
                 yield self._select(inputs, index), y[index]
                 t += 1
                 if B.progress is not None:
                     done += len(index)
-                    B.progress(done, epochs * B.count)
-            sgd.end_epoch(B.count)
+                    B.progress(done, epochs * shown)
+            sgd.end_epoch(shown)
         if trains:
             self.backbone.eval()
             self._representation_changed()
@@ -204,7 +209,7 @@ class GradientStrategy(Strategy):
             sgd: has the losses.
         """
         losses = torch.stack(sgd.losses)
-        if self.importance is None:
+        if self.importance is None or not self.importance.names:
             return LearnReport(B.i, B.count, B.new, tuple(losses.tolist()))
         saturated = self.importance.saturated().reshape(1).to(losses.device)
         *means, full = torch.cat([losses.double(), saturated]).tolist()  # one wait for the GPU
@@ -240,7 +245,9 @@ class GradientStrategy(Strategy):
 
     def _make_head(self, kind: HeadKind, dim: int, capacity: int) -> LinearHead | CWRHead:
         if kind == "linear":
-            return LinearHead(dim, capacity)
+            unseen = self.options.unseen
+            drawn = generator(int(self.seed)) if unseen == "negatives" else None
+            return LinearHead(dim, capacity, unseen, drawn)
         return CWRHead(dim, capacity, kind, self.options.wpast)
 
     def _head_names(self) -> list[str]:
@@ -250,6 +257,9 @@ class GradientStrategy(Strategy):
         """Return the momentum of the batch before if it goes on; None if it starts at 0."""
         return None
 
+    def _per_epoch(self, B: Batch) -> int:
+        return minibatch_count(B.count, self.options.minibatch)
+
     def _trains_representation(self, B: Batch) -> bool:
         return not B.has_features
 
@@ -258,6 +268,13 @@ class GradientStrategy(Strategy):
         self.backbone.eval()
         for layer in norm_layers(self.backbone):
             layer.train()
+
+    def _set_limits(self, B: Batch, t: int, before: RenormLimits | None) -> RenormLimits:
+        """Set and return the limits of batch renormalisation at iteration `t` of a batch."""
+        limits = self.renorm.at(B.i, t, self._per_epoch(B))
+        if limits != before:
+            set_limits(self.backbone, limits)
+        return limits
 
     def _select(self, inputs: Frames | Tensor, index: Tensor) -> Tensor:
         if isinstance(inputs, Tensor) and inputs.is_floating_point():

@@ -1,12 +1,28 @@
-"""AR1* with latent replay (Pellegrini et al. 2020): a bounded memory of activations.
+"""Latent replay (Pellegrini, Graffieti, Lomonaco, Maltoni 2020): AR1* with a bounded memory.
 
-It is not rehearsal-free; it is here for comparison.
+It is not rehearsal-free; it is here for comparison. The algorithm of that paper, line by line:
+
+| line | here |
+|---|---|
+| RM is empty | `LatentMemory`, where it is made |
+| for each batch B_i: train the model on shuffled B_i u RM | `learn_batch`, `shuffled` |
+| h = RM_size / i | `LatentMemory.add` |
+| R_add = h random patterns of B_i | `LatentMemory.add` |
+| R_replace = none if i = 1, else h random patterns of RM | `LatentMemory.add` |
+| RM = (RM - R_replace) u R_add | `LatentMemory.add` |
+
+| preset | guard | cut | minibatch |
+|---|---|---|---|
+| `latent-replay` | AR1*'s | after two thirds of the blocks | of B_i u RM, shuffled |
+| `latent-replay-2020`, as published | none: AR1*free | `conv5_4/dw` | 21 of B_i, 107 of RM |
+| `rehearsal`, its baseline: native rehearsal | none | `input`: RM holds frames | the same |
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,40 +30,52 @@ from torch import Tensor
 from primavista.backbones.base import Backbone
 from primavista.errors import InputError
 from primavista.frames import Frames, read_frames, split_indices
-from primavista.nn.latents import Cut, LatentMemory
-from primavista.nn.minibatches import generator
+from primavista.nn.latents import INPUT, Cut, LatentMemory
+from primavista.nn.minibatches import composed_minibatches, generator
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import Weight
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.options import Range
 
 
 @dataclass(frozen=True)
 class LatentReplayOptions(AR1Options):
-    """The options of AR1*, and the memory.
+    """The options of AR1*, and those of the memory.
 
     Args:
-        memory: the number of patterns in the memory RM; that paper has 1,500 on CORe50.
-        cut: the number of blocks below the activations that are kept; None is two thirds of them.
+        memory: RM_size, the number of patterns in the memory RM; that paper has 1,500 on CORe50.
+        cut: where the patterns of RM are taken from: the number of blocks below the cut, the last
+            layer below it (`conv5_4/dw`, in MobileNet v1), or `input`, which stores frames; None is
+            two thirds of the blocks. See `nn.latents.Cut`.
+        new_patterns: how many of the `minibatch` patterns of a minibatch are of B_i; the others are
+            of RM. An epoch is then a pass over B_i. None shuffles B_i u RM.
     """
 
-    memory: int = 1500
-    cut: int | None = None
+    memory: Annotated[int, Range(1, 2**20)] = 1500
+    cut: int | str | None = None
+    new_patterns: Annotated[int, Range(1, 2**20)] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if type(self.memory) is not int or not 1 <= self.memory <= 2**20:
-            raise InputError(f"memory is a number of patterns, 1 to {2**20}; got {self.memory!r}")
-        if self.cut is not None and type(self.cut) is not int:
-            raise InputError(f"cut is a number of blocks, or None; got {self.cut!r}")
+        if self.cut is not None and type(self.cut) not in (int, str):
+            raise InputError(
+                f"cut is a number of blocks, the name of a layer, or None; got {self.cut!r}"
+            )
+        if self.new_patterns is not None and self.new_patterns >= self.minibatch:
+            raise InputError(
+                f"new_patterns={self.new_patterns} leaves no room for replayed patterns: choose "
+                f"less than minibatch={self.minibatch}"
+            )
 
 
 class LatentReplay(AR1):
-    """For each batch B_i: train on the union of B_i and RM; add |RM|_max / i patterns to RM.
+    """For each batch B_i: train on B_i u RM; RM = (RM - R_replace) u R_add.
 
-    RM holds activations at one layer. From batch 2 on everything below that layer stays as it is,
-    norms included, so the activations stay valid, and each frame goes through that part once. Above
-    it AR1* learns, with the patterns of both as one batch.
+    RM holds activations at the cut. From batch 2 on everything below the cut stays as it is, norms
+    included, so the activations stay valid, and each frame goes through that part once. Above the
+    cut AR1* learns, with the patterns of both as one batch. If the cut is the input, nothing is
+    below it: RM holds frames, and the whole network learns (native rehearsal).
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -61,21 +89,38 @@ class LatentReplay(AR1):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        self.memory = LatentMemory(self._latents(self._any_frame()).shape[1:])
+        black, frames = self._any_frame(), self.options.cut == INPUT
+        with torch.no_grad():
+            self._cut().check(self.backbone.eval(), black, 255 - black)
+        dtype = torch.uint8 if frames else torch.float16
+        self.memory = LatentMemory(self._latents(black).shape[1:], dtype)  # RM is empty
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`."""
-        if B.i == 1:
+        if B.i == 1:  # the whole network learns
             report = super().learn_batch(B)
             latents = self._latents(B.images)
-        else:
+        else:  # what is below the cut is fixed: each frame passes it once
             latents = self._latents(B.images)
-            report = super().learn_batch(self._with_memory(B, latents))
+            report = super().learn_batch(self._with_memory(B, latents))  # on B_i u RM
         labels = self.classes[B.columns.to(self.device)]
-        seen = int(self.batches) + 1
-        random = generator(int(self.seed), seen, -1)
-        self.memory.add(latents, labels, self.options.memory, seen, random)
+        i = int(self.batches) + 1
+        random = generator(int(self.seed), i, -1)
+        self.memory.add(latents, labels, self.options.memory, i, random)
         return replace(report, patterns=B.count, stored_bytes=self.memory.bytes)
+
+    def shuffled(self, B: Batch, epoch: int) -> Iterator[Tensor]:
+        """Return the minibatches of an epoch; see `GradientStrategy.shuffled`.
+
+        With `new_patterns` each has so many patterns of B_i, and its others are of RM.
+        """
+        o, replayed = self.options, len(self.memory)
+        if o.new_patterns is None or not replayed:
+            return super().shuffled(B, epoch)
+        order = generator(int(self.seed), B.i, epoch)
+        counts = (B.count - replayed, replayed)
+        sizes = (o.new_patterns, o.minibatch - o.new_patterns)
+        return composed_minibatches(counts, sizes, order, self.device)
 
     def free_weights(self, i: int, *, theta: bool = True) -> list[Weight]:
         """Free the weights above the cut; see `GradientStrategy.free_weights`."""
@@ -99,12 +144,12 @@ class LatentReplay(AR1):
         return self.head(z[:1] if alone else z)  # type: ignore[no-any-return]
 
     def _with_memory(self, B: Batch, latents: Tensor) -> Batch:
-        """Join B_i and RM into one batch of activations."""
+        """Return B_i u RM, as one batch of patterns at the cut: those of B_i come first."""
         column = {label: j for j, label in enumerate(self.classes.tolist())}
         kept = [column[label] for label in self.memory.labels.tolist()]
         columns = torch.cat([B.columns, torch.tensor(kept, dtype=torch.int64)])
         present, cur = columns.unique(return_counts=True)
-        inputs = torch.cat([latents.half(), self.memory.latents])
+        inputs = torch.cat([latents.to(self.memory.latents.dtype), self.memory.latents])
         return replace(B, inputs=inputs, columns=columns, present=present, cur=cur.float())
 
     def _trains_representation(self, B: Batch) -> bool:
@@ -145,7 +190,7 @@ class LatentReplay(AR1):
         if self._latents(first).shape[1:] != self.memory.latents.shape[1:]:
             side = self.backbone.spec.size
             raise InputError(
-                "latent replay keeps activations of images of one size: "
+                "the memory keeps patterns of images of one size: "
                 f"resize the frames to {side} x {side}"
             )
 

@@ -64,6 +64,10 @@ class LwF(GradientStrategy):
             B: the batch, before it is learned.
         """
         lam = self.options.lam
-        onehot = F.one_hot(B.columns, self.head.rows).to(self.device, torch.float32)
-        previous = self.head.scores(self.features(B)).softmax(1)
+        previous = self.head.scores(self._target_features(B)).softmax(1)
+        onehot = F.one_hot(B.columns, self.head.rows).to(previous)
         return (1 - lam) * onehot + lam * previous
+
+    def _target_features(self, B: Batch) -> Tensor:
+        """Return the features of the previous model, in evaluation mode."""
+        return self.features(B)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from primavista.errors import InputError
 from primavista.heads.cwr import WPast
-from primavista.heads.linear import HeadKind
+from primavista.heads.linear import HeadKind, Unseen
 from primavista.nn.freezing import Freeze
-from primavista.nn.renorm import Norm, RenormSchedule
+from primavista.nn.renorm import Moments, Norm, RenormSchedule
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,17 @@ class Options:
         r_max: of batch renormalisation, from batch 2 on.
         d_max: of batch renormalisation, from batch 2 on.
         moments_decay: the weight of the past in the moments mu and sigma, from batch 2 on.
-        startup: iterations of pure batch norm in batch 1; None is half of them.
+        startup: iterations of pure batch norm in batch 1; None is those of two epochs.
+        moments: `batch_1`: mu and sigma are computed on batch 1; `pretrained`: batch 1 continues
+            those of the pretrained network. Batch norm always does the latter.
         freeze: which convolutions are fixed (section 2.3).
         freeze_from: the batch from which on they are fixed.
         head: `linear`, `cwr+` or `cwr*`.
         wpast: `sqrt` as in the paper, or `ratio`, which leaves the root out.
         capacity: the number of outputs at the start; it doubles when it is full.
+        unseen: the outputs of classes never seen, in a linear head: `negatives` draws all weights
+            by MSRA and trains them from the start (a maximal head); `reset` starts them at 0 and
+            sets them back to 0 after each batch.
         first_batch: False if there is no B_1: the first batch is learned as B_2 would be.
         compat: `caffe` for all that the authors' release does otherwise; see `strategies/caffe.py`.
     """
@@ -120,11 +125,13 @@ class Options:
     d_max: Annotated[float, Range(0, 1e6)] = 2.5
     moments_decay: Share = 0.9999
     startup: Annotated[int, Range(0, 2**31)] | None = None
+    moments: Moments = "batch_1"
     freeze: Freeze = "depthwise"
     freeze_from: Annotated[int, Range(1, 2**31)] = 2
     head: HeadKind = "linear"
     wpast: WPast = "sqrt"
     capacity: Annotated[int, Range(1, 2**16)] = 50
+    unseen: Unseen = "negatives"
     first_batch: bool = True
     compat: str | None = None
 
@@ -149,16 +156,24 @@ class Options:
     @property
     def renorm(self) -> RenormSchedule:
         """The schedule of batch renormalisation."""
-        return RenormSchedule(self.r_max, self.d_max, self.moments_decay, startup=self.startup)
+        return RenormSchedule(
+            self.r_max,
+            self.d_max,
+            self.moments_decay,
+            startup=self.startup,
+            moments="pretrained" if self.norm == "bn" else self.moments,
+        )
 
 
 SWITCHES = (
     "all_outputs",
+    "bias_rate",
     "keep_momentum",
     "shuffle_once",
     "pad_batch",
     "train_mode_features",
     "moments_from_zero",
+    "bn_decay",
     "displacement",
 )  # the differences of the authors' release; `strategies/caffe.py` explains and implements them
 

@@ -19,6 +19,8 @@ from primavista.strategies.base import Strategy
 
 ENTRY_POINTS = "primavista.strategies"
 RENAMED = {"past": "moments_decay"}  # options that had another name before version 0.2
+# options of gradient descent that version 0.1 did not have, with the values of what it did
+ADDED: dict[str, OptionValue] = {"moments": "pretrained", "unseen": "reset"}
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,17 @@ class StrategyInfo:
         defaults = asdict(load_strategy(self).OPTIONS())
         return {**{name: defaults[name] for name in self.table}, **self.options}
 
+    def limits(self, protocol: str) -> dict[str, OptionValue]:
+        """Return the row of `table:renormpar` for a protocol, less what `options` sets.
+
+        Args:
+            protocol: the name of a protocol; one without a row has no limits.
+        """
+        if not self.training_options:
+            return {}
+        row = RENORM.get(protocol, {})
+        return {name: value for name, value in row.items() if name not in self.options}
+
     @property
     def drawn(self) -> Look:
         """The look, chosen by name if there is none of its own."""
@@ -109,6 +122,14 @@ class StrategyInfo:
 _TABLE = "tab:hyper_core50"
 _RATES = ("epochs_1", "lr_1", "epochs", "lr")
 _SI = ("w_1", "w_i", "max_f")
+_PUBLISHED_REPLAY: dict[str, OptionValue] = {
+    "guard": "none",
+    "lr": 3e-4,
+    "lr_head": 3e-3,
+    "r_max": 1.25,
+    "d_max": 0.5,
+    "new_patterns": 21,
+}
 
 
 def _ours(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
@@ -240,13 +261,40 @@ _OURS = (
     ),
     _ours(
         "latent-replay",
-        "latent-replay",
+        "latent replay (rehearses)",
         "latent_replay:LatentReplay",
         source="Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
         table=("memory", *_RATES, "lr_head"),
         training_options=True,
         rehearsal_free=False,
         norm="brn",
+        cost=2.0,
+    ),
+    _ours(
+        "latent-replay-2020",
+        "latent replay 2020 (rehearses)",
+        "latent_replay:LatentReplay",
+        source="Pellegrini et al. 2020, AR1*free; NOT rehearsal-free",
+        options={"cut": "conv5_4/dw", "moments_decay": 0.99995, **_PUBLISHED_REPLAY},
+        table=("memory", *_RATES, "lr_head"),
+        training_options=True,
+        rehearsal_free=False,
+        norm="brn",
+        cost=2.0,
+        look=Look("#7f3c8d", "#c58fd3", "h"),
+    ),
+    _ours(
+        "rehearsal",
+        "native rehearsal (rehearses)",
+        "latent_replay:LatentReplay",
+        source="Pellegrini et al. 2020, AR1*free with images; NOT rehearsal-free",
+        options={"cut": "input", **_PUBLISHED_REPLAY},
+        table=("memory", *_RATES, "lr_head"),
+        training_options=True,
+        rehearsal_free=False,
+        norm="brn",
+        cost=6.0,
+        look=Look("#937860", "#d3b8a0", "H"),
     ),
     _ours(
         "ncm",
@@ -277,11 +325,15 @@ _OURS = (
 )
 STRATEGIES: dict[str, StrategyInfo] = {info.name: info for info in _OURS}
 
-# table:renormpar; on CORe50 batch 1 has 48 iterations of start-up
+# table:renormpar. The rows of NI, NC and NIC are ours: their batches are at least as large as those
+# of NICv2-79, whose limits they have.
 RENORM: dict[str, dict[str, Any]] = {
-    "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999, "startup": 48},
-    "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999, "startup": 48},
-    "nicv2-391": {"r_max": 1.5, "d_max": 2.5, "moments_decay": 0.9999, "startup": 48},
+    "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "nicv2-391": {"r_max": 1.5, "d_max": 2.5, "moments_decay": 0.9999},
+    "ni": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "nc": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "nic": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
 }
 
 
@@ -357,7 +409,7 @@ def create(
     if name in STRATEGIES:
         info = STRATEGIES[name]
         make: Callable[..., Strategy] = load_strategy(info)
-        limits = RENORM[protocol] if protocol and info.training_options else {}
+        limits = info.limits(protocol) if protocol else {}
         options = {**info.options, **limits, **overrides}
     elif name in _third_parties():
         make, options = _third_parties()[name].load(), overrides
@@ -392,6 +444,21 @@ def current_names(options: Mapping[str, Any], *, warn: bool = True) -> dict[str,
                 warnings.warn(message, DeprecationWarning, stacklevel=3)
         found[RENAMED.get(name, name)] = value
     return found
+
+
+def options_of_file(strategy: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Return the options in a saved file as the present version understands them.
+
+    Args:
+        strategy: the name of the strategy.
+        options: its options as the file has them. Those that version 0.1 did not have get the
+            values that make the strategy continue as it began.
+
+    >>> options_of_file("naive", {"lr": 0.1})
+    {'moments': 'pretrained', 'unseen': 'reset', 'lr': 0.1}
+    """
+    added = ADDED if strategy_info(strategy).training_options else {}
+    return {**added, **current_names(options, warn=False)}
 
 
 def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, Any]) -> None:

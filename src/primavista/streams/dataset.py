@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -43,6 +43,8 @@ class Session:
 
 # The training sessions that make up one batch B_i.
 BatchSessions = tuple[Session, ...]
+Labels = Literal["object", "category"]
+TestFrames = Literal["reduced", "published", "full", "list"]
 # (session, object), both from 1, as in the folder s1/o1 of CORe50.
 SessionKey = tuple[int, int]
 
@@ -89,6 +91,22 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class CORe50Facts:
+    """What a data set knows of itself as CORe50, however it is stored and whatever it is called.
+
+    Args:
+        labels: "object" for 50 classes, "category" for 10.
+        test_set: The test frames: the official "reduced" list (1 in 20), the "published" one (the
+            reduced list, padded), the "full" one, or a "list" of the user's.
+        complete: True if no frame of CORe50 is missing.
+    """
+
+    labels: Labels
+    test_set: TestFrames
+    complete: bool
+
+
+@dataclass(frozen=True)
 class DataSet:
     """Frames, the sessions to learn from and those to test on, and the classes.
 
@@ -99,7 +117,9 @@ class DataSet:
         test: The test sessions.
         classes: The name of each class.
         categories: The category of each class.
-        origin: The provenance of CORe50 and of its packed copies; None for other data.
+        origin: The provenance of data in CORe50's layout and of its packed copies; None for others.
+        core50: The facts of CORe50 and of its packed copies; None for other data, and for drawn
+            videos in CORe50's layout.
         note: What the user should know: how the data was split, what was left out.
         skipped: The number of pictures that could not be decoded and were left out.
     """
@@ -111,6 +131,7 @@ class DataSet:
     classes: tuple[str, ...]
     categories: tuple[int, ...]
     origin: Origin | None = field(default=None, kw_only=True, compare=False)
+    core50: CORe50Facts | None = field(default=None, kw_only=True, compare=False)
     note: str = field(default="", kw_only=True)
     skipped: int = field(default=0, kw_only=True)
 
@@ -145,13 +166,16 @@ class Patterns:
     sessions: Tensor
 
 
-def patterns(data: DataSet, sessions: Sequence[Session], every: int = 1) -> Patterns:
+def patterns(
+    data: DataSet, sessions: Sequence[Session], every: int = 1, *, across: bool = False
+) -> Patterns:
     """Select the frames of some sessions, in order.
 
     Args:
         data: The data set of the sessions.
         sessions: The sessions, at least one.
         every: Take one frame in `every` of each session, beginning with the first.
+        across: Count across the sessions instead of anew in each, as CORe50's reduced list does.
 
     Returns:
         The frames, not yet read, with their labels.
@@ -163,7 +187,11 @@ def patterns(data: DataSet, sessions: Sequence[Session], every: int = 1) -> Patt
         raise InputError(f"no sessions to take frames from in the data set '{data.name}'")
     if every < 1:
         raise InputError(f"every must be 1 or more; got {every}")
-    indices = [np.arange(s.start, s.stop, every) for s in sessions]
+    first = 0  # the next frame to take, counted from the start of its session
+    indices = []
+    for session in sessions:
+        indices.append(np.arange(session.start + first, session.stop, every))
+        first = (first - len(session)) % every if across else 0
     counts = [len(index) for index in indices]
 
     def per_frame(values: list[int]) -> Tensor:
@@ -223,12 +251,16 @@ class Stream:
         """Select the test set.
 
         Args:
-            every: Take one frame in `every` of each test session.
+            every: Take one frame in `every` of each test session. Of the full test set of CORe50,
+                one frame in `every` of the whole list is taken, as the authors do: 20 gives the
+                official reduced list.
 
         Returns:
             The frames of all test sessions, not yet read, with their labels.
         """
-        return patterns(self.data, self.data.test, every)
+        core50 = self.data.core50
+        across = core50 is not None and core50.test_set == "full"
+        return patterns(self.data, self.data.test, every, across=across)
 
     def cumulative(self) -> Stream:
         """See the same run cumulatively: batch i is the union of batches 1 to i, in order.

@@ -20,6 +20,7 @@ from primavista.bench.cell import CellEvent, CellJob, Interrupted, OnEvent, RunS
 from primavista.bench.folder import CellFolder
 from primavista.bench.plan import Cell
 from primavista.bench.stacked_cells import run_stacked, stack
+from primavista.engine.device import free_memory
 from primavista.errors import PrimavistaError
 
 STOP_SECONDS = 20.0  # for a process that was asked to stop to write its checkpoint
@@ -53,6 +54,7 @@ class Inline:
                         run_stacked(chosen, settings, on_event, interrupt.is_requested)
                     else:
                         run_cell(chosen[0], settings, on_event, interrupt.is_requested)
+                    free_memory()
                 except Interrupted:
                     raise KeyboardInterrupt from None
                 if interrupt.requested:
@@ -231,6 +233,7 @@ def work(pipe: Connection, settings: RunSettings, parent: int, environment: dict
                 run_stacked(jobs, settings, pipe.send, should_stop)
             else:
                 run_cell(jobs[0], settings, pipe.send, should_stop)
+            free_memory()
     except (Interrupted, EOFError, BrokenPipeError):
         return
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,16 @@ from primavista.frames import Selection
 from primavista.progress import Progress
 from primavista.streams.core50.layout import CORe50Files, core50_folder, open_files
 from primavista.streams.core50.orders import read_list
-from primavista.streams.dataset import DataSet, Origin, Session, SessionKey, SessionRows
+from primavista.streams.dataset import (
+    CORe50Facts,
+    DataSet,
+    Labels,
+    Origin,
+    Session,
+    SessionKey,
+    SessionRows,
+    TestFrames,
+)
 from primavista.streams.names import category_names, object_names
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.rendered.written import WrittenScene, read_scene, scene_name
@@ -34,7 +43,6 @@ TOTAL_FRAMES = 164_866
 REDUCED_EVERY = 20  # the official 1-in-20 list: one frame per second
 PUBLISHED_MULTIPLE = 100  # the published accuracies are over a multiple of it
 
-Labels = Literal["object", "category"]
 Sessions = Mapping[SessionKey, SessionRows]
 
 
@@ -96,6 +104,7 @@ class CORe50(DataSet):
             classes=classes,
             categories=categories,
             origin=_origin(folder, spans, files, structure),
+            core50=None if written else _facts(files.sessions, structure, labels, test),
             note=bad.note,
             skipped=bad.skipped,
         )
@@ -178,6 +187,23 @@ def _origin(folder: Path, spans: list[_Span], files: CORe50Files, structure: _St
     return Origin(folder, objects, whole)
 
 
+def _facts(
+    sessions: Sessions, structure: _Structure, labels: Labels, test: str | Path | None
+) -> CORe50Facts:
+    named: dict[str | Path | None, TestFrames] = {
+        None: "reduced",
+        "reduced": "reduced",
+        "published": "published",
+        "full": "full",
+    }
+    kind = named.get(test, "list")
+    if kind == "list" and test is not None:  # perhaps the official file of the reduced one
+        listed = _test_frames(sessions, test, structure)
+        if listed == _test_frames(sessions, "reduced", structure):
+            kind = "reduced"
+    return CORe50Facts(labels, kind, _count(sessions) == TOTAL_FRAMES)
+
+
 def _check_counts(sessions: Sessions, written: WrittenScene, folder: Path) -> None:
     for (session, thing), frames in sessions.items():
         if len(frames.rows) != written.scene.frames:
@@ -238,7 +264,11 @@ def _find_frame(
 
 
 def _name(sessions: Sessions) -> str:
-    count = sum(len(frames.rows) for frames in sessions.values())
+    count = _count(sessions)
     if count == TOTAL_FRAMES:
         return "core50"
     return f"core50 ({count:,} of {TOTAL_FRAMES:,} frames)"
+
+
+def _count(sessions: Sessions) -> int:
+    return sum(len(frames.rows) for frames in sessions.values())

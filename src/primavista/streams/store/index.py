@@ -5,17 +5,25 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 
 from primavista.errors import FileError, file_errors
 from primavista.frames import Frames
-from primavista.streams.dataset import DataSet, Origin, Session
+from primavista.streams.dataset import (
+    CORe50Facts,
+    DataSet,
+    Labels,
+    Origin,
+    Session,
+    TestFrames,
+)
 
 FORMAT = 1
 CHUNK = 256  # frames: what one worker decodes at a time, and what one checksum covers
@@ -24,6 +32,10 @@ INDEX = "index.json"
 PART = "index.part.json"  # the index of an unfinished store
 DONE = "done.jsonl"  # the finished chunks of an unfinished store
 LOCK = "lock"
+# The names of CORe50 and the numbers of frames of its test sets, by which an index that does not
+# record the facts of CORe50 is recognised: those of version 0.1.0 do not.
+PACKED_CORE50 = re.compile(r"core50( \([\d,]+ of 164,866 frames\))?")
+OFFICIAL_TESTS: dict[int, TestFrames] = {2_249: "reduced", 2_300: "published", 44_972: "full"}
 
 # Label, number, start and stop of each session.
 SessionTable = tuple[tuple[int, int, int, int], ...]
@@ -49,6 +61,7 @@ class StoreIndex:
         format: The version of the file format.
         folder: For CORe50, the folder that it was packed from, which may hold official orders.
         objects: For CORe50, the object that each training session shows.
+        core50: The facts of CORe50; None for other data.
     """
 
     name: str
@@ -64,6 +77,7 @@ class StoreIndex:
     format: int = FORMAT
     folder: str = field(default="", compare=False)
     objects: tuple[int, ...] = field(default=(), compare=False)
+    core50: CORe50Facts | None = field(default=None, compare=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -109,7 +123,14 @@ class StoreIndex:
         """
         train, test = (tuple(Session(*row) for row in rows) for rows in (self.train, self.test))
         return DataSet(
-            self.name, frames, train, test, self.classes, self.categories, origin=self.origin
+            self.name,
+            frames,
+            train,
+            test,
+            self.classes,
+            self.categories,
+            origin=self.origin,
+            core50=self.core50,
         )
 
     @property
@@ -149,6 +170,7 @@ def make_index(data: DataSet) -> StoreIndex:
         probe=hashlib.sha256(some.numpy().tobytes()).hexdigest(),
         folder=str(data.origin.folder) if data.origin else "",
         objects=data.origin.objects if data.origin else (),
+        core50=data.core50,
     )
 
 
@@ -171,7 +193,11 @@ def dump_index(index: StoreIndex, checksums: list[str] | None = None) -> bytes:
     Returns:
         The content of `index.json` or `index.part.json`.
     """
-    record: dict[str, Any] = {"plan": asdict(index)}
+    plan = asdict(index)
+    core50 = plan.pop("core50")  # beside the plan, so that earlier versions read the file too
+    record: dict[str, Any] = {"plan": plan}
+    if core50 is not None:
+        record["core50"] = core50
     if checksums is not None:
         record["sha256"] = checksums
     own = _checksum(record)
@@ -202,6 +228,7 @@ def load_index(path: Path) -> tuple[StoreIndex, list[str]]:
         if own != _checksum(record):
             raise ValueError("its checksum does not match")
         index = StoreIndex(**{key: _tuples(value) for key, value in record["plan"].items()})
+        index = replace(index, core50=_core50_facts(index, record.get("core50")))
         return index, list(record.get("sha256", []))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(
@@ -222,6 +249,37 @@ def chunk_checksum(folder: Path, index: StoreIndex, chunk: int) -> str:
     with open(folder / FRAMES, "rb") as file:
         file.seek(len(index.header) + start * index.frame_bytes)
         return hashlib.sha256(file.read((stop - start) * index.frame_bytes)).hexdigest()
+
+
+def _core50_facts(index: StoreIndex, recorded: Any) -> CORe50Facts | None:
+    """The facts of CORe50 as recorded, or worked out for an index of a version that did not.
+
+    Such an index has CORe50's name and the folder that it was packed from. Its test set is told by
+    its length: that of one of the official ones, or else the reduced one if its sessions are less
+    than half as long as those for training, and the full one otherwise.
+    """
+    if recorded is not None:
+        facts = CORe50Facts(**recorded)
+        known = facts.labels in get_args(Labels) and facts.test_set in get_args(TestFrames)
+        if not known or not isinstance(facts.complete, bool):
+            raise ValueError(f"unknown facts of CORe50: {recorded!r:.80}")
+        return facts
+    if index.origin is None or not PACKED_CORE50.fullmatch(index.name):
+        return None
+    by_object = all(
+        row[0] == thing - 1 for row, thing in zip(index.train, index.objects, strict=True)
+    )
+    return CORe50Facts(
+        "object" if by_object else "category", _test_set_by_length(index), index.name == "core50"
+    )
+
+
+def _test_set_by_length(index: StoreIndex) -> TestFrames:
+    train, test = (sum(stop - start for _, _, start, stop in t) for t in (index.train, index.test))
+    if test in OFFICIAL_TESTS:
+        return OFFICIAL_TESTS[test]
+    shorter = 2 * test * len(index.train) < train * len(index.test)
+    return "reduced" if shorter else "full"
 
 
 def _tuples(value: Any) -> Any:

@@ -188,6 +188,7 @@ def open_store(path: str | Path) -> Store:
         categories=made.categories,
         path=folder,
         origin=made.origin,
+        core50=made.core50,
     )
 
 

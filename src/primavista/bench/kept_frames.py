@@ -1,0 +1,88 @@
+"""Decoded test frames: pictures that every test of every run reads again are decoded once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from primavista.frames import Frames, Selection
+from primavista.streams.dataset import Patterns
+from primavista.streams.store.reading import PackedFrames
+
+# Bytes of one test set. The reduced test set of CORe50 at 128 px has 110 MB, the full one 2.2 GB.
+LIMIT = 2**29
+
+
+@dataclass
+class DecodedFrames:
+    """Frames that were decoded so far.
+
+    Args:
+        frames: all frames of a test set, of which some are filled in; None before the first.
+        filled: one truth value per frame.
+    """
+
+    frames: Tensor | None
+    filled: Tensor
+
+
+# What was decoded, by the frames that it was read from and their indices. It is freed with the data
+# set that it belongs to.
+_kept: WeakKeyDictionary[Frames, dict[bytes, DecodedFrames]] = WeakKeyDictionary()
+
+
+class KeptSelection(Selection):
+    """Some frames of a larger source; each is read once and kept, if all of them are few enough.
+
+    Selections of the same frames share what they keep, as long as the source exists.
+
+    Args:
+        source: The frames to choose from.
+        indices: The index in `source` of each chosen frame, int64.
+    """
+
+    def __init__(self, source: Frames, indices: Tensor) -> None:
+        super().__init__(source, indices)
+        self._decoded = _decoded_frames(source, indices)
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        chosen = torch.arange(len(self))[indices.cpu()]  # they may come from a GPU
+        kept = self._decoded
+        missing = chosen[~kept.filled[chosen]].unique()
+        if len(missing):
+            found = super().__getitem__(missing)
+            if kept.frames is None:
+                if found[0].nbytes * len(self) > LIMIT or found.device.type != "cpu":
+                    return found[torch.searchsorted(missing, chosen)]
+                kept.frames = torch.empty((len(self), *found.shape[1:]), dtype=found.dtype)
+            kept.frames[missing] = found
+            kept.filled[missing] = True
+        assert kept.frames is not None
+        return kept.frames[chosen]
+
+
+def keep_decoded(test: Patterns) -> Patterns:
+    """Return test patterns whose frames are decoded once by all runs of this process.
+
+    They are kept in memory if they take at most `LIMIT` bytes (512 MiB) together. A larger test set
+    is decoded anew in each test. Frames that need no decoding are left as they are: tensors, and
+    packed stores, which the system keeps in memory by itself.
+
+    Args:
+        test: the test frames, not yet read.
+    """
+    source = test.images.source
+    if isinstance(source, Tensor | PackedFrames):
+        return test
+    return replace(test, images=KeptSelection(source, test.images.indices))
+
+
+def _decoded_frames(source: Frames, indices: Tensor) -> DecodedFrames:
+    made = DecodedFrames(None, torch.zeros(len(indices), dtype=torch.bool))
+    with suppress(TypeError):  # frames of another package may not be hashable
+        return _kept.setdefault(source, {}).setdefault(indices.numpy().tobytes(), made)
+    return made

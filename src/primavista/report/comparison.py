@@ -1,0 +1,152 @@
+"""Comparisons of accuracies with their spread over runs, and the rule for verdicts on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Literal
+
+from primavista.report.series import MeanStd, mean_std
+from primavista.report.table import Verdict
+
+MARGIN = 2.0  # differences up to this many points of accuracy count as the same
+RULE = (
+    "Rule: a difference of two accuracies is given with its 90% confidence interval (Student's t), "
+    "so that each verdict is a test at the 5% level. Runs are compared pairwise (the same order of "
+    "batches) if both sides have two runs or more in common; otherwise as two samples of equal "
+    "variance, which needs three runs in all. “Better” holds if the whole interval is above 0 and "
+    f"does not hold if it is below 0. “The same” holds if the whole interval is within ±{MARGIN:g} "
+    f"points and does not hold if it is outside. “No better” holds if the whole interval is below "
+    f"{MARGIN:g} points and does not hold if it is above. Anything else is open, and the table "
+    "says whether the mean agrees with the claim. A claim holds if all its comparisons do."
+)
+# The 95% quantiles of Student's t with 1 to 20 degrees of freedom.
+_T = (
+    *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812),
+    *(1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725),
+)
+
+Expectation = Literal["better", "the same", "no better"]
+Runs = Mapping[int, float]  # an accuracy for each run
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The difference of two accuracies, in points.
+
+    Args:
+        difference: the mean difference.
+        half_width: half the width of its 90% confidence interval; None if there are too few runs.
+    """
+
+    difference: float
+    half_width: float | None
+
+
+def paired_estimate(differences: Sequence[float]) -> Estimate:
+    """Return the mean of differences between paired runs.
+
+    Args:
+        differences: one per run, at least one.
+
+    >>> found = paired_estimate([1.0, 2.0, 3.0])
+    >>> found.difference, round(found.half_width, 3)
+    (2.0, 1.686)
+    """
+    if len(differences) == 1:
+        return Estimate(differences[0], None)
+    error = stdev(differences) / sqrt(len(differences))
+    return Estimate(fmean(differences), _t_quantile(len(differences) - 1) * error)
+
+
+def pooled_estimate(first: Sequence[float], second: Sequence[float]) -> Estimate:
+    """Return the difference of the means of two samples of equal variance.
+
+    A sample of one takes its spread from the other.
+
+    Args:
+        first: the values of the first sample, at least one.
+        second: those of the second.
+
+    >>> found = pooled_estimate([1.0, 2.0, 3.0], [0.0])
+    >>> found.difference, round(found.half_width, 3)
+    (2.0, 3.372)
+    """
+    difference = fmean(first) - fmean(second)
+    degrees = len(first) + len(second) - 2
+    if degrees == 0:
+        return Estimate(difference, None)
+    squares = sum((x - fmean(own)) ** 2 for own in (first, second) for x in own)
+    error = sqrt(squares / degrees * (1 / len(first) + 1 / len(second)))
+    return Estimate(difference, _t_quantile(degrees) * error)
+
+
+def _t_quantile(degrees: int) -> float:
+    return _T[degrees - 1] if degrees <= len(_T) else 1.645 + 1.6 / degrees
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two accuracies that a claim compares.
+
+    Args:
+        what: the two sides, such as `AR1* − CWR*`.
+        where: the protocol, or both if they differ.
+        expected: what the paper says of the first side relative to the second.
+        first: the accuracies of the first side, by run.
+        second: those of the second side.
+        paired: whether equal runs of the two sides have the same order of batches.
+    """
+
+    what: str
+    where: str
+    expected: Expectation
+    first: Runs
+    second: Runs
+    paired: bool = True
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The difference; None if a side has no finished run."""
+        if not self.first or not self.second:
+            return None
+        common = sorted(self.first.keys() & self.second.keys())
+        if self.paired and len(common) > 1:
+            return paired_estimate([self.first[run] - self.second[run] for run in common])
+        return pooled_estimate(list(self.first.values()), list(self.second.values()))
+
+    @property
+    def means(self) -> tuple[MeanStd | None, MeanStd | None]:
+        """The mean accuracy of each side over all its runs."""
+        return mean_std(list(self.first.values())), mean_std(list(self.second.values()))
+
+    @property
+    def verdict(self) -> Verdict:
+        """The outcome by `RULE`."""
+        found = self.estimate
+        if found is None:
+            return Verdict("open: no run finished on both sides", "open")
+        agrees = "agrees" if self._agrees(found.difference) else "disagrees"
+        if found.half_width is None:
+            return Verdict(f"open: one run each, which {agrees}", "open")
+        low, high = found.difference - found.half_width, found.difference + found.half_width
+        if self._holds(low, high):
+            return Verdict("holds", "good")
+        if self._fails(low, high):
+            return Verdict("does not hold", "bad")
+        return Verdict(f"open: the mean {agrees}", "open")
+
+    def _holds(self, low: float, high: float) -> bool:
+        if self.expected == "better":
+            return low > 0
+        return high <= MARGIN and (self.expected == "no better" or low >= -MARGIN)
+
+    def _fails(self, low: float, high: float) -> bool:
+        if self.expected == "better":
+            return high < 0
+        return low > MARGIN or (self.expected == "the same" and high < -MARGIN)
+
+    def _agrees(self, difference: float) -> bool:
+        return self._holds(difference, difference)
