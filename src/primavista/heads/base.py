@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from ..errors import InputError
 from ..nn.derived import Derived
-from .arrays import Array, ClassArrays, float64, linear_algebra_error, zeros_like
+from .arrays import Array, ClassArrays, float32, float64, linear_algebra_error, zeros_like
 from .open_set import Familiarity, mahalanobis_familiarity
 from .statistics import SufficientStatistics
 
@@ -117,15 +117,15 @@ class Head(ABC):
             group.check(f"{name}.", known, taught)
 
     def named_arrays(self) -> dict[str, Array]:
-        """List the state.
+        """List the state as files have it.
 
         Returns:
-            Every array by its name in files.
+            Every array by its name in files, and in the precision that it has there.
         """
         return {
-            f"{group}.{name}": array
-            for group, arrays in self.groups.items()
-            for name, array in arrays.arrays.items()
+            f"{name}.{own}": float32(array) if own in group.SINGLE_IN_FILES else array
+            for name, group in self.groups.items()
+            for own, array in group.arrays.items()
         }
 
 

@@ -16,9 +16,16 @@ import numpy as np
 from array_api_compat import array_namespace, device, to_device
 
 from ..errors import InputError
-from ..storage.validate import check_shape, check_that, checked_array
+from ..storage.validate import (
+    MAX_FEATURE,
+    check_at_most,
+    check_shape,
+    check_that,
+    checked_array,
+)
 from .arrays import (
     Array,
+    Arrays,
     ClassArrays,
     float32,
     float64,
@@ -30,7 +37,7 @@ from .arrays import (
 from .base import AnalyticHead
 from .open_set import Familiarity, margins
 from .packed import add_gram, diagonal
-from .statistics import FLOOR, SufficientStatistics
+from .statistics import CHUNK, SufficientStatistics
 
 LESSONS_KEPT = 4  # lessons per class that are kept to judge the places by
 LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
@@ -38,6 +45,7 @@ LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has
 WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
 SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
 KEYED_FEATURES = 64  # features that a key is made from
+ROUNDING = 1e-7  # what the rounding of G to float32 may add to an eigenvalue, as a share of tr G
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -50,10 +58,16 @@ class LessonStatistics(SufficientStatistics):
     of a lesson, so n_c and t count lessons. A lesson is all frames of a class in one call of
     `add`: the order of lessons, their grouping into calls and merging do not matter, but the frames
     of one lesson must come together.
+
+    The sums are float64, but G goes into files as float32. What is solved is solved from G as a
+    file has it, so that a learner gives the same scores before and after it was saved.
     """
 
-    def _add(self, z: Array, columns: Array) -> None:
-        raise NotImplementedError("lessons are added whole, by `add`")
+    SINGLE_IN_FILES: ClassVar[tuple[str, ...]] = ("gram",)
+
+    def __init__(self, arrays: Arrays, blocks: Sequence[int] | None = None) -> None:
+        arrays["gram"] = float64(arrays["gram"])
+        super().__init__(arrays, blocks)
 
     def add(self, z: Array, columns: Array) -> None:
         """Add one lesson per class in the batch.
@@ -62,15 +76,27 @@ class LessonStatistics(SufficientStatistics):
             z: the features of its frames, N x D.
             columns: the row of the class of each, on the device of z.
         """
-        xp = array_namespace(z)
-        for row in xp.unique_values(columns).tolist():
-            frames = float64(z[columns == row])
-            self.n[row] += 1
-            self.s[row] += frames.mean(0)
-            self.arrays["t"] += 1
-            weighted = frames / len(frames) ** 0.5
-            for gram, features in self.squares():
-                add_gram(gram, weighted[:, features])
+        numbers = array_namespace(z).arange(self.rows, device=device(z))
+        frames = float64(columns == numbers[:, None]).sum(1)  # n_l, 0 of a class without a lesson
+        n = self.n
+        n += float64(frames > 0)
+        self.arrays["t"] += float((frames > 0).sum())
+        for start in range(0, len(z), CHUNK):
+            some = slice(start, start + CHUNK)
+            root = frames[columns[some]] ** 0.5
+            self._add_weighted(float64(z[some]) / root[:, None], columns[some], root)
+
+    def _add_weighted(self, x: Array, columns: Array, root: Array) -> None:
+        """Add frames x = z / root, each with the root of the number of frames of its lesson."""
+        numbers = array_namespace(x).arange(self.rows, device=device(x))
+        members = float64(columns == numbers[:, None])
+        s = self.s
+        s += (members / root) @ x
+        for gram, features in self.squares():
+            add_gram(gram, x[:, features])
+
+    def _scatter(self, gram: Array, features: slice) -> Array:
+        return super()._scatter(float64(float32(gram)), features)
 
 
 class Lessons(NamedTuple):
@@ -100,9 +126,11 @@ class LessonSample(ClassArrays):
     is the one with the smallest hash. So the sample depends on the lessons alone, not on the order
     of lessons or frames, and that of a merged learner is the sample of the lessons of both.
 
+    Beside the lessons there is the centre that they are compared around, see `LessonFamiliarity`.
+
     Args:
         arrays: `key`, classes x kept, 0 for none, ascending; `mean` and `frame`,
-            classes x kept x D, float32.
+            classes x kept x D, float32; `centre`, D numbers, float32, 0 until it is set.
     """
 
     VECTORS: ClassVar[tuple[str, ...]] = ("mean", "frame")
@@ -123,7 +151,8 @@ class LessonSample(ClassArrays):
         key = xp.zeros((0, LESSONS_KEPT), dtype=xp.int64, device=where)
         shape = (0, LESSONS_KEPT, dim)
         vectors = {name: xp.zeros(shape, dtype=xp.float32, device=where) for name in cls.VECTORS}
-        return cls({"key": key, **vectors})
+        centre = xp.zeros((dim,), dtype=xp.float32, device=where)
+        return cls({"key": key, **vectors, "centre": centre})
 
     @property
     def row_names(self) -> tuple[str, ...]:
@@ -138,22 +167,20 @@ class LessonSample(ClassArrays):
             frames: the features of its frames, N x D, in float64.
         """
         mean = float32(frames.mean(0))
-        chosen = min(range(len(frames)), key=lambda k: feature_key(frames[k]))
-        self._insert(row, feature_key(mean), [mean, float32(frames[chosen])])
+        keys = feature_keys(frames)
+        chosen = frames[keys.index(min(keys))]
+        self._insert(row, feature_keys(mean[None])[0], [mean, float32(chosen)])
 
     def _insert(self, row: int, key: int, vectors: Sequence[Array]) -> None:
-        kept = [int(k) for k in self.arrays["key"][row].tolist() if k]
-        at = sum(k <= key for k in kept)
-        if at == LESSONS_KEPT:
-            return
-        keys = [*kept[:at], key, *kept[at:]][:LESSONS_KEPT]
+        """Insert a lesson where its key belongs; of one too many the last goes."""
+        keys = [*self.arrays["key"][row].tolist(), key]
+        order = sorted(range(len(keys)), key=lambda slot: keys[slot] or 2**63)[:LESSONS_KEPT]
+        kept = np.asarray([keys[slot] for slot in order], dtype=np.int64)
+        self.arrays["key"][row] = to_library_of(kept, self.arrays["key"])
         for name, vector in zip(self.VECTORS, vectors, strict=True):
             array = self.arrays[name]
-            for slot in range(len(keys) - 1, at, -1):
-                array[row, slot] = array[row, slot - 1] + 0
-            array[row, at] = vector
-        padded = np.asarray(keys + [0] * (LESSONS_KEPT - len(keys)), dtype=np.int64)
-        self.arrays["key"][row] = to_library_of(padded, self.arrays["key"])
+            together = array_namespace(array).concat([array[row], vector[None]], axis=0)
+            array[row] = together[to_library_of(np.asarray(order), array)]
 
     def merge(self, other: LessonSample, columns: Array) -> None:
         """Add the lessons of another sample.
@@ -169,6 +196,14 @@ class LessonSample(ClassArrays):
                     vectors = [other.arrays[name][theirs, slot] for name in self.VECTORS]
                     moved = [to_device(vector, where) for vector in vectors]
                     self._insert(int(row), int(key), moved)
+        if not self.arrays["centre"].any():
+            self.arrays["centre"] = to_device(other.arrays["centre"], where) + 0
+
+    def clear(self) -> None:
+        """Return to the state before the first lesson; the centre stays, for the next one."""
+        centre = self.arrays["centre"]
+        super().clear()
+        self.arrays["centre"] = centre
 
     def lessons(self, known: int) -> Lessons:
         """List the lessons that are kept.
@@ -197,6 +232,9 @@ class LessonSample(ClassArrays):
         check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
         check_shape(prefix + "mean", mean, (*key.shape, mean.shape[2]))
         check_shape(prefix + "frame", frame, mean.shape)
+        centre = checked_array(self.arrays, prefix, "centre", 1)
+        check_shape(prefix + "centre", centre, mean.shape[2:])
+        check_at_most(prefix + "centre", centre, MAX_FEATURE, "feature")
         check_that(bool((key >= 0).all()), prefix + "key", "contains a negative key")
         filled = key > 0
         full_first = bool((filled[:, 1:] <= filled[:, :-1]).all())
@@ -209,19 +247,19 @@ class LessonSample(ClassArrays):
             check_that(not array[~filled].any(), prefix + name, "has a lesson without a key")
 
 
-def feature_key(z: Array) -> int:
-    """Hash features: the first of them, rounded to hundredths.
+def feature_keys(z: Array) -> list[int]:
+    """Hash features: the first of each row, rounded to hundredths.
 
     Args:
-        z: D numbers.
+        z: N x D.
 
     Returns:
-        A number from 1 to 2^63 - 1.
+        N numbers from 1 to 2^63 - 1.
     """
-    numbers = np.asarray(to_device(z[:KEYED_FEATURES], "cpu"))
+    numbers = np.asarray(to_device(z[:, :KEYED_FEATURES], "cpu"))
     rounded = np.rint(numbers.astype(np.float64) * 100).astype("<i8")
-    digest = hashlib.blake2b(rounded.tobytes(), digest_size=8).digest()
-    return (int.from_bytes(digest, "little") >> 1) or 1
+    digests = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rounded]
+    return [(int.from_bytes(digest, "little") >> 1) or 1 for digest in digests]
 
 
 class PlaceFit(NamedTuple):
@@ -299,7 +337,7 @@ class LessonHead(AnalyticHead):
         statistics: the sums over lessons, with one Gram matrix per place.
         sample: the lessons to judge by.
         priors: the weight of each place before any lesson has judged it; only their ratios count.
-        centre: g of `LessonFamiliarity`, D numbers; None for 0.
+        centre: g of `LessonFamiliarity`, D numbers; None for that of the sample.
     """
 
     def __init__(
@@ -317,7 +355,25 @@ class LessonHead(AnalyticHead):
         self.groups["lessons"] = sample
         self.sample = sample
         self.priors = tuple(priors)
-        self.centre = np.zeros(statistics.dim) if centre is None else np.asarray(centre, np.float64)
+        if centre is not None:
+            self.set_centre(centre)
+
+    @property
+    def has_centre(self) -> bool:
+        """True once the centre of `LessonFamiliarity` is set."""
+        return bool(self.sample.arrays["centre"].any())
+
+    def set_centre(self, centre: Array) -> None:
+        """Set the centre of `LessonFamiliarity`.
+
+        Args:
+            centre: g, D numbers of the library of the sample, or of numpy.
+        """
+        ours = self.sample.arrays["centre"]
+        if isinstance(centre, np.ndarray):
+            centre = to_library_of(centre, ours)
+        self.sample.arrays["centre"] = to_device(float32(centre), device(ours))
+        self.derived.clear()
 
     def _learn(self, z: Array, columns: Array, i: int) -> None:
         self.statistics.add(z, columns)
@@ -369,7 +425,7 @@ class LessonHead(AnalyticHead):
 
     def _familiarity(self, w: Array, classes: int) -> LessonFamiliarity:
         mu = self.statistics.means(classes)
-        centre = to_library_of(self.centre, mu)
+        centre = float64(self.sample.arrays["centre"])
         places = tuple(features for _, features in self.statistics.squares())
         compute = lambda: self.weights(self.fits(classes))  # noqa: E731
         beta = self.derived.get_or_compute("beta", compute)
@@ -454,7 +510,7 @@ def fit_place(n: Array, s: Array, scatter: Array, t: float, lessons: Lessons) ->
     scatter += offset.T @ offset / classes
     variance = float(scatter.trace())
     rho = LEVEL * variance / max(float(n.sum()), 1)
-    rho += FLOOR * FLOOR * float((mu * mu).mean()) + 1e-30  # if all frames are equal
+    rho += ROUNDING * float((mu * mu).sum(1).mean()) + 1e-30  # if all frames are equal
     scatter += rho * identity(dim, s)
     x, z = lessons.means - m, lessons.frames - m
     xp = array_namespace(s)
