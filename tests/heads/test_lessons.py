@@ -262,3 +262,34 @@ def test_an_altered_sample_is_refused():
 def test_prior_weights_must_match_the_places():
     with pytest.raises(InputError, match="2 places"):
         head((1.0,))
+    for wrong in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="positive"):
+            head((1.0, wrong))
+
+
+def test_equal_frames_of_two_classes_are_solved():
+    """What is left of their scatter is the rounding of G to float32."""
+    same = np.full((3, DIM), 1000.1, dtype=np.float32)
+    made = teach(head(), [(same, 0), (same, 1), (same, 0)])
+    assert np.isfinite(made.scores(same, 2)).all()
+    made = teach(torch_head(), [(same, 0), (same, 1), (same, 0)], torch.as_tensor)
+    assert made.scores(torch.as_tensor(same), 2).isfinite().all()
+
+
+def test_cleared_it_keeps_its_centre_for_the_next_lessons():
+    made = teach(head(), lessons(2, 2))
+    made.set_centre(np.arange(DIM) + 1.0)
+    assert made.has_centre
+    made.clear()
+    assert made.has_centre
+    assert made.sample.rows == made.statistics.rows == 0
+
+
+def test_merged_it_takes_a_centre_if_it_has_none():
+    ours, theirs = teach(head(), lessons(2, 1)), teach(head(), lessons(2, 1, seed=1))
+    theirs.set_centre(np.arange(DIM) + 1.0)
+    ours.merge(theirs, np.arange(2))
+    assert (ours.sample.arrays["centre"] == theirs.sample.arrays["centre"]).all()
+    ours.set_centre(np.ones(DIM))
+    ours.merge(theirs, np.arange(2))
+    assert (ours.sample.arrays["centre"] == 1).all()

@@ -8,6 +8,7 @@ alike.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
@@ -352,6 +353,8 @@ class LessonHead(AnalyticHead):
             raise InputError(
                 f"there are {len(statistics.blocks)} places, but {len(priors)} prior weights"
             )
+        if not all(0 < prior < math.inf for prior in priors):
+            raise InputError(f"the prior weights of places are positive numbers; got {priors}")
         self.groups["lessons"] = sample
         self.sample = sample
         self.priors = tuple(priors)

@@ -12,6 +12,7 @@ from .statistics import FLOOR
 
 LOGIT_AT_MEAN = 10.0  # by which logit a class leads the average at its own mean
 KNOWN_THRESHOLD = 0.25  # most frames of a new video of a known object are at least so familiar
+LESSON_THRESHOLD = 0.2  # the same for `LessonFamiliarity`
 COSINE_THRESHOLD = 0.3  # the same for `CosineFamiliarity`, if the camera may be anywhere
 
 

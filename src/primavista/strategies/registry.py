@@ -21,6 +21,7 @@ ENTRY_POINTS = "primavista.strategies"
 RENAMED = {"past": "moments_decay"}  # options that had another name before version 0.2
 # options of gradient descent that version 0.1 did not have, with the values of what it did
 ADDED: dict[str, OptionValue] = {"moments": "pretrained", "unseen": "reset"}
+ADDED_TO_PRIMA: dict[str, OptionValue] = {"rule": "frames"}
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,6 @@ _OURS = (
         analytic=True,
         cost=0.15,
         main=True,
-        camera_threshold=0.4,
         look=Look("#5c7a29", "#a9c95f", "<"),
     ),
     _ours(
@@ -458,6 +458,8 @@ def options_of_file(strategy: str, options: Mapping[str, OptionValue]) -> dict[s
     {'moments': 'pretrained', 'unseen': 'reset', 'lr': 0.1}
     """
     added = ADDED if strategy_info(strategy).training_options else {}
+    if strategy == "prima":
+        added = ADDED_TO_PRIMA
     return {**added, **current_names(options, warn=False)}
 
 
