@@ -57,36 +57,42 @@ def teach(made: LessonHead, taught: list[Lesson], make=np.asarray) -> LessonHead
 def slow_left_out(
     taught: list[Lesson], features: slice, left: int, frame: np.ndarray
 ) -> np.ndarray:
-    """Scores of a frame by least squares on all other lessons, solved by augmentation.
+    """Scores of a frame by the regression on all other lessons, from their frames.
 
-    Every lesson has the weight 1 / L; the scatter within the lesson that is left out stays, as a
-    penalty, and so does rho.
+    The scatter within the lesson that is left out stays, and so do t and rho.
     """
-    classes, count = 1 + max(c for _, c in taught), len(taught)
     z = [frames[:, features].astype(np.float64) for frames, _ in taught]
-    dim = z[0].shape[1]
-    means = np.stack([x.mean(0) for x in z])
-    inside = np.concatenate([(x - x.mean(0)) / len(x) ** 0.5 for x in z]) / count**0.5
-    spread = (inside**2).sum() + ((means - means.mean(0)) ** 2).sum() / count
-    rho = LEVEL * spread / count
-    rows, targets = [], []
-    for k, (_, c) in enumerate(taught):
-        if k != left:
-            rows.append(np.append(means[k], 1) / count**0.5)
-            targets.append((np.eye(classes)[c] - 1 / classes) / count**0.5)
-    no_offset = np.zeros((len(inside) + dim, 1))
-    penalty = np.concatenate([inside, rho**0.5 * np.eye(dim)])
-    a = np.concatenate([np.stack(rows), np.concatenate([penalty, no_offset], 1)])
-    b = np.concatenate([np.stack(targets), np.zeros((len(penalty), classes))])
-    w, *_ = np.linalg.lstsq(a, b, rcond=None)
-    return np.append(frame[features], 1) @ w
+    classes = 1 + max(c for _, c in taught)
+
+    def sums(some: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The scatter of lesson means, the means of the classes, and the mean of these."""
+        lessons = [[z[k].mean(0) for k in some if taught[k][1] == c] for c in range(classes)]
+        mu = np.stack([np.mean(own, 0) for own in lessons])
+        inside = np.concatenate([np.stack(own) - mu[c] for c, own in enumerate(lessons)])
+        return inside.T @ inside, mu, mu.mean(0)
+
+    within = sum(np.cov(x.T, bias=True) for x in z)
+    count = len(taught)
+
+    def c_of(some: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        between_lessons, mu, m = sums(some)
+        offset = mu - m
+        return (within + between_lessons) / count + offset.T @ offset / classes, mu, m
+
+    everything = list(range(count))
+    rho = LEVEL * np.trace(c_of(everything)[0]) / count
+    c, mu, m = c_of([k for k in everything if k != left])
+    w = np.linalg.solve(c + rho * np.eye(len(c)), (mu - m).T).T / classes
+    return w @ (frame[features] - m)
 
 
-def test_left_out_scores_are_those_of_a_regression_without_the_lesson():
-    taught = lessons(4, 3)
+@pytest.mark.parametrize("extra", [0, 5])
+def test_left_out_scores_are_those_of_a_regression_without_the_lesson(extra):
+    """Whether all classes have as many lessons, or the first one more than the others."""
+    taught = lessons(4, 3) + [(z, 0) for z, c in lessons(4, 5, seed=1) if c == 0][:extra]
     made = teach(head(), taught)
     columns, means, frames = made.sample.lessons(4)
-    assert sorted(columns.tolist()) == sorted(c for _, c in taught)
+    assert len(columns) == 12 + min(extra, LESSONS_KEPT - 3)
     for place, features in enumerate((slice(0, 4), slice(4, 7))):
         found = made.fits(4)[place].left_out
         for k, (mean, frame) in enumerate(zip(means, frames, strict=True)):

@@ -484,14 +484,9 @@ def fit_place(n: Array, s: Array, scatter: Array, t: float, lessons: Lessons) ->
     """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
 
     rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on z - m, where every class has the same
-    weight and every lesson has the same in its class. mu_c is the mean of the lessons of a class,
-    m the mean of the mu_c, S the scatter of the frames around mu_c, L the number of lessons. The
-    features keep their scale: what hardly varied in a few lessons may vary in the next.
-
-    By the regression on all lessons but one, with the mean x and the class c, a frame z scores
-    w (z - m) - g(z) (y - w (x - m)) / (1 - g(x)),
-    g(z) = (1 + (z - m)^T inv(C + rho I) (x - m)) / (K n_c); only the scatter within that lesson
-    stays.
+    weight. mu_c is the mean of the lessons of a class, m the mean of the mu_c, S the scatter of the
+    frames around mu_c, L the number of lessons. The features keep their scale: what hardly varied
+    in a few lessons may vary in the next.
 
     Args:
         n: the number of lessons of each class, K.
@@ -515,16 +510,57 @@ def fit_place(n: Array, s: Array, scatter: Array, t: float, lessons: Lessons) ->
     rho = LEVEL * variance / max(float(n.sum()), 1)
     rho += ROUNDING * float((mu * mu).sum(1).mean()) + 1e-30  # if all frames are equal
     scatter += rho * identity(dim, s)
-    x, z = lessons.means - m, lessons.frames - m
+    x = lessons.means - m
     xp = array_namespace(s)
     solved = solve_positive_definite(scatter, xp.concat([offset / classes, x], axis=0).T).T
     w, px = solved[:classes], solved[classes:]
     columns = to_library_of(lessons.columns, s)
-    y = identity(classes, s)[columns] - 1 / classes
-    weight = 1 / (classes * n[columns])
-    g_x, g_z = (weight * (1 + (v * px).sum(1)) for v in (x, z))
-    unseen = (y - x @ w.T) / (1 - g_x).clip(1e-6)[:, None]  # the residual of x, left out
-    return PlaceFit(w, -(w * m).sum(1), z @ w.T - g_z[:, None] * unseen)
+    left_out = left_out_scores(w, offset, columns, n[columns], t, x, px, lessons.frames - m)
+    return PlaceFit(w, -(w * m).sum(1), left_out)
+
+
+def left_out_scores(
+    w: Array, offset: Array, columns: Array, n: Array, t: float, x: Array, px: Array, z: Array
+) -> Array:
+    """The scores of a frame of each lesson by the same regression on all other lessons.
+
+    Without a lesson of the mean x its class c has the mean mu_c - a d, and all classes together
+    m - a d / K, with d = x - mu_c, e = mu_c - m and a = 1 / (n_c - 1). S loses (1 + a) d d^T; the
+    scatter within the lesson stays in it, and so do t and rho. So C changes by F M F^T, F = [d e],
+
+    M = [[(1 - 1 / K) a^2 / K - (1 + a) / t, -a / K], [-a / K, 0]],
+
+    and with P = inv(C + rho I), G = F^T P F and N = inv(I + M G) M the inverse by
+    -P F N F^T P.
+
+    Args:
+        w: the weights of the regression on all lessons, K x D.
+        offset: mu_k - m of each class, K x D.
+        columns: the column of the class of each lesson.
+        n: n_c, the number of lessons of its class; what is returned for 1 means nothing.
+        t: the number of lessons in S.
+        x: the mean of each lesson, less m, L x D.
+        px: P x, L x D.
+        z: a frame of each lesson, less m, L x D.
+
+    Returns:
+        L x K.
+    """
+    classes = len(w)
+    a = 1 / (n - 1).clip(1)
+    e, pe = offset[columns], classes * w[columns]
+    d, pd = x - e, px - pe
+    dd, de, ee = ((u * v).sum(1) for u, v in ((d, pd), (d, pe), (e, pe)))  # G
+    m_dd, m_de = (1 - 1 / classes) / classes * a * a - (1 + a) / max(t, 1), -a / classes
+    reduced = m_dd - m_de * m_de * ee
+    det = ((1 + m_de * de) ** 2 + dd * reduced).clip(1e-9)  # that of I + M G, positive
+    n_dd, n_de, n_ee = reduced / det, m_de * (1 + m_de * de) / det, -m_de * m_de * dd / det
+    z = z + (a / classes)[:, None] * d
+    zd, ze = (z * pd).sum(1), (z * pe).sum(1)  # F^T P z
+    vd, ve = n_dd * zd + n_de * ze, n_de * zd + n_ee * ze
+    scores = z @ w.T - vd[:, None] * (d @ w.T) - ve[:, None] * (offset @ w.T)[columns]
+    along = a * (zd - dd * vd - de * ve) / classes  # a d^T P z / K, of the P without the lesson
+    return scores - along[:, None] * (identity(classes, w)[columns] - 1 / classes)
 
 
 def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) -> Floats:
