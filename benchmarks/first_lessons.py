@@ -33,6 +33,7 @@ import numpy as np
 import torch
 from accuracy import pack, pack_rendered
 
+from primavista.backbones.generic import generic_frames
 from primavista.backbones.middle import MiddleBackbone
 from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.backbones.registry import build
@@ -308,13 +309,9 @@ def packed(args: argparse.Namespace, name: str) -> tuple[Path, Path]:
 
 @torch.no_grad()
 def centre_of(args: argparse.Namespace, backbone: MiddleBackbone) -> Floats:
-    """The mean of the places over some 200 frames of rendered objects, kept in a file."""
-    file = args.cache / f"centre_{args.size}.npy"
-    if not file.exists():
-        array, _ = packed(args, "rendered")
-        frames = torch.from_numpy(np.load(array, mmap_mode="r")[::33].copy())
-        np.save(file, torch.cat([backbone(chunk) for chunk in frames.split(50)]).mean(0).numpy())
-    found: Floats = np.load(file)
+    """The mean of the places over the generic frames, as the strategy has it."""
+    parts = [backbone(chunk) for chunk in generic_frames(args.size).split(16)]
+    found: Floats = torch.cat(parts).mean(0).numpy()
     return found
 
 

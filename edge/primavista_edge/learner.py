@@ -105,7 +105,8 @@ def _prima(saved: _Saved) -> Head:
         statistics = SufficientStatistics(saved.groups["moments"], blocks)
         return PrimaHead(statistics, saved.options["balance"])
     lessons = LessonStatistics(saved.groups["moments"], blocks)
-    return LessonHead(lessons, LessonSample(saved.groups["lessons"]), saved.facts["priors"])
+    sample = LessonSample(saved.groups["lessons"], lessons.dim)
+    return LessonHead(lessons, sample, saved.facts["priors"])
 
 
 MERGEABLE: dict[str, Callable[[_Saved], Head]] = {

@@ -160,10 +160,10 @@ def test_the_centre_is_the_mean_of_the_generic_frames_and_set_by_the_first_lesso
 
 
 def test_the_state_of_mobilenet_v1_stays_within_its_bound():
-    strategy = create("prima", build("mobilenet_v1", "random", size=32))
+    strategy = create("prima", build("mobilenet_v1", "random"))
     before = {
         name
-        for name in create("ncm", build("mobilenet_v1", "random", size=32)).state_dict()
+        for name in create("ncm", build("mobilenet_v1", "random")).state_dict()
         if name.startswith("backbone.")
     }
     labels = torch.arange(100)

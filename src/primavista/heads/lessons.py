@@ -132,9 +132,14 @@ class LessonSample(ClassArrays):
     Args:
         arrays: `key`, classes x kept, 0 for none, ascending; `mean` and `frame`,
             classes x kept x D, float32; `centre`, D numbers, float32, 0 until it is set.
+        dim: D, the number of features.
     """
 
     VECTORS: ClassVar[tuple[str, ...]] = ("mean", "frame")
+
+    def __init__(self, arrays: Arrays, dim: int) -> None:
+        super().__init__(arrays)
+        self.dim = dim
 
     @classmethod
     def empty(cls, dim: int, *, like: Array | None = None) -> LessonSample:
@@ -153,7 +158,7 @@ class LessonSample(ClassArrays):
         shape = (0, LESSONS_KEPT, dim)
         vectors = {name: xp.zeros(shape, dtype=xp.float32, device=where) for name in cls.VECTORS}
         centre = xp.zeros((dim,), dtype=xp.float32, device=where)
-        return cls({"key": key, **vectors, "centre": centre})
+        return cls({"key": key, **vectors, "centre": centre}, dim)
 
     @property
     def row_names(self) -> tuple[str, ...]:
@@ -231,10 +236,10 @@ class LessonSample(ClassArrays):
         mean, frame = (checked_array(self.arrays, prefix, name, 3) for name in self.VECTORS)
         check_that(len(key) >= known, prefix + "key", f"has {len(key)} rows for {known} classes")
         check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
-        check_shape(prefix + "mean", mean, (*key.shape, mean.shape[2]))
+        check_shape(prefix + "mean", mean, (*key.shape, self.dim))
         check_shape(prefix + "frame", frame, mean.shape)
         centre = checked_array(self.arrays, prefix, "centre", 1)
-        check_shape(prefix + "centre", centre, mean.shape[2:])
+        check_shape(prefix + "centre", centre, (self.dim,))
         check_at_most(prefix + "centre", centre, MAX_FEATURE, "feature")
         check_that(bool((key >= 0).all()), prefix + "key", "contains a negative key")
         filled = key > 0
@@ -465,7 +470,8 @@ class LessonHead(AnalyticHead):
         """E |z - g|^2 in one place, over all lessons: (tr G - 2 g sum s + L |g|^2) / L."""
         lessons = max(float(self.statistics.n.sum()), 1)
         g, s = centre[part], self.statistics.s[:, part].sum(0)
-        trace = float(diagonal(gram, part.stop - part.start).sum())
+        squares = float32(diagonal(gram, part.stop - part.start))  # as a file has them
+        trace = float(float64(squares).sum())
         found = (trace - 2 * float((g * s).sum())) / lessons + float((g * g).sum())
         return max(found, 1e-30)
 

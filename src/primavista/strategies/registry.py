@@ -72,8 +72,6 @@ class StrategyInfo:
         norm: the normalisation that its results are shown without naming, if it has one.
         cost: the time of one batch relative to AR1*, for estimates of the time left.
         main: whether `primavista run` includes it if no strategy is named.
-        camera_threshold: the familiarity threshold of a new learner that stays in front of the
-            camera that teaches it, which makes all frames more familiar; None for the usual one.
         look: how figures draw it.
     """
 
@@ -92,7 +90,6 @@ class StrategyInfo:
     norm: Literal["bn", "brn"] | None = None
     cost: float = 1.0
     main: bool = False
-    camera_threshold: float | None = None
     look: Look | None = None
 
     @property
