@@ -28,7 +28,7 @@ def cells_of(folder: Path) -> dict[Path, bytes]:
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob(METRICS)}
 
 
-# every strategy of the plan has options now that version 0.1.0 did not have, so its cells are others
+# every strategy of the plan has options that version 0.1.0 did not have: its cells are other cells
 def test_cells_whose_rules_changed_are_run_anew_beside_the_old_ones(legacy_plan, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(LEGACY / "interrupted", out)

@@ -261,6 +261,34 @@ def test_real_frames_with_the_settings_that_it_ships_with(shared: Path):
     assert float(right.double().mean()) >= 0.81
 
 
+def test_a_lesson_that_arrives_frame_by_frame_is_one_lesson():
+    whole = Learner("prima", weights="random", width=0.125, size=32, device="cpu", engine="torch")
+    pieces = whole.copy()
+    clip = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3)).astype(np.uint8)
+    whole.learn(clip, "mug")
+    lesson = pieces.open_lesson()
+    for frame in clip:
+        lesson.add(frame)
+        lesson.prepare()
+    pieces.learn(lesson, "mug")
+    ours, theirs = pieces.strategy.head, whole.strategy.head
+    assert ours.statistics.n.tolist() == theirs.statistics.n.tolist() == [1]
+    assert torch.allclose(ours.statistics.s, theirs.statistics.s, atol=1e-5)
+    assert torch.allclose(ours.sample.arrays["mean"], theirs.sample.arrays["mean"], atol=1e-5)
+
+
+def test_an_untaught_copy_has_the_centre_and_nothing_else():
+    learner = Learner("prima", weights="random", width=0.125, size=32, device="cpu")
+    assert not learner.untaught().strategy.head.has_centre
+    learner.learn(np.zeros((2, 32, 32, 3), np.uint8), "dark")
+    fresh = learner.untaught().strategy
+    assert fresh.head.centre.equal(learner.strategy.head.centre)
+    assert not len(fresh.classes)
+    assert not fresh.moments.gram.any()
+    fresh.head.centre.zero_()
+    assert learner.strategy.head.has_centre
+
+
 def test_made_again_from_its_own_backbone_it_reads_every_place_once():
     learner = Learner("prima", weights="random", width=0.125, size=32, device="cpu")
     for _ in range(3):

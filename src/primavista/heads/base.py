@@ -132,9 +132,9 @@ class Head(ABC):
 class AnalyticHead(Head):
     """scores = w phi(z) + b, with w and b solved from the sums of phi(z) over all frames
 
-    when scores are first asked for. The scores are the same for any order and split of the frames,
-    and float64. `forget` takes the count, the sum and so the mean of a class out exactly; its
-    scatter around that mean stays in the pooled one.
+    when scores are first asked for. The scores are float64, and the same for any order and split of
+    the frames, or of the lessons if the sums are over lessons. `forget` takes the count, the sum
+    and so the mean of a class out exactly; its scatter around that mean stays in the pooled one.
 
     Args:
         statistics: the sums.

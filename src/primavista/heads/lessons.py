@@ -367,9 +367,14 @@ class LessonHead(AnalyticHead):
             self.set_centre(centre)
 
     @property
+    def centre(self) -> Array:
+        """The centre of `LessonFamiliarity`, D numbers in float32; 0 until it is set."""
+        return self.sample.arrays["centre"]
+
+    @property
     def has_centre(self) -> bool:
         """True once the centre of `LessonFamiliarity` is set."""
-        return bool(self.sample.arrays["centre"].any())
+        return bool(self.centre.any())
 
     def set_centre(self, centre: Array) -> None:
         """Set the centre of `LessonFamiliarity`.
@@ -377,7 +382,7 @@ class LessonHead(AnalyticHead):
         Args:
             centre: g, D numbers of the library of the sample, or of numpy.
         """
-        ours = self.sample.arrays["centre"]
+        ours = self.centre
         if isinstance(centre, np.ndarray):
             centre = to_library_of(centre, ours)
         self.sample.arrays["centre"] = to_device(float32(centre), device(ours))
@@ -433,7 +438,7 @@ class LessonHead(AnalyticHead):
 
     def _familiarity(self, w: Array, classes: int) -> LessonFamiliarity:
         mu = self.statistics.means(classes)
-        centre = float64(self.sample.arrays["centre"])
+        centre = float64(self.centre)
         places = tuple(features for _, features in self.statistics.squares())
         compute = lambda: self.weights(self.fits(classes))  # noqa: E731
         beta = self.derived.get_or_compute("beta", compute)

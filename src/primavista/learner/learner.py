@@ -268,6 +268,7 @@ class Learner:
         """
         strategy, settings = self._state.strategy, self._settings
         made = make_strategy(settings, strategy.backbone, int(strategy.seed)).to(strategy.device)
+        made.prepare_like(strategy)
         made.representation.use_engine(strategy.representation.engine)
         history = (LearnerState(made), None)
         return self._assembled(settings, self.threshold, history, self._origin)

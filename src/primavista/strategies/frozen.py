@@ -146,7 +146,7 @@ class FrozenStrategy(EmbeddingStrategy):
 
 
 class AnalyticStrategy(MergeableStrategy, FrozenStrategy):
-    """A head that is solved from sums over frames: any order and split of them gives the same."""
+    """A head that is solved from sums: any order and grouping of the lessons gives the same."""
 
     head: AnalyticHead
     moments: ArrayBuffers[SufficientStatistics]  # the statistics, under their name in files
@@ -367,6 +367,15 @@ class Prima(AnalyticStrategy):
             own = lesson.to(self.device)
             self.head.learn(z[own], columns[own], B.i)
         return LearnReport(B.i, B.count, B.new)
+
+    def prepare_like(self, other: Self) -> None:
+        """Take over the centre of familiarity, which does not depend on what was taught.
+
+        Args:
+            other: a strategy with the same options and backbone.
+        """
+        if isinstance(self.head, LessonHead) and isinstance(other.head, LessonHead):
+            self.head.set_centre(other.head.centre + 0)
 
 
 def _sessions(B: Batch) -> Iterator[Tensor]:
