@@ -160,9 +160,9 @@ def sign_tasks(data: Data, facts: list[Any], splits: int, step: int) -> Iterator
                 labels = few.sample(sorted(train), 5)
                 lessons = [(c, t) for c in labels for t in few.sample(train[c], count)]
                 yield Task(f"signs 5x{count}", data, lessons, test)
-        for count in (1, 2, 3, None):
-            lessons = [(c, t) for c, tracks in train.items() for t in tracks[:count]]
-            yield Task(f"43x{count or 'all'}", data, lessons, test)
+        for most in (1, 2, 3, None):
+            lessons = [(c, t) for c, tracks in train.items() for t in tracks[:most]]
+            yield Task(f"43x{most or 'all'}", data, lessons, test)
 
 
 def rendered_tasks(data: Data, facts: dict[str, Any], splits: int) -> Iterator[Task]:

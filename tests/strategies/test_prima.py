@@ -46,7 +46,8 @@ def familiar(strategy, z):
 
 
 def off(a, b):
-    return float((a - b).abs().max() / b.abs().max())
+    """As a share of the largest score; the scores of a single class are 0."""
+    return float((a - b).abs().max() / b.abs().max().clamp(min=1e-3))
 
 
 # lessons: a label and a number of frames each; the number of the lesson is its session
