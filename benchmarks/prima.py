@@ -412,7 +412,7 @@ class Shipped:
         size = frames.shape[1]
         file = self.args.out / f"{data}_{size}{'_mirrored' * mirrored}_shipped.safetensors"
         if not file.exists():
-            strategy: Any = create("prima", build(size=size)).to(self.args.device)
+            strategy: Any = create("prima", build(size=size), rule="frames").to(self.args.device)
             strategy.representation.use_engine(self.args.engine)
             frames = frames.flip(2) if mirrored else frames
             save_file(
@@ -429,7 +429,7 @@ class Shipped:
         return load_file(file)["z"]
 
     def accuracy(self, how: Frames, frames: dict[str, Tensor], _: int, split: Split) -> float:
-        strategy: Any = create("prima", build(size=how.size)).to(self.args.device)
+        strategy: Any = create("prima", build(size=how.size), rule="frames").to(self.args.device)
         z = self.features(split.data, frames[split.data])
         lessons = [z[split.train]]
         if how.mirrored:
@@ -499,7 +499,7 @@ def table(args: argparse.Namespace) -> None:
                 found,
             )
         del maps, bench
-    blocks = Prima(build("mobilenet_v1", "random")).head.statistics.blocks
+    blocks = Prima(build("mobilenet_v1", "random"), rule="frames").head.statistics.blocks
     for how in SHIPPED:
         if wanted(how.what):
             resized, of = (frames, found) if how.size == 128 else splits(args, args.out, how.size)
@@ -513,7 +513,7 @@ def times(args: argparse.Namespace) -> None:
         0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
     )
     prima, cwr = (
-        Prima(build(size=128)).to(args.device),
+        Prima(build(size=128), rule="frames").to(args.device),
         create("cwr*", build(size=128)).to(args.device),
     )
     for strategy in (prima, cwr):
@@ -544,7 +544,7 @@ def times(args: argparse.Namespace) -> None:
         f"ratio {ours / theirs:.2f}"
     )
     for count in (60, 300, 1000):
-        fresh = Prima(build(size=128)).to(args.device)
+        fresh = Prima(build(size=128), rule="frames").to(args.device)
         z = prima.embed(frames).repeat(4, 1)[:count]
         z += torch.randn(z.shape, generator=torch.Generator().manual_seed(1)).to(z) * 0.05
         fresh.learn_embedded(z, torch.arange(count) % 10)

@@ -34,7 +34,7 @@ from primavista.streams.protocols import nicv2
 
 def over(backbone: Backbone, lessons: list[tuple[Tensor, Tensor]], device: str) -> Prima:
     """prima over the backbone as it is now."""
-    prima = Prima(copy.deepcopy(backbone).cpu()).to(device)
+    prima = Prima(copy.deepcopy(backbone).cpu(), rule="frames").to(device)
     prima.representation.use_engine("auto")
     for frames, labels in lessons:
         prima.learn(frames, labels)
@@ -102,7 +102,9 @@ def run(
     stream = nicv2(data, run=number, first=first)
     count = batches or len(stream)
     learner = create("ar1*", build(size=128), seed=number).to(device)
-    heads = {name: Prima(build(size=128)).to(device) for name in ("as they were", "moved")}
+    heads = {
+        name: Prima(build(size=128), rule="frames").to(device) for name in ("as they were", "moved")
+    }
 
     seen = [(whole(stream[i].images), stream[i].labels) for i in range(count)]
     if every:

@@ -80,7 +80,7 @@ def test_one_video_an_object_is_enough_to_be_known_elsewhere_and_a_fourth_object
 def test_known_follows_the_threshold_and_one_class_may_be_unknown_too():
     learner = taught("ridge", 1)
     assert learner.threshold == 0.25
-    assert taught("prima", 1).threshold == 0.3
+    assert taught("prima", 1).threshold == 0.2
     own, other = learner.predict(clip(0)[0]), learner.predict(clip(50)[0])
     assert (own.known, other.known) == (True, False)
     assert own.familiarity > other.familiarity

@@ -21,6 +21,7 @@ from .heads.cwr import Training, softmax
 from .heads.dslda import DSLDAHead, StreamingStatistics
 from .heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead
 from .heads.lda import LDAHead
+from .heads.lessons import LessonHead, LessonSample, LessonStatistics
 from .heads.ncm import NCMHead
 from .heads.prima import PrimaHead
 from .heads.ridge import RidgeHead
@@ -34,22 +35,30 @@ from .storage.validate import check_finite
 Array = np.ndarray[Any, Any]
 FORMAT = 1
 UNDO = "undo/"
-LEARNS = ("head", "statistics", "seen", "moments")  # the groups of arrays that a lesson changes
+# the groups of arrays that a lesson changes
+LEARNS = ("head", "statistics", "seen", "moments", "lessons")
 
 
 @dataclass(frozen=True)
 class _Saved:
-    """The parts of a file that make a head: arrays by group, options, seed, blocks of features."""
+    """The parts of a file that make a head.
+
+    Args:
+        groups: its arrays by group.
+        options: the options of the strategy.
+        seed: its seed.
+        facts: what the graph says about its features.
+    """
 
     groups: dict[str, dict[str, Array]]
     options: dict[str, Any]
     seed: int
-    blocks: Sequence[int] | None
+    facts: dict[str, Any]
 
     @property
     def statistics(self) -> SufficientStatistics:
         """The sums of an analytic head."""
-        return SufficientStatistics(self.groups["moments"], self.blocks)
+        return SufficientStatistics(self.groups["moments"])
 
 
 def _cwr(saved: _Saved) -> Head:
@@ -91,7 +100,13 @@ def _ridge(saved: _Saved) -> Head:
 
 
 def _prima(saved: _Saved) -> Head:
-    return PrimaHead(saved.statistics, saved.options["balance"])
+    blocks = saved.facts["blocks"]
+    if saved.options.get("rule", "frames") == "frames":  # the only rule of version 0.1
+        statistics = SufficientStatistics(saved.groups["moments"], blocks)
+        return PrimaHead(statistics, saved.options["balance"])
+    lessons = LessonStatistics(saved.groups["moments"], blocks)
+    sample = LessonSample(saved.groups["lessons"], lessons.dim)
+    return LessonHead(lessons, sample, saved.facts["priors"])
 
 
 MERGEABLE: dict[str, Callable[[_Saved], Head]] = {
@@ -260,12 +275,10 @@ class Learner:
             group, _, own = name.partition(".")
             if group in LEARNS and own:
                 groups.setdefault(group, {})[own] = arrays.pop(name).copy()
-        blocks = None
-        if self.strategy == "prima":
-            facts = self._session.get_modelmeta().custom_metadata_map["primavista"]
-            blocks = json.loads(facts)["blocks"]
+        told = self._session.get_modelmeta().custom_metadata_map
+        facts = json.loads(told.get("primavista", "{}"))
         seed = int(self._manifest["strategy"]["seed"])
-        return HEADS[self.strategy](_Saved(groups, self._options, seed, blocks))
+        return HEADS[self.strategy](_Saved(groups, self._options, seed, facts))
 
     @property
     def labels(self) -> list[str]:

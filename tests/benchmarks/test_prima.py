@@ -56,7 +56,8 @@ def test_discriminants_are_those_of_the_frames() -> None:
 
 def test_a_drift_that_is_the_same_everywhere_is_undone_exactly() -> None:
     random = torch.Generator().manual_seed(0)
-    moved, anew = (Prima(build("mobilenet_v1", "random", width=0.25, size=32)) for _ in range(2))
+    small = build("mobilenet_v1", "random", width=0.25, size=32)
+    moved, anew = (Prima(small, rule="frames") for _ in range(2))
     z, shift = (torch.randn(n, moved.backbone.dim, generator=random) for n in (40, 1))
     labels = torch.arange(40) % 4
     moved.learn_embedded(z, labels)

@@ -15,6 +15,7 @@ from primavista.heads.cwr import Training, consolidate, softmax, temporary_weigh
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead
 from primavista.heads.lda import LDAHead
+from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ncm import NCMHead
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
@@ -36,6 +37,9 @@ MAKERS = {
     "ridge": lambda: RidgeHead(empty()),
     "ridge, expand": lambda: RidgeHead(SufficientStatistics.empty(9), expand=9, seed=3),
     "prima": lambda: PrimaHead(empty(blocks=(4, 2))),
+    "prima, lessons": lambda: LessonHead(
+        LessonStatistics.empty(DIM, blocks=(4, 2)), LessonSample.empty(DIM), (1.0, 0.5)
+    ),
     "dslda": lambda: DSLDAHead(StreamingStatistics.empty(DIM), open_set=True),
     "dslda, base_init": lambda: DSLDAHead(StreamingStatistics.empty(DIM), base_init=True),
 }

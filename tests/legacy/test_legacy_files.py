@@ -55,6 +55,7 @@ MENDED = {
 AS_BEFORE = {
     "ar1* batch 1": {"moments": "pretrained"},
     "dslda tune": {"moments": "pretrained", "startup": 1},
+    "prima": {"rule": "frames"},
 }
 SCORES = 2e-3  # what other orders of additions may make of scores after twenty steps
 

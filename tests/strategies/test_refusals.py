@@ -61,7 +61,7 @@ def test_options_that_make_no_sense_are_refused(option):
 @pytest.mark.parametrize(
     ("strategy", "choice"),
     [
-        ("prima", "choose from balance"),
+        ("prima", "choose from balance, rule"),
         ("ridge", "choose from balance, expand, rho"),
         ("lda", "choose from shrinkage"),
         ("ncm", "ncm has none"),

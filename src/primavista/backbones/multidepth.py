@@ -64,7 +64,7 @@ class MultiDepthBackbone(Backbone):
     def __init__(self, backbone: Backbone) -> None:
         super().__init__(copy.deepcopy(backbone.body), backbone.spec)
         self._remove_hooks()
-        blocks = _blocks_with_maps(self)
+        blocks = blocks_with_maps(self)
         chosen = sorted({math.ceil(len(blocks) * depth / 6) - 1 for depth in DEPTHS if blocks})
         sizes = []
         for place, (block, (channels, height, width)) in enumerate(blocks[k] for k in chosen):
@@ -139,7 +139,7 @@ def grid_average_pool(x: Tensor, grid: tuple[int, int]) -> Tensor:
     return F.adaptive_avg_pool2d(x, grid)
 
 
-def _blocks_with_maps(backbone: Backbone) -> list[tuple[nn.Module, Shape]]:
+def blocks_with_maps(backbone: Backbone) -> list[tuple[nn.Module, Shape]]:
     """Return the blocks of any body in the order in which they run, with the shape of their maps.
 
     Blocks are the members of sequences. Sequences may contain sequences: the outermost level that

@@ -30,6 +30,7 @@ class ClassArrays(ABC):
     """
 
     ON_CPU: ClassVar[tuple[str, ...]] = ()  # counts that are read so often that no GPU holds them
+    SINGLE_IN_FILES: ClassVar[tuple[str, ...]] = ()  # float64 here, and float32 in files
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from ..errors import InputError
 from ..nn.derived import Derived
-from .arrays import Array, ClassArrays, float64, linear_algebra_error, zeros_like
+from .arrays import Array, ClassArrays, float32, float64, linear_algebra_error, zeros_like
 from .open_set import Familiarity, mahalanobis_familiarity
 from .statistics import SufficientStatistics
 
@@ -117,24 +117,24 @@ class Head(ABC):
             group.check(f"{name}.", known, taught)
 
     def named_arrays(self) -> dict[str, Array]:
-        """List the state.
+        """List the state as files have it.
 
         Returns:
-            Every array by its name in files.
+            Every array by its name in files, and in the precision that it has there.
         """
         return {
-            f"{group}.{name}": array
-            for group, arrays in self.groups.items()
-            for name, array in arrays.arrays.items()
+            f"{name}.{own}": float32(array) if own in group.SINGLE_IN_FILES else array
+            for name, group in self.groups.items()
+            for own, array in group.arrays.items()
         }
 
 
 class AnalyticHead(Head):
     """scores = w phi(z) + b, with w and b solved from the sums of phi(z) over all frames
 
-    when scores are first asked for. The scores are the same for any order and split of the frames,
-    and float64. `forget` takes the count, the sum and so the mean of a class out exactly; its
-    scatter around that mean stays in the pooled one.
+    when scores are first asked for. The scores are float64, and the same for any order and split of
+    the frames, or of the lessons if the sums are over lessons. `forget` takes the count, the sum
+    and so the mean of a class out exactly; its scatter around that mean stays in the pooled one.
 
     Args:
         statistics: the sums.

@@ -12,6 +12,7 @@ from .statistics import FLOOR
 
 LOGIT_AT_MEAN = 10.0  # by which logit a class leads the average at its own mean
 KNOWN_THRESHOLD = 0.25  # most frames of a new video of a known object are at least so familiar
+LESSON_THRESHOLD = 0.2  # the same for `LessonFamiliarity`
 COSINE_THRESHOLD = 0.3  # the same for `CosineFamiliarity`, if the camera may be anywhere
 
 
@@ -144,7 +145,7 @@ def mahalanobis_familiarity(
     Returns:
         The familiarity.
     """
-    v, gain, lead, m = _margins(w, mu)
+    v, gain, lead, m = margins(w, mu)
     spread = max(float(scatter if precision is None else (precision * scatter).sum()), 0.0)
     overfit = 0.0 if precision is None else min(spread / max(frames, 1), 0.8)
     usual = (
@@ -167,7 +168,7 @@ def cosine_familiarity(w: Array, mu: Array, spread: float, own: int) -> CosineFa
     Returns:
         The familiarity.
     """
-    v, gain, lead, m = _margins(w, mu)
+    v, gain, lead, m = margins(w, mu)
     means = mu[:, own:]
     between = float(((means - m[own:]) ** 2).sum()) / max(len(mu) - 1, 1)
     directions = means / (means * means).sum(1).clip(1e-30)[:, None] ** 0.5
@@ -175,8 +176,16 @@ def cosine_familiarity(w: Array, mu: Array, spread: float, own: int) -> CosineFa
     return CosineFamiliarity(v, gain, lead, m, directions, share, own)
 
 
-def _margins(w: Array, mu: Array) -> tuple[Array, Array, float, Array]:
-    """v, the gain, its mean size and m, as in `Familiarity`."""
+def margins(w: Array, mu: Array) -> tuple[Array, Array, float, Array]:
+    """Compute what every familiarity has.
+
+    Args:
+        w: the weights, classes x D.
+        mu: the means, classes x D.
+
+    Returns:
+        v, the gain, its mean size and m, as in `Familiarity`.
+    """
     m = mu.mean(0)
     v = w - w.mean(0)
     gain = (v * (mu - m)).sum(1)

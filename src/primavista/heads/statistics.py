@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import Self
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array, to_device
@@ -52,7 +53,7 @@ class SufficientStatistics(ClassArrays):
         gram: bool = True,
         blocks: Sequence[int] | None = None,
         like: Array | None = None,
-    ) -> SufficientStatistics:
+    ) -> Self:
         """Make the statistics of no frames and no classes.
 
         Args:

@@ -100,6 +100,7 @@ def onnx_model(learner: Learner) -> bytes:
         "threshold_of": "familiarity" if tells_strangers(strategy) else "confidence",
         "preprocessing": _preprocessing(strategy.backbone.spec),
         "blocks": list(getattr(strategy.backbone, "sizes", [strategy.backbone.dim])),  # parts of z
+        "priors": list(getattr(strategy.backbone, "priors", [1.0])),  # what each part is worth
     }
     metadata = {"primavista": json.dumps(about, sort_keys=True, ensure_ascii=False)}
     shape = (learner.size, learner.size, 3)

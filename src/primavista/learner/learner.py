@@ -82,7 +82,7 @@ class Learner:
         device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
         engine: What computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster
             one of those that are installed.
-        threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.3
+        threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.2
             for `prima` and 0.25 for the others. For strategies without familiarity, 0.1: how far
             the confidence p must be on the way from an even share to certainty, (p - 1/K) / (1 -
             1/K).
@@ -268,6 +268,7 @@ class Learner:
         """
         strategy, settings = self._state.strategy, self._settings
         made = make_strategy(settings, strategy.backbone, int(strategy.seed)).to(strategy.device)
+        made.prepare_like(strategy)
         made.representation.use_engine(strategy.representation.engine)
         history = (LearnerState(made), None)
         return self._assembled(settings, self.threshold, history, self._origin)

@@ -116,11 +116,24 @@ def strategy_arrays(strategy: Strategy) -> dict[str, Array]:
     """Return the tensors of a strategy as they go into a file, by their names in `state_dict()`.
 
     Args:
-        strategy: The strategy to be saved. Arrays of one on the CPU share its memory.
+        strategy: The strategy to be saved. Arrays of one on the CPU share its memory, apart from
+            those that a file has in single precision.
     """
+    single = _single_in_files(strategy)
+    found = {}
+    for name, tensor in strategy.state_dict().items():
+        rounded = tensor.float() if name in single else tensor
+        found[name] = rounded.detach().cpu().contiguous().numpy()
+    return found
+
+
+def _single_in_files(strategy: Strategy) -> set[str]:
+    """The names of the tensors that are float64 in memory and float32 in files."""
     return {
-        name: tensor.detach().cpu().contiguous().numpy()
-        for name, tensor in strategy.state_dict().items()
+        f"{module}.{name}"
+        for module, part in strategy.named_modules()
+        if isinstance(part, ArrayBuffers)
+        for name in part.group.SINGLE_IN_FILES
     }
 
 
@@ -245,12 +258,16 @@ def _check_backbone(arrays: Mapping[str, Array], spec: Spec) -> None:
 
 
 def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
-    own = strategy.state_dict()
+    own, single = strategy.state_dict(), _single_in_files(strategy)
     tensors: dict[str, Tensor] = {}
     for name, array in arrays.items():
-        tensors[name] = torch.from_numpy(np.array(array))
-        if name in own and own[name].dtype != tensors[name].dtype:
-            raise InputError(f"{name} is {tensors[name].dtype}, expected {own[name].dtype}")
+        tensor = torch.from_numpy(np.array(array))
+        expected = own[name].dtype if name in own else tensor.dtype
+        if name in single:
+            expected = torch.float32
+        if tensor.dtype != expected:
+            raise InputError(f"{name} is {tensor.dtype}, expected {expected}")
+        tensors[name] = tensor.double() if name in single else tensor
     return tensors
 
 

@@ -21,7 +21,6 @@ from primavista.serve.learner_service import LearnerService, check_rehearsal_fre
 from primavista.serve.limits import ServiceLimits
 from primavista.serve.security import check_token, is_loopback
 from primavista.storage.lock import file_lock
-from primavista.strategies.registry import strategy_info
 
 Certificate = tuple[Path, Path]  # the certificate and its key
 
@@ -60,8 +59,6 @@ def open_for_teaching(
         learner = open_learner(path, device=device, **given)
         if is_new:
             check_rehearsal_free(learner)
-            if threshold is None:
-                threshold = strategy_info(learner.strategy_name).camera_threshold
         if threshold is not None:
             learner.threshold = threshold
         yield learner

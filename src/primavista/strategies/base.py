@@ -295,6 +295,14 @@ class Strategy(AnySize, ABC):
         shared = (self.backbone, self.representation) if self.embeds else ()
         return copy.deepcopy(self, {id(part): part for part in shared})
 
+    def prepare_like(self, other: Self) -> None:
+        """Take over what a strategy that was made alike has computed before its first batch.
+
+        Args:
+            other: a strategy of the same class, options and backbone; nothing that it was taught is
+                taken over.
+        """
+
     def _learn(self, B: Batch) -> LearnReport:
         report = self.learn_batch(B)
         self.end_batch()

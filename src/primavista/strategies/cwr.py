@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ class CWR(EmbeddingStrategy, GradientStrategy):
 
     OPTIONS = CWROptions
     options: CWROptions
-    known_from: ClassVar[float] = KNOWN_THRESHOLD
+    known_from: float = KNOWN_THRESHOLD
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)

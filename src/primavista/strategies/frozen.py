@@ -6,21 +6,30 @@ computed once, the head learns from them, and scores are solved for when they ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
+from primavista.backbones.generic import generic_frames
+from primavista.backbones.middle import MiddleBackbone
 from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.errors import InputError
 from primavista.heads.base import AnalyticHead, Head
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.lda import LDAHead
+from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ncm import NCMHead
-from primavista.heads.open_set import COSINE_THRESHOLD, KNOWN_THRESHOLD, Familiarity
+from primavista.heads.open_set import (
+    COSINE_THRESHOLD,
+    KNOWN_THRESHOLD,
+    LESSON_THRESHOLD,
+    Familiarity,
+)
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import SufficientStatistics
@@ -64,7 +73,7 @@ class FrozenStrategy(EmbeddingStrategy):
     `_use_head` once, at the end of its constructor.
     """
 
-    known_from: ClassVar[float] = KNOWN_THRESHOLD
+    known_from: float = KNOWN_THRESHOLD
     head: Head
 
     def _use_head(self, head: Head) -> None:
@@ -137,7 +146,7 @@ class FrozenStrategy(EmbeddingStrategy):
 
 
 class AnalyticStrategy(MergeableStrategy, FrozenStrategy):
-    """A head that is solved from sums over frames: any order and split of them gives the same."""
+    """A head that is solved from sums: any order and grouping of the lessons gives the same."""
 
     head: AnalyticHead
     moments: ArrayBuffers[SufficientStatistics]  # the statistics, under their name in files
@@ -277,41 +286,105 @@ class Ridge(AnalyticStrategy):
 
 @dataclass(frozen=True)
 class PrimaOptions:
-    """The options of Prima.
+    """The options of Prima. A new learner has nothing to set; these are those of older files.
 
     Args:
-        balance: 1 if every class has the same weight, 0 if every frame has.
+        balance: 1 if every class has the same weight, 0 if every frame has; always 1 if lessons
+            decide.
+        rule: what judges a place: "lessons" that it has not seen (`LessonHead`), or "frames" of the
+            lessons that it was made from (`PrimaHead`), which is the rule of version 0.1.
     """
 
     balance: float = 1.0
+    rule: str = "lessons"
 
     def __post_init__(self) -> None:
-        """Refuse a balance that makes no sense."""
+        """Refuse options that make no sense."""
         _check_in_range("balance", self.balance, 0, 1)
+        if self.rule not in ("lessons", "frames"):
+            raise InputError(f"rule is lessons or frames; got {self.rule!r}")
+        if self.rule == "lessons" and self.balance != 1:
+            raise InputError(
+                f"balance {self.balance:g} is an option of version 0.1: leave it out, since every "
+                "class has the same weight"
+            )
 
 
 class Prima(AnalyticStrategy):
-    """One ridge regression per place of the backbone, mixed by expected error; see `PrimaHead`.
+    """One ridge regression per place of the backbone, weighed by lessons; see `LessonHead`.
 
-    The places are four depths and the backbone's own features (`MultiDepthBackbone`). The state is
-    one Gram matrix per place, in float64: 42 MB for MobileNet v1, and 57 kB per class.
+    The places are the backbone's own features and the middle of its maps (`MiddleBackbone`). A
+    lesson is all frames of a class in one batch, or those of one session of it if the sessions are
+    given: any order of lessons, any grouping of them into batches and any merge give the same. The
+    state is one Gram matrix per place, 17 MB in float64 for MobileNet v1 (half of it in files), and
+    per class 41 kB for the sum and 164 kB for a few lessons.
 
     Args:
-        backbone: the network; a copy of it is kept, and read at five places.
+        backbone: the network; a copy of it is kept, and read at seven places.
         seed: kept in files; nothing is random.
         balance: see `PrimaOptions`.
+        rule: see `PrimaOptions`.
     """
 
-    known_from: ClassVar[float] = COSINE_THRESHOLD
-    head: PrimaHead
+    head: LessonHead | PrimaHead
 
-    def __init__(self, backbone: Backbone, *, seed: int = 0, balance: float = 1.0) -> None:
-        options = PrimaOptions(balance)
-        deep = MultiDepthBackbone(backbone)
-        super().__init__(deep, seed=seed)
+    def __init__(
+        self, backbone: Backbone, *, seed: int = 0, balance: float = 1.0, rule: str = "lessons"
+    ) -> None:
+        options = PrimaOptions(balance, rule)
+        if rule == "frames":
+            deep = MultiDepthBackbone(backbone)
+            super().__init__(deep, seed=seed)
+            statistics = SufficientStatistics.empty(deep.dim, blocks=deep.sizes)
+            self._use_head(PrimaHead(statistics, balance))
+            self.known_from = COSINE_THRESHOLD
+        else:
+            middle = MiddleBackbone(backbone)
+            super().__init__(middle, seed=seed)
+            lessons = LessonStatistics.empty(middle.dim, blocks=middle.sizes)
+            sample = LessonSample.empty(middle.dim)
+            self._use_head(LessonHead(lessons, sample, middle.priors))
+            self.known_from = LESSON_THRESHOLD
         self.options = options
-        statistics = SufficientStatistics.empty(self.backbone.dim, blocks=deep.sizes)
-        self._use_head(PrimaHead(statistics, balance))
+
+    @torch.no_grad()
+    def learn_batch(self, B: Batch) -> LearnReport:
+        """Learn one batch, lesson by lesson.
+
+        Args:
+            B: the batch, checked.
+
+        Returns:
+            The report.
+        """
+        if not isinstance(self.head, LessonHead):
+            return super().learn_batch(B)
+        if not self.head.has_centre:
+            frames = generic_frames(self.backbone.spec.size)
+            self.head.set_centre(self.representation.features(frames, frozen=True).mean(0))
+        z, columns = self.features(B), B.columns.to(self.device)
+        for lesson in _sessions(B):
+            own = lesson.to(self.device)
+            self.head.learn(z[own], columns[own], B.i)
+        return LearnReport(B.i, B.count, B.new)
+
+    def prepare_like(self, other: Self) -> None:
+        """Take over the centre of familiarity, which does not depend on what was taught.
+
+        Args:
+            other: a strategy with the same options and backbone.
+        """
+        if isinstance(self.head, LessonHead) and isinstance(other.head, LessonHead):
+            self.head.set_centre(other.head.centre + 0)
+
+
+def _sessions(B: Batch) -> Iterator[Tensor]:
+    """The numbers of the frames of each session in a batch; of all frames if it does not say."""
+    if B.sessions is None:
+        yield torch.arange(B.count)
+        return
+    for session in B.sessions.unique():
+        yield (B.sessions == session).nonzero()[:, 0]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,10 @@ from primavista.strategies.registry import STRATEGIES
 
 
 class MergeableStrategy(EmbeddingStrategy):
-    """A strategy for which neither the order nor the grouping of the frames matters."""
+    """A strategy for which neither the order nor the grouping of the lessons matters.
+
+    A lesson is the frames of one class in one session, or in one batch if no sessions are given.
+    """
 
     @final
     def merge(self, other: Strategy, labels: Mapping[int, int] | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from primavista.strategies.base import Strategy
 class OpenSet(Protocol):
     """The members of a strategy that can tell frames of objects that were never taught."""
 
-    known_from: ClassVar[float]  # the default threshold: `known` is familiarity >= threshold
+    known_from: float  # the default threshold: `known` is familiarity >= threshold
 
     @property
     def open_set(self) -> bool:

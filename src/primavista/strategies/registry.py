@@ -21,6 +21,7 @@ ENTRY_POINTS = "primavista.strategies"
 RENAMED = {"past": "moments_decay"}  # options that had another name before version 0.2
 # options of gradient descent that version 0.1 did not have, with the values of what it did
 ADDED: dict[str, OptionValue] = {"moments": "pretrained", "unseen": "reset"}
+ADDED_TO_PRIMA: dict[str, OptionValue] = {"rule": "frames"}
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,6 @@ class StrategyInfo:
         norm: the normalisation that its results are shown without naming, if it has one.
         cost: the time of one batch relative to AR1*, for estimates of the time left.
         main: whether `primavista run` includes it if no strategy is named.
-        camera_threshold: the familiarity threshold of a new learner that stays in front of the
-            camera that teaches it, which makes all frames more familiar; None for the usual one.
         look: how figures draw it.
     """
 
@@ -91,7 +90,6 @@ class StrategyInfo:
     norm: Literal["bn", "brn"] | None = None
     cost: float = 1.0
     main: bool = False
-    camera_threshold: float | None = None
     look: Look | None = None
 
     @property
@@ -262,7 +260,6 @@ _OURS = (
         analytic=True,
         cost=0.15,
         main=True,
-        camera_threshold=0.4,
         look=Look("#5c7a29", "#a9c95f", "<"),
     ),
     _ours(
@@ -455,6 +452,8 @@ def options_of_file(strategy: str, options: Mapping[str, OptionValue]) -> dict[s
     {'moments': 'pretrained', 'unseen': 'reset', 'lr': 0.1}
     """
     added = ADDED if strategy_info(strategy).training_options else {}
+    if strategy == "prima":
+        added = ADDED_TO_PRIMA
     return {**added, **current_names(options, warn=False)}
 
 

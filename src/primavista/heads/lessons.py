@@ -1,0 +1,631 @@
+"""Ridge regressions of several places, weighed by lessons that they have not seen.
+
+The unit of independence is the lesson: the frames of one class that come in one batch. Every lesson
+has the weight 1, however many frames it has. Everything is written for numpy and torch arrays
+alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from array_api_compat import array_namespace, device, to_device
+
+from ..errors import InputError
+from ..storage.validate import (
+    MAX_FEATURE,
+    check_at_most,
+    check_shape,
+    check_that,
+    checked_array,
+)
+from .arrays import (
+    Array,
+    Arrays,
+    ClassArrays,
+    float32,
+    float64,
+    identity,
+    solve_positive_definite,
+    to_library_of,
+    zeros_like,
+)
+from .base import AnalyticHead
+from .open_set import Familiarity, margins
+from .packed import add_gram, diagonal
+from .statistics import CHUNK, SufficientStatistics
+
+LESSONS_KEPT = 4  # lessons per class that are kept to judge the places by
+LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
+LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has judged them
+WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
+SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
+KEYED_FEATURES = 64  # features that a key is made from
+ROUNDING = 1e-7  # what the rounding of G to float32 may add to an eigenvalue, as a share of tr G
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+
+class LessonStatistics(SufficientStatistics):
+    """n_c = sum_l 1,  s_c = sum_l mean_l z  and  G = sum_l mean_l (z z^T) over the lessons l.
+
+    These are the sums of `SufficientStatistics` with the weight 1 / n_l for each of the n_l frames
+    of a lesson, so n_c and t count lessons. A lesson is all frames of a class in one call of
+    `add`: the order of lessons, their grouping into calls and merging do not matter, but the frames
+    of one lesson must come together.
+
+    The sums are float64, but G goes into files as float32. What is solved is solved from G as a
+    file has it, so that a learner gives the same scores before and after it was saved.
+    """
+
+    SINGLE_IN_FILES: ClassVar[tuple[str, ...]] = ("gram",)
+
+    def __init__(self, arrays: Arrays, blocks: Sequence[int] | None = None) -> None:
+        arrays["gram"] = float64(arrays["gram"])
+        super().__init__(arrays, blocks)
+
+    def add(self, z: Array, columns: Array) -> None:
+        """Add one lesson per class in the batch.
+
+        Args:
+            z: the features of its frames, N x D.
+            columns: the row of the class of each, on the device of z.
+        """
+        numbers = array_namespace(z).arange(self.rows, device=device(z))
+        frames = float64(columns == numbers[:, None]).sum(1)  # n_l, 0 of a class without a lesson
+        n = self.n
+        n += float64(frames > 0)
+        self.arrays["t"] += float((frames > 0).sum())
+        for start in range(0, len(z), CHUNK):
+            some = slice(start, start + CHUNK)
+            root = frames[columns[some]] ** 0.5
+            self._add_weighted(float64(z[some]) / root[:, None], columns[some], root)
+
+    def _add_weighted(self, x: Array, columns: Array, root: Array) -> None:
+        """Add frames x = z / root, each with the root of the number of frames of its lesson."""
+        numbers = array_namespace(x).arange(self.rows, device=device(x))
+        members = float64(columns == numbers[:, None])
+        s = self.s
+        s += (members / root) @ x
+        for gram, features in self.squares():
+            add_gram(gram, x[:, features])
+
+    def _scatter(self, gram: Array, features: slice) -> Array:
+        return super()._scatter(float64(float32(gram)), features)
+
+
+class Lessons(NamedTuple):
+    """Lessons of a sample.
+
+    Args:
+        columns: the column of the class of each, in numpy.
+        means: their means, L x D.
+        frames: the features of one frame of each, L x D.
+    """
+
+    columns: Integers
+    means: Array
+    frames: Array
+
+    def part(self, features: slice) -> Lessons:
+        """Return the same lessons in some of the features, in float64."""
+        return Lessons(
+            self.columns, float64(self.means[:, features]), float64(self.frames[:, features])
+        )
+
+
+class LessonSample(ClassArrays):
+    """A few lessons of each class, to judge by: the mean of each, and the features of one frame.
+
+    Those with the smallest keys are kept. The key of a lesson is a hash of its mean, and its frame
+    is the one with the smallest hash. So the sample depends on the lessons alone, not on the order
+    of lessons or frames, and that of a merged learner is the sample of the lessons of both.
+
+    Beside the lessons there is the centre that they are compared around, see `LessonFamiliarity`.
+
+    Args:
+        arrays: `key`, classes x kept, 0 for none, ascending; `mean` and `frame`,
+            classes x kept x D, float32; `centre`, D numbers, float32, 0 until it is set.
+        dim: D, the number of features.
+    """
+
+    VECTORS: ClassVar[tuple[str, ...]] = ("mean", "frame")
+
+    def __init__(self, arrays: Arrays, dim: int) -> None:
+        super().__init__(arrays)
+        self.dim = dim
+
+    @classmethod
+    def empty(cls, dim: int, *, like: Array | None = None) -> LessonSample:
+        """Make the sample of no lessons.
+
+        Args:
+            dim: D, the number of features.
+            like: an array whose library and device to use; None for numpy.
+
+        Returns:
+            The sample.
+        """
+        one = np.zeros(()) if like is None else like
+        xp, where = array_namespace(one), device(one)
+        key = xp.zeros((0, LESSONS_KEPT), dtype=xp.int64, device=where)
+        shape = (0, LESSONS_KEPT, dim)
+        vectors = {name: xp.zeros(shape, dtype=xp.float32, device=where) for name in cls.VECTORS}
+        centre = xp.zeros((dim,), dtype=xp.float32, device=where)
+        return cls({"key": key, **vectors, "centre": centre}, dim)
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of the arrays that have one row per class."""
+        return ("key", *self.VECTORS)
+
+    def add(self, row: int, frames: Array) -> None:
+        """Add a lesson, if its key is among the smallest of its class.
+
+        Args:
+            row: the row of its class.
+            frames: the features of its frames, N x D, in float64.
+        """
+        mean = float32(frames.mean(0))
+        keys = feature_keys(frames)
+        chosen = frames[keys.index(min(keys))]
+        self._insert(row, feature_keys(mean[None])[0], [mean, float32(chosen)])
+
+    def _insert(self, row: int, key: int, vectors: Sequence[Array]) -> None:
+        """Insert a lesson where its key belongs; of one too many the last goes."""
+        keys = [*self.arrays["key"][row].tolist(), key]
+        order = sorted(range(len(keys)), key=lambda slot: keys[slot] or 2**63)[:LESSONS_KEPT]
+        kept = np.asarray([keys[slot] for slot in order], dtype=np.int64)
+        self.arrays["key"][row] = to_library_of(kept, self.arrays["key"])
+        for name, vector in zip(self.VECTORS, vectors, strict=True):
+            array = self.arrays[name]
+            together = array_namespace(array).concat([array[row], vector[None]], axis=0)
+            array[row] = together[to_library_of(np.asarray(order), array)]
+
+    def merge(self, other: LessonSample, columns: Array) -> None:
+        """Add the lessons of another sample.
+
+        Args:
+            other: a sample of the same features, on any device.
+            columns: our row for each of its classes, in their order; each row once.
+        """
+        where = device(self.arrays["mean"])
+        for theirs, row in enumerate(columns.tolist()):
+            for slot, key in enumerate(other.arrays["key"][theirs].tolist()):
+                if key:
+                    vectors = [other.arrays[name][theirs, slot] for name in self.VECTORS]
+                    moved = [to_device(vector, where) for vector in vectors]
+                    self._insert(int(row), int(key), moved)
+        if not self.arrays["centre"].any():
+            self.arrays["centre"] = to_device(other.arrays["centre"], where) + 0
+
+    def clear(self) -> None:
+        """Return to the state before the first lesson; the centre stays, for the next one."""
+        centre = self.arrays["centre"]
+        super().clear()
+        self.arrays["centre"] = centre
+
+    def lessons(self, known: int) -> Lessons:
+        """List the lessons that are kept.
+
+        Args:
+            known: the number of classes.
+
+        Returns:
+            The lessons, class by class.
+        """
+        keys = np.asarray(to_device(self.arrays["key"][:known], "cpu"))
+        columns, slots = np.nonzero(keys)
+        mean, frame = (self.arrays[name][:known] for name in self.VECTORS)
+        at = to_library_of(columns * LESSONS_KEPT + slots, mean)
+        dim = mean.shape[2]
+        return Lessons(columns, mean.reshape(-1, dim)[at], frame.reshape(-1, dim)[at])
+
+    def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
+        """Check that keys are positive and ascending, and that the means are finite.
+
+        The arguments are those of `ClassArrays.check`.
+        """
+        key = checked_array(self.arrays, prefix, "key", 2)
+        mean, frame = (checked_array(self.arrays, prefix, name, 3) for name in self.VECTORS)
+        check_that(len(key) >= known, prefix + "key", f"has {len(key)} rows for {known} classes")
+        check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
+        check_shape(prefix + "mean", mean, (*key.shape, self.dim))
+        check_shape(prefix + "frame", frame, mean.shape)
+        centre = checked_array(self.arrays, prefix, "centre", 1)
+        check_shape(prefix + "centre", centre, (self.dim,))
+        check_at_most(prefix + "centre", centre, MAX_FEATURE, "feature")
+        check_that(bool((key >= 0).all()), prefix + "key", "contains a negative key")
+        filled = key > 0
+        full_first = bool((filled[:, 1:] <= filled[:, :-1]).all())
+        ascending = bool(((key[:, 1:] >= key[:, :-1]) | ~filled[:, 1:]).all())
+        check_that(full_first and ascending, prefix + "key", "is not in ascending order")
+        check_that(not key[known:].any(), prefix + "key", "has lessons of classes not there")
+        for name, array in (("mean", mean), ("frame", frame)):
+            finite = bool(np.isfinite(array).all())
+            check_that(finite, prefix + name, "contains NaN or infinity")
+            check_that(not array[~filled].any(), prefix + name, "has a lesson without a key")
+
+
+def feature_keys(z: Array) -> list[int]:
+    """Hash features: the first of each row, rounded to hundredths.
+
+    Args:
+        z: N x D.
+
+    Returns:
+        N numbers from 1 to 2^63 - 1.
+    """
+    numbers = np.asarray(to_device(z[:, :KEYED_FEATURES], "cpu"))
+    rounded = np.rint(numbers.astype(np.float64) * 100).astype("<i8")
+    digests = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rounded]
+    return [(int.from_bytes(digest, "little") >> 1) or 1 for digest in digests]
+
+
+class PlaceFit(NamedTuple):
+    """The ridge regression of one place, and its scores of lessons that it has not seen.
+
+    Args:
+        w: its weights, K x D.
+        b: its offsets, K.
+        left_out: the scores of the frame of each lesson of the sample, by the regression on all
+            other lessons, L x K.
+    """
+
+    w: Array
+    b: Array
+    left_out: Array
+
+
+@dataclass(frozen=True)
+class LessonFamiliarity(Familiarity):
+    """familiarity(z) = (cos(z) - a) / (1 - a),  cos = sum_h share_h cos(z_h - g_h, mu_ch - g_h)
+
+    for the class c with the highest score. g is a centre that does not depend on what was taught,
+    the mean of the backbone's features over objects of any kind; around it, objects that have
+    nothing in common are at right angles. a is how much a frame of one taught class looks like the
+    most similar other class: 0 is the familiarity of one taught object in the eyes of the others,
+    and 1 that of a frame like the mean of its class. The more classes there are, the more similar
+    is the most similar one, to a stranger as well as to another class.
+
+    Args:
+        directions: share_h (mu_ch - g_h) / |mu_ch - g_h| of each place, side by side, classes x D.
+        centre: g, D numbers.
+        other: a.
+        places: where in the features each place lies.
+    """
+
+    directions: Array
+    centre: Array
+    other: float
+    places: tuple[slice, ...]
+
+    def __call__(self, z: Array, best: Array) -> Array:
+        """Compute the familiarity of frames, as `Familiarity` says."""
+        unit = unit_vectors(z - self.centre, self.places)
+        similarity = (unit * self.directions[best]).sum(1)
+        return (similarity - self.other) / (1 - self.other)
+
+    @property
+    def temperature(self) -> float:
+        """T of the probabilities softmax(scores / T): 1, since the scores are logits."""
+        return 1.0
+
+
+def unit_vectors(x: Array, places: Sequence[slice]) -> Array:
+    """x_h / |x_h| of each place h, side by side.
+
+    Args:
+        x: N x D.
+        places: where in the features each place lies.
+
+    Returns:
+        N x D.
+    """
+    parts = [x[:, part] for part in places]
+    scaled = [part / (part * part).sum(1).clip(1e-30)[:, None] ** 0.5 for part in parts]
+    return array_namespace(x).concat(scaled, axis=1)
+
+
+class LessonHead(AnalyticHead):
+    """scores = sum_h beta_h (w_h x_h + b_h)
+
+    with a ridge regression w_h for each place h (`fit_place`) and weights beta_h > 0 that explain
+    best the lessons that the regressions have not seen (`place_weights`). The scores are logits.
+
+    Args:
+        statistics: the sums over lessons, with one Gram matrix per place.
+        sample: the lessons to judge by.
+        priors: the weight of each place before any lesson has judged it; only their ratios count.
+        centre: g of `LessonFamiliarity`, D numbers; None for that of the sample.
+    """
+
+    def __init__(
+        self,
+        statistics: LessonStatistics,
+        sample: LessonSample,
+        priors: Sequence[float],
+        centre: np.ndarray[Any, Any] | None = None,
+    ) -> None:
+        super().__init__(statistics)
+        if len(priors) != len(statistics.blocks):
+            raise InputError(
+                f"there are {len(statistics.blocks)} places, but {len(priors)} prior weights"
+            )
+        if not all(0 < prior < math.inf for prior in priors):
+            raise InputError(f"the prior weights of places are positive numbers; got {priors}")
+        self.groups["lessons"] = sample
+        self.sample = sample
+        self.priors = tuple(priors)
+        if centre is not None:
+            self.set_centre(centre)
+
+    @property
+    def centre(self) -> Array:
+        """The centre of `LessonFamiliarity`, D numbers in float32; 0 until it is set."""
+        return self.sample.arrays["centre"]
+
+    @property
+    def has_centre(self) -> bool:
+        """True once the centre of `LessonFamiliarity` is set."""
+        return bool(self.centre.any())
+
+    def set_centre(self, centre: Array) -> None:
+        """Set the centre of `LessonFamiliarity`.
+
+        Args:
+            centre: g, D numbers of the library of the sample, or of numpy.
+        """
+        ours = self.centre
+        if isinstance(centre, np.ndarray):
+            centre = to_library_of(centre, ours)
+        self.sample.arrays["centre"] = to_device(float32(centre), device(ours))
+        self.derived.clear()
+
+    def _learn(self, z: Array, columns: Array, i: int) -> None:
+        self.statistics.add(z, columns)
+        for row in array_namespace(z).unique_values(columns).tolist():
+            self.sample.add(int(row), float64(z[columns == row]))
+
+    def fits(self, classes: int) -> list[PlaceFit]:
+        """Fit the regression of each place.
+
+        Args:
+            classes: the number of known classes, at least 1.
+
+        Returns:
+            One fit per place.
+        """
+        lessons = self.sample.lessons(classes)
+        n, s, t = self.statistics.n[:classes], self.statistics.s[:classes], self.statistics.frames
+        return [
+            fit_place(n, s[:, features], scatter, t, lessons.part(features))
+            for scatter, features in self.statistics.scatters()
+        ]
+
+    def weights(self, fits: Sequence[PlaceFit]) -> list[float]:
+        """Weigh the places by the lessons of the sample.
+
+        Args:
+            fits: the fits of the places.
+
+        Returns:
+            beta, one number per place.
+        """
+        classes = fits[0].w.shape[0]
+        columns = self.sample.lessons(classes).columns
+        n = np.asarray(to_device(self.statistics.n[:classes], "cpu"))
+        again = n[columns] > 1  # of a class with a single lesson nothing is left without it
+        left_out = np.stack([np.asarray(to_device(fit.left_out, "cpu")) for fit in fits], axis=2)
+        beta = place_weights(left_out[again], columns[again], self.priors)
+        return [float(share) for share in beta]
+
+    def solve(self, classes: int) -> tuple[Array, Array]:
+        """Solve for the weights, as `AnalyticHead.solve` says."""
+        fits = self.fits(classes)
+        beta = self.weights(fits)
+        self.derived["beta"] = beta
+        xp = array_namespace(fits[0].w)
+        w = xp.concat([share * fit.w for share, fit in zip(beta, fits, strict=True)], axis=1)
+        b = xp.stack([share * fit.b for share, fit in zip(beta, fits, strict=True)])
+        return w, b.sum(0)
+
+    def _familiarity(self, w: Array, classes: int) -> LessonFamiliarity:
+        mu = self.statistics.means(classes)
+        centre = float64(self.centre)
+        places = tuple(features for _, features in self.statistics.squares())
+        compute = lambda: self.weights(self.fits(classes))  # noqa: E731
+        beta = self.derived.get_or_compute("beta", compute)
+        shares = np.repeat(np.asarray(beta) / sum(beta), self.statistics.blocks)
+        directions = unit_vectors(mu - centre, places) * to_library_of(shares, mu)
+        other = self._similarity_of_others(directions, centre, places, classes)
+        return LessonFamiliarity(*margins(w, mu), directions, centre, other, places)
+
+    def _similarity_of_others(
+        self, directions: Array, centre: Array, places: Sequence[slice], classes: int
+    ) -> float:
+        """a: the mean over classes of the largest similarity of their frames to another class.
+
+        Of the frames only the means of lessons are kept. A frame is farther from the centre than
+        the mean of its lesson, so its similarity is smaller by the ratio of the two.
+        """
+        if classes == 1:
+            return 0.0
+        columns, means, _ = self.sample.lessons(classes)
+        x = float64(means) - centre
+        unit = unit_vectors(x, places)
+        total = 0.0
+        for part, (gram, _) in zip(places, self.statistics.squares(), strict=True):
+            norm = self._mean_square(gram, part, centre)
+            ratio = min(1.0, (float((x[:, part] ** 2).sum(1).mean()) / norm) ** 0.5)
+            total = total + ratio * (unit[:, part] @ directions[:, part].T)
+        similarity = np.asarray(to_device(total, "cpu")).copy()
+        similarity[np.arange(len(columns)), columns] = -np.inf
+        nearest = similarity.max(1)
+        by_class = [nearest[columns == c].mean() for c in np.unique(columns)]
+        return min(float(np.mean(by_class)), 0.99)
+
+    def _mean_square(self, gram: Array, part: slice, centre: Array) -> float:
+        """E |z - g|^2 in one place, over all lessons: (tr G - 2 g sum s + L |g|^2) / L."""
+        lessons = max(float(self.statistics.n.sum()), 1)
+        g, s = centre[part], self.statistics.s[:, part].sum(0)
+        squares = float32(diagonal(gram, part.stop - part.start))  # as a file has them
+        trace = float(float64(squares).sum())
+        found = (trace - 2 * float((g * s).sum())) / lessons + float((g * g).sum())
+        return max(found, 1e-30)
+
+    def merge(self, other: Self, columns: Array) -> None:
+        """Learn all that another head has learned, as `AnalyticHead.merge` says."""
+        self.sample.merge(other.sample, columns)
+        super().merge(other, columns)
+
+    def clear(self) -> None:
+        """Return to the state before the first batch."""
+        self.sample.clear()
+        super().clear()
+
+
+def fit_place(n: Array, s: Array, scatter: Array, t: float, lessons: Lessons) -> PlaceFit:
+    """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
+
+    rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on z - m, where every class has the same
+    weight. mu_c is the mean of the lessons of a class, m the mean of the mu_c, S the scatter of the
+    frames around mu_c, L the number of lessons. The features keep their scale: what hardly varied
+    in a few lessons may vary in the next.
+
+    Args:
+        n: the number of lessons of each class, K.
+        s: the sum of their means, K x D.
+        scatter: S, D x D; it is overwritten.
+        t: the number of lessons in S.
+        lessons: those to leave out one by one, in float64.
+
+    Returns:
+        The fit.
+    """
+    classes, dim = s.shape
+    mu = s / n.clip(1)[:, None]
+    m = mu.mean(0)
+    offset = mu - m
+    if classes == 1:
+        return PlaceFit(offset * 0, n * 0, zeros_like((len(lessons.means), 1), s))
+    scatter /= max(t, 1)
+    scatter += offset.T @ offset / classes
+    variance = float(scatter.trace())
+    rho = LEVEL * variance / max(float(n.sum()), 1)
+    rho += ROUNDING * float((mu * mu).sum(1).mean()) + 1e-30  # if all frames are equal
+    scatter += rho * identity(dim, s)
+    x = lessons.means - m
+    xp = array_namespace(s)
+    solved = solve_positive_definite(scatter, xp.concat([offset / classes, x], axis=0).T).T
+    w, px = solved[:classes], solved[classes:]
+    columns = to_library_of(lessons.columns, s)
+    left_out = left_out_scores(w, offset, columns, n[columns], t, x, px, lessons.frames - m)
+    return PlaceFit(w, -(w * m).sum(1), left_out)
+
+
+def left_out_scores(
+    w: Array, offset: Array, columns: Array, n: Array, t: float, x: Array, px: Array, z: Array
+) -> Array:
+    """The scores of a frame of each lesson by the same regression on all other lessons.
+
+    Without a lesson of the mean x its class c has the mean mu_c - a d, and all classes together
+    m - a d / K, with d = x - mu_c, e = mu_c - m and a = 1 / (n_c - 1). S loses (1 + a) d d^T; the
+    scatter within the lesson stays in it, and so do t and rho. So C changes by F M F^T, F = [d e],
+
+    M = [[(1 - 1 / K) a^2 / K - (1 + a) / t, -a / K], [-a / K, 0]],
+
+    and with P = inv(C + rho I), G = F^T P F and N = inv(I + M G) M the inverse by
+    -P F N F^T P.
+
+    Args:
+        w: the weights of the regression on all lessons, K x D.
+        offset: mu_k - m of each class, K x D.
+        columns: the column of the class of each lesson.
+        n: n_c, the number of lessons of its class; what is returned for 1 means nothing.
+        t: the number of lessons in S.
+        x: the mean of each lesson, less m, L x D.
+        px: P x, L x D.
+        z: a frame of each lesson, less m, L x D.
+
+    Returns:
+        L x K.
+    """
+    classes = len(w)
+    a = 1 / (n - 1).clip(1)
+    e, pe = offset[columns], classes * w[columns]
+    d, pd = x - e, px - pe
+    dd, de, ee = ((u * v).sum(1) for u, v in ((d, pd), (d, pe), (e, pe)))  # G
+    m_dd, m_de = (1 - 1 / classes) / classes * a * a - (1 + a) / max(t, 1), -a / classes
+    reduced = m_dd - m_de * m_de * ee
+    det = ((1 + m_de * de) ** 2 + dd * reduced).clip(1e-9)  # that of I + M G, positive
+    n_dd, n_de, n_ee = reduced / det, m_de * (1 + m_de * de) / det, -m_de * m_de * dd / det
+    z = z + (a / classes)[:, None] * d
+    zd, ze = (z * pd).sum(1), (z * pe).sum(1)  # F^T P z
+    vd, ve = n_dd * zd + n_de * ze, n_de * zd + n_ee * ze
+    scores = z @ w.T - vd[:, None] * (d @ w.T) - ve[:, None] * (offset @ w.T)[columns]
+    along = a * (zd - dd * vd - de * ve) / classes  # a d^T P z / K, of the P without the lesson
+    return scores - along[:, None] * (identity(classes, w)[columns] - 1 / classes)
+
+
+def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) -> Floats:
+    """beta = exp(theta),  theta = argmax sum_l log softmax(sum_h beta_h f_hl)_c(l) + log p(theta)
+
+    for the scores f_hl of a frame of each lesson l by regressions h that have not seen it; p is
+    normal around log(LOGIT_SCALE prior_h), with the standard deviation WEIGHT_SPREAD of each and
+    SCALE_SPREAD of what they share. Without lessons that is where theta stays.
+
+    Args:
+        left_out: f, L x K x H.
+        columns: the column of the class of each lesson.
+        priors: the prior weight of each of the H places.
+
+    Returns:
+        beta, H numbers.
+    """
+    share = np.asarray(priors, dtype=np.float64)
+    start: Floats = np.log(LOGIT_SCALE * share / share.sum())
+    count, _, places = left_out.shape
+    beta: Floats = np.exp(start)
+    if not count:
+        return beta
+    spread = WEIGHT_SPREAD**2 * np.eye(places) + SCALE_SPREAD**2
+    precision = np.linalg.inv(spread)
+    right = left_out[np.arange(count), columns]
+
+    def posterior(theta: Floats) -> tuple[float, Floats, Floats]:
+        """The logarithm of the posterior, the probabilities and the weights."""
+        beta: Floats = np.exp(theta)
+        logits = left_out @ beta
+        logits -= logits.max(1, keepdims=True)
+        p = np.exp(logits)
+        total = p.sum(1, keepdims=True)
+        value = float((logits[np.arange(count), columns] - np.log(total[:, 0])).sum())
+        off = theta - start
+        return value - 0.5 * float(off @ precision @ off), p / total, beta
+
+    theta = start
+    value, p, beta = posterior(theta)
+    for _ in range(50):
+        mean = np.einsum("lk,lkh->lh", p, left_out)
+        gradient = (right - mean).sum(0) * beta
+        flat = left_out.reshape(-1, places)
+        curvature = (flat * p.reshape(-1, 1)).T @ flat - mean.T @ mean
+        hessian = curvature * np.outer(beta, beta) + np.diag((-gradient).clip(0)) + precision
+        step = np.linalg.solve(hessian, gradient - precision @ (theta - start))
+        step *= min(1.0, 2 / max(float(abs(step).max()), 1e-30))
+        found = posterior(theta + step)
+        while found[0] < value and float(abs(step).max()) > 1e-6:
+            step = step / 2
+            found = posterior(theta + step)
+        if found[0] <= value + 1e-9:
+            break
+        theta = theta + step
+        value, p, beta = found
+    return beta

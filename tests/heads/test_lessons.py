@@ -1,0 +1,301 @@
+"""The head that weighs places by lessons that they have not seen, in numpy and torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from primavista.errors import InputError
+from primavista.heads.buffers import ArrayBuffers
+from primavista.heads.lessons import (
+    LESSONS_KEPT,
+    LEVEL,
+    LOGIT_SCALE,
+    SCALE_SPREAD,
+    WEIGHT_SPREAD,
+    LessonHead,
+    LessonSample,
+    LessonStatistics,
+    place_weights,
+)
+
+BLOCKS = (4, 3)
+DIM = sum(BLOCKS)
+Lesson = tuple[np.ndarray, int]
+
+
+def head(priors: tuple[float, ...] = (1.0, 1.0)) -> LessonHead:
+    return LessonHead(LessonStatistics.empty(DIM, blocks=BLOCKS), LessonSample.empty(DIM), priors)
+
+
+def torch_head() -> LessonHead:
+    made = head()
+    made.modules = [ArrayBuffers(group) for group in made.groups.values()]  # type: ignore[attr-defined]
+    return made
+
+
+def lessons(classes: int, each: int, seed: int = 0) -> list[Lesson]:
+    """Lessons of classes that differ in the second place alone, each in a room of its own."""
+    random = np.random.default_rng(seed)
+    centres = 3 * random.normal(size=(classes, DIM)) * np.repeat([0, 1], BLOCKS)
+    found = []
+    for k in range(classes * each):
+        room = random.normal(size=DIM)
+        frames = random.normal(size=(random.integers(2, 9), DIM)) * 0.3
+        found.append(((centres[k % classes] + room + frames).astype(np.float32), k % classes))
+    return found
+
+
+def teach(made: LessonHead, taught: list[Lesson], make=np.asarray) -> LessonHead:
+    for i, (z, column) in enumerate(taught, 1):
+        made.expand(column + 1)
+        made.learn(make(z), make(np.full(len(z), column)), i)
+    return made
+
+
+def slow_left_out(
+    taught: list[Lesson], features: slice, left: int, frame: np.ndarray
+) -> np.ndarray:
+    """Scores of a frame by the regression on all other lessons, from their frames.
+
+    The scatter within the lesson that is left out stays, and so do t and rho.
+    """
+    z = [frames[:, features].astype(np.float64) for frames, _ in taught]
+    classes = 1 + max(c for _, c in taught)
+
+    def sums(some: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The scatter of lesson means, the means of the classes, and the mean of these."""
+        lessons = [[z[k].mean(0) for k in some if taught[k][1] == c] for c in range(classes)]
+        mu = np.stack([np.mean(own, 0) for own in lessons])
+        inside = np.concatenate([np.stack(own) - mu[c] for c, own in enumerate(lessons)])
+        return inside.T @ inside, mu, mu.mean(0)
+
+    within = sum(np.cov(x.T, bias=True) for x in z)
+    count = len(taught)
+
+    def c_of(some: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        between_lessons, mu, m = sums(some)
+        offset = mu - m
+        return (within + between_lessons) / count + offset.T @ offset / classes, mu, m
+
+    everything = list(range(count))
+    rho = LEVEL * np.trace(c_of(everything)[0]) / count
+    c, mu, m = c_of([k for k in everything if k != left])
+    w = np.linalg.solve(c + rho * np.eye(len(c)), (mu - m).T).T / classes
+    return w @ (frame[features] - m)
+
+
+@pytest.mark.parametrize("extra", [0, 5])
+def test_left_out_scores_are_those_of_a_regression_without_the_lesson(extra):
+    """Whether all classes have as many lessons, or the first one more than the others."""
+    taught = lessons(4, 3) + [(z, 0) for z, c in lessons(4, 5, seed=1) if c == 0][:extra]
+    made = teach(head(), taught)
+    columns, means, frames = made.sample.lessons(4)
+    assert len(columns) == 12 + min(extra, LESSONS_KEPT - 3)
+    for place, features in enumerate((slice(0, 4), slice(4, 7))):
+        found = made.fits(4)[place].left_out
+        for k, (mean, frame) in enumerate(zip(means, frames, strict=True)):
+            same = [np.allclose(z.astype(np.float64).mean(0), mean, atol=1e-5) for z, _ in taught]
+            left = same.index(True)
+            assert (taught[left][0] == frame).all(1).any()
+            expected = slow_left_out(taught, features, left, frame)
+            assert np.allclose(found[k], expected, atol=1e-5)
+
+
+def log_posterior(
+    theta: np.ndarray, f: np.ndarray, columns: np.ndarray, priors: list[float]
+) -> float:
+    """Written out lesson by lesson."""
+    total = 0.0
+    for scores, c in zip(f, columns, strict=True):
+        logits = [
+            sum(np.exp(theta[h]) * scores[k, h] for h in range(len(theta)))
+            for k in range(f.shape[1])
+        ]
+        total += logits[c] - np.log(sum(np.exp(x) for x in logits))
+    start = np.log(LOGIT_SCALE * np.asarray(priors) / sum(priors))
+    covariance = np.full((len(theta),) * 2, SCALE_SPREAD**2) + WEIGHT_SPREAD**2 * np.eye(len(theta))
+    off = theta - start
+    return float(total - off @ np.linalg.solve(covariance, off) / 2)
+
+
+def test_place_weights_are_at_the_maximum_of_the_posterior():
+    random = np.random.default_rng(3)
+    columns = random.integers(0, 4, 20)
+    f = random.normal(size=(20, 4, 3)) * 0.3
+    f[np.arange(20), columns, 1] += 0.5
+    priors = [1.0, 0.5, 2.0]
+    theta = np.log(place_weights(f, columns, priors))
+    best = log_posterior(theta, f, columns, priors)
+    for step in np.concatenate([np.eye(3), -np.eye(3), random.normal(size=(20, 3))]) * 1e-2:
+        assert log_posterior(theta + step, f, columns, priors) < best
+    assert theta[1] > theta[0] + 1
+    assert theta[1] > theta[2] + 1
+
+
+def test_without_a_second_lesson_the_prior_decides():
+    made = teach(head((1.0, 3.0)), lessons(3, 1))
+    assert np.allclose(made.weights(made.fits(3)), [LOGIT_SCALE / 4, LOGIT_SCALE * 3 / 4])
+
+
+def test_lessons_find_the_place_that_tells_the_classes_apart():
+    made = teach(head(), lessons(4, 4))
+    first, second = made.weights(made.fits(4))
+    assert second > 4 * first
+    unseen = lessons(4, 9)[16:]
+    right = [made.scores(z, 4).mean(0).argmax() == c for z, c in unseen]
+    assert np.mean(right) > 0.9
+
+
+@pytest.mark.parametrize("each", [2, LESSONS_KEPT + 3])
+def test_neither_order_nor_merging_matters(each: int):
+    taught = lessons(3, each)
+    whole = teach(head(), taught)
+    order = [taught[k] for k in np.random.default_rng(1).permutation(len(taught))]
+    other = head()
+    other.expand(3)
+    teach(other, order)
+    one, two = head(), head()
+    for part in (one, two):
+        part.expand(3)
+    teach(one, order[::2])
+    teach(two, order[1::2])
+    one.merge(two, np.arange(3))
+    z = np.concatenate([frames for frames, _ in lessons(3, 2, seed=5)])
+    for made in (other, one):
+        assert np.array_equal(made.sample.arrays["key"], whole.sample.arrays["key"])
+        assert np.array_equal(made.sample.arrays["mean"], whole.sample.arrays["mean"])
+        assert np.array_equal(made.sample.arrays["frame"], whole.sample.arrays["frame"])
+        assert np.allclose(made.scores(z, 3), whole.scores(z, 3), rtol=1e-6, atol=1e-8)
+
+
+def test_a_batch_of_several_classes_is_one_lesson_of_each():
+    taught = lessons(3, 1)
+    apart = teach(head(), taught)
+    together = head()
+    together.expand(3)
+    z = np.concatenate([frames for frames, _ in taught])
+    together.learn(z, np.concatenate([np.full(len(x), c) for x, c in taught]), 1)
+    assert np.allclose(apart.scores(z, 3), together.scores(z, 3), rtol=1e-9, atol=1e-9)
+
+
+def test_frames_of_a_lesson_do_not_outweigh_another_lesson():
+    (first, c), *rest = lessons(3, 2)
+    long = [(np.repeat(first, 50, axis=0), c), *rest]
+    ours, theirs = teach(head(), [(first, c), *rest]), teach(head(), long)
+    z = np.concatenate([frames for frames, _ in rest])
+    assert np.allclose(ours.scores(z, 3), theirs.scores(z, 3), atol=1e-5)
+
+
+def test_forgetting_takes_the_lessons_of_a_class_out():
+    taught = lessons(4, 3)
+    made = teach(head(), taught)
+    made.forget(1)
+    columns = made.sample.lessons(3).columns
+    assert sorted(columns.tolist()) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    never = teach(head(), [(z, c - (c > 1)) for z, c in taught if c != 1])
+    assert np.array_equal(made.sample.arrays["key"][:3], never.sample.arrays["key"])
+    assert np.allclose(made.statistics.means(3), never.statistics.means(3))
+
+
+def test_numpy_and_torch_agree():
+    taught = lessons(3, LESSONS_KEPT + 2)
+    ours, theirs = teach(head(), taught), teach(torch_head(), taught, torch.as_tensor)
+    assert theirs.sample.arrays["key"].tolist() == ours.sample.arrays["key"].tolist()
+    z = np.concatenate([frames for frames, _ in taught])
+    told = theirs.scores(torch.from_numpy(z), 3).numpy()
+    assert np.allclose(ours.scores(z, 3), told, rtol=1e-6, atol=1e-8)
+    wide, best = z.astype(np.float64), told.argmax(1)
+    familiar = theirs.familiarity(3)(torch.from_numpy(wide), torch.from_numpy(best)).numpy()
+    assert np.allclose(ours.familiarity(3)(wide, best), familiar, rtol=1e-5, atol=1e-6)
+
+
+def test_one_class_and_equal_frames_are_solved():
+    single = teach(head(), lessons(1, 2))
+    assert np.array_equal(single.scores(np.ones((2, DIM), dtype=np.float32), 1), np.zeros((2, 1)))
+    equal = teach(head(), [(np.ones((3, DIM), dtype=np.float32), c) for c in (0, 1, 0, 1)])
+    assert np.isfinite(equal.scores(np.ones((2, DIM), dtype=np.float32), 2)).all()
+
+
+def test_familiarity_is_1_at_the_mean_of_a_class_and_0_at_the_likeness_of_others():
+    """The similarities are worked out frame by frame, for lessons of a single frame."""
+    random = np.random.default_rng(7)
+    taught = [(random.normal(size=(1, DIM)).astype(np.float32) + 1, c) for c in range(4)]
+    centre = random.normal(size=DIM)
+    made = LessonHead(
+        LessonStatistics.empty(DIM, blocks=BLOCKS), LessonSample.empty(DIM), (1.0, 3.0), centre
+    )
+    teach(made, taught)
+
+    def similarity(z: np.ndarray, mu: np.ndarray) -> float:
+        total = 0.0
+        for share, part in ((0.25, slice(0, 4)), (0.75, slice(4, 7))):
+            x, y = (z - centre)[part], (mu - centre)[part]
+            total += share * (x @ y) / np.sqrt((x @ x) * (y @ y))
+        return total
+
+    means = [z[0].astype(np.float64) for z, _ in taught]
+    nearest = [max(similarity(z, mu) for mu in means if mu is not z) for z in means]
+    a = np.mean(nearest)
+    told = made.familiarity(4)
+    assert np.allclose(told(np.stack(means), np.arange(4)), 1)
+    stranger = random.normal(size=DIM)
+    expected = [(similarity(stranger, mu) - a) / (1 - a) for mu in means]
+    assert np.allclose(told(np.tile(stranger, (4, 1)), np.arange(4)), expected, atol=1e-3)
+
+
+def test_frames_that_vary_look_less_like_another_class():
+    """The mean of a lesson is nearer to the centre than its frames, which the kept means hide."""
+    taught = lessons(3, 1, seed=2)
+    noisy = [(np.concatenate([z + 3, z - 3]), c) for z, c in taught]
+    likeness = [teach(head(), some).familiarity(3).other for some in (taught, noisy)]
+    assert abs(likeness[1]) < abs(likeness[0])
+
+
+def test_an_altered_sample_is_refused():
+    made = teach(head(), lessons(2, 3))
+    made.check(2, [0, 1])
+    key, mean = made.sample.arrays["key"], made.sample.arrays["mean"]
+    for array, where, value in ((key, (0, 0), -1), (key, (0, 0), 2**62), (mean, (0, 0, 0), np.nan)):
+        kept = array[where]
+        array[where] = value
+        with pytest.raises(InputError, match=r"lessons\."):
+            made.check(2, [0, 1])
+        array[where] = kept
+
+
+def test_prior_weights_must_match_the_places():
+    with pytest.raises(InputError, match="2 places"):
+        head((1.0,))
+    for wrong in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="positive"):
+            head((1.0, wrong))
+
+
+def test_equal_frames_of_two_classes_are_solved():
+    """What is left of their scatter is the rounding of G to float32."""
+    same = np.full((3, DIM), 1000.1, dtype=np.float32)
+    made = teach(head(), [(same, 0), (same, 1), (same, 0)])
+    assert np.isfinite(made.scores(same, 2)).all()
+    made = teach(torch_head(), [(same, 0), (same, 1), (same, 0)], torch.as_tensor)
+    assert made.scores(torch.as_tensor(same), 2).isfinite().all()
+
+
+def test_cleared_it_keeps_its_centre_for_the_next_lessons():
+    made = teach(head(), lessons(2, 2))
+    made.set_centre(np.arange(DIM) + 1.0)
+    assert made.has_centre
+    made.clear()
+    assert made.has_centre
+    assert made.sample.rows == made.statistics.rows == 0
+
+
+def test_merged_it_takes_a_centre_if_it_has_none():
+    ours, theirs = teach(head(), lessons(2, 1)), teach(head(), lessons(2, 1, seed=1))
+    theirs.set_centre(np.arange(DIM) + 1.0)
+    ours.merge(theirs, np.arange(2))
+    assert (ours.sample.arrays["centre"] == theirs.sample.arrays["centre"]).all()
+    ours.set_centre(np.ones(DIM))
+    ours.merge(theirs, np.arange(2))
+    assert (ours.sample.arrays["centre"] == 1).all()
