@@ -382,7 +382,7 @@ class Learner:
         """Return an object that recognises the frames of a camera, steadied over the last second.
 
         Call its `predict` with each new frame. It starts anew when the scene changes, and keeps no
-        frame, only small grey thumbnails and predictions.
+        frame, only small thumbnails and predictions.
 
         Args:
             seconds: How long a frame counts; 0 answers each frame by itself, as `predict` does.

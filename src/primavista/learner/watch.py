@@ -1,6 +1,7 @@
 """Several frames, one answer: how the predictions of a clip or of the last second are fused.
 
-At run time only numpy and the module `prediction` beside this file are imported: `primavista-edge` has a copy.
+`primavista-edge` has a copy of this file: at run time it imports numpy and, from the folder that it
+is in, the module `prediction` alone.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ MOST_FRAMES = 100  # in a window, whatever the rate of the frames
 LEAST_SHARE = 1e-6  # so that no single frame can rule a name out
 CELLS = 8  # per side of a thumbnail
 CELL_PIXELS = 8  # per side of a cell, at least, that are averaged
-SAME_SCENE = 0.6  # the least correlation of two thumbnails of one scene
-NOISE = 4.0  # grey levels, of 255, by which the cells of a plain picture may differ
+SAME_SCENE = 0.65  # the least correlation of two thumbnails of one scene
+NOISE = 4.0  # levels, of 255, by which the cells of a plain grey picture may differ
 
 Thumbnail = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -89,9 +90,9 @@ class Watch:
     """Recognises what a camera shows from the last second of its frames.
 
     Each answer fuses the predictions of the frames in the window by `fuse`, so that it does not
-    flicker. The window starts anew if the scene changes: if the grey thumbnails (8 x 8 cells) of
-    two frames in a row correlate by less than 0.6, whatever their brightness and contrast. It also
-    starts anew if the time goes back, and if other names are known than before.
+    flicker. The window starts anew if the scene changes: if the thumbnails (8 x 8 cells of
+    three colours) of two frames in a row correlate by less than 0.65, whatever their brightness and
+    contrast. It also starts anew if the time goes back, and if other names are known than before.
 
     Args:
         learner: The learner, which is asked about every frame.
@@ -166,31 +167,30 @@ class Watch:
 
 
 def thumbnail(frame: ImageLike) -> Thumbnail:
-    """Return the grey levels of 8 x 8 cells of the centre square of an image.
+    """Return the mean colours of 8 x 8 cells of the centre square of an image, 192 numbers.
 
     Args:
         frame: A PIL image, array or tensor of any size: H x W x 3, H x W or H x W x 4. Of a large
             one only some rows and columns are read. One of fewer than 8 pixels has fewer cells.
     """
     pixels = np.asarray(frame)
-    if pixels.ndim == 2:
-        pixels = pixels[..., None]
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
     side = min(pixels.shape[:2])
     top, left = (pixels.shape[0] - side) // 2, (pixels.shape[1] - side) // 2
     step = max(1, side // (CELLS * CELL_PIXELS))
     square = pixels[top : top + side : step, left : left + side : step, :3]
     cells = min(CELLS, len(square))
     used = len(square) // cells * cells
-    grey = square[:used, :used].mean(2, dtype=np.float64)
-    levels = grey.reshape(cells, used // cells, cells, used // cells).mean((1, 3))
-    flat: Thumbnail = levels.reshape(-1)
+    parts = square[:used, :used].reshape(cells, used // cells, cells, used // cells, -1)
+    colours = parts.mean((1, 3), dtype=np.float64)
+    flat: Thumbnail = np.broadcast_to(colours, (cells, cells, 3)).reshape(-1)
     return flat
 
 
 def correlation(one: Thumbnail, two: Thumbnail) -> float:
     """(a b + e) / sqrt((a a + e) (b b + e)),  a and b the thumbnails less their means
 
-    Return how alike two thumbnails are, from -1 to 1; e = 64 * 4^2 lets plain pictures that differ
+    Return how alike two thumbnails are, from -1 to 1; e = 192 * 4^2 lets plain pictures that differ
     by the noise of a camera alone be alike. Thumbnails of different sizes have 0.
 
     Args:
