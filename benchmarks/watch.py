@@ -8,7 +8,8 @@ Every test frame is answered from the window that ends with it, and at last from
 
 - `cuts known`: the window has no frame of another video; this is `primavista.learner.watch.fuse`
 - `mean share`, `vote`: the same with two other rules
-- `changes`: how often the answer differs from that to the frame before, of the same video
+- `changes`: how often the answer, a name or unknown, differs from that to the frame before, of the
+  same video, whether it was taught or not
 - `stream`: all test videos in random order without a break, through `Watch`, which has to see the
   cuts itself; `stream, no cuts` is the same without starting anew
 - `AUROC`: of the fused familiarity, between taught and other classes, if only some are taught
@@ -177,7 +178,8 @@ def changes(found: list[Prediction], first: Any) -> float:
     """How often an answer differs from the one before in the same video, in %."""
     inside = np.ones(len(found), bool)
     inside[first] = False
-    differs = [a.label != b.label for a, b in itertools.pairwise(found)]
+    shown = [one.label if one.known else None for one in found]
+    differs = [a != b for a, b in itertools.pairwise(shown)]
     return 100 * float(np.array([False, *differs])[inside].mean())
 
 

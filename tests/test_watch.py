@@ -244,6 +244,8 @@ def test_no_frames_and_no_objects(learner):
         learner.predict_video([])
     with pytest.raises(InputError, match="name of a file"):
         learner.predict_video("mug.mp4")
+    with pytest.raises(ValueError, match="one frame at a time"):
+        learner.watch().predict(clip(0))
     empty = learner.untaught()
     assert empty.predict_video(clip(0)) == Prediction(None, 0.0, False)
     assert empty.watch().predict(clip(0)[0]) == Prediction(None, 0.0, False)

@@ -39,6 +39,8 @@ def test_changes_are_counted_within_videos(watch):
     """a b b | a a: one change in the three steps within a video."""
     found = [named(label) for label in "01100"]
     assert watch.changes(found, np.array([0, 3])) == pytest.approx(100 / 3)
+    found[2] = Prediction("1", 0.6, False)  # and one to unknown
+    assert watch.changes(found, np.array([0, 3])) == pytest.approx(200 / 3)
 
 
 def test_the_other_rules(watch):

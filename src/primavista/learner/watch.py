@@ -135,8 +135,16 @@ class Watch:
 
         Returns:
             The answer from all frames of the window, this one included.
+
+        Raises:
+            ValueError: If these are several frames.
         """
-        return self.add(frame, self.learner.predict(frame), at)
+        prediction = self.learner.predict(frame)
+        if isinstance(prediction, list):
+            raise ValueError(
+                "watch.predict takes one frame at a time; for a clip call learner.predict_video"
+            )
+        return self.add(frame, prediction, at)
 
     def add(self, frame: ImageLike, prediction: Prediction, at: float | None = None) -> Prediction:
         """Add a frame that the learner was asked about already; otherwise as `predict`.
