@@ -62,7 +62,8 @@ def annotate_video(
     av = require_extra("av", "video")
     rate, total = video_rate(source)
     due = FrameTimer(fps)
-    latest, watch = None, learner.watch()
+    watch = learner.watch()
+    latest: Prediction | None = None
     with replacing(target, keep_suffix=True) as part, _container(av, part, target) as container:
         writer = _VideoWriter(av, container, rate)
         for count, (seconds, frame) in enumerate(timed_frames(source), 1):
