@@ -41,7 +41,6 @@ from torch import Tensor
 from primavista.backbones.registry import build
 from primavista.learner.prediction import Prediction, is_known
 from primavista.learner.watch import SAME_SCENE, Watch, correlation, fuse, thumbnail
-from primavista.strategies.open_set import OpenSet
 from primavista.strategies.registry import create
 from primavista.streams.dataset import DataSet, Session
 
@@ -240,8 +239,7 @@ def main() -> None:
         for classes, videos in itertools.product(args.classes, args.videos):
             found = []
             for run, test in zip(args.runs, tests, strict=True):
-                strategy = create(name, build(size=args.size), seed=run, **options)
-                assert isinstance(strategy, OpenSet)
+                strategy: Any = create(name, build(size=args.size), seed=run, **options)
                 for s in lessons(sessions(array, index, run), run, classes, videos):
                     labels = torch.full((s.stop - s.start,), s.label)
                     strategy.learn_embedded(z[s.start : s.stop], labels)
