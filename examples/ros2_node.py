@@ -9,7 +9,8 @@ Subscribes to:
         name ends the lesson early.
 
 Publishes:
-    seen (std_msgs/String): JSON with the fields label, confidence and known.
+    seen (std_msgs/String): JSON with the fields label, confidence and known: what the frames of
+        the last second show together, as far as they show the same scene.
 
 Parameters:
     model: The file of the learner; it is created if it does not exist.
@@ -47,6 +48,7 @@ class Teacher(Node):
         self.resources = ExitStack()
         self.resources.enter_context(file_lock(self.model))
         self.learner = Learner.load(self.model) if self.model.exists() else Learner()
+        self.watch = self.learner.watch()
         self.label = ""
         self.lesson = None
         self.lessons: queue.Queue = queue.Queue()  # complete lessons that wait to be learned
@@ -77,7 +79,7 @@ class Teacher(Node):
             self.lesson.prepare()  # runs the network while the frames come
             if len(self.lesson) >= self.frames:
                 self.end_lesson()
-        prediction = self.learner.predict(image)
+        prediction = self.watch.predict(image)
         answer = {
             "label": prediction.label,
             "confidence": round(prediction.confidence, 4),
@@ -106,7 +108,7 @@ class Teacher(Node):
         except Exception as error:
             self.get_logger().error(f"{label} was not learned: {error}")
         else:
-            self.learner = draft
+            self.learner, self.watch = draft, draft.watch()
             self.get_logger().info(f"{label} is learned")
 
     def destroy_node(self) -> None:

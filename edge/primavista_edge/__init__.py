@@ -4,7 +4,17 @@ The files come from `primavista export --format edge`.
 """
 
 from .errors import FileError, InputError, PrimavistaError
-from .learner import Learner, Prediction
+from .learner import Learner
+from .prediction import Prediction
+from .watch import Watch
 
 __version__ = "0.1.0"
-__all__ = ["FileError", "InputError", "Learner", "Prediction", "PrimavistaError", "__version__"]
+__all__ = [
+    "FileError",
+    "InputError",
+    "Learner",
+    "Prediction",
+    "PrimavistaError",
+    "Watch",
+    "__version__",
+]

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, overload
@@ -27,10 +27,12 @@ from .heads.prima import PrimaHead
 from .heads.ridge import RidgeHead
 from .heads.statistics import SufficientStatistics
 from .images import Clip, Frame, chunks, model_frames
+from .prediction import Prediction, is_known
 from .storage import learner_file as files
 from .storage.names import checked_name, checked_names
 from .storage.tensors import same_bits
 from .storage.validate import check_finite
+from .watch import SECONDS, Watch, fuse
 
 Array = np.ndarray[Any, Any]
 FORMAT = 1
@@ -121,26 +123,6 @@ HEADS: dict[str, Callable[[_Saved], Head]] = {
     "dslda": _dslda,
     **MERGEABLE,
 }
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer for one frame.
-
-    Args:
-        label: the likeliest name; None if nothing was taught.
-        confidence: its probability among the known names.
-        known: whether the frame shows something that was taught.
-        scores: the probability of each name.
-        familiarity: near 1 if the frame is like the mean of what was taught under that name, near
-            0 if it is like nothing that was taught; None if the learner cannot tell.
-    """
-
-    label: str | None
-    confidence: float
-    known: bool
-    scores: dict[str, float] = field(default_factory=dict)
-    familiarity: float | None = None
 
 
 @dataclass
@@ -343,19 +325,44 @@ class Learner:
             A `Prediction` for one image, a list of them for several.
         """
         images, single = model_frames(frames, self.size)
+        found = self._predictions(images)
+        return found[0] if single else found
+
+    def predict_video(self, frames: Frame | Clip) -> Prediction:
+        """Recognise what a clip of one object shows: one answer from all its frames.
+
+        Args:
+            frames: its frames, as for `predict`.
+
+        Returns:
+            The answer of their mean scores and mean familiarity, as primavista gives it.
+        """
+        images, _ = model_frames(frames, self.size)
+        return fuse(self._predictions(images), self.threshold)
+
+    def watch(self, seconds: float = SECONDS) -> Watch:
+        """Recognise the frames of a camera, steadied over the last second.
+
+        Args:
+            seconds: how long a frame counts; 0 answers each frame by itself.
+
+        Returns:
+            An object whose `predict` takes the next frame; it starts anew when the scene changes.
+        """
+        return Watch(self, seconds)
+
+    def _predictions(self, images: Array) -> list[Prediction]:
         state = self._state
         columns = [j for j, i in enumerate(state.classes) if i in state.names]
         names = [state.names[state.classes[j]] for j in columns]
         if not names:
-            unknown = Prediction(None, 0.0, False)
-            return unknown if single else [unknown] * len(images)
+            return [Prediction(None, 0.0, False)] * len(images)
         scores, temperature, familiarity = self._judge(state, images, columns)
         probabilities = softmax((scores / temperature).astype(np.float32))
-        found = [
+        return [
             self._prediction(names, row, told)
             for row, told in zip(probabilities, familiarity, strict=True)
         ]
-        return found[0] if single else found
 
     def _judge(
         self, state: _State, images: Array, columns: list[int]
@@ -375,7 +382,7 @@ class Learner:
 
     def _prediction(self, names: list[str], row: Array, familiarity: float | None) -> Prediction:
         best, confidence = names[int(row.argmax())], float(row.max())
-        known = self._is_known(confidence, len(names), familiarity)
+        known = is_known(confidence, len(names), familiarity, self.threshold)
         scores = dict(zip(names, row.tolist(), strict=True))
         return Prediction(best, confidence, known, scores, familiarity)
 
@@ -496,12 +503,6 @@ class Learner:
                 f"learn with primavista and export again. On the edge {', '.join(HEADS)} learn"
             )
         return state, state.head
-
-    def _is_known(self, confidence: float, classes: int, familiarity: float | None) -> bool:
-        if familiarity is not None:
-            return familiarity >= self.threshold
-        chance = 1 / classes
-        return classes == 1 or (confidence - chance) / (1 - chance) >= self.threshold
 
     def _id(self, label: str) -> int:
         label = checked_name(label, self.labels)

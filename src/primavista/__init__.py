@@ -11,6 +11,7 @@ _WHERE = {
     # live learning
     "Learner": "learner.learner",
     "Prediction": "learner.prediction",
+    "Watch": "learner.watch",
     "AlreadyTaughtError": "learner.lesson",
     "open_frames": "streams.video",
     "Frames": "frames",
@@ -54,6 +55,7 @@ __all__ = [
     "Strategy",
     "StrategyInfo",
     "Stream",
+    "Watch",
     "__version__",
     "build_backbone",
     "check_strategy",
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from primavista.learner.learner import Learner
     from primavista.learner.lesson import AlreadyTaughtError
     from primavista.learner.prediction import Prediction
+    from primavista.learner.watch import Watch
     from primavista.progress import Progress
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy

@@ -56,13 +56,25 @@ def test_a_video_is_looked_at_twice_a_second_and_all_looks_vote(model: Path, vid
     *rows, end = lines("predict", model, videos / "toys/phone/1.mp4")  # 16 frames at 8 a second
     assert [row["seconds"] for row in rows] == [0.0, 0.5, 1.0, 1.5]
     frames = pv.open_frames(videos / "toys/phone/1.mp4", size=64, fps=2)
-    expected = pv.Learner.load(model).predict(frames)
-    for row, prediction in zip(rows, expected, strict=True):
+    alone = pv.Learner.load(model).predict(frames)
+    for row, prediction in zip(rows, alone, strict=True):
         assert row["known"] is prediction.known
         assert row["label"] == max(row["scores"], key=row["scores"].__getitem__) == prediction.label
         assert row["confidence"] == pytest.approx(prediction.confidence, abs=1e-5)
         assert row["familiarity"] == pytest.approx(prediction.familiarity, abs=1e-5)
         assert sum(row["scores"].values()) == pytest.approx(1, abs=1e-5)
+    for k, row in enumerate(rows):  # two looks per second: this one and the one before
+        shares = [list(one["scores"].values()) for one in rows[max(0, k - 1) : k + 1]]
+        mean = np.exp(np.log(np.clip(shares, 1e-6, 1)).mean(0))
+        expected = (mean / mean.sum()).tolist()
+        recent = row["recent"]
+        assert list(recent["scores"].values()) == pytest.approx(expected, abs=1e-5)
+        assert recent["confidence"] == recent["scores"][recent["label"]]
+    whole = pv.Learner.load(model).predict_video(frames)
+    (video,) = end["summary"]["videos"]
+    assert (video["source"], video["frames"]) == (str(videos / "toys/phone/1.mp4"), 4)
+    assert (video["label"], video["known"]) == (whole.label, whole.known) == ("phone", True)
+    assert video["scores"] == pytest.approx(whole.scores, abs=1e-5)
     votes = Counter(row["label"] for row in rows if row["known"])
     assert end["summary"]["votes"] == dict(votes)
     assert end["summary"]["label"] == "phone"
@@ -73,13 +85,30 @@ def test_a_video_is_looked_at_twice_a_second_and_all_looks_vote(model: Path, vid
     assert " of 16 frames" in text.splitlines()[-1]
 
 
+def test_each_video_of_a_folder_has_its_own_answer(
+    model: Path, videos: Path, tmp_path: Path
+) -> None:
+    """What a video shows is not mixed with the one before, and each has a line at the end."""
+    for name in ("phone", "plug"):
+        shutil.copy(videos / f"toys/{name}/1.mp4", tmp_path / f"{name}.mp4")
+    *rows, end = lines("predict", model, tmp_path)
+    assert [row["seconds"] for row in rows] == 2 * [0.0, 0.5, 1.0, 1.5]
+    for first in (rows[0], rows[4]):
+        assert {name: first[name] for name in first["recent"]} == first["recent"]
+    found = [(Path(one["source"]).name, one["label"]) for one in end["summary"]["videos"]]
+    assert found == [("phone.mp4", "phone"), ("plug.mp4", "plug")]
+    last = done("predict", model, tmp_path).splitlines()[-2:]
+    assert [line.split(" of ")[0][:-2] for line in last] == ["phone.mp4: phone:", "plug.mp4: plug:"]
+
+
 def test_images_and_folders(model: Path, videos: Path, tmp_path: Path) -> None:
     frames = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames.numpy()
     for i in (2, 10):
         Image.fromarray(frames[i]).save(tmp_path / f"{i}.png")
     (row, end) = lines("predict", model, tmp_path / "2.png")
     assert (row["source"], row["label"]) == (str(tmp_path / "2.png"), "plug")
-    assert "seconds" not in row
+    assert not {"seconds", "recent"} & set(row)
+    assert end["summary"]["videos"] == []
     first, second, end = lines("predict", model, tmp_path)
     assert [Path(row["source"]).name for row in (first, second)] == ["2.png", "10.png"]
     assert end["summary"]["frames"] == 2

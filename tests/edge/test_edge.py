@@ -78,6 +78,23 @@ def test_predictions_are_the_same(twins, strategy):
     assert (single.label, single.known) == (one[0].label, one[0].known)
 
 
+@pytest.mark.parametrize("strategy", ["cwr*", "prima"])
+def test_a_clip_and_a_watched_camera_give_the_same(twins, strategy):
+    learner, small = twins(strategy)
+    given = np.concatenate([frames(0), frames(1, 3)])
+    one, two = learner.predict_video(given), small.predict_video(given)
+    assert np.abs(shares([one]) - shares([two])).max() < 1e-4
+    assert (one.label, one.known) == (two.label, two.known)
+    big, little = learner.watch(), small.watch()
+    for k, frame in enumerate(given):
+        one, two = big.predict(frame, at=k / 20), little.predict(frame, at=k / 20)
+        assert len(big) == len(little)
+        assert (one.label, one.known) == (two.label, two.known)
+        assert np.abs(shares([one]) - shares([two])).max() < 1e-4
+        assert one.familiarity is None or abs(one.familiarity - two.familiarity) < 1e-3
+    assert small.watch(0).predict(given[0]) == small.predict(given[0])
+
+
 @pytest.mark.parametrize(
     ("strategy", "options"),
     [

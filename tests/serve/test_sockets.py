@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
+import numpy as np
 import pytest
-from serve_support import SMALL, Gate, picture
+from PIL import Image
+from serve_support import SMALL, Gate, frames, picture
 from starlette.websockets import WebSocketDisconnect
 
 
@@ -17,6 +21,49 @@ def test_a_stream_answers_each_frame_and_goes_on_after_a_bad_one(taught):
             assert said["frame"] == number
             assert said.get("label") == label
             assert ("error" in said) == (label is None)
+
+
+def scene(seed: int, colour: tuple[int, int, int]) -> bytes:
+    """A picture of 8 x 8 cells of random brightness, tinted."""
+    cells = np.random.default_rng(seed).integers(60, 256, (8, 8, 1))
+    tinted = (np.kron(cells, np.ones((4, 4, 3))) * np.array(colour) / 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(tinted).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_a_stream_also_says_what_the_last_second_shows(taught):
+    """Each frame by itself as before; `recent` is the geometric mean of the frames of one scene."""
+    red, pink, elsewhere = scene(1, (255, 90, 90)), scene(1, (255, 140, 140)), scene(2, (9, 255, 9))
+    with taught.websocket_connect("ws://localhost/api/stream") as socket:
+
+        def ask(frame: bytes) -> dict:
+            socket.send_bytes(frame)
+            return socket.receive_json()
+
+        def shares(said: dict) -> np.ndarray:
+            return np.array([one["share"] for one in said["scores"]])
+
+        first, second = ask(red), ask(pink)
+        alone = taught.post("/api/predict", files={"frame": ("a.png", pink)}).json()
+        for name in ("label", "known", "version"):
+            assert second[name] == alone[name]
+        assert shares(second) == pytest.approx(shares(alone), abs=1e-5)
+        assert "recent" not in alone
+        assert first["recent_frames"] == 1
+        assert {name: first[name] for name in first["recent"]} == first["recent"]
+        mean = np.sqrt(shares(first).clip(1e-6) * shares(second).clip(1e-6))
+        assert second["recent_frames"] == 2
+        assert shares(second["recent"]) == pytest.approx(mean / mean.sum(), abs=1e-6)
+        familiarity = (first["familiarity"] + second["familiarity"]) / 2
+        assert second["recent"]["familiarity"] == pytest.approx(familiarity)
+        third = ask(elsewhere)
+        assert third["recent_frames"] == 1
+        assert {name: third[name] for name in third["recent"]} == third["recent"]
+        lesson = taught.post("/api/lessons?wait=30", data={"label": "pan"}, files=frames("mug", 5))
+        assert lesson.json()["state"] == "done"
+        assert ask(elsewhere)["recent_frames"] == 1  # a new version of the model
+        assert ask(elsewhere)["recent_frames"] == 2
 
 
 def test_of_frames_that_come_too_fast_only_the_newest_is_kept(taught, service, monkeypatch):

@@ -12,7 +12,7 @@ from PIL import Image, ImageColor, ImageDraw
 
 from primavista.cli.arguments import printable
 from primavista.cli.fonts import font_for
-from primavista.cli.sampling import SampledFrame
+from primavista.cli.sampling import SampledFrame, Sighting, watched
 from primavista.errors import CHOOSE_FOLDER, FileError, file_error, require_extra
 from primavista.storage.atomic import replacing
 
@@ -37,19 +37,20 @@ def annotate_video(
     fps: float,
     bad: BadFiles,
     progress: Progress,
-) -> Iterator[tuple[SampledFrame, Prediction]]:
+) -> Iterator[Sighting]:
     """Write a copy of a video with predictions drawn into it; the whole file or none.
 
     Args:
         learner: The learner.
         source: The video to read.
         target: The video to write; its suffix decides the format.
-        fps: How many frames per second are recognised; the others show the last prediction.
+        fps: How many frames per second are recognised; what the last second shows is drawn, and
+            the frames between show the same.
         bad: Decides what happens with frames that cannot be decoded.
         progress: Called after each frame with the number of frames done and in all.
 
     Yields:
-        Each frame that was recognised, with its prediction.
+        Each frame that was recognised, with its predictions.
 
     Raises:
         FileError: If the video cannot be read or written.
@@ -61,7 +62,8 @@ def annotate_video(
     av = require_extra("av", "video")
     rate, total = video_rate(source)
     due = FrameTimer(fps)
-    latest = None
+    watch = learner.watch()
+    latest: Prediction | None = None
     with replacing(target, keep_suffix=True) as part, _container(av, part, target) as container:
         writer = _VideoWriter(av, container, rate)
         for count, (seconds, frame) in enumerate(timed_frames(source), 1):
@@ -71,8 +73,10 @@ def annotate_video(
                 picture = turned(frame)
                 if due(seconds) or latest is None:
                     image = crop_and_resize(picture, learner.size)
-                    latest = learner.predict(image)
-                    yield SampledFrame(str(source), seconds, image), latest
+                    sampled = SampledFrame(str(source), seconds, image)
+                    sighting = watched(watch, sampled, learner.predict(image))
+                    latest = sighting.recent
+                    yield sighting
                 writer.write(draw(picture, latest), seconds)
             progress(count, max(total, count))
         writer.finish()

@@ -17,6 +17,7 @@ from primavista.cli.arguments import Device, Model, printable
 from primavista.cli.sampling import (
     BATCH,
     SampledFrame,
+    Sighting,
     is_camera,
     is_video_file,
     predict_frames,
@@ -65,10 +66,11 @@ def predict(
         bool, typer.Option("--json", help="Print one line of JSON per frame, and one at the end.")
     ] = False,
 ) -> None:
-    """Recognise objects in images, videos or a camera: one line per frame, then the majority vote.
+    """Recognise objects in images, videos or a camera: one line per frame, then what they all show.
 
-    A frame that looks like nothing that was taught is `unknown`; the most likely names follow in
-    brackets.
+    In videos and cameras a line says what the last second shows, and the last line what the whole
+    video shows; for images and cameras it is the majority vote. A frame that looks like nothing
+    that was taught is `unknown`; the most likely names follow in brackets.
 
     Examples: `primavista predict kitchen.pv photo.jpg`,
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
@@ -81,15 +83,15 @@ def predict(
     learner = Learner.load(model.expanduser(), device=device)
     bad = BadFiles(skip_bad)
     width = max(len(name) for name in [*learner.labels, UNKNOWN])
-    reporter = PredictionReporter(top, as_json, width, quiet=annotate is not None)
+    reporter = PredictionReporter(top, as_json, width, annotate is not None, learner.threshold)
     if annotate is not None:
-        predictions = _annotated(learner, source, annotate, fps or ANNOTATED_FPS, bad)
+        sightings = _annotated(learner, source, annotate, fps or ANNOTATED_FPS, bad)
     else:
         frames = sample_frames(source, learner.size, fps or FPS, seconds, bad)
-        predictions = predict_frames(learner, frames, 1 if is_camera(source) else BATCH)
+        sightings = predict_frames(learner, frames, 1 if is_camera(source) else BATCH)
     try:
-        for frame, prediction in predictions:
-            reporter.report(frame, prediction)
+        for sighting in sightings:
+            reporter.report(sighting)
     except KeyboardInterrupt:
         if not is_camera(source):
             raise
@@ -118,7 +120,7 @@ def _check_target(source: str, target: Path) -> None:
 
 def _annotated(
     learner: Learner, source: str, target: Path, fps: float, bad: BadFiles
-) -> Iterator[tuple[SampledFrame, Prediction]]:
+) -> Iterator[Sighting]:
     from primavista.cli.annotate import annotate_video
     from primavista.cli.data import progress_bar
 
@@ -128,15 +130,17 @@ def _annotated(
 
 @dataclass
 class PredictionReporter:
-    """Prints one line per prediction and the majority vote at the end.
+    """Prints one line per frame, and at the end one per video, or the majority vote.
 
     Attributes:
         top: How many of the most likely names a line shows.
         as_json: Print JSON for scripts instead of text.
         width: The length of the longest name, which aligns the columns.
-        quiet: Print no line per prediction unless `as_json` is set.
-        votes: How many frames were recognised as each object.
+        quiet: Print no line per frame unless `as_json` is set.
+        threshold: The threshold of the learner.
+        votes: How many frames, each by itself, were recognised as each object.
         unknown: How many frames were not.
+        videos: What the frames of each video file show.
         console: Where text is printed.
     """
 
@@ -144,28 +148,32 @@ class PredictionReporter:
     as_json: bool
     width: int
     quiet: bool = False
+    threshold: float = 0.0
     votes: Counter[str] = field(default_factory=Counter)
     unknown: int = 0
+    videos: dict[str, list[Prediction]] = field(default_factory=dict)
     console: Console = field(default_factory=lambda: Console(highlight=False))
 
-    def report(self, frame: SampledFrame, prediction: Prediction) -> None:
-        """Count one prediction and print its line.
+    def report(self, sighting: Sighting) -> None:
+        """Count one frame and print its line.
 
         Args:
-            frame: The frame.
-            prediction: What it shows.
+            sighting: The frame and what it shows.
         """
-        if prediction.known and prediction.label is not None:
-            self.votes[prediction.label] += 1
+        frame, alone = sighting.frame, sighting.alone
+        if alone.known and alone.label is not None:
+            self.votes[alone.label] += 1
         else:
             self.unknown += 1
+        if frame.seconds is not None and not is_camera(frame.source):
+            self.videos.setdefault(frame.source, []).append(alone)
         if self.as_json:
-            typer.echo(json.dumps(as_record(frame, prediction)))
+            typer.echo(json.dumps(as_record(sighting)))
         elif not self.quiet:
-            self.console.print(self._line(frame, prediction), soft_wrap=True)
+            self.console.print(self._line(frame, sighting.recent), soft_wrap=True)
 
     def close(self, skipped: int) -> None:
-        """Print the vote of all frames.
+        """Print what each video shows, or the vote of all frames if there is none.
 
         Args:
             skipped: How many frames could not be decoded.
@@ -173,9 +181,12 @@ class PredictionReporter:
         if self.as_json:
             typer.echo(json.dumps({"summary": self._summary(skipped)}))
             return
-        total = self._total()
-        if total > 1 or self.quiet:
-            self._print_vote(total)
+        for source, frames in self.videos.items():
+            answer = self._answer(frames)
+            where = f"{Path(source).name}: " if len(self.videos) > 1 else ""
+            self._print_vote(answer.label if answer.known else None, *_tally(frames), where)
+        if not self.videos and self._total() > 1:
+            self._print_vote(self.winner(), self.votes, self.unknown)
         if skipped:
             self.console.print(f"skipped {skipped} that could not be decoded")
 
@@ -202,16 +213,28 @@ class PredictionReporter:
             "votes": dict(self.votes),
             "unknown": self.unknown,
             "skipped": skipped,
+            "videos": [
+                {"source": source, "frames": len(frames), **as_fields(self._answer(frames))}
+                for source, frames in self.videos.items()
+            ],
         }
 
-    def _print_vote(self, total: int) -> None:
-        winner = self.winner() or UNKNOWN
-        counts = {**dict(self.votes.most_common()), UNKNOWN: self.unknown}
+    def _answer(self, frames: list[Prediction]) -> Prediction:
+        from primavista.learner.watch import fuse
+
+        return fuse(frames, self.threshold)
+
+    def _print_vote(
+        self, label: str | None, votes: Counter[str], unknown: int, where: str = ""
+    ) -> None:
+        """Print an answer, how many frames agree with it, and what the others show."""
+        winner = label or UNKNOWN
+        counts = {**dict(votes.most_common()), UNKNOWN: unknown}
         others = [f"{name} {count}" for name, count in counts.items() if count and name != winner]
-        text = f"{counts[winner]} of {total} frames"
+        text = f"{counts.get(winner, 0)} of {sum(counts.values())} frames"
         if others:
             text += f" ({', '.join(others)})"
-        name = f"[bold]{escape(printable(winner))}[/bold]"
+        name = f"{escape(printable(where))}[bold]{escape(printable(winner))}[/bold]"
         self.console.print(f"{name}: {escape(printable(text))}", soft_wrap=True)
 
     def _line(self, frame: SampledFrame, prediction: Prediction) -> str:
@@ -237,22 +260,41 @@ class PredictionReporter:
         return f"{100 * confidence:3.0f} % {full * filled}[dim]{rest}[/dim]"
 
 
-def as_record(frame: SampledFrame, prediction: Prediction) -> dict[str, Any]:
-    """Return a prediction as a JSON object, with the field names of Python and of the service.
+def as_record(sighting: Sighting) -> dict[str, Any]:
+    """Return a frame as a JSON object, with the field names of Python and of the service.
 
     Args:
-        frame: The frame.
-        prediction: What it shows.
+        sighting: The frame and what it shows.
 
     Returns:
-        The source, the seconds if it is a frame of a video, and the fields of the prediction.
+        The source, the fields of the frame's own prediction, and for a frame of a video or of a
+        camera the seconds and, as `recent`, the fields of the prediction of the last second.
     """
+    frame = sighting.frame
     record: dict[str, Any] = {"source": frame.source}
-    if frame.seconds is not None:
-        record["seconds"] = round(frame.seconds, 3)
-    for name in ("label", "known", "confidence", "familiarity", "scores"):
-        record[name] = getattr(prediction, name)
-    return record
+    if frame.seconds is None:
+        return record | as_fields(sighting.alone)
+    record["seconds"] = round(frame.seconds, 3)
+    return record | as_fields(sighting.alone) | {"recent": as_fields(sighting.recent)}
+
+
+def as_fields(prediction: Prediction) -> dict[str, Any]:
+    """Return a prediction as a JSON object.
+
+    Args:
+        prediction: What a frame, or several frames together, show.
+
+    Returns:
+        Its fields, with the names of Python and of the service.
+    """
+    names = ("label", "known", "confidence", "familiarity", "scores")
+    return {name: getattr(prediction, name) for name in names}
+
+
+def _tally(frames: list[Prediction]) -> tuple[Counter[str], int]:
+    """Count the frames that show each object, and those that show none."""
+    known = [one.label for one in frames if one.known and one.label is not None]
+    return Counter(known), len(frames) - len(known)
 
 
 def format_time(seconds: float) -> str:

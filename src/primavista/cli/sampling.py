@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
+    from primavista.learner.watch import Watch
     from primavista.streams.video import BadFiles
 
 BATCH = 16  # frames that are recognised together, except from a camera
@@ -35,6 +36,21 @@ class SampledFrame:
     source: str
     seconds: float | None
     image: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A frame and what it shows.
+
+    Attributes:
+        frame: The frame.
+        alone: What it shows by itself.
+        recent: What the last second of its video or camera shows; the same as `alone` for an image.
+    """
+
+    frame: SampledFrame
+    alone: Prediction
+    recent: Prediction
 
 
 def sample_frames(
@@ -66,8 +82,8 @@ def sample_frames(
 
 def predict_frames(
     learner: Learner, frames: Iterator[SampledFrame], batch: int = BATCH
-) -> Iterator[tuple[SampledFrame, Prediction]]:
-    """Predict what each frame shows.
+) -> Iterator[Sighting]:
+    """Predict what each frame shows, by itself and with those of the second before it.
 
     Args:
         learner: The learner.
@@ -75,13 +91,33 @@ def predict_frames(
         batch: How many frames are recognised together; 1 answers each at once.
 
     Yields:
-        Each frame with its prediction.
+        Each frame with its predictions.
     """
     import numpy as np
 
+    source, watch = "", learner.watch()
     while chunk := list(islice(frames, batch)):
         predictions = learner.predict(np.stack([frame.image for frame in chunk]))
-        yield from zip(chunk, predictions, strict=True)
+        for frame, prediction in zip(chunk, predictions, strict=True):
+            if frame.source != source:
+                source, watch = frame.source, learner.watch()
+            yield watched(watch, frame, prediction)
+
+
+def watched(watch: Watch, frame: SampledFrame, prediction: Prediction) -> Sighting:
+    """Add a frame to those of the last second of its video.
+
+    Args:
+        watch: The frames of the same source before this one.
+        frame: The frame. An image, which has no time, stays by itself.
+        prediction: What it shows by itself.
+
+    Returns:
+        What it shows, by itself and with the others.
+    """
+    if frame.seconds is None:
+        return Sighting(frame, prediction, prediction)
+    return Sighting(frame, prediction, watch.add(frame.image, prediction, frame.seconds))
 
 
 def is_camera(source: str) -> bool:

@@ -3,6 +3,7 @@
 from primavista.learner.learner import Learner, open_learner
 from primavista.learner.lesson import AlreadyTaughtError, Lesson, LessonBuffer, lesson_id
 from primavista.learner.prediction import Prediction
+from primavista.learner.watch import Watch
 
 __all__ = [
     "AlreadyTaughtError",
@@ -10,6 +11,7 @@ __all__ = [
     "Lesson",
     "LessonBuffer",
     "Prediction",
+    "Watch",
     "lesson_id",
     "open_learner",
 ]

@@ -34,6 +34,7 @@ from primavista.learner.state import (
     state_records,
     strategy_arrays,
 )
+from primavista.learner.watch import SECONDS, Watch, fuse
 from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage import learner_file
@@ -358,6 +359,36 @@ class Learner:
         images, single = model_frames(frames, self.size)
         predictions = self._predictions(images)
         return predictions[0] if single else predictions
+
+    def predict_video(self, frames: FramesLike | ImageLike) -> Prediction:
+        """Recognise what a clip of one object shows: one answer from all its frames.
+
+        The mean of the frames' scores decides, and the mean of their familiarity; the order of the
+        frames does not matter. For a camera that goes on, see `watch`.
+
+        Args:
+            frames: The frames of the clip, as for `predict`: `open_frames("mug.mp4")`, for example.
+                For a single image the answer is that of `predict`.
+
+        Returns:
+            The answer for the whole clip.
+
+        Raises:
+            InputError: If these are not images; the message shows a right call.
+        """
+        images, _ = model_frames(frames, self.size)
+        return fuse(self._predictions(images), self.threshold)
+
+    def watch(self, seconds: float = SECONDS) -> Watch:
+        """Return an object that recognises the frames of a camera, steadied over the last second.
+
+        Call its `predict` with each new frame. It starts anew when the scene changes, and keeps no
+        frame, only small thumbnails and predictions.
+
+        Args:
+            seconds: How long a frame counts; 0 answers each frame by itself, as `predict` does.
+        """
+        return Watch(self, seconds)
 
     def _predictions(self, images: Frames) -> list[Prediction]:
         state = self._state

@@ -1,4 +1,4 @@
-"""Predictions: what one frame shows, and whether it was ever taught."""
+"""Predictions: what a frame or a clip shows, and whether it was ever taught."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from primavista.notebook import html_bars
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """The answer of a learner to one frame.
+    """The answer of a learner to one frame, or to several frames of one clip together.
 
     Args:
         label: The most likely name, or None if nothing has been taught yet.

@@ -14,7 +14,7 @@ from primavista.serve.learner_service import (
     ReportProgress,
 )
 from primavista.serve.limits import RefusedError
-from primavista.serve.schemas import Recognised
+from primavista.serve.schemas import Recognised, Watched
 
 
 async def recognise(service: LearnerService, image: ImageArray) -> Recognised:
@@ -32,6 +32,41 @@ async def recognise(service: LearnerService, image: ImageArray) -> Recognised:
     """
     prediction, version = await asyncio.wrap_future(service.predict(image))
     return Recognised.of(prediction, version)
+
+
+class StreamWatch:
+    """The last second of one client's stream of frames; a new version of the model starts it anew.
+
+    Args:
+        service: The service.
+    """
+
+    def __init__(self, service: LearnerService) -> None:
+        self._service = service
+        self._watch = service.learner.watch()
+        self._version = service.snapshot.version
+
+    async def recognise(self, image: ImageArray) -> Watched:
+        """Recognise the next frame of the stream; it waits in the queue that all clients share.
+
+        Args:
+            image: The frame at model size.
+
+        Returns:
+            What the frame shows by itself, and what the last second shows.
+
+        Raises:
+            RefusedError: If too many frames wait.
+        """
+        prediction, version = await asyncio.wrap_future(self._service.predict(image))
+        if version != self._version:
+            self._watch, self._version = self._service.learner.watch(), version
+        recent = self._watch.add(image, prediction)
+        return Watched(
+            **Recognised.of(prediction, version).model_dump(),
+            recent=Recognised.of(recent, version),
+            recent_frames=len(self._watch),
+        )
 
 
 def submit_lesson(

@@ -88,6 +88,17 @@ class Recognised(ResponseModel):
         )
 
 
+class Watched(Recognised):
+    """What a frame of a stream shows by itself, and what the last second of the stream shows.
+
+    `recent` fuses the frames of the last second, as far as they show the same scene;
+    `recent_frames` says how many those are, this one included.
+    """
+
+    recent: Recognised
+    recent_frames: Annotated[int, Field(ge=1)]
+
+
 class TaughtObject(ResponseModel):
     """One object that was taught.
 

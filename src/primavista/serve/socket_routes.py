@@ -15,7 +15,7 @@ from primavista.learner.lesson import LessonBuffer
 from primavista.serve.dependencies import Service, Threads
 from primavista.serve.learner_service import ChangeJob, LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
-from primavista.serve.operations import recognise, submit_lesson, wait_for_job
+from primavista.serve.operations import StreamWatch, submit_lesson, wait_for_job
 from primavista.serve.schemas import JobStatus
 from primavista.serve.security import PROTOCOL
 from primavista.serve.threads import ThreadPools
@@ -29,16 +29,18 @@ STATUS_SECONDS = 0.1  # between two messages about the progress of a lesson
 async def stream(socket: WebSocket, service: Service, threads: Threads) -> None:
     """Recognise a stream of frames: binary images come in, JSON objects go out.
 
-    While one frame is recognised, only the newest of those that come is kept.
+    Each answer says what the frame shows by itself and, in `recent`, what the last second of the
+    stream shows. While one frame is recognised, only the newest of those that come is kept.
     """
     await _accept(socket)
+    watch = StreamWatch(service)
     latest: asyncio.Queue[tuple[int, bytes | str]] = asyncio.Queue(1)
 
     async def answer() -> None:
         with contextlib.suppress(WebSocketDisconnect):
             while True:
                 number, frame = await latest.get()
-                recognised = await _recognised(service, threads, frame)
+                recognised = await _recognised(service, threads, watch, frame)
                 await socket.send_json({"frame": number, **recognised})
 
     async with anyio.create_task_group() as group:
@@ -156,14 +158,14 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
 
 
 async def _recognised(
-    service: LearnerService, threads: ThreadPools, frame: bytes | str
+    service: LearnerService, threads: ThreadPools, watch: StreamWatch, frame: bytes | str
 ) -> dict[str, Any]:
     try:
         if isinstance(frame, str):
             raise RefusedError(422, "send images, as binary messages")
         size = service.learner.size
         image = await threads.run_short(decode_frame, frame, size, service.limits)
-        return (await recognise(service, image)).model_dump()
+        return (await watch.recognise(image)).model_dump()
     except RefusedError as refused:
         return {"error": refused.reason}
 

@@ -16,8 +16,9 @@ async function onResult(result) {
     await objects.refresh().catch(() => {});
     refreshing = false;
   }
-  objects.bars(result);
-  const { verdict, name, share } = describe(result);
+  const recent = result.recent ?? result; // what the last second shows; a service of an older version does not say
+  objects.bars(recent);
+  const { verdict, name, share } = describe(recent);
   $("verdict").dataset.state = verdict;
   $("verdict-name").textContent = name;
   $("verdict-share").textContent = share;
