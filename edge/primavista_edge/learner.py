@@ -140,6 +140,8 @@ class _State:
     lessons: list[str]
     frozen: dict[str, Array]  # what no lesson here changes
     head: Head | None
+    # of each id, how its lessons were answered before they were learned; kept, not added to
+    held_out: dict[int, Any] = field(default_factory=dict)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -153,9 +155,10 @@ class _State:
     @property
     def record(self) -> dict[str, Any]:
         """Its part of the manifest."""
-        classes = [
-            {"id": i, "name": name, "frames": self.counts[i]} for i, name in self.names.items()
-        ]
+        classes: list[dict[str, Any]] = []
+        for i, name in self.names.items():
+            told = {"held_out": self.held_out[i]} if self.held_out.get(i) else {}
+            classes.append({"id": i, "name": name, "frames": self.counts[i], **told})
         return {"classes": classes, "next_id": self.next_id, "lessons": self.lessons}
 
     def identify(self, names: Sequence[str]) -> list[int]:
@@ -249,7 +252,8 @@ class Learner:
             head.check(len(ids), [column for column, i in enumerate(ids) if i in names])
         counts = {int(c["id"]): int(c["frames"]) for c in records}
         next_id, lessons = int(record["next_id"]), list(record["lessons"])
-        return _State(ids, names, counts, batches, next_id, lessons, frozen, head)
+        held_out = {int(c["id"]): c["held_out"] for c in records if "held_out" in c}
+        return _State(ids, names, counts, batches, next_id, lessons, frozen, head, held_out)
 
     def _restored_head(self, arrays: dict[str, Array]) -> Head | None:
         """The head of the strategy; it takes what it learns out of `arrays`, and copies it."""

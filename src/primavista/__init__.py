@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _WHERE = {
     # live learning
     "Learner": "learner.learner",
+    "Advice": "learner.coach",
     "Prediction": "learner.prediction",
     "AlreadyTaughtError": "learner.lesson",
     "open_frames": "streams.video",
@@ -39,6 +40,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "Advice",
     "AlreadyTaughtError",
     "CORe50",
     "DataSet",
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from primavista.bench.evaluate import Step, evaluate
     from primavista.errors import FileError, InputError, PrimavistaError
     from primavista.frames import Frames
+    from primavista.learner.coach import Advice
     from primavista.learner.learner import Learner
     from primavista.learner.lesson import AlreadyTaughtError
     from primavista.learner.prediction import Prediction
