@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 NEW = "New files only: "
 HERE, RAY = "here", "ray"
+ADVICE_SHOWN = 3
 ON_FORGOTTEN = (
     "If forgotten, --again is right: what was left of it in the pooled statistics then counts "
     "twice, its mean once."
@@ -292,13 +293,17 @@ class Teacher:
     def _print_summary(self) -> None:
         if self.as_json:
             counts = {name: self.statuses[name] for name in ("learned", "known", "failed")}
-            end = {"file": str(self.target), **counts, "objects": self.learner.counts}
+            advice = [asdict(one) for one in self.learner.advice()]
+            objects = self.learner.counts
+            end = {"file": str(self.target), **counts, "objects": objects, "advice": advice}
             typer.echo(json.dumps(end))
             return
         if set(self.statuses) == {"known"}:
             typer.echo("there was nothing new to learn")
         if self.learner.labels:
             typer.echo(summary(self.learner, self.target))
+            for one in self.learner.advice()[:ADVICE_SHOWN]:
+                typer.echo(f"next: {printable(one.text)}")
 
 
 def summary(learner: Learner, path: Path) -> str:
