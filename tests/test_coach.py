@@ -24,7 +24,7 @@ from primavista.learner.coach import (
 )
 from primavista.learner.lesson import Lesson
 from primavista.storage import learner_file
-from primavista.storage.manifest import AnswerRecord, parse_manifest
+from primavista.storage.manifest import parse_manifest
 
 GOLDEN = Path(__file__).parent / "golden"
 RED, BLUE, GREEN = (220, 40, 40), (40, 40, 220), (40, 220, 40)
@@ -93,8 +93,7 @@ def test_only_the_last_tests_are_kept():
         tests = with_tests(tests, {0: (worst,)})
     assert len(tests[0]) == TESTS == 3
     assert [test[0].id for test in tests[0]] == [1047, 1048, 1049]
-    record = [[one.model_dump() for one in test] for test in to_records(tests[0])]
-    assert len(json.dumps(record, separators=(",", ":"))) < 1100
+    assert len(json.dumps(to_records(tests[0]), separators=(",", ":"))) < 1100
 
 
 def test_an_object_that_goes_takes_the_frames_along_that_were_taken_for_it():
@@ -172,6 +171,8 @@ def test_texts_and_numbers_and_urgent_things_first():
     assert pair.accuracy == pytest.approx(2 / 3)
     assert (jug.accuracy, pot.accuracy) == (None, 1.0)
     assert advise({}, {}) == []
+    background = advise({}, {0: "mug", 1: "nothing"})[1]
+    assert background.text == "show the empty background once more, somewhere else"
     (alone,) = advise({}, {0: "mug"})
     assert alone.text == "teach a second object: with mug alone every answer is right"
 
@@ -347,7 +348,7 @@ def test_impossible_counts_are_refused(held_out):
 
 
 def test_answers_that_name_a_forgotten_object_are_left_out():
-    found = from_records(
-        {0: [[AnswerRecord(id=0, frames=4, known=4), AnswerRecord(id=9, frames=6, known=6)]]}
-    )
-    assert found == {0: ((Answer(0, 4, 4),),)}
+    answers = [{"id": 0, "frames": 4, "known": 4}, {"id": 9, "frames": 6, "known": 6}]
+    assert from_records({0: [answers]}) == {0: ((Answer(0, 4, 4),),)}
+    with pytest.raises(ValueError, match="3 of 2"):
+        from_records({0: [[{"id": 0, "frames": 2, "known": 3}]]})

@@ -3,8 +3,17 @@
 The files come from `primavista export --format edge`.
 """
 
+from .coach import Advice
 from .errors import FileError, InputError, PrimavistaError
 from .learner import Learner, Prediction
 
 __version__ = "0.1.0"
-__all__ = ["FileError", "InputError", "Learner", "Prediction", "PrimavistaError", "__version__"]
+__all__ = [
+    "Advice",
+    "FileError",
+    "InputError",
+    "Learner",
+    "Prediction",
+    "PrimavistaError",
+    "__version__",
+]

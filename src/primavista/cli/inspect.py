@@ -60,7 +60,7 @@ def describe(path: Path) -> dict[str, Any]:
     sizes: Counter[str] = Counter()
     for name, array in arrays.items():
         sizes[_part_of(name)] += array.nbytes
-    tests = from_records({one.id: one.held_out for one in manifest.classes})
+    tests = from_records({one.id: one.held_out_counts for one in manifest.classes})
     advice = advise(tests, {one.id: one.name for one in manifest.classes})
     return {
         "file": str(path),

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Literal, TypeAlias
 
-from primavista.storage.manifest import AnswerRecord
-
+NOTHING = "nothing"  # the name of lessons that show the background
 TEST_FRAMES = 10  # of each object of a lesson, evenly spaced
 TESTS = 3  # of each object, the last ones: earlier ones tested a learner that knew less
 ENOUGH = 0.8  # the share of held-out frames that must be right
@@ -180,32 +179,39 @@ def _answers_with_ids(test: HeldOutTest, ids: Mapping[int, int]) -> HeldOutTest:
     return tuple(sorted(moved, key=lambda one: one.id))
 
 
-def to_records(tests: Sequence[HeldOutTest]) -> list[list[AnswerRecord]]:
+def to_records(tests: Sequence[HeldOutTest]) -> list[list[dict[str, int]]]:
     """Return the tests of one object as they go into the manifest of a file.
 
     Args:
         tests: Its tests, oldest first.
     """
-    return [
-        [AnswerRecord(id=one.id, frames=one.frames, known=one.known) for one in test]
-        for test in tests
-    ]
+    return [[asdict(one) for one in test] for test in tests]
 
 
 def from_records(
-    records: Mapping[int, Sequence[Sequence[AnswerRecord]]],
+    records: Mapping[int, Iterable[Iterable[Mapping[str, int]]]],
 ) -> dict[int, tuple[HeldOutTest, ...]]:
     """Return the tests that a manifest holds.
 
     Args:
         records: The tests of each class id in the file. Answers that name another id are left out:
             a learner that does not count tests may have forgotten that object.
+
+    Raises:
+        ValueError: If they count fewer frames than known ones.
     """
     tests = {
-        i: tuple(tuple(Answer(one.id, one.frames, one.known) for one in test) for test in found)
+        i: tuple(tuple(_answer(one) for one in test) for test in found)
         for i, found in records.items()
     }
     return with_tests({}, with_ids(tests, {i: i for i in records}))
+
+
+def _answer(record: Mapping[str, int]) -> Answer:
+    answer = Answer(int(record["id"]), int(record["frames"]), int(record["known"]))
+    if not 0 <= answer.known <= answer.frames:
+        raise ValueError(f"{answer.known} of {answer.frames} held-out frames cannot be known")
+    return answer
 
 
 def advise(tests: HeldOutTests, names: Mapping[int, str]) -> list[Advice]:
@@ -288,7 +294,8 @@ def _advice(kind: Kind, about: Iterable[_Counted], names: Mapping[int, str]) -> 
     for one in about:
         taken_for += Counter({names[i]: n for i, n in one.answers.items() if i != one.id})
     told = f"{right} of {frames} new frames"
-    first, last = labels[0], labels[-1]
+    said = ["the empty background" if label == NOTHING else label for label in labels]
+    first, last = said[0], said[-1]
     texts: dict[Kind, str] = {
         "second object": f"teach a second object: with {first} alone every answer is right",
         "confused": f"{first} and {last} are confused: show both once more",

@@ -113,11 +113,13 @@ def state_records(state: LearnerState) -> dict[str, Any]:
         state: The state to be saved.
     """
     classes = [
-        ClassRecord(
-            id=i,
-            name=name,
-            frames=state.counts[i],
-            held_out=to_records(state.held_out.get(i, ())),
+        ClassRecord.model_validate(
+            {
+                "id": i,
+                "name": name,
+                "frames": state.counts[i],
+                "held_out": to_records(state.held_out.get(i, ())),
+            }
         )
         for i, name in state.names.items()
     ]
@@ -218,7 +220,7 @@ def restore_state(
             raise InputError(f"{name} has {part.rows} rows for {len(classes)} classes")
     counts = {c.id: c.frames for c in record.classes}
     lessons = tuple(record.lessons)
-    held_out = from_records({c.id: c.held_out for c in record.classes})
+    held_out = from_records({c.id: c.held_out_counts for c in record.classes})
     return LearnerState(strategy.to(device), names, counts, record.next_id, lessons, held_out)
 
 

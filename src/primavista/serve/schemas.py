@@ -11,12 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.learner.coach import Kind
+from primavista.learner.coach import NOTHING, Kind
 from primavista.learner.prediction import Prediction
 from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
 from primavista.storage.names import MAX_LABEL
 
-NOTHING = "nothing"  # the label of lessons that show the background
 LabelField = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 

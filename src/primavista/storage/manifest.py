@@ -63,6 +63,11 @@ class ClassRecord(ManifestRecord):
     frames: Count
     held_out: Annotated[list[HeldOut], Field(max_length=MAX_TESTS)] = []
 
+    @property
+    def held_out_counts(self) -> list[list[dict[str, int]]]:
+        """What `held_out` says, as plain numbers."""
+        return [[one.model_dump() for one in test] for test in self.held_out]
+
     @model_serializer(mode="wrap")
     def _without_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         found: dict[str, Any] = serialize(self)
