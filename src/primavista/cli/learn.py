@@ -54,6 +54,7 @@ class LessonOptions:
         seconds: How long to look through a camera.
         skip_bad: Whether frames that cannot be decoded are left out.
         again: Whether to teach what was taught before once more.
+        coach: Whether lessons of known objects are predicted first, for advice.
     """
 
     max_frames: int
@@ -61,6 +62,7 @@ class LessonOptions:
     seconds: float
     skip_bad: bool
     again: bool
+    coach: bool = True
 
 
 class ShowStage(Protocol):
@@ -123,6 +125,10 @@ def learn(
     again: Annotated[
         bool, typer.Option("--again", help="Teach a lesson again that was taught before.")
     ] = False,
+    no_coach: Annotated[
+        bool,
+        typer.Option("--no-coach", help="Do not test known objects first: faster, no advice."),
+    ] = False,
     on: Annotated[
         str, typer.Option(help="here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.")
     ] = HERE,
@@ -160,7 +166,7 @@ def learn(
             note = f"{target.name} goes on with the network that is in it"
             typer.echo(f"--weights is for new files: {note}", err=True)
         learner = open_learner(target, device=device, **options, **asked)
-        reading = LessonOptions(max_frames, fps, seconds, skip_bad, again)
+        reading = LessonOptions(max_frames, fps, seconds, skip_bad, again, not no_coach)
         teacher = Teacher(learner, target, reading, as_json)
         if on == HERE:
             teacher.teach_here(lessons)
@@ -353,7 +359,7 @@ def teach_lesson(
     refuse = () if reading.again else learner.lessons
     progress = partial(show, f"learning {lesson.label}")
     try:
-        learner.learn(clip, lesson.label, refuse=refuse, progress=progress)
+        learner.learn(clip, lesson.label, refuse=refuse, coach=reading.coach, progress=progress)
     except AlreadyTaughtError as error:
         return {"status": "known", "id": error.lesson_id}
     identity = learner.lessons[-1]

@@ -98,7 +98,7 @@ async function learned(name, job) {
   announce(`${job.label} learned`);
   await objects.refresh();
   const next = objects.adviceOn(job.label);
-  if (next) hint(`${text} Next: ${next.text}.`, "good");
+  if (next && $("hint").textContent === text) hint(`${text} Next: ${next.text}.`, "good"); // unless the next lesson began
 }
 
 async function check(name) {
