@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from primavista import Advice, FileError, InputError, Learner
-from primavista.engine.representation import Representation
-from primavista.learner import fleet
-from primavista.learner.coach import (
+from primavista.coach import (
     TESTS,
     Answer,
     advise,
@@ -22,6 +20,8 @@ from primavista.learner.coach import (
     with_ids,
     with_tests,
 )
+from primavista.engine.representation import Representation
+from primavista.learner import fleet
 from primavista.learner.lesson import Lesson
 from primavista.storage import learner_file
 from primavista.storage.manifest import parse_manifest

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 _WHERE = {
     # live learning
     "Learner": "learner.learner",
-    "Advice": "learner.coach",
+    "Advice": "coach",
     "Prediction": "learner.prediction",
     "AlreadyTaughtError": "learner.lesson",
     "open_frames": "streams.video",
@@ -71,9 +71,9 @@ __all__ = [
 if TYPE_CHECKING:
     from primavista.backbones.registry import build as build_backbone
     from primavista.bench.evaluate import Step, evaluate
+    from primavista.coach import Advice
     from primavista.errors import FileError, InputError, PrimavistaError
     from primavista.frames import Frames
-    from primavista.learner.coach import Advice
     from primavista.learner.learner import Learner
     from primavista.learner.lesson import AlreadyTaughtError
     from primavista.learner.prediction import Prediction

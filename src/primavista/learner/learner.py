@@ -17,6 +17,14 @@ from torch import Tensor, nn
 
 from primavista.backbones.base import CUSTOM, Backbone, Spec
 from primavista.backbones.registry import build
+from primavista.coach import (
+    Advice,
+    HeldOutTests,
+    advise,
+    count_answers,
+    frames_to_test,
+    with_ids,
+)
 from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine, EngineChoice
 from primavista.errors import FileError, InputError
@@ -28,14 +36,6 @@ from primavista.frames import (
     check_frames,
     model_frames,
     read_frames,
-)
-from primavista.learner.coach import (
-    Advice,
-    HeldOutTests,
-    advise,
-    count_answers,
-    frames_to_test,
-    with_ids,
 )
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, lesson_id
 from primavista.learner.prediction import Prediction, is_known

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone, Spec
 from primavista.backbones.registry import convolution_shapes, rebuild
+from primavista.coach import HeldOutTests, from_records, to_records, with_tests
 from primavista.errors import InputError
 from primavista.frames import check_labels
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.packed import packed_size
-from primavista.learner.coach import HeldOutTests, from_records, to_records, with_tests
 from primavista.nn.class_rows import Rows
 from primavista.storage.learner_file import GRAPH
 from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord

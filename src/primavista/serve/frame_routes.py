@@ -11,8 +11,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
+from primavista.coach import NOTHING
 from primavista.frames import ImageArray
-from primavista.learner.coach import NOTHING
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
 from primavista.serve.dependencies import Service, Threads, refusals

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.learner.coach import NOTHING, Kind
+from primavista.coach import NOTHING, Kind
 from primavista.learner.prediction import Prediction
 from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
 from primavista.storage.names import MAX_LABEL
