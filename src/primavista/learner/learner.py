@@ -340,7 +340,7 @@ class Learner:
             features = self._features(strategy, images, progress)
             held_out: HeldOutTests = {}
             if coach and lesson not in state.lessons:
-                held_out = self._held_out(state, images, features, labels)
+                held_out = self._held_out(state, strategy, images, features, labels)
             if features is not None and is_frozen(strategy):
                 report = strategy.learn_embedded(features, labels)
             else:
@@ -364,14 +364,20 @@ class Learner:
         return strategy.representation.finite_features(frames, progress)
 
     def _held_out(
-        self, state: LearnerState, images: Frames, features: Tensor | None, labels: Tensor
+        self,
+        state: LearnerState,
+        draft: Strategy,
+        images: Frames,
+        features: Tensor | None,
+        labels: Tensor,
     ) -> HeldOutTests:
         """Predict some frames of known objects, which have not been learned yet, and count."""
         chosen = torch.tensor(frames_to_test(labels.tolist(), state.names), dtype=torch.int64)
         if not len(chosen):
             return {}
         if features is None:
-            judged = judge(state.strategy, read_frames(images, chosen, state.strategy.device))
+            # by the draft, whose network no other thread uses
+            judged = judge(draft, read_frames(images, chosen, draft.device))
         else:
             judged = judge_features(state.strategy, features[chosen.to(features.device)])
         ids = {name: i for i, name in state.names.items()}
