@@ -210,6 +210,17 @@ def test_any_strategy(strategy):
     assert advice.known == sum(one.known for one in expected)
 
 
+@pytest.mark.parametrize("strategy", ["ar1*", "cwr*", "prima"])
+def test_what_is_learned_does_not_depend_on_the_test(strategy):
+    learners = taught(strategy), taught(strategy)
+    for learner, coach in zip(learners, (True, False), strict=True):
+        learner.learn(clip(GREEN, 2), "mug", coach=coach)
+        learner.learn(clip(RED, 3), "cup", coach=coach)
+    (one, _), (other, _) = (learner.content() for learner in learners)
+    assert one.keys() == other.keys()
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
 @pytest.mark.parametrize("buffered", [False, True])
 def test_no_frame_goes_through_a_frozen_network_twice(monkeypatch, buffered):
     learner = taught()
