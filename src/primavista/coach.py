@@ -109,7 +109,7 @@ def frames_to_test(labels: Sequence[int], known: Collection[int]) -> list[int]:
     for position, label in enumerate(labels):
         if label in known:
             positions.setdefault(label, []).append(position)
-    chosen = []
+    chosen: list[int] = []
     for own in positions.values():
         count = min(TEST_FRAMES, len(own))
         # the middle of each of `count` equal parts
@@ -138,7 +138,7 @@ def count_answers(
     for label, answer, is_known in zip(labels, answers, known, strict=True):
         frames.setdefault(label, Counter())[answer] += 1
         as_known.setdefault(label, Counter())[answer] += int(is_known)
-    tests = {}
+    tests: dict[int, tuple[HeldOutTest, ...]] = {}
     for label, counted in frames.items():
         answered = sorted(counted.items())
         tests[label] = (tuple(Answer(i, count, as_known[label][i]) for i, count in answered),)
@@ -166,7 +166,7 @@ def with_ids(tests: HeldOutTests, ids: Mapping[int, int]) -> dict[int, tuple[Hel
         tests: The tests of each object.
         ids: The new class id of each id that stays.
     """
-    kept = {}
+    kept: dict[int, tuple[HeldOutTest, ...]] = {}
     for i, of_object in tests.items():
         own = [_answers_with_ids(test, ids) for test in of_object]
         if i in ids and any(own):
