@@ -141,7 +141,8 @@ def _next(advice: Mapping[str, Any], name: str) -> str:
     'another side (3 of 10 new frames were right)'
     """
     if advice["kind"] == "confused":
-        return "confused with " + next(other for other in advice["labels"] if other != name)
+        other = next(label for label in advice["labels"] if label != name)
+        return f"confused with {other}"
     if advice["kind"] in ("second object", "once more"):
         return str(advice["kind"])
     right = f"{advice['right']} of {advice['frames']} new frames were right"
