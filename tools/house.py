@@ -342,7 +342,10 @@ class PublicApi:
 
     def _has_any(self, module: Module, annotation: ast.expr, seen: set[str]) -> bool:
         """Look for `Any` in an annotation and in the aliases of the package that it uses."""
+        values = _literal_values(annotation)
         for node in ast.walk(annotation):
+            if node in values:
+                continue
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 return self._has_any(module, ast.parse(node.value, mode="eval").body, seen)
             name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
@@ -358,6 +361,16 @@ class PublicApi:
         if not resolved or not isinstance(resolved[1], ast.Assign):
             return False
         return self._has_any(resolved[0], resolved[1].value, seen)
+
+
+def _literal_values(annotation: ast.expr) -> set[ast.AST]:
+    """The values of each `Literal[...]`: texts, not annotations in quotation marks."""
+    return {
+        value
+        for node in ast.walk(annotation)
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("Literal")
+        for value in ast.walk(node.slice)
+    }
 
 
 def public_names(root: Module) -> list[str]:

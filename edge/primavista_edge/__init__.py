@@ -3,6 +3,7 @@
 The files come from `primavista export --format edge`.
 """
 
+from .coach import Advice
 from .errors import FileError, InputError, PrimavistaError
 from .learner import Learner
 from .prediction import Prediction
@@ -10,6 +11,7 @@ from .watch import Watch
 
 __version__ = "0.1.0"
 __all__ = [
+    "Advice",
     "FileError",
     "InputError",
     "Learner",

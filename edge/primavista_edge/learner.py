@@ -15,6 +15,17 @@ from typing import Any, overload
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
+from .coach import (
+    Advice,
+    HeldOutTests,
+    advise,
+    count_answers,
+    frames_to_test,
+    from_records,
+    to_records,
+    with_ids,
+    with_tests,
+)
 from .errors import FileError, InputError
 from .heads.base import AnalyticHead, Head
 from .heads.cwr import Training, softmax
@@ -137,6 +148,8 @@ class _State:
     lessons: list[str]
     frozen: dict[str, Array]  # what no lesson here changes
     head: Head | None
+    # how the last lessons of each id were answered before they were learned
+    held_out: HeldOutTests = field(default_factory=dict)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -150,9 +163,10 @@ class _State:
     @property
     def record(self) -> dict[str, Any]:
         """Its part of the manifest."""
-        classes = [
-            {"id": i, "name": name, "frames": self.counts[i]} for i, name in self.names.items()
-        ]
+        classes: list[dict[str, Any]] = []
+        for i, name in self.names.items():
+            told = {"held_out": to_records(self.held_out[i])} if i in self.held_out else {}
+            classes.append({"id": i, "name": name, "frames": self.counts[i], **told})
         return {"classes": classes, "next_id": self.next_id, "lessons": self.lessons}
 
     def identify(self, names: Sequence[str]) -> list[int]:
@@ -246,7 +260,8 @@ class Learner:
             head.check(len(ids), [column for column, i in enumerate(ids) if i in names])
         counts = {int(c["id"]): int(c["frames"]) for c in records}
         next_id, lessons = int(record["next_id"]), list(record["lessons"])
-        return _State(ids, names, counts, batches, next_id, lessons, frozen, head)
+        held_out = from_records({int(c["id"]): c.get("held_out", []) for c in records})
+        return _State(ids, names, counts, batches, next_id, lessons, frozen, head, held_out)
 
     def _restored_head(self, arrays: dict[str, Array]) -> Head | None:
         """The head of the strategy; it takes what it learns out of `arrays`, and copies it."""
@@ -277,12 +292,15 @@ class Learner:
         """True if it can continue to learn here, without torch."""
         return self._state.head is not None
 
-    def learn(self, frames: Frame | Clip, label: str | Sequence[str]) -> None:
+    def learn(
+        self, frames: Frame | Clip, label: str | Sequence[str], *, coach: bool = True
+    ) -> None:
         """Learn one lesson.
 
         Args:
             frames: frames of one object, uint8, N x H x W x 3, RGB, of any size.
             label: its name, or one name per frame.
+            coach: whether to predict some frames of a known object first, for `advice`.
 
         Raises:
             InputError: the frames or names are not valid, or the lesson needs torch.
@@ -297,7 +315,10 @@ class Learner:
                     "tune=True trains the network on batch 1, which needs torch: "
                     "teach the first objects there"
                 )
-            z = self._features(images)
+            z, lesson = self._features(images), lesson_id(images)
+            if coach and lesson not in state.lessons:
+                tests = self._held_out(self._state, z, names)
+                state.held_out = with_tests(state.held_out, tests)
             ids = state.identify(names)
             columns = state.columns_of(ids)
             head.expand(len(state.classes))
@@ -305,7 +326,7 @@ class Learner:
             state.batches += 1
             for number in ids:
                 state.counts[number] = state.counts.get(number, 0) + 1
-            state.lessons.append(lesson_id(images))
+            state.lessons.append(lesson)
             self._before, self._state = self._state, state
 
     @overload
@@ -353,32 +374,54 @@ class Learner:
 
     def _predictions(self, images: Array) -> list[Prediction]:
         state = self._state
-        columns = [j for j, i in enumerate(state.classes) if i in state.names]
-        names = [state.names[state.classes[j]] for j in columns]
-        if not names:
+        if not state.names:
             return [Prediction(None, 0.0, False)] * len(images)
-        scores, temperature, familiarity = self._judge(state, images, columns)
-        probabilities = softmax((scores / temperature).astype(np.float32))
-        return [
-            self._prediction(names, row, told)
-            for row, told in zip(probabilities, familiarity, strict=True)
-        ]
-
-    def _judge(
-        self, state: _State, images: Array, columns: list[int]
-    ) -> tuple[Array, float, list[float | None]]:
-        """The scores of the columns, their temperature, and the familiarity of each frame."""
-        unknown: list[float | None] = [None] * len(images)
         if state.head is None:  # the graph has the columns of the names that it was exported with
             parts = [self._session.run(["scores"], {"frames": part})[0] for part in chunks(images)]
-            return np.concatenate(parts), 1.0, unknown
-        head, classes, z = state.head, len(state.classes), self._features(images)
+            return self._named(state, np.concatenate(parts), 1.0, [None] * len(images))
+        return self._judged(state, state.head, self._features(images))
+
+    def _judged(self, state: _State, head: Head, z: Array) -> list[Prediction]:
+        """The predictions for features."""
+        classes = len(state.classes)
+        columns = [j for j, i in enumerate(state.classes) if i in state.names]
         scores = head.scores(z, classes)
         familiarity = head.familiarity(classes)
         if familiarity is None:
-            return scores[:, columns], 1.0, unknown
+            return self._named(state, scores[:, columns], 1.0, [None] * len(z))
         told = familiarity(head.features(z).astype(np.float64), scores.argmax(1)).tolist()
-        return scores[:, columns], familiarity.temperature, told
+        return self._named(state, scores[:, columns], familiarity.temperature, told)
+
+    def _named(
+        self, state: _State, scores: Array, temperature: float, told: Sequence[float | None]
+    ) -> list[Prediction]:
+        """The predictions for scores, one column per name, and the familiarity of each frame."""
+        names = [state.names[i] for i in state.classes if i in state.names]
+        probabilities = softmax((scores / temperature).astype(np.float32))
+        return [
+            self._prediction(names, row, familiarity)
+            for row, familiarity in zip(probabilities, told, strict=True)
+        ]
+
+    def _held_out(self, state: _State, z: Array, names: Sequence[str]) -> HeldOutTests:
+        """Predict some frames of known objects, which have not been learned yet, and count."""
+        ids = {name: i for i, name in state.names.items()}
+        chosen = frames_to_test([ids.get(name, -1) for name in names], state.names)
+        if not chosen or state.head is None:
+            return {}
+        found = self._judged(state, state.head, z[chosen])
+        answers = [ids[prediction.label] for prediction in found if prediction.label is not None]
+        labels = [ids[names[position]] for position in chosen]
+        return count_answers(labels, answers, [prediction.known for prediction in found])
+
+    def advice(self) -> list[Advice]:
+        """Say what to teach next, urgent things first.
+
+        Returns:
+            One `Advice` per pair of objects that are confused, and one per other object.
+        """
+        state = self._state
+        return advise(state.held_out, state.names)
 
     def _prediction(self, names: list[str], row: Array, familiarity: float | None) -> Prediction:
         best, confidence = names[int(row.argmax())], float(row.max())
@@ -421,6 +464,7 @@ class Learner:
             head.forget(state.classes.index(i))
             state.classes.remove(i)
             del state.names[i], state.counts[i]
+            state.held_out = with_ids(state.held_out, {k: k for k in state.names})
             self._before, self._state = self._state, state
 
     def untaught(self) -> Learner:

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _WHERE = {
     # live learning
     "Learner": "learner.learner",
+    "Advice": "coach",
     "Prediction": "learner.prediction",
     "Watch": "learner.watch",
     "AlreadyTaughtError": "learner.lesson",
@@ -40,6 +41,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "Advice",
     "AlreadyTaughtError",
     "CORe50",
     "DataSet",
@@ -71,6 +73,7 @@ __all__ = [
 if TYPE_CHECKING:
     from primavista.backbones.registry import build as build_backbone
     from primavista.bench.evaluate import Step, evaluate
+    from primavista.coach import Advice
     from primavista.errors import FileError, InputError, PrimavistaError
     from primavista.frames import Frames
     from primavista.learner.learner import Learner

@@ -113,6 +113,7 @@ def test_a_failed_source_changes_nothing_and_the_others_go_on(videos: Path, tmp_
     assert result.exit_code == 1
     first, second, end = lines(result.stdout)
     assert (first["status"], second["status"], second["frames"]) == ("failed", "learned", 16)
+    assert [one["kind"] for one in end.pop("advice")] == ["second object"]
     assert end == {
         "file": str(model),
         "learned": 1,

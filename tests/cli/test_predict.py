@@ -312,7 +312,10 @@ def test_inspect_says_what_is_in_the_file(model: Path, videos: Path) -> None:
         if name.startswith("undo/")
         for begin, end in [entry["data_offsets"]]
     )
-    assert facts["engine"] == pv.Learner.load(model).engine
+    learner = pv.Learner.load(model)
+    assert facts["engine"] == learner.engine
+    assert [one["text"] for one in facts["advice"]] == [one.text for one in learner.advice()]
+    assert sum(one["lessons"] for one in facts["advice"] if len(one["labels"]) == 1) <= 6
     text = " ".join(done("inspect", model).split())
     for part in (
         "scissors │ 48",

@@ -276,6 +276,29 @@ def test_files_that_are_not_for_it(edge, tmp_path):
         edge.Learner.load(tmp_path / "c.pv")
 
 
+def test_the_coach_says_the_same(twins, edge, tmp_path):
+    """Tests that were counted with torch go on here, and those that were counted here go on there.
+
+    A lesson of kettles that is called mug is confused.
+    """
+    learner, small = twins("ncm")
+    for each in (learner, small):
+        each.learn(frames(1, 20)[7:], "mug")
+    assert [one.text for one in small.advice()] == [
+        "mug and kettle are confused: show both once more"
+    ]
+    assert small.advice()[0].taken_for == {"kettle": 10}
+    assert [vars(one) for one in small.advice()] == [vars(one) for one in learner.advice()]
+    small.save(tmp_path / "small.pv")
+    assert Learner.load(tmp_path / "small.pv").advice() == learner.advice()
+    small = edge.Learner.load(tmp_path / "small.pv")
+    small.forget("kettle")
+    assert [one.kind for one in small.advice()] == ["second object"]
+    assert small.advice()[0].frames == 0
+    small.undo()
+    assert small.advice()[0].taken_for == {"kettle": 10}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 90),

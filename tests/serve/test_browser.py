@@ -91,6 +91,25 @@ def test_three_objects_are_taught_recognised_changed_and_found_again(films, tmp_
                 verdict(opened, "<b>football</b>")
 
 
+def test_the_page_says_what_to_show_next(films, tmp_path):
+    """One object, two, and a lesson of a known one: the hint is about it, the list about all."""
+    with sync_api.sync_playwright() as playwright, service(tmp_path / "kitchen.pv") as running:
+        with page(playwright, running.url, films["cup"]) as opened:
+            hold(opened, "cup", 1.5)
+            opened.locator("#hint", has_text="Next: teach a second object").wait_for()
+        with page(playwright, running.url, films["ball"]) as opened:
+            hold(opened, "ball", 1.5)
+            opened.locator(
+                "#hint", has_text="Next: show ball once more, somewhere else."
+            ).wait_for()
+        with page(playwright, running.url, films["other cup"]) as opened:
+            hold(opened, "cup", 1.5)
+            opened.locator("#hint", has_text="Next: cup is good enough: 10 of 10").wait_for()
+            assert opened.inner_text("#advice") == "Next: show ball once more, somewhere else."
+            opened.locator("#undo").click()
+            opened.locator("#advice", has_text="show cup once more, somewhere else.").wait_for()
+
+
 def renamed(taught: dict[str, int]) -> dict[str, int]:
     return {"<b>football</b>" if name == "ball" else name: count for name, count in taught.items()}
 

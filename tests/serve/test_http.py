@@ -88,6 +88,28 @@ def test_a_lesson_that_was_taken_back_is_no_longer_known(client):
     assert known(client) == {"mug": 6}
 
 
+def test_the_model_says_what_to_teach_next(taught, service):
+    told = taught.get("/api/model").json()["advice"]
+    assert [(one["labels"], one["kind"]) for one in told] == [
+        ([name], "once more") for name in COLOURS
+    ]
+    kettles = [("frames", (f"{k}.png", picture("kettle", 50 + k), "image/png")) for k in range(5)]
+    teach(taught, "cup", kettles)
+    pair = taught.get("/api/model").json()["advice"][0]
+    assert pair == {
+        "labels": ["kettle", "cup"],
+        "kind": "confused",
+        "text": "kettle and cup are confused: show both once more",
+        "lessons": 1,
+        "frames": 5,
+        "right": 0,
+        "known": service.learner.advice()[0].known,
+        "taken_for": {"kettle": 5},
+    }
+    undone = taught.post("/api/undo").json()["advice"]
+    assert [one["kind"] for one in undone] == ["once more"] * 3
+
+
 def test_rename_forget_and_undo(taught):
     rename = taught.post("/api/rename", json={"label": "mug", "to": " beaker "})
     assert [one["label"] for one in rename.json()["objects"]] == ["beaker", "kettle", "cup"]

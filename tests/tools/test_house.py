@@ -201,3 +201,11 @@ def test_the_files_that_run_are_those_whose_functions_are_called(folder: Path) -
 def test_a_folder_that_is_not_a_package_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="is not the folder of a package"):
         house.Source(tmp_path)
+
+
+def test_the_texts_of_a_literal_are_no_annotations():
+    annotation = ast.parse('Literal["another side", "Any"] | None', mode="eval").body
+    assert {
+        node.value for node in house._literal_values(annotation) if isinstance(node, ast.Constant)
+    } == {"another side", "Any"}
+    assert house._literal_values(ast.parse('list["Any"]', mode="eval").body) == set()

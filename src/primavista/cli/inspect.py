@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,6 +51,7 @@ def describe(path: Path) -> dict[str, Any]:
     Raises:
         FileError: If the file is missing, damaged or not a learner.
     """
+    from primavista.coach import advise, from_records
     from primavista.storage import learner_file
     from primavista.storage.manifest import parse_manifest
 
@@ -58,6 +60,8 @@ def describe(path: Path) -> dict[str, Any]:
     sizes: Counter[str] = Counter()
     for name, array in arrays.items():
         sizes[_part_of(name)] += array.nbytes
+    tests = from_records({one.id: one.held_out_counts for one in manifest.classes})
+    advice = advise(tests, {one.id: one.name for one in manifest.classes})
     return {
         "file": str(path),
         "format": manifest.format,
@@ -69,6 +73,7 @@ def describe(path: Path) -> dict[str, Any]:
         "threshold": manifest.threshold,
         "classes": [one.model_dump() for one in manifest.classes],
         "lessons": manifest.lessons,
+        "advice": [asdict(one) for one in advice],
         "undo": manifest.undo is not None,
         "tensor_bytes": dict(sizes),
     }
@@ -117,11 +122,31 @@ def _facts(facts: Mapping[str, Any]) -> Table:
 
 
 def _classes(facts: Mapping[str, Any]) -> Table:
-    table = Table("id", "object", "frames")
+    table = Table("id", "object", "frames", "show next")
     table.columns[2].justify = "right"
     for one in facts["classes"]:
-        table.add_row(str(one["id"]), Text(printable(one["name"])), str(one["frames"]))
+        name = one["name"]
+        about = [advice for advice in facts["advice"] if name in advice["labels"]]
+        told = Text(printable(", ".join(_next(advice, name) for advice in about)))
+        table.add_row(str(one["id"]), Text(printable(name)), str(one["frames"]), told)
     return table
+
+
+def _next(advice: Mapping[str, Any], name: str) -> str:
+    """Return what an advice says about one object in a few words, for a cell of a table.
+
+    >>> _next({"kind": "confused", "labels": ("mug", "cup")}, "mug")
+    'confused with cup'
+    >>> _next({"kind": "another side", "labels": ("mug",), "right": 3, "frames": 10}, "mug")
+    'another side (3 of 10 new frames were right)'
+    """
+    if advice["kind"] == "confused":
+        other = next(label for label in advice["labels"] if label != name)
+        return f"confused with {other}"
+    if advice["kind"] in ("second object", "once more"):
+        return str(advice["kind"])
+    right = f"{advice['right']} of {advice['frames']} new frames were right"
+    return f"{advice['kind']} ({right})"
 
 
 def _pairs(options: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 NEW = "New files only: "
 HERE, RAY = "here", "ray"
+ADVICE_SHOWN = 3
 ON_FORGOTTEN = (
     "If forgotten, --again is right: what was left of it in the pooled statistics then counts "
     "twice, its mean once."
@@ -53,6 +54,7 @@ class LessonOptions:
         seconds: How long to look through a camera.
         skip_bad: Whether frames that cannot be decoded are left out.
         again: Whether to teach what was taught before once more.
+        coach: Whether lessons of known objects are predicted first, for advice.
     """
 
     max_frames: int
@@ -60,6 +62,7 @@ class LessonOptions:
     seconds: float
     skip_bad: bool
     again: bool
+    coach: bool = True
 
 
 class ShowStage(Protocol):
@@ -122,6 +125,10 @@ def learn(
     again: Annotated[
         bool, typer.Option("--again", help="Teach a lesson again that was taught before.")
     ] = False,
+    no_coach: Annotated[
+        bool,
+        typer.Option("--no-coach", help="Do not test known objects first: faster, no advice."),
+    ] = False,
     on: Annotated[
         str, typer.Option(help="here, or a Ray cluster: ray (this machine's), ray://HOST:PORT.")
     ] = HERE,
@@ -159,7 +166,7 @@ def learn(
             note = f"{target.name} goes on with the network that is in it"
             typer.echo(f"--weights is for new files: {note}", err=True)
         learner = open_learner(target, device=device, **options, **asked)
-        reading = LessonOptions(max_frames, fps, seconds, skip_bad, again)
+        reading = LessonOptions(max_frames, fps, seconds, skip_bad, again, not no_coach)
         teacher = Teacher(learner, target, reading, as_json)
         if on == HERE:
             teacher.teach_here(lessons)
@@ -292,13 +299,17 @@ class Teacher:
     def _print_summary(self) -> None:
         if self.as_json:
             counts = {name: self.statuses[name] for name in ("learned", "known", "failed")}
-            end = {"file": str(self.target), **counts, "objects": self.learner.counts}
+            advice = [asdict(one) for one in self.learner.advice()]
+            objects = self.learner.counts
+            end = {"file": str(self.target), **counts, "objects": objects, "advice": advice}
             typer.echo(json.dumps(end))
             return
         if set(self.statuses) == {"known"}:
             typer.echo("there was nothing new to learn")
         if self.learner.labels:
             typer.echo(summary(self.learner, self.target))
+            for one in self.learner.advice()[:ADVICE_SHOWN]:
+                typer.echo(f"next: {printable(one.text)}")
 
 
 def summary(learner: Learner, path: Path) -> str:
@@ -348,7 +359,7 @@ def teach_lesson(
     refuse = () if reading.again else learner.lessons
     progress = partial(show, f"learning {lesson.label}")
     try:
-        learner.learn(clip, lesson.label, refuse=refuse, progress=progress)
+        learner.learn(clip, lesson.label, refuse=refuse, coach=reading.coach, progress=progress)
     except AlreadyTaughtError as error:
         return {"status": "known", "id": error.lesson_id}
     identity = learner.lessons[-1]

@@ -17,10 +17,26 @@ from torch import Tensor, nn
 
 from primavista.backbones.base import CUSTOM, Backbone, Spec
 from primavista.backbones.registry import build
+from primavista.coach import (
+    Advice,
+    HeldOutTests,
+    advise,
+    count_answers,
+    frames_to_test,
+    with_ids,
+)
 from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine, EngineChoice
 from primavista.errors import FileError, InputError
-from primavista.frames import Frames, FramesLike, ImageArray, ImageLike, model_frames
+from primavista.frames import (
+    Frames,
+    FramesLike,
+    ImageArray,
+    ImageLike,
+    check_frames,
+    model_frames,
+    read_frames,
+)
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, lesson_id
 from primavista.learner.prediction import Prediction, is_known
 from primavista.learner.state import (
@@ -52,7 +68,7 @@ from primavista.storage.tensors import same_bits
 from primavista.strategies.base import LearnReport, Strategy
 from primavista.strategies.embedding import is_frozen
 from primavista.strategies.merging import merge
-from primavista.strategies.open_set import OpenSet, judge
+from primavista.strategies.open_set import Judgement, OpenSet, judge, judge_features
 from primavista.strategies.registry import current_names, options_of_file, strategy_info
 
 CAPACITY = 64
@@ -288,9 +304,13 @@ class Learner:
         label: str | Sequence[str],
         *,
         refuse: Collection[str] = (),
+        coach: bool = True,
         progress: Progress | None = None,
     ) -> LearnReport:
         """Learn one lesson: frames of one object and its name. A lesson that fails changes nothing.
+
+        If the object is known already, up to ten frames are predicted before the lesson is learned:
+        `advice` is drawn from how many were right.
 
         Args:
             frames: Images of any size: a uint8 array N x H x W x 3 (RGB), a list of images,
@@ -298,6 +318,8 @@ class Learner:
             label: The name of the object, known or new, or one name per frame.
             refuse: Ids of lessons that must not be learned again; `learner.lessons` for those that
                 this learner has had. By default the same frames may be learned any number of times.
+            coach: Whether to predict first, for `advice`. Without it, lessons that are taught in a
+                row need no solution in between.
             progress: Called with the number of frames that were processed and their total.
 
         Returns:
@@ -317,19 +339,75 @@ class Learner:
             ids = state.ids(names)
             labels = torch.tensor([ids[name] for name in names])
             strategy = state.strategy.draft()  # predictions go on from the old one meanwhile
-            report = self._learn_with(strategy, images, labels, progress)
+            features = self._features(strategy, images, progress)
+            held_out: HeldOutTests = {}
+            if coach and lesson not in state.lessons:
+                held_out = self._held_out(state, strategy, images, features, labels)
+            if features is not None and is_frozen(strategy):
+                report = strategy.learn_embedded(features, labels)
+            else:
+                report = strategy.learn(images, labels, progress=progress)
             counts = Counter(labels.tolist())
-            self._change_to(state.taught(strategy, ids, counts, (lesson,)))
+            self._change_to(state.taught(strategy, ids, counts, (lesson,), held_out))
         return report
 
-    def _learn_with(
-        self, strategy: Strategy, images: Frames, labels: Tensor, progress: Progress | None
-    ) -> LearnReport:
+    def _features(
+        self, strategy: Strategy, images: Frames, progress: Progress | None
+    ) -> Tensor | None:
+        """Return the features of a lesson; None if it trains the representation."""
+        if not is_frozen(strategy):
+            return None
         if isinstance(images, LessonBuffer):
             features = images.features_for(strategy, self._origin, progress)
-            if features is not None and is_frozen(strategy):
-                return strategy.learn_embedded(features, labels)
-        return strategy.learn(images, labels, progress=progress)
+            if features is not None:
+                return features
+        frames = check_frames(images)
+        strategy.representation.check_frames(frames)
+        return strategy.representation.finite_features(frames, progress)
+
+    def _held_out(
+        self,
+        state: LearnerState,
+        draft: Strategy,
+        images: Frames,
+        features: Tensor | None,
+        labels: Tensor,
+    ) -> HeldOutTests:
+        """Predict some frames of known objects, which have not been learned yet, and count."""
+        chosen = torch.tensor(frames_to_test(labels.tolist(), state.names), dtype=torch.int64)
+        if not len(chosen):
+            return {}
+        if features is None:
+            # by the draft, whose network no other thread uses
+            judged = judge(draft, read_frames(images, chosen, draft.device))
+        else:
+            judged = judge_features(state.strategy, features[chosen.to(features.device)])
+        ids = {name: i for i, name in state.names.items()}
+        found = self._named(state, judged)
+        answers = [ids[prediction.label] for prediction in found if prediction.label is not None]
+        known = [prediction.known for prediction in found]
+        return count_answers(labels[chosen].tolist(), answers, known)
+
+    def advice(self) -> list[Advice]:
+        """Say what to teach next, urgent things first.
+
+        Each lesson of an object that was known already has been predicted before it was learned;
+        the advice says what the last three lessons of each object came to.
+
+        Returns:
+            One `Advice` per pair of objects that are confused, and one per other object.
+
+        >>> light = np.full((4, 32, 32, 3), 250, np.uint8)
+        >>> learner = Learner("ncm", weights="random", size=32, width=0.25)
+        >>> for frames, label in ((light, "lamp"), (light - 230, "coal"), (light - 20, "lamp")):
+        ...     _ = learner.learn(frames, label)
+        >>> for one in learner.advice():
+        ...     print(one.text)
+        show coal once more, somewhere else
+        lamp is good enough: 4 of 4 new frames were recognised
+        """
+        state = self._state
+        return advise(state.held_out, state.names)
 
     @overload
     def predict(self, frames: Image.Image | GreyImage | ColourImage) -> Prediction: ...
@@ -392,13 +470,16 @@ class Learner:
 
     def _predictions(self, images: Frames) -> list[Prediction]:
         state = self._state
+        if not state.names:
+            return [Prediction(None, 0.0, False)] * len(images)
+        return self._named(state, judge(state.strategy, images))
+
+    def _named(self, state: LearnerState, judged: Judgement) -> list[Prediction]:
+        """Turn scores and familiarity into predictions, by the names of a state."""
         classes = state.strategy.classes.tolist()
         # compat="caffe" has columns for classes that were not taught yet
         columns = [j for j, i in enumerate(classes) if i in state.names]
         names = [state.names[classes[j]] for j in columns]
-        if not names:
-            return [Prediction(None, 0.0, False)] * len(images)
-        judged = judge(state.strategy, images)
         scores = judged.scores if len(columns) == len(classes) else judged.scores[:, columns]
         shares = (scores / judged.temperature).float().softmax(1).tolist()
         familiarities: list[float | None] = [None] * len(shares)
@@ -459,7 +540,12 @@ class Learner:
             strategy.forget(i)
             names = {k: name for k, name in self._state.names.items() if k != i}
             counts = {k: n for k, n in self._state.counts.items() if k != i}
-            self._change_to(replace(self._state, strategy=strategy, names=names, counts=counts))
+            held_out = with_ids(self._state.held_out, {k: k for k in names})
+            self._change_to(
+                replace(
+                    self._state, strategy=strategy, names=names, counts=counts, held_out=held_out
+                )
+            )
 
     def merge(self, other: Learner | str | Path) -> None:
         """Learn everything that another learner was taught, as if its lessons had been ours too.
@@ -490,9 +576,11 @@ class Learner:
             _check_no_lesson_twice(state, theirs)
             ids = state.ids(theirs.names.values())
             strategy = state.strategy.draft()
-            merge(strategy, theirs.strategy, {i: ids[name] for i, name in theirs.names.items()})
-            frames = {ids[name]: theirs.counts[i] for i, name in theirs.names.items()}
-            self._change_to(state.taught(strategy, ids, frames, theirs.lessons))
+            ours = {i: ids[name] for i, name in theirs.names.items()}
+            merge(strategy, theirs.strategy, ours)
+            frames = {ours[i]: theirs.counts[i] for i in theirs.names}
+            held_out = with_ids(theirs.held_out, ours)
+            self._change_to(state.taught(strategy, ids, frames, theirs.lessons, held_out))
 
     def undo(self) -> None:
         """Take back the last lesson, merge, renaming or forgetting.

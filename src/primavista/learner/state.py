@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone, Spec
 from primavista.backbones.registry import convolution_shapes, rebuild
+from primavista.coach import HeldOutTests, from_records, to_records, with_tests
 from primavista.errors import InputError
 from primavista.frames import check_labels
 from primavista.heads.buffers import ArrayBuffers
@@ -40,6 +41,7 @@ class LearnerState:
         counts: How many frames of each class id were learned.
         next_id: The id of the next new name; ids of forgotten names are not used again.
         lessons: The id of each lesson, in order.
+        held_out: How the last lessons of each class id were answered before they were learned.
     """
 
     strategy: Strategy
@@ -47,6 +49,7 @@ class LearnerState:
     counts: dict[int, int] = field(default_factory=dict)
     next_id: int = 0
     lessons: tuple[str, ...] = ()
+    held_out: HeldOutTests = field(default_factory=dict)
 
     def ids(self, names: Iterable[str]) -> dict[str, int]:
         """Return the class id of every known name and of `names`; new ones get ids in their order.
@@ -64,6 +67,7 @@ class LearnerState:
         ids: Mapping[str, int],
         frames: Mapping[int, int],
         lessons: Iterable[str],
+        held_out: HeldOutTests,
     ) -> LearnerState:
         """Return the state after some lessons.
 
@@ -72,13 +76,15 @@ class LearnerState:
             ids: The class id of every name, as `ids` gives.
             frames: How many frames of each class id were learned.
             lessons: The ids of the lessons.
+            held_out: How they were answered before they were learned.
         """
         counts = dict(self.counts)
         for i, count in frames.items():
             counts[i] = counts.get(i, 0) + count
         names = dict(sorted((i, name) for name, i in ids.items()))
         next_id = max(self.next_id, max(names, default=-1) + 1)
-        return LearnerState(strategy, names, counts, next_id, (*self.lessons, *lessons))
+        tests = with_tests(self.held_out, held_out)
+        return LearnerState(strategy, names, counts, next_id, (*self.lessons, *lessons), tests)
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,15 @@ def state_records(state: LearnerState) -> dict[str, Any]:
         state: The state to be saved.
     """
     classes = [
-        ClassRecord(id=i, name=name, frames=state.counts[i]) for i, name in state.names.items()
+        ClassRecord.model_validate(
+            {
+                "id": i,
+                "name": name,
+                "frames": state.counts[i],
+                "held_out": to_records(state.held_out.get(i, ())),
+            }
+        )
+        for i, name in state.names.items()
     ]
     return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
 
@@ -219,7 +233,8 @@ def restore_state(
             raise InputError(f"{name} has {part.rows} rows for {len(classes)} classes")
     counts = {c.id: c.frames for c in record.classes}
     lessons = tuple(record.lessons)
-    return LearnerState(strategy.to(device), names, counts, record.next_id, lessons)
+    held_out = from_records({c.id: c.held_out_counts for c in record.classes})
+    return LearnerState(strategy.to(device), names, counts, record.next_id, lessons, held_out)
 
 
 def check_sizes(arrays: Mapping[str, Array], manifest: Manifest, spec: Spec) -> None:

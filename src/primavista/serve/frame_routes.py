@@ -11,6 +11,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
+from primavista.coach import NOTHING
 from primavista.frames import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
@@ -18,7 +19,7 @@ from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.operations import recognise, submit_lesson, wait_for_job
-from primavista.serve.schemas import NOTHING, Checked, JobStatus, Recognised
+from primavista.serve.schemas import Checked, JobStatus, Recognised
 from primavista.serve.threads import ThreadPools
 from primavista.serve.uploads import decode_frame, decode_frames, decode_video
 

@@ -6,15 +6,16 @@ have been generated from it.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from primavista.coach import NOTHING, Kind
 from primavista.learner.prediction import Prediction
 from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
 from primavista.storage.names import MAX_LABEL
 
-NOTHING = "nothing"  # the label of lessons that show the background
 LabelField = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -112,11 +113,33 @@ class TaughtObject(ResponseModel):
     frames: Annotated[int, Field(ge=0)]
 
 
+class TeachingAdvice(ResponseModel):
+    """What to teach next about one object, or about two that are confused.
+
+    It comes from the last lessons of objects that were known already: their frames were predicted
+    before they were learned. `frames` is how many, `right` and `known` how many of them were.
+    """
+
+    __qualname__ = "Advice"
+    model_config = ConfigDict(title="Advice")
+
+    labels: list[str]
+    kind: Kind
+    text: Annotated[str, Field(examples=["cup and mug are confused: show both once more"])]
+    lessons: Annotated[int, Field(ge=0, description="the number of lessons that were predicted")]
+    frames: Annotated[int, Field(ge=0)]
+    right: Annotated[int, Field(ge=0)]
+    known: Annotated[int, Field(ge=0)]
+    taken_for: Annotated[
+        dict[str, int], Field(description="what the other frames were taken for, and how often")
+    ]
+
+
 class Model(ResponseModel):
     """The current state of the learner.
 
     `objects` are in the order in which they were first taught. `version` is the number of lessons
-    and changes since the service started.
+    and changes since the service started. `advice` says what to teach next, urgent things first.
     """
 
     name: str
@@ -127,6 +150,7 @@ class Model(ResponseModel):
     queued: Annotated[int, Field(description="the number of lessons and changes that wait or run")]
     version: int
     max_frames: Annotated[int, Field(description="the largest number of frames of one lesson")]
+    advice: list[TeachingAdvice]
 
     @classmethod
     def of(cls, service: LearnerService) -> Model:
@@ -149,6 +173,7 @@ class Model(ResponseModel):
             queued=service.queued,
             version=snapshot.version,
             max_frames=service.limits.lesson_frames,
+            advice=[TeachingAdvice.model_validate(asdict(one)) for one in learner.advice()],
         )
 
 

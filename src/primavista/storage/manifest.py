@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from primavista.errors import FileError
 from primavista.storage.settings import OptionValue
 
 FORMAT = 1
+MAX_TESTS = 16  # of one object; more than any version keeps
+MAX_TEST_FRAMES = 64
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Triple = tuple[float, float, float]
 Positive = Annotated[float, Field(gt=0)]
@@ -21,12 +31,49 @@ class ManifestRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
 
 
+class AnswerRecord(ManifestRecord):
+    """How many held-out frames of one lesson were taken for the class `id`.
+
+    `known` is how many of them counted as known, which cannot be more than there were.
+    """
+
+    id: Count
+    frames: Annotated[int, Field(ge=1, le=MAX_TEST_FRAMES)]
+    known: Annotated[int, Field(ge=0, le=MAX_TEST_FRAMES)]
+
+    @model_validator(mode="after")
+    def _check_known(self) -> Self:
+        if self.known > self.frames:
+            raise ValueError(f"{self.known} of {self.frames} frames are known")
+        return self
+
+
+HeldOut = Annotated[list[AnswerRecord], Field(max_length=MAX_TEST_FRAMES)]
+
+
 class ClassRecord(ManifestRecord):
-    """A known object: its id, which never changes, its name, and its number of frames taught."""
+    """A known object: its id, which never changes, its name, and its number of frames taught.
+
+    `held_out` says how its last lessons were answered before they were learned, one list each. It
+    is left out of the file if it is empty, as in files of versions that did not count that.
+    """
 
     id: Count
     name: Annotated[str, Field(min_length=1, max_length=200)]
     frames: Count
+    held_out: Annotated[list[HeldOut], Field(max_length=MAX_TESTS)] = []
+
+    @property
+    def held_out_counts(self) -> list[list[dict[str, int]]]:
+        """What `held_out` says, as plain numbers."""
+        return [[one.model_dump() for one in test] for test in self.held_out]
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = serialize(self)
+        if not self.held_out:
+            del found["held_out"]
+        return found
 
 
 class StrategyRecord(ManifestRecord):

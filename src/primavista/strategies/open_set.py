@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -54,7 +55,6 @@ def tells_strangers(strategy: Strategy) -> bool:
     return isinstance(strategy, OpenSet) and strategy.open_set
 
 
-@torch.no_grad()
 def judge(strategy: Strategy, images: Frames) -> Judgement:
     """Compute the scores of frames, and how familiar they are, from one pass.
 
@@ -62,12 +62,32 @@ def judge(strategy: Strategy, images: Frames) -> Judgement:
         strategy: any strategy; one that is not `OpenSet` gives no familiarity.
         images: frames, uint8, N x H x W x 3.
     """
-    frames = check_frames(images)
+    frames, representation = check_frames(images), strategy.representation
+    return _judged(
+        strategy,
+        (
+            representation.some_features(frames, indices, frozen=strategy.embeds)
+            for indices in split_indices(len(frames), representation.chunk)
+        ),
+    )
+
+
+def judge_features(strategy: Strategy, z: Tensor) -> Judgement:
+    """Compute scores and familiarity as `judge` does, from features that are there already.
+
+    Args:
+        strategy: any strategy.
+        z: features that its representation has computed, N x D.
+    """
+    return _judged(strategy, [z])
+
+
+@torch.no_grad()
+def _judged(strategy: Strategy, features: Iterable[Tensor]) -> Judgement:
     open_set = strategy if isinstance(strategy, OpenSet) and len(strategy.classes) else None
     familiar = None if open_set is None else open_set.familiar()
     scores, found = [], []
-    for indices in split_indices(len(frames), strategy.representation.chunk):
-        z = strategy.representation.some_features(frames, indices, frozen=strategy.embeds)
+    for z in features:
         scores.append(strategy.score_features(z)[:, : len(strategy.classes)])
         if open_set is not None and familiar is not None:
             found.append(familiar(open_set.phi(z).double(), scores[-1].argmax(1)))

@@ -7,10 +7,11 @@ const PENCIL = "M4 20l1-4L16 5l3 3L8 19l-4 1zM14 7l3 3";
 const CROSS = "M6 6l12 12M18 6L6 18";
 const ALLOWED = "primavista-thumbnails";
 let rows = new Map();
-export let model = { objects: [], version: -1, name: "" };
+export let model = { objects: [], advice: [], version: -1, name: "" };
 let listeners = [];
 
 export const onModel = (listener) => listeners.push(listener);
+export const adviceOn = (label) => model.advice.find((one) => one.labels.includes(label)); // the most urgent one
 
 export async function refresh() {
   become(await ask("/api/model"));
@@ -22,6 +23,9 @@ export function become(next) {
   $("undo").disabled = !model.can_undo;
   $("empty").hidden = model.objects.length > 0;
   $("total").textContent = model.objects.length || "";
+  const urgent = model.advice.find((one) => one.kind !== "good enough");
+  $("advice").hidden = !model.objects.length;
+  $("advice").textContent = `Next: ${urgent ? urgent.text : "nothing, all objects are good enough"}.`;
   rows = new Map(model.objects.map((object) => [object.label, row(object)]));
   $("objects").replaceChildren(...[...rows.values()].map((one) => one.item));
   for (const listener of listeners) listener(model);

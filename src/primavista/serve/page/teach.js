@@ -93,9 +93,12 @@ async function learned(name, job) {
   performance.mark("learned", { detail: job });
   objects.keepPicture(name, last);
   $("name").value = "";
-  hint(`“${job.label}” learned from ${plural(job.frames, "frame")} in ${job.seconds.toFixed(1)} s. The frames were deleted.`, "good");
+  const text = `“${job.label}” learned from ${plural(job.frames, "frame")} in ${job.seconds.toFixed(1)} s. The frames were deleted.`;
+  hint(text, "good");
   announce(`${job.label} learned`);
   await objects.refresh();
+  const next = objects.adviceOn(job.label);
+  if (next && $("hint").textContent === text) hint(`${text} Next: ${next.text}.`, "good"); // unless the next lesson began
 }
 
 async function check(name) {
