@@ -26,6 +26,7 @@ from primavista.bench.folder import (
 )
 from primavista.bench.plan import Cell
 from primavista.errors import FileError
+from primavista.strategies.registry import rules_of_version_0_1
 
 FORMAT = 1
 CLAIM = "claim:"  # the names of groups that test a claim begin with it
@@ -118,9 +119,15 @@ class StoredCell:
         """The number of the run."""
         return self.cell.run if self.cell else 0
 
-    @property
+    @cached_property
     def options(self) -> Mapping[str, Any]:
-        """The options of the strategy."""
+        """The options of the strategy; those that version 0.1 did not have, as it learned."""
+        stored = self.stored_options
+        return {**stored, **rules_of_version_0_1(self.strategy, stored)}
+
+    @property
+    def stored_options(self) -> Mapping[str, Any]:
+        """The options of the strategy as `run.json` has them, under their present names."""
         return self._field("options")
 
     @cached_property
