@@ -47,7 +47,7 @@ Floats = np.ndarray[Any, Any]
 
 
 @torch.no_grad()
-def extract(array: Path, size: int, step: int, out: Path, names: list[str]) -> None:
+def extract(array: Path, size: int, step: int, out: Path, names: list[str], device: str) -> None:
     """Keep the features of every `step`-th frame in files, in half precision."""
     out.mkdir(parents=True, exist_ok=True)
     frames = torch.from_numpy(np.load(array)[::step])
@@ -55,9 +55,9 @@ def extract(array: Path, size: int, step: int, out: Path, names: list[str]) -> N
         file, make = out / f"{name}.npy", READERS[name]
         if file.exists():
             continue
-        reader, began, parts = make(build(size=size)).eval(), time.perf_counter(), []
+        reader, began, parts = make(build(size=size)).eval().to(device), time.perf_counter(), []
         for k, chunk in enumerate(frames.split(64)):
-            parts.append(reader(chunk).half().numpy())
+            parts.append(reader(chunk.to(device)).half().cpu().numpy())
             if k % 20 == 19:
                 each = (time.perf_counter() - began) / (k + 1)
                 left = each * (len(frames) / 64 - k - 1)
@@ -288,7 +288,7 @@ def all_tasks(args: argparse.Namespace) -> list[Task]:
         data = Data(folder_of(args, name), centre_of(args, backbone), backbone)
         if args.features:
             names = ["today"] * ("today" in args.rules) + ["middle"]
-            extract(array, args.size, step_of(args, name), data.folder, names)
+            extract(array, args.size, step_of(args, name), data.folder, names, args.device)
             continue
         facts = json.loads(index.read_text())
         if name == "core50":
@@ -302,7 +302,7 @@ def all_tasks(args: argparse.Namespace) -> list[Task]:
 
 def packed(args: argparse.Namespace, name: str) -> tuple[Path, Path]:
     if name == "rendered":
-        return pack_rendered(args.size, 12, args.cache, "cpu")
+        return pack_rendered(args.size, 12, args.cache, args.device)
     tar = {"core50": "core50_frames.tar", "signs": "gtsrb_tracks.tar"}[name]
     return pack(args.data / tar, args.size, args.cache, 1)
 
@@ -337,6 +337,7 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=4, help="every so many frames of the signs")
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--features", action="store_true", help="compute the features and stop")
+    parser.add_argument("--device", default="cpu", help="of the network and the renderer")
     parser.add_argument("--lines", type=Path, default=Path("results/first_lessons.jsonl"))
     args = parser.parse_args()
     torch.set_num_threads(1)
