@@ -102,7 +102,7 @@ def learn(
     size: Annotated[
         int | None,
         typer.Option(
-            help=NEW + "side of the images in pixels (default: 128).", min=MIN_SIZE, max=MAX_SIZE
+            help=NEW + "side of the images in pixels (default: 192).", min=MIN_SIZE, max=MAX_SIZE
         ),
     ] = None,
     option: Annotated[

@@ -53,7 +53,9 @@ def teach(
     size: Annotated[
         int | None,
         typer.Option(
-            help="Side in pixels of the images that a new model reads.", min=MIN_SIZE, max=MAX_SIZE
+            help="Side in pixels of the images that a new model reads (default: 192).",
+            min=MIN_SIZE,
+            max=MAX_SIZE,
         ),
     ] = None,
     threshold: Annotated[

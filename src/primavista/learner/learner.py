@@ -29,6 +29,7 @@ from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import (
+    LEARNER_SIZE,
     Frames,
     FramesLike,
     ImageArray,
@@ -130,7 +131,7 @@ class Learner:
         *,
         backbone: str | nn.Module = "mobilenet_v1",
         weights: str | Path | None = "imagenet",
-        size: int = 128,
+        size: int = LEARNER_SIZE,
         width: float | None = None,
         seed: int = 0,
         device: str | torch.device = "auto",
