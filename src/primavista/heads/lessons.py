@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -31,13 +31,13 @@ from .arrays import (
     float32,
     float64,
     identity,
-    solve_positive_definite,
+    solve_rows,
     to_library_of,
     zeros_like,
 )
 from .base import AnalyticHead
 from .open_set import Familiarity, margins
-from .packed import add_gram, diagonal
+from .packed import add_gram, diagonal, unpack_lower
 from .statistics import CHUNK, SufficientStatistics
 
 LESSONS_KEPT = 4  # lessons per class that are kept to judge the places by
@@ -96,8 +96,14 @@ class LessonStatistics(SufficientStatistics):
         for gram, features in self.squares():
             add_gram(gram, x[:, features])
 
-    def _scatter(self, gram: Array, features: slice) -> Array:
-        return super()._scatter(float64(float32(gram)), features)
+    def lower_grams(self) -> Iterator[tuple[Array, slice]]:
+        """G of each block as a file has it, of which the lower triangle alone means something.
+
+        Yields:
+            G of a block, a new array, and where in the features the block lies.
+        """
+        for gram, features in self.squares():
+            yield unpack_lower(float32(gram), features.stop - features.start), features
 
 
 class Lessons(NamedTuple):
@@ -274,8 +280,8 @@ class PlaceFit(NamedTuple):
     Args:
         w: its weights, K x D.
         b: its offsets, K.
-        left_out: the scores of the frame of each lesson of the sample, by the regression on all
-            other lessons, L x K.
+        left_out: the scores of the frame of each lesson of the sample that is not the only one of
+            its class, by the regression on all other lessons, L x K.
     """
 
     w: Array
@@ -402,11 +408,11 @@ class LessonHead(AnalyticHead):
         Returns:
             One fit per place.
         """
-        lessons = self.sample.lessons(classes)
+        lessons = self._to_leave_out(classes)
         n, s, t = self.statistics.n[:classes], self.statistics.s[:classes], self.statistics.frames
         return [
-            fit_place(n, s[:, features], scatter, t, lessons.part(features))
-            for scatter, features in self.statistics.scatters()
+            fit_place(n, s[:, features], gram, t, lessons.part(features))
+            for gram, features in self.statistics.lower_grams()
         ]
 
     def weights(self, fits: Sequence[PlaceFit]) -> list[float]:
@@ -419,12 +425,17 @@ class LessonHead(AnalyticHead):
             beta, one number per place.
         """
         classes = fits[0].w.shape[0]
-        columns = self.sample.lessons(classes).columns
-        n = np.asarray(to_device(self.statistics.n[:classes], "cpu"))
-        again = n[columns] > 1  # of a class with a single lesson nothing is left without it
         left_out = np.stack([np.asarray(to_device(fit.left_out, "cpu")) for fit in fits], axis=2)
-        beta = place_weights(left_out[again], columns[again], self.priors)
+        beta = place_weights(left_out, self._to_leave_out(classes).columns, self.priors)
         return [float(share) for share in beta]
+
+    def _to_leave_out(self, classes: int) -> Lessons:
+        """The lessons of the sample whose class has another one, so that something is left."""
+        lessons = self.sample.lessons(classes)
+        n = np.asarray(to_device(self.statistics.n[:classes], "cpu"))
+        again = np.nonzero(n[lessons.columns] > 1)[0]
+        at = to_library_of(again, lessons.means)
+        return Lessons(lessons.columns[again], lessons.means[at], lessons.frames[at])
 
     def solve(self, classes: int) -> tuple[Array, Array]:
         """Solve for the weights, as `AnalyticHead.solve` says."""
@@ -491,19 +502,19 @@ class LessonHead(AnalyticHead):
         super().clear()
 
 
-def fit_place(n: Array, s: Array, scatter: Array, t: float, lessons: Lessons) -> PlaceFit:
+def fit_place(n: Array, s: Array, gram: Array, t: float, lessons: Lessons) -> PlaceFit:
     """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
 
-    rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on z - m, where every class has the same
-    weight. mu_c is the mean of the lessons of a class, m the mean of the mu_c, S the scatter of the
-    frames around mu_c, L the number of lessons. The features keep their scale: what hardly varied
-    in a few lessons may vary in the next.
+    S = G - sum_c s_c s_c^T / n_c  and  rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on
+    z - m, where every class has the same weight. mu_c is the mean of the lessons of a class, m the
+    mean of the mu_c, S the scatter of the frames around mu_c, L the number of lessons. The features
+    keep their scale: what hardly varied in a few lessons may vary in the next.
 
     Args:
         n: the number of lessons of each class, K.
         s: the sum of their means, K x D.
-        scatter: S, D x D; it is overwritten.
-        t: the number of lessons in S.
+        gram: G, D x D, of which the lower triangle is read; it is overwritten.
+        t: the number of lessons in G.
         lessons: those to leave out one by one, in float64.
 
     Returns:
@@ -515,15 +526,14 @@ def fit_place(n: Array, s: Array, scatter: Array, t: float, lessons: Lessons) ->
     offset = mu - m
     if classes == 1:
         return PlaceFit(offset * 0, n * 0, zeros_like((len(lessons.means), 1), s))
-    scatter /= max(t, 1)
-    scatter += offset.T @ offset / classes
-    variance = float(scatter.trace())
-    rho = LEVEL * variance / max(float(n.sum()), 1)
+    xp, t = array_namespace(s), max(t, 1.0)
+    tc = gram  # t C = G + sum_c (t / K - n_c) mu_c mu_c^T - t m m^T
+    tc += xp.concat([(t / classes - n)[:, None] * mu, -t * m[None]]).T @ xp.concat([mu, m[None]])
+    rho = LEVEL * float(tc.trace()) / t / max(float(n.sum()), 1)
     rho += ROUNDING * float((mu * mu).sum(1).mean()) + 1e-30  # if all frames are equal
-    scatter += rho * identity(dim, s)
+    tc.reshape(-1)[:: dim + 1] += t * rho  # the diagonal
     x = lessons.means - m
-    xp = array_namespace(s)
-    solved = solve_positive_definite(scatter, xp.concat([offset / classes, x], axis=0).T).T
+    solved = solve_rows(tc, xp.concat([offset * (t / classes), x * t]))
     w, px = solved[:classes], solved[classes:]
     columns = to_library_of(lessons.columns, s)
     left_out = left_out_scores(w, offset, columns, n[columns], t, x, px, lessons.frames - m)
@@ -548,7 +558,7 @@ def left_out_scores(
         w: the weights of the regression on all lessons, K x D.
         offset: mu_k - m of each class, K x D.
         columns: the column of the class of each lesson.
-        n: n_c, the number of lessons of its class; what is returned for 1 means nothing.
+        n: n_c, the number of lessons of its class, at least 2.
         t: the number of lessons in S.
         x: the mean of each lesson, less m, L x D.
         px: P x, L x D.
@@ -558,7 +568,7 @@ def left_out_scores(
         L x K.
     """
     classes = len(w)
-    a = 1 / (n - 1).clip(1)
+    a = 1 / (n - 1)
     e, pe = offset[columns], classes * w[columns]
     d, pd = x - e, px - pe
     dd, de, ee = ((u * v).sum(1) for u, v in ((d, pd), (d, pe), (e, pe)))  # G

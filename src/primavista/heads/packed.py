@@ -6,6 +6,8 @@ one rectangle with the triangles of A and C side by side.
 
 from __future__ import annotations
 
+from array_api_compat import array_namespace, device
+
 from .arrays import Array
 
 BLOCK = 256  # rows whose product exists at one time
@@ -106,6 +108,27 @@ def unpack(packed: Array, out: Array) -> Array:
     return out
 
 
+def unpack_lower(packed: Array, dim: int) -> Array:
+    """Return the lower triangle of G in float64, which is all that a Cholesky factor needs.
+
+    Args:
+        packed: G, D (D + 1) / 2 numbers.
+        dim: D.
+
+    Returns:
+        D x D, a new array; what stands above the diagonal means nothing.
+    """
+    xp, half = array_namespace(packed), dim // 2
+    corner, fold = _views(packed, dim)
+    out = xp.empty((dim, dim), dtype=xp.float64, device=device(packed))
+    out[half:, half:] = fold[: dim - half, : dim - half]
+    if half:
+        out[:half, half:] = 0
+        out[:half, :half] = fold[:half, -half:].T
+        out[half:, :half] = corner.T
+    return out
+
+
 def diagonal(packed: Array, dim: int) -> Array:
     """Read the diagonal of G.
 
@@ -157,9 +180,6 @@ def _lower(rows: Array) -> Array:
 
 def _mirror(lower: Array, out: Array) -> None:
     """Write the symmetric matrix with that lower triangle; the upper triangle is not read."""
-    if getattr(lower, "is_cuda", False):
-        out.copy_(lower.tril()).add_(lower.tril(-1).T)
-        return
-    mask = _lower(lower)
-    out[:] = lower * mask
-    out += (lower * (mask & ~mask.T)).T
+    xp = array_namespace(lower)
+    out[:] = xp.tril(lower)
+    out += xp.tril(lower, k=-1).T

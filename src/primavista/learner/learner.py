@@ -600,10 +600,12 @@ class Learner:
     def rest(self) -> None:
         """Free what the state before the last change has computed.
 
-        It is computed again if `undo` brings that state back.
+        It is computed again if `undo` brings that state back. After a renaming both states have the
+        same strategy, and nothing is freed.
         """
-        if self._history[1] is not None:
-            self._history[1].strategy.derived.clear()
+        state, previous = self._history
+        if previous is not None and previous.strategy is not state.strategy:
+            previous.strategy.derived.clear()
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; equal learners give equal bytes.
