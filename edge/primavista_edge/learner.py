@@ -117,7 +117,7 @@ def _prima(saved: _Saved) -> Head:
     if saved.options.get("rule", "frames") == "frames":  # the only rule of version 0.1
         statistics = SufficientStatistics(saved.groups["moments"], blocks)
         return PrimaHead(statistics, saved.options["balance"])
-    lessons = LessonStatistics(saved.groups["moments"], blocks)
+    lessons = LessonStatistics.from_file(saved.groups["moments"], blocks)
     sample = LessonSample(saved.groups["lessons"], lessons.dim)
     return LessonHead(lessons, sample, saved.facts["priors"])
 

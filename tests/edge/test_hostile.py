@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista import FileError, Learner
+from primavista.heads.arrays import five_bytes, from_five_bytes
 from primavista.learner.export import export
 from primavista.storage import learner_file as files
 
@@ -89,6 +90,11 @@ def put(value: float):
     return change
 
 
+def numbers(change):
+    """The change of the numbers of an array that files have as five bytes each."""
+    return lambda array: five_bytes(change(from_five_bytes("it", array)))
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=6, deadline=None)
 @given(
@@ -106,9 +112,12 @@ def test_counts_that_are_none(loaders, edge, strategy, bad):
         ("prima", "moments.t", put(1.0)),
         ("prima", "moments.t", put(-5.0)),
         ("prima", "moments.t", put(1e300)),
-        ("prima", "moments.gram", lambda a: -a),
-        ("prima", "moments.gram", put(np.nan)),
+        ("prima", "moments.gram", numbers(lambda a: -a)),
+        ("prima", "moments.gram", numbers(put(np.nan))),
         ("prima", "moments.gram", lambda a: a[:-1]),
+        ("prima", "moments.gram", lambda a: a[:, :-1]),
+        ("prima", "moments.gram", lambda a: a.reshape(-1)),
+        ("prima", "moments.gram", lambda a: from_five_bytes("it", a)),
         ("prima", "moments.s", lambda a: a[:, :-1]),
         ("prima", "moments.s", lambda a: a * 1e200),
         ("prima", "lessons.key", lambda a: -a),

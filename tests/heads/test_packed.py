@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from primavista.errors import InputError
 from primavista.heads import packed as packing
-from primavista.heads.arrays import linear_algebra_error, solve_rows
+from primavista.heads.arrays import (
+    five_bytes,
+    from_five_bytes,
+    linear_algebra_error,
+    shortened,
+    solve_rows,
+)
 from primavista.heads.packed import (
     add_gram,
     packed_size,
@@ -93,3 +102,31 @@ def test_what_is_not_positive_definite_is_not_solved(kind):
     a = KINDS[kind](-np.eye(200))
     with pytest.raises(linear_algebra_error(a)):
         solve_rows(a, KINDS[kind](np.ones((1, 200))))
+
+
+@pytest.mark.parametrize("library", [np, torch])
+def test_29_bits_are_five_bytes_and_the_nearest_such_number(library):
+    exponents = np.random.default_rng(0).integers(-300, 250, 2000)
+    x = np.random.default_rng(1).normal(size=2000) * 10.0**exponents
+    x[:4] = [0.0, -0.0, 1.0, -3.0]
+    short = np.asarray(shortened(library.asarray(x)))
+    nearest = [float(Fraction(round(m * 2**29), 2**29)) for m in np.frexp(x)[0].tolist()]
+    np.testing.assert_array_equal(short, np.ldexp(nearest, np.frexp(x)[1]))
+    stored = five_bytes(short)
+    assert (stored.shape, stored.dtype) == ((2000, 5), np.uint8)
+    np.testing.assert_array_equal(from_five_bytes("gram", stored), short)
+    np.testing.assert_array_equal(np.asarray(shortened(library.asarray(short))), short)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.zeros((3, 4), np.uint8),
+        np.zeros(5, np.uint8),
+        np.zeros((3, 5), np.float32),
+        np.full((3, 5), 255, np.uint8),
+    ],
+)
+def test_what_is_not_five_bytes_per_finite_number_is_refused(bad):
+    with pytest.raises(InputError, match=r"gram (is|contains)"):
+        from_five_bytes("gram", bad)

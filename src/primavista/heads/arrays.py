@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array
 
+from ..errors import InputError
+
 Array = Any  # a numpy array or a torch tensor
 Arrays = MutableMapping[str, Array]
 SOLVE_BLOCK = 96  # rows of a triangle that `solve_rows` inverts
@@ -31,7 +33,8 @@ class ClassArrays(ABC):
     """
 
     ON_CPU: ClassVar[tuple[str, ...]] = ()  # counts that are read so often that no GPU holds them
-    SINGLE_IN_FILES: ClassVar[tuple[str, ...]] = ()  # float64 here, and float32 in files
+    # float64 of 29 significant bits (`shortened`), which files have as five bytes each
+    SHORT_IN_FILES: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
@@ -154,6 +157,63 @@ def to_library_of(array: np.ndarray[Any, Any], like: Array) -> Array:
         The same numbers there.
     """
     return array_namespace(like).asarray(array, device=device(like))
+
+
+def shortened(x: Array) -> Array:
+    """Round float64 numbers to 29 significant bits, by Dekker's and Veltkamp's splitting.
+
+    The 24 lowest of the 64 bits are then 0, so that `five_bytes` loses nothing.
+
+    Args:
+        x: numbers of at most 1e300, of any shape.
+
+    Returns:
+        The nearest such numbers.
+
+    >>> shortened(np.asarray([1 + 2.0**-28, 1 + 2.0**-30])).tolist() == [1 + 2.0**-28, 1.0]
+    True
+    """
+    product = x * (2.0**24 + 1)
+    return product - (product - x)
+
+
+def five_bytes(x: Array) -> Array:
+    """Return the five upper bytes of each number, as files have them.
+
+    Args:
+        x: float64 numbers that are `shortened`, in numpy, N.
+
+    Returns:
+        Bytes, the least significant first, N x 5.
+
+    >>> five_bytes(np.asarray([1.0, -2.0])).tolist()
+    [[0, 0, 0, 240, 63], [0, 0, 0, 0, 192]]
+    """
+    return np.ascontiguousarray(x, "<f8").view(np.uint8).reshape(-1, 8)[:, 3:]
+
+
+def from_five_bytes(name: str, given: Array) -> Array:
+    """Return the numbers that `five_bytes` has written, exactly.
+
+    Args:
+        name: what the array is called in the file.
+        given: the bytes, in numpy; anybody may have written them.
+
+    Returns:
+        N numbers in float64.
+
+    Raises:
+        InputError: if these are not N x 5 bytes, or one is NaN or infinite.
+    """
+    if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != 5:
+        kind = f"{given.dtype} of shape {tuple(given.shape)}"
+        raise InputError(f"{name} is {kind}, expected five bytes per number (uint8, N x 5)")
+    found = np.zeros((len(given), 8), np.uint8)
+    found[:, 3:] = given
+    numbers = found.view("<f8")[:, 0].astype(np.float64)
+    if not np.isfinite(numbers).all():
+        raise InputError(f"{name} contains NaN or infinity")
+    return numbers
 
 
 # Here numpy and torch call different routines. Each library keeps the one that it had when files

@@ -30,7 +30,9 @@ from .arrays import (
     ClassArrays,
     float32,
     float64,
+    from_five_bytes,
     identity,
+    shortened,
     solve_rows,
     to_library_of,
     zeros_like,
@@ -46,7 +48,7 @@ LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has
 WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
 SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
 KEYED_FEATURES = 64  # features that a key is made from
-ROUNDING = 1e-7  # what the rounding of G to float32 may add to an eigenvalue, as a share of tr G
+ROUNDING = 1e-7  # what the rounding of G may add to an eigenvalue, as a share of tr G
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -60,15 +62,25 @@ class LessonStatistics(SufficientStatistics):
     `add`: the order of lessons, their grouping into calls and merging do not matter, but the frames
     of one lesson must come together.
 
-    The sums are float64, but G goes into files as float32. What is solved is solved from G as a
-    file has it, so that a learner gives the same scores before and after it was saved.
+    The sums are float64. After every change G is rounded to the five bytes per number that files
+    have, so a learner that was saved and loaded in between goes on to the same bits.
     """
 
-    SINGLE_IN_FILES: ClassVar[tuple[str, ...]] = ("gram",)
+    SHORT_IN_FILES: ClassVar[tuple[str, ...]] = ("gram",)
 
-    def __init__(self, arrays: Arrays, blocks: Sequence[int] | None = None) -> None:
-        arrays["gram"] = float64(arrays["gram"])
-        super().__init__(arrays, blocks)
+    @classmethod
+    def from_file(cls, arrays: Arrays, blocks: Sequence[int] | None = None) -> LessonStatistics:
+        """Make the statistics of a file.
+
+        Args:
+            arrays: those of the file, in numpy; G is replaced by its numbers.
+            blocks: the sizes of the blocks of features; None for a single block.
+
+        Raises:
+            InputError: if G does not have five bytes per number.
+        """
+        arrays["gram"] = from_five_bytes("moments.gram", arrays["gram"])
+        return cls(arrays, blocks)
 
     def add(self, z: Array, columns: Array) -> None:
         """Add one lesson per class in the batch.
@@ -86,6 +98,21 @@ class LessonStatistics(SufficientStatistics):
             some = slice(start, start + CHUNK)
             root = frames[columns[some]] ** 0.5
             self._add_weighted(float64(z[some]) / root[:, None], columns[some], root)
+        self._shorten()
+
+    def merge(self, other: SufficientStatistics, columns: Array) -> None:
+        """Add all lessons that `other` has seen, as `SufficientStatistics.merge` says."""
+        super().merge(other, columns)
+        self._shorten()
+
+    def drop(self, row: int) -> None:
+        """Forget a class, as `SufficientStatistics.drop` says."""
+        super().drop(row)
+        self._shorten()
+
+    def _shorten(self) -> None:
+        gram = self.gram
+        gram[:] = shortened(gram)
 
     def _add_weighted(self, x: Array, columns: Array, root: Array) -> None:
         """Add frames x = z / root, each with the root of the number of frames of its lesson."""
@@ -97,13 +124,13 @@ class LessonStatistics(SufficientStatistics):
             add_gram(gram, x[:, features])
 
     def lower_grams(self) -> Iterator[tuple[Array, slice]]:
-        """G of each block as a file has it, of which the lower triangle alone means something.
+        """G of each block, of which the lower triangle alone means something.
 
         Yields:
             G of a block, a new array, and where in the features the block lies.
         """
         for gram, features in self.squares():
-            yield unpack_lower(float32(gram), features.stop - features.start), features
+            yield unpack_lower(gram, features.stop - features.start), features
 
 
 class Lessons(NamedTuple):
@@ -486,8 +513,7 @@ class LessonHead(AnalyticHead):
         """E |z - g|^2 in one place, over all lessons: (tr G - 2 g sum s + L |g|^2) / L."""
         lessons = max(float(self.statistics.n.sum()), 1)
         g, s = centre[part], self.statistics.s[:, part].sum(0)
-        squares = float32(diagonal(gram, part.stop - part.start))  # as a file has them
-        trace = float(float64(squares).sum())
+        trace = float(diagonal(gram, part.stop - part.start).sum())
         found = (trace - 2 * float((g * s).sum())) / lessons + float((g * g).sum())
         return max(found, 1e-30)
 

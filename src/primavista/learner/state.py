@@ -17,6 +17,7 @@ from primavista.backbones.registry import convolution_shapes, rebuild
 from primavista.coach import HeldOutTests, from_records, to_records, with_tests
 from primavista.errors import InputError
 from primavista.frames import check_labels
+from primavista.heads.arrays import five_bytes, from_five_bytes
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.packed import packed_size
 from primavista.nn.class_rows import Rows
@@ -131,23 +132,23 @@ def strategy_arrays(strategy: Strategy) -> dict[str, Array]:
 
     Args:
         strategy: The strategy to be saved. Arrays of one on the CPU share its memory, apart from
-            those that a file has in single precision.
+            those that a file has in five bytes per number.
     """
-    single = _single_in_files(strategy)
+    short = _short_in_files(strategy)
     found = {}
     for name, tensor in strategy.state_dict().items():
-        rounded = tensor.float() if name in single else tensor
-        found[name] = rounded.detach().cpu().contiguous().numpy()
+        array = tensor.detach().cpu().contiguous().numpy()
+        found[name] = np.ascontiguousarray(five_bytes(array)) if name in short else array
     return found
 
 
-def _single_in_files(strategy: Strategy) -> set[str]:
-    """The names of the tensors that are float64 in memory and float32 in files."""
+def _short_in_files(strategy: Strategy) -> set[str]:
+    """The names of the tensors that have five bytes per number in files."""
     return {
         f"{module}.{name}"
         for module, part in strategy.named_modules()
         if isinstance(part, ArrayBuffers)
-        for name in part.group.SINGLE_IN_FILES
+        for name in part.group.SHORT_IN_FILES
     }
 
 
@@ -273,16 +274,15 @@ def _check_backbone(arrays: Mapping[str, Array], spec: Spec) -> None:
 
 
 def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
-    own, single = strategy.state_dict(), _single_in_files(strategy)
+    own, short = strategy.state_dict(), _short_in_files(strategy)
     tensors: dict[str, Tensor] = {}
     for name, array in arrays.items():
-        tensor = torch.from_numpy(np.array(array))
+        numbers = from_five_bytes(name, array) if name in short else np.array(array)
+        tensor = torch.from_numpy(numbers)
         expected = own[name].dtype if name in own else tensor.dtype
-        if name in single:
-            expected = torch.float32
         if tensor.dtype != expected:
             raise InputError(f"{name} is {tensor.dtype}, expected {expected}")
-        tensors[name] = tensor.double() if name in single else tensor
+        tensors[name] = tensor
     return tensors
 
 
