@@ -177,7 +177,8 @@ def test_a_batch_of_several_classes_is_one_lesson_of_each():
     together.expand(3)
     z = np.concatenate([frames for frames, _ in taught])
     together.learn(z, np.concatenate([np.full(len(x), c) for x, c in taught]), 1)
-    assert np.allclose(apart.scores(z, 3), together.scores(z, 3), rtol=1e-9, atol=1e-9)
+    # G is rounded to 29 bits after every call
+    assert np.allclose(apart.scores(z, 3), together.scores(z, 3), rtol=1e-7, atol=1e-7)
 
 
 def test_frames_of_a_lesson_do_not_outweigh_another_lesson():

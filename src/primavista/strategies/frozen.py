@@ -316,7 +316,7 @@ class Prima(AnalyticStrategy):
     The places are the backbone's own features and the middle of its maps (`MiddleBackbone`). A
     lesson is all frames of a class in one batch, or those of one session of it if the sessions are
     given: any order of lessons, any grouping of them into batches and any merge give the same. The
-    state is one Gram matrix per place, 17 MB in float64 for MobileNet v1 (half of it in files), and
+    state is one Gram matrix per place, 17 MB in float64 for MobileNet v1 (10.5 MB in files), and
     per class 41 kB for the sum and 164 kB for a few lessons.
 
     Args:
