@@ -379,6 +379,8 @@ class LessonHead(AnalyticHead):
         centre: g of `LessonFamiliarity`, D numbers; None for that of the sample.
     """
 
+    statistics: LessonStatistics
+
     def __init__(
         self,
         statistics: LessonStatistics,
