@@ -70,7 +70,7 @@ class Data:
     """The features of a data set by their reader, N x D, and facts about the reader."""
 
     folder: Path
-    centre: Floats
+    generic: Floats
     backbone: MiddleBackbone
     loaded: dict[str, Floats] = field(default_factory=dict)
 
@@ -239,8 +239,9 @@ def by_lessons(task: Task, frames: Floats) -> Scored:
     """Places weighed by lessons that they have not seen."""
     z, backbone = task.data["middle"], task.data.backbone
     statistics = LessonStatistics.empty(backbone.dim, blocks=backbone.sizes)
-    sample = LessonSample.empty(backbone.dim)
-    head = LessonHead(statistics, sample, backbone.priors, task.data.centre)
+    sample = LessonSample.empty(backbone.sizes)
+    head = LessonHead(statistics, sample, backbone.priors)
+    head.set_reference(task.data.generic)
     taught_head(head, z, task)
     count = len(task.taught)
     scores = head.scores(z[frames], count)
@@ -285,7 +286,7 @@ def all_tasks(args: argparse.Namespace) -> list[Task]:
     backbone = MiddleBackbone(build(size=args.size)).eval()
     for name in args.sets:
         array, index = packed(args, name)
-        data = Data(folder_of(args, name), centre_of(args, backbone), backbone)
+        data = Data(folder_of(args, name), generic_features(args, backbone), backbone)
         if args.features:
             names = ["today"] * ("today" in args.rules) + ["middle"]
             extract(array, args.size, step_of(args, name), data.folder, names, args.device)
@@ -308,10 +309,10 @@ def packed(args: argparse.Namespace, name: str) -> tuple[Path, Path]:
 
 
 @torch.no_grad()
-def centre_of(args: argparse.Namespace, backbone: MiddleBackbone) -> Floats:
-    """The mean of the places over the generic frames, as the strategy has it."""
+def generic_features(args: argparse.Namespace, backbone: MiddleBackbone) -> Floats:
+    """The features of the generic frames, as the strategy has them."""
     parts = [backbone(chunk) for chunk in generic_frames(args.size).split(16)]
-    found: Floats = torch.cat(parts).mean(0).numpy()
+    found: Floats = torch.cat(parts).numpy()
     return found
 
 

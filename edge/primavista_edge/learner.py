@@ -118,7 +118,7 @@ def _prima(saved: _Saved) -> Head:
         statistics = SufficientStatistics(saved.groups["moments"], blocks)
         return PrimaHead(statistics, saved.options["balance"])
     lessons = LessonStatistics.from_file(saved.groups["moments"], blocks)
-    sample = LessonSample(saved.groups["lessons"], lessons.dim)
+    sample = LessonSample(saved.groups["lessons"], lessons.blocks)
     return LessonHead(lessons, sample, saved.facts["priors"])
 
 

@@ -284,14 +284,15 @@ def test_a_lesson_that_arrives_frame_by_frame_is_one_lesson():
 
 def test_an_untaught_copy_has_the_centre_and_nothing_else():
     learner = Learner("prima", weights="random", width=0.125, size=32, device="cpu")
-    assert not learner.untaught().strategy.head.has_centre
+    assert not learner.untaught().strategy.head.has_reference
     learner.learn(np.zeros((2, 32, 32, 3), np.uint8), "dark")
     fresh = learner.untaught().strategy
-    assert fresh.head.centre.equal(learner.strategy.head.centre)
+    ours, theirs = (head.sample.arrays for head in (fresh.head, learner.strategy.head))
+    assert all(ours[name].equal(theirs[name]) for name in ("centre", "spread"))
     assert not len(fresh.classes)
     assert not fresh.moments.gram.any()
     fresh.head.centre.zero_()
-    assert learner.strategy.head.has_centre
+    assert learner.strategy.head.has_reference
 
 
 def test_made_again_from_its_own_backbone_it_reads_every_place_once():

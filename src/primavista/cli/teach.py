@@ -61,7 +61,7 @@ def teach(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Familiarity from which a frame counts as known, 0 to 1; 0.2 in a new model.",
+            help="Familiarity from which a frame counts as known, 0 to 1; 0.9 in a new model.",
             min=0,
             max=1,
         ),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -38,9 +37,9 @@ from .arrays import (
     zeros_like,
 )
 from .base import AnalyticHead
-from .open_set import Familiarity, margins
-from .packed import add_gram, diagonal, unpack_lower
+from .packed import add_gram, unpack_lower
 from .statistics import CHUNK, SufficientStatistics
+from .strangers import LessonFamiliarity, expected_strangers, spread_of_cosines, unit_vectors
 
 LESSONS_KEPT = 4  # lessons per class that are kept to judge the places by
 LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
@@ -160,26 +159,31 @@ class LessonSample(ClassArrays):
     is the one with the smallest hash. So the sample depends on the lessons alone, not on the order
     of lessons or frames, and that of a merged learner is the sample of the lessons of both.
 
-    Beside the lessons there is the centre that they are compared around, see `LessonFamiliarity`.
+    Beside the lessons there is what is known of the backbone without them: the centre that they are
+    compared around (`LessonFamiliarity`), and how the likeness of any frames spreads around it
+    (`spread_of_cosines`).
 
     Args:
         arrays: `key`, classes x kept, 0 for none, ascending; `mean` and `frame`,
-            classes x kept x D, float32; `centre`, D numbers, float32, 0 until it is set.
-        dim: D, the number of features.
+            classes x kept x D, float32; `centre`, D numbers, and `spread`, places x places, both
+            float32, 0 until they are set.
+        blocks: the number of features of each place; D is their sum.
     """
 
     VECTORS: ClassVar[tuple[str, ...]] = ("mean", "frame")
+    REFERENCE: ClassVar[tuple[str, ...]] = ("centre", "spread")
 
-    def __init__(self, arrays: Arrays, dim: int) -> None:
+    def __init__(self, arrays: Arrays, blocks: Sequence[int]) -> None:
         super().__init__(arrays)
-        self.dim = dim
+        self.blocks = tuple(blocks)
+        self.dim = sum(blocks)
 
     @classmethod
-    def empty(cls, dim: int, *, like: Array | None = None) -> LessonSample:
+    def empty(cls, blocks: Sequence[int], *, like: Array | None = None) -> LessonSample:
         """Make the sample of no lessons.
 
         Args:
-            dim: D, the number of features.
+            blocks: the number of features of each place.
             like: an array whose library and device to use; None for numpy.
 
         Returns:
@@ -188,10 +192,11 @@ class LessonSample(ClassArrays):
         one = np.zeros(()) if like is None else like
         xp, where = array_namespace(one), device(one)
         key = xp.zeros((0, LESSONS_KEPT), dtype=xp.int64, device=where)
-        shape = (0, LESSONS_KEPT, dim)
+        shape = (0, LESSONS_KEPT, sum(blocks))
         vectors = {name: xp.zeros(shape, dtype=xp.float32, device=where) for name in cls.VECTORS}
-        centre = xp.zeros((dim,), dtype=xp.float32, device=where)
-        return cls({"key": key, **vectors, "centre": centre}, dim)
+        centre = xp.zeros((sum(blocks),), dtype=xp.float32, device=where)
+        spread = xp.zeros((len(blocks), len(blocks)), dtype=xp.float32, device=where)
+        return cls({"key": key, **vectors, "centre": centre, "spread": spread}, blocks)
 
     @property
     def row_names(self) -> tuple[str, ...]:
@@ -229,20 +234,47 @@ class LessonSample(ClassArrays):
             columns: our row for each of its classes, in their order; each row once.
         """
         where = device(self.arrays["mean"])
+        if not self.arrays["centre"].any():
+            self.take_reference(other)
         for theirs, row in enumerate(columns.tolist()):
             for slot, key in enumerate(other.arrays["key"][theirs].tolist()):
                 if key:
                     vectors = [other.arrays[name][theirs, slot] for name in self.VECTORS]
                     moved = [to_device(vector, where) for vector in vectors]
                     self._insert(int(row), int(key), moved)
-        if not self.arrays["centre"].any():
-            self.arrays["centre"] = to_device(other.arrays["centre"], where) + 0
+
+    def set_reference(self, z: Array) -> None:
+        """Set the centre and the spread.
+
+        Args:
+            z: the features of frames of objects of any kind, two or more, N x D.
+        """
+        where = device(self.arrays["centre"])
+        centre = float64(z).mean(0)
+        spread = spread_of_cosines(float64(z) - centre, self.places)
+        self.arrays["centre"] = to_device(float32(centre), where)
+        self.arrays["spread"] = to_device(float32(spread), where)
+
+    def take_reference(self, other: LessonSample) -> None:
+        """Set the centre and the spread to those of another sample.
+
+        Args:
+            other: a sample of the same features, on any device.
+        """
+        for name in self.REFERENCE:
+            self.arrays[name] = to_device(other.arrays[name], device(self.arrays[name])) + 0
+
+    @property
+    def places(self) -> tuple[slice, ...]:
+        """Where in the features each place lies."""
+        stops = np.cumsum(self.blocks).tolist()
+        return tuple(slice(a, b) for a, b in zip([0, *stops], stops, strict=False))
 
     def clear(self) -> None:
-        """Return to the state before the first lesson; the centre stays, for the next one."""
-        centre = self.arrays["centre"]
+        """Return to the state before the first lesson; centre and spread stay for the next one."""
+        kept = {name: self.arrays[name] for name in self.REFERENCE}
         super().clear()
-        self.arrays["centre"] = centre
+        self.arrays.update(kept)
 
     def lessons(self, known: int) -> Lessons:
         """List the lessons that are kept.
@@ -274,6 +306,9 @@ class LessonSample(ClassArrays):
         centre = checked_array(self.arrays, prefix, "centre", 1)
         check_shape(prefix + "centre", centre, (self.dim,))
         check_at_most(prefix + "centre", centre, MAX_FEATURE, "feature")
+        spread = checked_array(self.arrays, prefix, "spread", 2)
+        check_shape(prefix + "spread", spread, (len(self.blocks), len(self.blocks)))
+        check_at_most(prefix + "spread", spread, 1, "covariance of cosines")
         check_that(bool((key >= 0).all()), prefix + "key", "contains a negative key")
         filled = key > 0
         full_first = bool((filled[:, 1:] <= filled[:, :-1]).all())
@@ -316,54 +351,20 @@ class PlaceFit(NamedTuple):
     left_out: Array
 
 
-@dataclass(frozen=True)
-class LessonFamiliarity(Familiarity):
-    """familiarity(z) = (cos(z) - a) / (1 - a),  cos = sum_h share_h cos(z_h - g_h, mu_ch - g_h)
-
-    for the class c with the highest score. g is a centre that does not depend on what was taught,
-    the mean of the backbone's features over objects of any kind; around it, objects that have
-    nothing in common are at right angles. a is how much a frame of one taught class looks like the
-    most similar other class: 0 is the familiarity of one taught object in the eyes of the others,
-    and 1 that of a frame like the mean of its class. The more classes there are, the more similar
-    is the most similar one, to a stranger as well as to another class.
+class Judgement(NamedTuple):
+    """What lessons that were not seen say of the regressions.
 
     Args:
-        directions: share_h (mu_ch - g_h) / |mu_ch - g_h| of each place, side by side, classes x D.
-        centre: g, D numbers.
-        other: a.
-        places: where in the features each place lies.
+        beta: the weight of each place, see `place_weights`.
+        trust: the mean score of such a lesson for its own class, as a share of that of a lesson
+            that was seen, 0 if there is none: what scores are worth in another place.
+        strange: the scores of a frame of each lesson by the regressions without its class, L x K,
+            as shares.
     """
 
-    directions: Array
-    centre: Array
-    other: float
-    places: tuple[slice, ...]
-
-    def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames, as `Familiarity` says."""
-        unit = unit_vectors(z - self.centre, self.places)
-        similarity = (unit * self.directions[best]).sum(1)
-        return (similarity - self.other) / (1 - self.other)
-
-    @property
-    def temperature(self) -> float:
-        """T of the probabilities softmax(scores / T): 1, since the scores are logits."""
-        return 1.0
-
-
-def unit_vectors(x: Array, places: Sequence[slice]) -> Array:
-    """x_h / |x_h| of each place h, side by side.
-
-    Args:
-        x: N x D.
-        places: where in the features each place lies.
-
-    Returns:
-        N x D.
-    """
-    parts = [x[:, part] for part in places]
-    scaled = [part / (part * part).sum(1).clip(1e-30)[:, None] ** 0.5 for part in parts]
-    return array_namespace(x).concat(scaled, axis=1)
+    beta: list[float]
+    trust: float
+    strange: Floats
 
 
 class LessonHead(AnalyticHead):
@@ -376,17 +377,12 @@ class LessonHead(AnalyticHead):
         statistics: the sums over lessons, with one Gram matrix per place.
         sample: the lessons to judge by.
         priors: the weight of each place before any lesson has judged it; only their ratios count.
-        centre: g of `LessonFamiliarity`, D numbers; None for that of the sample.
     """
 
     statistics: LessonStatistics
 
     def __init__(
-        self,
-        statistics: LessonStatistics,
-        sample: LessonSample,
-        priors: Sequence[float],
-        centre: np.ndarray[Any, Any] | None = None,
+        self, statistics: LessonStatistics, sample: LessonSample, priors: Sequence[float]
     ) -> None:
         super().__init__(statistics)
         if len(priors) != len(statistics.blocks):
@@ -398,29 +394,28 @@ class LessonHead(AnalyticHead):
         self.groups["lessons"] = sample
         self.sample = sample
         self.priors = tuple(priors)
-        if centre is not None:
-            self.set_centre(centre)
 
     @property
-    def centre(self) -> Array:
-        """The centre of `LessonFamiliarity`, D numbers in float32; 0 until it is set."""
-        return self.sample.arrays["centre"]
+    def has_reference(self) -> bool:
+        """True once what familiarity compares with is set."""
+        return bool(self.sample.arrays["centre"].any())
 
-    @property
-    def has_centre(self) -> bool:
-        """True once the centre of `LessonFamiliarity` is set."""
-        return bool(self.centre.any())
-
-    def set_centre(self, centre: Array) -> None:
-        """Set the centre of `LessonFamiliarity`.
+    def set_reference(self, z: Array) -> None:
+        """Set what familiarity compares with, which does not depend on what is taught.
 
         Args:
-            centre: g, D numbers of the library of the sample, or of numpy.
+            z: the features of frames of objects of any kind, N x D.
         """
-        ours = self.centre
-        if isinstance(centre, np.ndarray):
-            centre = to_library_of(centre, ours)
-        self.sample.arrays["centre"] = to_device(float32(centre), device(ours))
+        self.sample.set_reference(z)
+        self.derived.clear()
+
+    def take_reference(self, other: LessonHead) -> None:
+        """Compare with the same as another head.
+
+        Args:
+            other: a head on the same backbone.
+        """
+        self.sample.take_reference(other.sample)
         self.derived.clear()
 
     def _learn(self, z: Array, columns: Array, i: int) -> None:
@@ -444,19 +439,34 @@ class LessonHead(AnalyticHead):
             for gram, features in self.statistics.lower_grams()
         ]
 
-    def weights(self, fits: Sequence[PlaceFit]) -> list[float]:
-        """Weigh the places by the lessons of the sample.
+    def judge(self, fits: Sequence[PlaceFit]) -> Judgement:
+        """Judge the regressions by the lessons of the sample.
 
         Args:
             fits: the fits of the places.
 
         Returns:
-            beta, one number per place.
+            The judgement.
         """
         classes = fits[0].w.shape[0]
         left_out = np.stack([np.asarray(to_device(fit.left_out, "cpu")) for fit in fits], axis=2)
-        beta = place_weights(left_out, self._to_leave_out(classes).columns, self.priors)
-        return [float(share) for share in beta]
+        columns = self._to_leave_out(classes).columns
+        beta = place_weights(left_out, columns, self.priors)
+        share = beta / beta.sum()
+        own = (left_out @ share)[np.arange(len(columns)), columns]
+        trust = max(float(own.mean()), 0.0) if len(own) else 0.0
+        return Judgement([float(b) for b in beta], trust, self._strange(fits, share))
+
+    def _strange(self, fits: Sequence[PlaceFit], share: Floats) -> Floats:
+        """`strange` of a `Judgement`."""
+        classes = fits[0].w.shape[0]
+        lessons, mu = self.sample.lessons(classes), self.statistics.means(classes)
+        m = mu.mean(0)
+        columns, found = to_library_of(lessons.columns, mu), 0.0
+        for weight, fit, part in zip(share.tolist(), fits, self.sample.places, strict=True):
+            z = float64(lessons.frames[:, part]) - m[part]
+            found = found + weight * strange_scores(fit.w, (mu - m)[:, part], columns, z)
+        return np.asarray(to_device(found, "cpu"))
 
     def _to_leave_out(self, classes: int) -> Lessons:
         """The lessons of the sample whose class has another one, so that something is left."""
@@ -469,55 +479,31 @@ class LessonHead(AnalyticHead):
     def solve(self, classes: int) -> tuple[Array, Array]:
         """Solve for the weights, as `AnalyticHead.solve` says."""
         fits = self.fits(classes)
-        beta = self.weights(fits)
-        self.derived["beta"] = beta
+        judged = self.judge(fits)
+        self.derived["judged"] = judged
         xp = array_namespace(fits[0].w)
+        beta = judged.beta
         w = xp.concat([share * fit.w for share, fit in zip(beta, fits, strict=True)], axis=1)
         b = xp.stack([share * fit.b for share, fit in zip(beta, fits, strict=True)])
         return w, b.sum(0)
 
     def _familiarity(self, w: Array, classes: int) -> LessonFamiliarity:
-        mu = self.statistics.means(classes)
-        centre = float64(self.centre)
-        places = tuple(features for _, features in self.statistics.squares())
-        compute = lambda: self.weights(self.fits(classes))  # noqa: E731
-        beta = self.derived.get_or_compute("beta", compute)
-        shares = np.repeat(np.asarray(beta) / sum(beta), self.statistics.blocks)
-        directions = unit_vectors(mu - centre, places) * to_library_of(shares, mu)
-        other = self._similarity_of_others(directions, centre, places, classes)
-        return LessonFamiliarity(*margins(w, mu), directions, centre, other, places)
-
-    def _similarity_of_others(
-        self, directions: Array, centre: Array, places: Sequence[slice], classes: int
-    ) -> float:
-        """a: the mean over classes of the largest similarity of their frames to another class.
-
-        Of the frames only the means of lessons are kept. A frame is farther from the centre than
-        the mean of its lesson, so its similarity is smaller by the ratio of the two.
-        """
-        if classes == 1:
-            return 0.0
-        columns, means, _ = self.sample.lessons(classes)
-        x = float64(means) - centre
-        unit = unit_vectors(x, places)
-        total = 0.0
-        for part, (gram, _) in zip(places, self.statistics.squares(), strict=True):
-            norm = self._mean_square(gram, part, centre)
-            ratio = min(1.0, (float((x[:, part] ** 2).sum(1).mean()) / norm) ** 0.5)
-            total = total + ratio * (unit[:, part] @ directions[:, part].T)
-        similarity = np.asarray(to_device(total, "cpu")).copy()
-        similarity[np.arange(len(columns)), columns] = -np.inf
-        nearest = similarity.max(1)
-        by_class = [nearest[columns == c].mean() for c in np.unique(columns)]
-        return min(float(np.mean(by_class)), 0.99)
-
-    def _mean_square(self, gram: Array, part: slice, centre: Array) -> float:
-        """E |z - g|^2 in one place, over all lessons: (tr G - 2 g sum s + L |g|^2) / L."""
-        lessons = max(float(self.statistics.n.sum()), 1)
-        g, s = centre[part], self.statistics.s[:, part].sum(0)
-        trace = float(diagonal(gram, part.stop - part.start).sum())
-        found = (trace - 2 * float((g * s).sum())) / lessons + float((g * g).sum())
-        return max(found, 1e-30)
+        compute = lambda: self.judge(self.fits(classes))  # noqa: E731
+        judged = self.derived.get_or_compute("judged", compute)
+        share = np.asarray(judged.beta) / sum(judged.beta)
+        places, arrays = self.sample.places, self.sample.arrays
+        mu, centre = self.statistics.means(classes), float64(arrays["centre"])
+        shares = to_library_of(np.repeat(share, self.sample.blocks), mu)
+        directions = unit_vectors(mu - centre, places) * shares
+        columns, _, frames = self.sample.lessons(classes)
+        cosines = unit_vectors(float64(frames) - centre, places) @ directions.T
+        likeness = np.asarray(to_device(cosines, "cpu")) + judged.trust * judged.strange
+        spread = np.asarray(to_device(float64(arrays["spread"]), "cpu"))
+        generic = max(float(share @ spread @ share), 0.0) ** 0.5
+        strangers = expected_strangers(likeness, columns, generic)
+        worth = judged.trust / sum(judged.beta)
+        _, b = self.solution(classes)
+        return LessonFamiliarity(directions, centre, places, worth * w, worth * b, strangers)
 
     def merge(self, other: Self, columns: Array) -> None:
         """Learn all that another head has learned, as `AnalyticHead.merge` says."""
@@ -610,6 +596,34 @@ def left_out_scores(
     scores = z @ w.T - vd[:, None] * (d @ w.T) - ve[:, None] * (offset @ w.T)[columns]
     along = a * (zd - dd * vd - de * ve) / classes  # a d^T P z / K, of the P without the lesson
     return scores - along[:, None] * (identity(classes, w)[columns] - 1 / classes)
+
+
+def strange_scores(w: Array, offset: Array, columns: Array, z: Array) -> Array:
+    """The scores of a frame of each lesson by the same regression without its class.
+
+    Without class c all classes have the mean m - a e, with e = mu_c - m and a = 1 / (K - 1). C
+    loses a e e^T; S and rho stay, and so does the weight 1 / K of the others. So with
+    P = inv(C + rho I) and y = z + a e the scores are
+
+    y^T P v / K + y^T P e e^T P v a / (1 - a e^T P e) / K,  v = mu_k - m + a e.
+
+    Args:
+        w: the weights of the regression on all classes, K x D.
+        offset: mu_k - m of each class, K x D.
+        columns: the column of the class of each lesson.
+        z: a frame of each lesson, less m, L x D.
+
+    Returns:
+        L x K; what is returned for the own class means nothing.
+    """
+    classes = len(w)
+    a = 1 / max(classes - 1, 1)
+    zp, ep = z @ w.T, (offset @ w.T)[columns]  # z^T P (mu_k - m) / K, e^T P (mu_k - m) / K
+    own = float64(identity(classes, w)[columns])
+    ze, ee = ((x * own).sum(1)[:, None] for x in (zp, ep))  # z^T P e / K, e^T P e / K
+    ye, ev = ze + a * ee, ep + a * ee
+    yv = zp + a * ep + a * ye
+    return yv + ye * ev * (a * classes / (1 - a * classes * ee).clip(1e-9))
 
 
 def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) -> Floats:

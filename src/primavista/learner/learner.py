@@ -100,7 +100,7 @@ class Learner:
         device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
         engine: What computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster
             one of those that are installed.
-        threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.2
+        threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.9
             for `prima` and 0.25 for the others. For strategies without familiarity, 0.1: how far
             the confidence p must be on the way from an even share to certainty, (p - 1/K) / (1 -
             1/K).

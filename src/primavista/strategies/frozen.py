@@ -342,7 +342,7 @@ class Prima(AnalyticStrategy):
             middle = MiddleBackbone(backbone)
             super().__init__(middle, seed=seed)
             lessons = LessonStatistics.empty(middle.dim, blocks=middle.sizes)
-            sample = LessonSample.empty(middle.dim)
+            sample = LessonSample.empty(middle.sizes)
             self._use_head(LessonHead(lessons, sample, middle.priors))
             self.known_from = LESSON_THRESHOLD
         self.options = options
@@ -359,9 +359,9 @@ class Prima(AnalyticStrategy):
         """
         if not isinstance(self.head, LessonHead):
             return super().learn_batch(B)
-        if not self.head.has_centre:
+        if not self.head.has_reference:
             frames = generic_frames(self.backbone.spec.size)
-            self.head.set_centre(self.representation.features(frames, frozen=True).mean(0))
+            self.head.set_reference(self.representation.features(frames, frozen=True))
         z, columns = self.features(B), B.columns.to(self.device)
         for lesson in _sessions(B):
             own = lesson.to(self.device)
@@ -369,13 +369,13 @@ class Prima(AnalyticStrategy):
         return LearnReport(B.i, B.count, B.new)
 
     def prepare_like(self, other: Self) -> None:
-        """Take over the centre of familiarity, which does not depend on what was taught.
+        """Take over what familiarity compares with, which does not depend on what was taught.
 
         Args:
             other: a strategy with the same options and backbone.
         """
         if isinstance(self.head, LessonHead) and isinstance(other.head, LessonHead):
-            self.head.set_centre(other.head.centre + 0)
+            self.head.take_reference(other.head)
 
 
 def _sessions(B: Batch) -> Iterator[Tensor]:
