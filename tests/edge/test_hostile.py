@@ -128,6 +128,8 @@ def test_counts_that_are_none(loaders, edge, strategy, bad):
         ("prima", "lessons.frame", put(np.nan)),
         ("prima", "lessons.centre", lambda a: a[:-1]),
         ("prima", "lessons.centre", put(np.nan)),
+        ("prima", "lessons.spread", lambda a: a[:-1]),
+        ("prima", "lessons.spread", put(2.0)),
         ("ridge", "moments.gram", lambda a: a * 0),
         ("lda", "moments.t", put(17.5)),
         ("ncm", "moments.q", lambda a: a * 0.5),

@@ -291,7 +291,7 @@ def test_an_untaught_copy_has_the_centre_and_nothing_else():
     assert all(ours[name].equal(theirs[name]) for name in ("centre", "spread"))
     assert not len(fresh.classes)
     assert not fresh.moments.gram.any()
-    fresh.head.centre.zero_()
+    ours["centre"].zero_()
     assert learner.strategy.head.has_reference
 
 

@@ -79,8 +79,7 @@ def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> S
     generic = max(generic, 1e-3)
     freedom, prior = GENERIC_CLASSES, GENERIC_SHIFT**-2
     if classes == 1 or not len(columns):
-        spread = generic * (1 + 1 / prior) ** 0.5
-        return Strangers(GENERIC_SHIFT * generic, spread, freedom)
+        return _below_1(GENERIC_SHIFT * generic, generic * (1 + 1 / prior) ** 0.5, freedom)
     others = likeness.copy()
     others[np.arange(len(columns)), columns] = -np.inf
     ordered = np.sort(others, axis=1)
@@ -97,7 +96,16 @@ def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> S
         more = float((weight * (x - ordered[:, -2])).sum()) / (classes - 1)
     count = prior + classes
     usual = (prior * GENERIC_SHIFT * generic + classes * (mean + more)) / count
-    return Strangers(usual, sigma * (1 + 1 / count) ** 0.5, freedom)
+    return _below_1(usual, sigma * (1 + 1 / count) ** 0.5, freedom)
+
+
+def _below_1(usual: float, spread: float, freedom: float) -> Strangers:
+    """Keep strangers well below 1, the likeness of a frame that is like the mean of a class.
+
+    This matters if the features of all frames are alike, as those of an untrained network.
+    """
+    usual = min(usual, 1 - 1e-6)
+    return Strangers(usual, min(spread, (1 - usual) / 2), freedom)
 
 
 @dataclass(frozen=True)
