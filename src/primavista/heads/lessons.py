@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -46,7 +47,7 @@ LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
 LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has judged them
 WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
 SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
-KEYED_FEATURES = 64  # features that a key is made from
+KEY_PERIOD = 0.002  # of keys: lessons of a class are several times as far apart, engines 1e-7
 ROUNDING = 1e-7  # what the rounding of G may add to an eigenvalue, as a share of tr G
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -155,9 +156,10 @@ class Lessons(NamedTuple):
 class LessonSample(ClassArrays):
     """A few lessons of each class, to judge by: the mean of each, and the features of one frame.
 
-    Those with the smallest keys are kept. The key of a lesson is a hash of its mean, and its frame
-    is the one with the smallest hash. So the sample depends on the lessons alone, not on the order
-    of lessons or frames, and that of a merged learner is the sample of the lessons of both.
+    Those with the smallest keys are kept. The key of a lesson is that of its mean, and its frame is
+    the one with the smallest key (`feature_keys`). So the sample depends on the lessons alone, not
+    on the order of lessons or frames, and that of a merged learner is the sample of the lessons of
+    both.
 
     Beside the lessons there is what is known of the backbone without them: the centre that they are
     compared around (`LessonFamiliarity`), and how the likeness of any frames spreads around it
@@ -322,18 +324,35 @@ class LessonSample(ClassArrays):
 
 
 def feature_keys(z: Array) -> list[int]:
-    """Hash features: the first of each row, rounded to hundredths.
+    """key = 1 + 2^53 frac(u z / (KEY_PERIOD |z|)) for a direction u of random signs.
+
+    A key is spread evenly over many periods, so it tells nothing about the frame; but it moves only
+    a little with the features, so that another engine or device, whose features differ in the last
+    bits, keeps the same lessons and frames.
 
     Args:
         z: N x D.
 
     Returns:
-        N numbers from 1 to 2^63 - 1.
+        N numbers from 1 to 2^53.
     """
-    numbers = np.asarray(to_device(z[:, :KEYED_FEATURES], "cpu"))
-    rounded = np.rint(numbers.astype(np.float64) * 100).astype("<i8")
-    digests = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rounded]
-    return [(int.from_bytes(digest, "little") >> 1) or 1 for digest in digests]
+    x = float64(z)
+    along = x @ to_library_of(random_signs(z.shape[1]), x) / (x * x).sum(1).clip(1e-30) ** 0.5
+    periods = np.asarray(to_device(along, "cpu")) / KEY_PERIOD
+    return [1 + int(share * 2**53) for share in periods - np.floor(periods)]
+
+
+@cache
+def random_signs(dim: int) -> Floats:
+    """Return the direction of `feature_keys`: +-1 / sqrt(D), the same in every version.
+
+    Args:
+        dim: D, the number of features.
+    """
+    drawn = hashlib.shake_256(b"lessons").digest(dim // 8 + 1)
+    bits = np.unpackbits(np.frombuffer(drawn, np.uint8))[:dim]
+    signs: Floats = (2.0 * bits - 1) / dim**0.5
+    return signs
 
 
 class PlaceFit(NamedTuple):
