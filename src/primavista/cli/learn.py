@@ -26,7 +26,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as ProgressBars
 
-from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, Device, Model, printable
+from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, Device, Model, Threshold, printable
 from primavista.cli.sources import CAMERA, Media, find_lessons
 from primavista.errors import InputError, PrimavistaError
 
@@ -109,6 +109,7 @@ def learn(
         list[str] | None,
         typer.Option(help=NEW + "option of the strategy, e.g. balance=0.5; repeatable."),
     ] = None,
+    threshold: Threshold = None,
     max_frames: Annotated[
         int, typer.Option(help="Frames kept of each source, evenly spread.", min=1)
     ] = 600,
@@ -148,6 +149,8 @@ def learn(
     `primavista learn kitchen.pv --label cup camera:0`,
     `primavista learn kitchen.pv toys/` (toys/mug/1.mp4, toys/cup/monday/001.jpg, ...)
 
+    `--threshold` is kept in the file, also if there is nothing new to learn.
+
     With `--on ray` the lessons are learned on all machines of a cluster at once and merged, with
     the same result, for the strategies that can be merged (prima, ridge, lda, ncm). The file is
     written once, at the end.
@@ -160,18 +163,23 @@ def learn(
     target = model.expanduser().resolve()
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
     asked = {name: value for name, value in given.items() if value is not None}
-    options = _strategy_options(option or (), reserved=(*given, "device"))
+    options = _strategy_options(option or (), reserved=(*given, "device", "threshold"))
     with file_lock(target):
         if weights is not None and target.exists():
             note = f"{target.name} goes on with the network that is in it"
             typer.echo(f"--weights is for new files: {note}", err=True)
         learner = open_learner(target, device=device, **options, **asked)
+        changed = threshold is not None and threshold != learner.threshold
+        if threshold is not None:
+            learner.threshold = threshold
         reading = LessonOptions(max_frames, fps, seconds, skip_bad, again, not no_coach)
         teacher = Teacher(learner, target, reading, as_json)
         if on == HERE:
             teacher.teach_here(lessons)
         else:
             teacher.teach_on_cluster(lessons, "" if on == RAY else on)
+        if changed and not teacher.statuses["learned"] and target.exists():
+            learner.save(target)  # otherwise the last lesson has saved it
     if teacher.statuses["failed"] or not teacher.statuses["learned"]:
         raise typer.Exit(1)
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.arguments import Device, Model, printable
+from primavista.cli.arguments import Device, Model, Threshold, printable
 from primavista.cli.sampling import (
     BATCH,
     SampledFrame,
@@ -58,6 +58,7 @@ def predict(
         typer.Option(help="How long to watch a camera (default: until Ctrl-C)."),
     ] = None,
     top: Annotated[int, typer.Option(help="How many of the most likely names to show.", min=1)] = 3,
+    threshold: Threshold = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")
     ] = False,
@@ -81,6 +82,8 @@ def predict(
     if annotate is not None:
         _check_target(source, annotate)
     learner = Learner.load(model.expanduser(), device=device)
+    if threshold is not None:
+        learner.threshold = threshold  # for this command; the file stays as it is
     bad = BadFiles(skip_bad)
     width = max(len(name) for name in [*learner.labels, UNKNOWN])
     reporter = PredictionReporter(top, as_json, width, annotate is not None, learner.threshold)
