@@ -18,10 +18,11 @@ from typing import Any
 from live_parts.browser import film, hold, page
 from live_parts.process import drawn, service
 
+Films = dict[tuple[str, int], Path]  # by the object and the place
 TAUGHT = {"cup": 44, "ball": 31, "glasses": 26}
 STRANGERS = {"scissors": 13, "plug": 3}
 HERE, ELSEWHERE = 1, 9
-DESKTOP = {"viewport": {"width": 1280, "height": 800}}
+DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
 DARK = DESKTOP | {"color_scheme": "dark"}
 PHONE = {
     "viewport": {"width": 390, "height": 844},
@@ -46,7 +47,7 @@ def shoot(opened: Any, path: Path) -> None:
     opened.screenshot(path=path)
 
 
-def teach(playwright: Any, url: str, films: dict[str, Path], out: Path) -> None:
+def teach(playwright: Any, url: str, films: Films, out: Path) -> None:
     for number, name in enumerate(TAUGHT, 1):
         with page(playwright, url, films[name, HERE], **DESKTOP) as opened:
             if number == 1:
@@ -56,7 +57,7 @@ def teach(playwright: Any, url: str, films: dict[str, Path], out: Path) -> None:
             shoot(opened, out / f"{number}-taught-{name}.png")
 
 
-def show(playwright: Any, url: str, films: dict[str, Path], out: Path) -> None:
+def show(playwright: Any, url: str, films: Films, out: Path) -> None:
     for name in TAUGHT:
         with page(playwright, url, films[name, ELSEWHERE], **DESKTOP) as opened:
             print(f"{name} in another place: {looks(opened)}")

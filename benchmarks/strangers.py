@@ -102,7 +102,8 @@ def still_copies(array: Path, index: Path, size: int) -> tuple[torch.Tensor, lis
     """Crops of one still per object and session, and (category, session, start) of each."""
     stills, draw = torch.from_numpy(np.load(array)), random.Random("stay")
     first = {tuple(name.split("/s")): start for name, start, _ in json.loads(index.read_text())}
-    copies, facts = [], []
+    copies: list[torch.Tensor] = []
+    facts: list[Any] = []
     for session in STAYS:
         for category in sorted({c for c, _ in first}):
             if (category, str(session)) not in first:
@@ -113,7 +114,9 @@ def still_copies(array: Path, index: Path, size: int) -> tuple[torch.Tensor, lis
                 zoom, gain = draw.uniform(0.85, 1.0), draw.uniform(0.85, 1.15)
                 x, y = (draw.uniform(zoom - 1, 1 - zoom) for _ in range(2))
                 grid = functional.affine_grid(
-                    torch.tensor([[[zoom, 0, x], [0, zoom, y]]]), still.shape, align_corners=False
+                    torch.tensor([[[zoom, 0, x], [0, zoom, y]]]),
+                    list(still.shape),
+                    align_corners=False,
                 )
                 made = functional.grid_sample(
                     still, grid, align_corners=False, padding_mode="border"
@@ -211,11 +214,12 @@ def main() -> None:
             found = list(tasks(name, data, json.loads(packed(args, name)[1].read_text()), args))
         for column in dict.fromkeys(task.column for task in found):
             rows = [measure(task, args.threshold) for task in found if task.column == column]
-            means.append(tuple(statistics.mean(r[k] for r in rows) for k in ("taken", "kept")))
+            taken, kept = (statistics.mean(row[k] for row in rows) for k in ("taken", "kept"))
+            means.append((taken, kept))
             print(line(column, rows), flush=True)
-    taken, kept = zip(*means, strict=True)
-    spread = f"{statistics.mean(taken):.1f} ± {statistics.pstdev(taken):.1f}"
-    print(f"all columns: taken {spread}, kept {statistics.mean(kept):.1f}")
+    every = np.asarray(means)
+    print(f"all columns: taken {every[:, 0].mean():.1f} ± {every[:, 0].std():.1f}", end=", ")
+    print(f"kept {every[:, 1].mean():.1f}")
 
 
 if __name__ == "__main__":

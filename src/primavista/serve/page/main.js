@@ -26,9 +26,10 @@ async function onResult(result) {
 }
 
 function describe(result) {
+  if (teach.learning) return { verdict: "unknown", name: `Learning ${teach.learning}`, share: "" };
   const taught = result.scores.filter((one) => one.label !== NOTHING);
   if (!taught.length) return { verdict: "none", name: "", share: "" };
-  const near = result.label !== null && result.label !== NOTHING;
+  const near = result.label !== NOTHING && (result.familiarity ?? 1) >= 0.5; // nearer than most strangers
   if (!result.known) return { verdict: "unknown", name: "Unknown", share: near ? `most like ${result.label}` : "" };
   return { verdict: "known", name: result.label, share: sureness(result) };
 }
