@@ -2,6 +2,7 @@
 
     python benchmarks/first_lessons.py --features --sets core50 signs rendered   # once
     python benchmarks/strangers.py --size 128
+    python benchmarks/strangers.py --size 224 --backbone efficientnet_lite0 --sets core50 stay
 
 K classes are taught by V lessons each; the test sessions show these and all other classes. Per
 column: AUROC of familiarity; the strangers taken and the known frames kept at the threshold, mean
@@ -39,6 +40,7 @@ from first_lessons import (
     packed,
     rendered_tasks,
     sign_tasks,
+    step_of,
 )
 from torch.nn import functional
 
@@ -46,6 +48,7 @@ from primavista.backbones.middle import MiddleBackbone
 from primavista.backbones.registry import build
 from primavista.heads.open_set import LESSON_THRESHOLD
 
+BACKBONE = "mobilenet_v1"
 LESSONS = (1, 3)
 SESSIONS = range(1, 12)
 STAYS = (1, 2, 4, 5, 6, 8, 9, 11)  # the sessions before which the camera stays
@@ -128,7 +131,7 @@ def still_copies(array: Path, index: Path, size: int) -> tuple[torch.Tensor, lis
 @torch.no_grad()
 def stay_tasks(args: argparse.Namespace, data: Data) -> Iterator[Task]:
     copies, facts = still_copies(*packed(args, "core50"), args.size)
-    file = args.cache / f"stay_copies_{args.size}.npy"
+    file = args.cache / f"stay_{args.backbone}_{args.size}.npy"
     if not file.exists():
         np.save(file, torch.cat([data.backbone(c).half() for c in copies.split(64)]).numpy())
     data.loaded["middle"] = np.load(file).astype(np.float32)
@@ -142,6 +145,20 @@ def stay_tasks(args: argparse.Namespace, data: Data) -> Iterator[Task]:
                 lessons = [(c, np.arange(a, a + half)) for c, a in here if c in labels]
                 tests = [(c, np.arange(a + half, a + COPIES)) for c, a in here]
                 yield Task(f"stay {count}", data, lessons, tests)
+
+
+@torch.no_grad()
+def data_of(args: argparse.Namespace, name: str, generic: Floats, backbone: MiddleBackbone) -> Data:
+    """The features of a data set; those that are not in the cache are computed."""
+    folder = folder_of(args, name)
+    if args.backbone != BACKBONE:
+        folder = folder.with_name(f"{folder.name}_{args.backbone}")
+    file = folder / "middle.npy"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        frames = torch.from_numpy(np.load(packed(args, name)[0])[:: step_of(args, name)])
+        np.save(file, torch.cat([backbone(c).half() for c in frames.split(64)]).numpy())
+    return Data(folder, generic, backbone)
 
 
 def calibration_error(confidence: Floats, right: Floats, bins: int = 15) -> float:
@@ -193,6 +210,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("results/packed"))
     sets = ("core50", "signs", "rendered", "stay")
     parser.add_argument("--sets", nargs="+", default=sets, choices=sets)
+    parser.add_argument("--backbone", default=BACKBONE)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--step", type=int, default=4, help="every so many frames of the signs")
     parser.add_argument("--splits", type=int, default=3)
@@ -200,14 +218,14 @@ def main() -> None:
     parser.set_defaults(device="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    backbone = MiddleBackbone(build(size=args.size)).eval()
+    backbone = MiddleBackbone(build(args.backbone, size=args.size)).eval()
     generic = generic_features(args, backbone)
     print("| | AUROC | taken | kept | sure if right | if wrong | strangers | ECE |")
     print("|---|---|---|---|---|---|---|---|")
     means: list[tuple[float, float]] = []
     for name in args.sets:
         source = "core50" if name == "stay" else name
-        data = Data(folder_of(args, source), generic, backbone)
+        data = data_of(args, source, generic, backbone)
         if name == "stay":
             found = list(stay_tasks(args, data))
         else:

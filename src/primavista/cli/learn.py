@@ -169,17 +169,15 @@ def learn(
             note = f"{target.name} goes on with the network that is in it"
             typer.echo(f"--weights is for new files: {note}", err=True)
         learner = open_learner(target, device=device, **options, **asked)
-        changed = threshold is not None and threshold != learner.threshold
-        if threshold is not None:
-            learner.threshold = threshold
+        changed = _set_threshold(learner, threshold)
         reading = LessonOptions(max_frames, fps, seconds, skip_bad, again, not no_coach)
         teacher = Teacher(learner, target, reading, as_json)
         if on == HERE:
             teacher.teach_here(lessons)
         else:
             teacher.teach_on_cluster(lessons, "" if on == RAY else on)
-        if changed and not teacher.statuses["learned"] and target.exists():
-            learner.save(target)  # otherwise the last lesson has saved it
+        if changed:
+            teacher.save_without_lessons()
     if teacher.statuses["failed"] or not teacher.statuses["learned"]:
         raise typer.Exit(1)
 
@@ -223,6 +221,11 @@ class Teacher:
                 typer.echo(f"{message}the same command goes on with the rest.", err=True)
                 raise typer.Exit(130) from None
         self._print_summary()
+
+    def save_without_lessons(self) -> None:
+        """Save the learner of a file that no lesson has saved yet; a new file is not made."""
+        if not self.statuses["learned"] and self.target.exists():
+            self.learner.save(self.target)
 
     def teach_on_cluster(self, lessons: list[Lesson[Media]], address: str) -> None:
         """Teach all lessons at once, on the machines of a cluster; the file is written at the end.
@@ -372,6 +375,13 @@ def teach_lesson(
         return {"status": "known", "id": error.lesson_id}
     identity = learner.lessons[-1]
     return {"status": "learned", "id": identity, "frames": len(clip), "note": clip.note}
+
+
+def _set_threshold(learner: Learner, threshold: float | None) -> bool:
+    """Set the threshold unless it is None; return whether it is another one than before."""
+    before = learner.threshold
+    learner.threshold = before if threshold is None else threshold
+    return learner.threshold != before
 
 
 def _check_place(on: str) -> None:

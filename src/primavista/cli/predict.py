@@ -76,14 +76,11 @@ def predict(
     Examples: `primavista predict kitchen.pv photo.jpg`,
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
     """
-    from primavista.learner.learner import Learner
     from primavista.streams.video import BadFiles
 
     if annotate is not None:
         _check_target(source, annotate)
-    learner = Learner.load(model.expanduser(), device=device)
-    if threshold is not None:
-        learner.threshold = threshold  # for this command; the file stays as it is
+    learner = _loaded(model, device, threshold)
     bad = BadFiles(skip_bad)
     width = max(len(name) for name in [*learner.labels, UNKNOWN])
     reporter = PredictionReporter(top, as_json, width, annotate is not None, learner.threshold)
@@ -101,6 +98,16 @@ def predict(
     reporter.close(bad.skipped)
     if annotate is not None and not as_json:
         typer.echo(f"wrote {annotate}")
+
+
+def _loaded(model: Path, device: str, threshold: float | None) -> Learner:
+    """Load a learner, with another threshold for this command unless that is None."""
+    from primavista.learner.learner import Learner
+
+    learner = Learner.load(model.expanduser(), device=device)
+    if threshold is not None:
+        learner.threshold = threshold
+    return learner
 
 
 def _check_target(source: str, target: Path) -> None:

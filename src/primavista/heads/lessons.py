@@ -370,7 +370,7 @@ class PlaceFit(NamedTuple):
     left_out: Array
 
 
-class Judgement(NamedTuple):
+class PlaceJudgement(NamedTuple):
     """What lessons that were not seen say of the regressions.
 
     Args:
@@ -458,7 +458,7 @@ class LessonHead(AnalyticHead):
             for gram, features in self.statistics.lower_grams()
         ]
 
-    def judge(self, fits: Sequence[PlaceFit]) -> Judgement:
+    def judge(self, fits: Sequence[PlaceFit]) -> PlaceJudgement:
         """Judge the regressions by the lessons of the sample.
 
         Args:
@@ -474,10 +474,10 @@ class LessonHead(AnalyticHead):
         share = beta / beta.sum()
         own = (left_out @ share)[np.arange(len(columns)), columns]
         trust = max(float(own.mean()), 0.0) if len(own) else 0.0
-        return Judgement([float(b) for b in beta], trust, self._strange(fits, share))
+        return PlaceJudgement([float(b) for b in beta], trust, self._strange(fits, share))
 
     def _strange(self, fits: Sequence[PlaceFit], share: Floats) -> Floats:
-        """`strange` of a `Judgement`."""
+        """`strange` of a `PlaceJudgement`."""
         classes = fits[0].w.shape[0]
         lessons, mu = self.sample.lessons(classes), self.statistics.means(classes)
         m = mu.mean(0)

@@ -53,7 +53,11 @@ function showThreshold() {
   $("threshold").setAttribute("aria-valuetext", `known from a familiarity of ${value.toFixed(2)}`);
 }
 
-const setThreshold = () => change("/api/threshold", { json: { threshold: Number($("threshold").value) } });
+let settling;
+function setThreshold() {
+  clearTimeout(settling); // every step of an arrow key is a change, and each would be saved
+  settling = setTimeout(() => change("/api/threshold", { json: { threshold: Number($("threshold").value) } }), 400);
+}
 
 function row({ label, frames }) {
   const fill = make("i");
