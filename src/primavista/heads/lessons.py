@@ -28,17 +28,22 @@ from .arrays import (
     Array,
     Arrays,
     ClassArrays,
+    NumpyArrays,
+    five_bytes,
     float32,
     float64,
     from_five_bytes,
     identity,
+    rows_beside,
+    rows_earlier,
     shortened,
     solve_rows,
     to_library_of,
+    to_numpy,
     zeros_like,
 )
 from .base import AnalyticHead
-from .packed import add_gram, unpack_lower
+from .packed import add_gram, diagonal, low_rank_factor, unpack_lower
 from .statistics import CHUNK, SufficientStatistics
 from .strangers import LessonFamiliarity, expected_strangers, spread_of_cosines, unit_vectors
 
@@ -48,6 +53,8 @@ LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has
 WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
 SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
 KEY_PERIOD = 0.002  # of keys: lessons of a class are several times as far apart, engines 1e-7
+MOST_CHANGED = 128  # rows of the difference of two G in a file; more are not worth it
+CHANGE_PRECISION = 2.0**-26  # what that difference may be off by, as a share of G
 ROUNDING = 1e-7  # what the rounding of G may add to an eigenvalue, as a share of tr G
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -66,21 +73,16 @@ class LessonStatistics(SufficientStatistics):
     have, so a learner that was saved and loaded in between goes on to the same bits.
     """
 
-    SHORT_IN_FILES: ClassVar[tuple[str, ...]] = ("gram",)
+    @classmethod
+    def to_file(cls, arrays: NumpyArrays) -> NumpyArrays:
+        """Turn G into five bytes per number, which loses nothing; see `ClassArrays.to_file`."""
+        return {**arrays, "gram": np.ascontiguousarray(five_bytes(to_numpy(arrays["gram"])))}
 
     @classmethod
-    def from_file(cls, arrays: Arrays, blocks: Sequence[int] | None = None) -> LessonStatistics:
-        """Make the statistics of a file.
-
-        Args:
-            arrays: those of the file, in numpy; G is replaced by its numbers.
-            blocks: the sizes of the blocks of features; None for a single block.
-
-        Raises:
-            InputError: if G does not have five bytes per number.
-        """
-        arrays["gram"] = from_five_bytes("moments.gram", arrays["gram"])
-        return cls(arrays, blocks)
+    def from_file(cls, prefix: str, arrays: NumpyArrays) -> NumpyArrays:
+        """Return the numbers of G, as `ClassArrays.from_file` says."""
+        check_that("gram" in arrays, prefix + "gram", "is missing")
+        return {**arrays, "gram": from_five_bytes(prefix + "gram", arrays["gram"])}
 
     def add(self, z: Array, columns: Array) -> None:
         """Add one lesson per class in the batch.
@@ -122,6 +124,61 @@ class LessonStatistics(SufficientStatistics):
         s += (members / root) @ x
         for gram, features in self.squares():
             add_gram(gram, x[:, features])
+
+    def beside(self, later: Self, arrays: NumpyArrays) -> NumpyArrays:
+        """Store the rows that changed, and the difference of G from the later one as F^T F.
+
+        A lesson of N frames adds an F of at most N rows to G, in `added`; forgetting a class takes
+        a single row from it, in `removed`. An F of more than `MOST_CHANGED` rows is not worth it.
+        G is restored to the precision of float32. The arguments are those of `ClassArrays.beside`.
+        """
+        stored = rows_beside(self._rows(), later._rows(), arrays)
+        if "gram" not in stored:
+            return stored
+        difference = to_numpy(later.gram) - to_numpy(self.gram)
+        sign, name = (1, "added") if difference.sum() >= 0 else (-1, "removed")
+        largest = np.maximum(to_numpy(later.gram), to_numpy(self.gram))
+        factors = []
+        for packed, features in self._packed_parts():
+            size = features.stop - features.start
+            tolerance = CHANGE_PRECISION * diagonal(largest[packed], size) + 1e-300
+            factor = low_rank_factor(sign * difference[packed], tolerance, MOST_CHANGED)
+            if factor is None:
+                return stored
+            factors.append(factor.astype(np.float32))
+        most = max(map(len, factors))
+        padded = [np.pad(factor, ((0, most - len(factor)), (0, 0))) for factor in factors]
+        del stored["gram"]
+        return {**stored, name: np.concatenate(padded, axis=1)}
+
+    def earlier(self, prefix: str, stored: NumpyArrays) -> NumpyArrays:
+        """Restore the rows and G, as `ClassArrays.earlier` says."""
+        found = dict(rows_earlier(self._rows(), prefix, stored))
+        for name, sign in (("added", 1), ("removed", -1)):
+            if name in found:
+                factor = checked_array(found, prefix, name, 2)
+                check_that(factor.dtype == np.float32, prefix + name, "is not float32")
+                fits = len(factor) <= MOST_CHANGED and factor.shape[1] == self.dim
+                check_that(fits, prefix + name, f"has shape {factor.shape}")
+                check_at_most(prefix + name, factor, MAX_FEATURE, "feature")
+                change = to_numpy(self.gram) * 0
+                for packed, features in self._packed_parts():
+                    add_gram(change[packed], float64(factor[:, features]))
+                before_all = not np.asarray(found.get("t", 1)).any()  # no lesson, so no sums
+                gram = change * 0 if before_all else to_numpy(self.gram) - sign * change
+                found["gram"] = five_bytes(shortened(gram))
+                del found[name]
+        return found
+
+    def _rows(self) -> NumpyArrays:
+        return {name: to_numpy(self.arrays[name]) for name in self.row_names}
+
+    def _packed_parts(self) -> Iterator[tuple[slice, slice]]:
+        """Where each block lies in G, and where in the features."""
+        end = 0
+        for gram, features in self.squares():
+            end += len(gram)
+            yield slice(end - len(gram), end), features
 
     def lower_grams(self) -> Iterator[tuple[Array, slice]]:
         """G of each block, of which the lower triangle alone means something.
@@ -204,6 +261,49 @@ class LessonSample(ClassArrays):
     def row_names(self) -> tuple[str, ...]:
         """The names of the arrays that have one row per class."""
         return ("key", *self.VECTORS)
+
+    @classmethod
+    def to_file(cls, arrays: NumpyArrays) -> NumpyArrays:
+        """Write the lessons that there are, class by class, instead of room for more.
+
+        `mean` and `frame` are lessons x D in files, and `key` has no rows without a lesson; see
+        `ClassArrays.to_file`.
+        """
+        key = to_numpy(arrays["key"])
+        key = key[: 1 + max(np.nonzero(key)[0], default=-1)]
+        there = {name: to_numpy(arrays[name])[: len(key)][key > 0] for name in cls.VECTORS}
+        return {**arrays, "key": key, **there}
+
+    @classmethod
+    def from_file(cls, prefix: str, arrays: NumpyArrays) -> NumpyArrays:
+        """Put every lesson where its key is, as `ClassArrays.from_file` says."""
+        key = checked_array(arrays, prefix, "key", 2)
+        check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
+        # so that little more than the file is built
+        check_that(bool((key > 0).any(1).all()), prefix + "key", "has a class without a lesson")
+        found = dict(arrays)
+        for name in cls.VECTORS:
+            there = checked_array(arrays, prefix, name, 2)
+            check_that(there.dtype == np.float32, prefix + name, "is not float32")
+            check_shape(prefix + name, there, (int((key > 0).sum()), there.shape[1]))
+            found[name] = np.zeros((*key.shape, there.shape[1]), there.dtype)
+            found[name][key > 0] = there
+        return found
+
+    def beside(self, later: Self, arrays: NumpyArrays) -> NumpyArrays:
+        """Store the lessons of classes that changed, as `ClassArrays.beside` says."""
+        return rows_beside(self._rows(), later._rows(), arrays)
+
+    def earlier(self, prefix: str, stored: NumpyArrays) -> NumpyArrays:
+        """Restore the lessons of all classes, as `ClassArrays.earlier` says."""
+        if "rows" not in stored:
+            return stored
+        return self.to_file(rows_earlier(self._rows(), prefix, stored))
+
+    def _rows(self) -> NumpyArrays:
+        """The arrays with one row per class, without the empty rows at their end."""
+        taught = 1 + max(np.nonzero(to_numpy(self.arrays["key"]))[0], default=-1)
+        return {name: to_numpy(self.arrays[name])[:taught] for name in self.row_names}
 
     def add(self, row: int, frames: Array) -> None:
         """Add a lesson, if its key is among the smallest of its class.

@@ -50,6 +50,7 @@ from primavista.learner.state import (
     restore_history,
     state_records,
     strategy_arrays,
+    undo_arrays,
 )
 from primavista.learner.watch import SECONDS, Watch, fuse
 from primavista.notebook import html_table
@@ -65,7 +66,6 @@ from primavista.storage.manifest import (
 )
 from primavista.storage.names import checked_name, checked_names
 from primavista.storage.settings import OptionValue
-from primavista.storage.tensors import same_bits
 from primavista.strategies.base import LearnReport, Strategy
 from primavista.strategies.embedding import is_frozen
 from primavista.strategies.merging import merge
@@ -595,7 +595,7 @@ class Learner:
             previous = self._history[1]
             if previous is None:
                 raise InputError("there is nothing to undo: only the last change can be taken back")
-            self._history = (previous, None)
+            self._history = (replace(previous, stored=None), None)
 
     def rest(self) -> None:
         """Free what the state before the last change has computed.
@@ -633,11 +633,11 @@ class Learner:
         arrays = strategy_arrays(state.strategy)
         undo = None
         if previous is not None:
-            before = strategy_arrays(previous.strategy)
-            for name, array in before.items():
-                if not same_bits(array, arrays.get(name)):
-                    arrays[UNDO + name] = array
-            undo = UndoRecord(tensors=sorted(before), **state_records(previous))
+            undo = UndoRecord(
+                tensors=sorted(previous.strategy.state_dict()), **state_records(previous)
+            )
+            before = undo_arrays(state, previous, arrays)
+            arrays |= {UNDO + name: array for name, array in before.items()}
         seed = int(state.strategy.seed)
         manifest = Manifest(
             format=FORMAT,
