@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import Learner
-from primavista.backbones.generic import generic_frames
+from primavista.backbones.base import Backbone
+from primavista.backbones.generic import generic_frames, shipped_reference
+from primavista.backbones.middle import MiddleBackbone
 from primavista.backbones.registry import build
 from primavista.errors import InputError
 from primavista.frames import crop_and_resize
@@ -147,6 +150,33 @@ def test_a_draft_learns_and_the_original_stays_as_it_was():
     after = strategy.state_dict()
     assert all(tensor.equal(after[name]) for name, tensor in before.items())
     assert strategy.scores(images).equal(scores)
+
+
+@pytest.mark.parametrize("size", [128, 160, 192, 224])
+def test_the_shipped_references_are_those_of_the_generic_frames(size, monkeypatch):
+    strategy = create("prima", build("mobilenet_v1", "imagenet", size=size))
+    expected = strategy.embed(generic_frames(size)[:48]).double()
+    monkeypatch.setattr(strategy.representation, "features", None)  # no frame is computed
+    strategy._set_reference(strategy.head)
+    centre = strategy.head.sample.arrays["centre"]
+    assert centre.dtype == torch.float32
+    assert off(centre.double(), expected.mean(0)) <= 1e-5
+    strategy.head.sample.set_reference(expected)
+    spread = shipped_reference(strategy.backbone)[1]
+    assert off(spread, strategy.head.sample.arrays["spread"]) <= 1e-4
+
+
+def test_another_network_size_or_preprocessing_has_no_shipped_reference():
+    own = build("mobilenet_v1", "imagenet", size=128)
+    assert shipped_reference(MiddleBackbone(own)) is not None
+    assert shipped_reference(own) is None  # not read at all places
+    assert shipped_reference(MiddleBackbone(build("mobilenet_v1", "imagenet", size=96))) is None
+    trained = copy.deepcopy(own)
+    with torch.no_grad():
+        next(trained.parameters())[0, 0, 0, 0] += 1e-6
+    assert shipped_reference(MiddleBackbone(trained)) is None
+    other = Backbone(own.body, replace(own.spec, mean=(0.4, 0.5, 0.5)))
+    assert shipped_reference(MiddleBackbone(other)) is None
 
 
 def test_the_centre_is_the_mean_of_the_generic_frames_and_set_by_the_first_lesson():

@@ -351,11 +351,19 @@ class LessonSample(ClassArrays):
         Args:
             z: the features of frames of objects of any kind, two or more, N x D.
         """
-        where = device(self.arrays["centre"])
         centre = float64(z).mean(0)
         spread = spread_of_cosines(float64(z) - centre, self.places)
-        self.arrays["centre"] = to_device(float32(centre), where)
-        self.arrays["spread"] = to_device(float32(spread), where)
+        self.restore_reference(float32(centre), float32(spread))
+
+    def restore_reference(self, centre: Array, spread: Array) -> None:
+        """Set the centre and the spread to what `set_reference` has made of such frames before.
+
+        Args:
+            centre: D numbers in float32, on any device.
+            spread: places x places, in float32.
+        """
+        for name, array in zip(self.REFERENCE, (centre, spread), strict=True):
+            self.arrays[name] = to_device(array, device(self.arrays[name])) + 0
 
     def take_reference(self, other: LessonSample) -> None:
         """Set the centre and the spread to those of another sample.
@@ -363,8 +371,7 @@ class LessonSample(ClassArrays):
         Args:
             other: a sample of the same features, on any device.
         """
-        for name in self.REFERENCE:
-            self.arrays[name] = to_device(other.arrays[name], device(self.arrays[name])) + 0
+        self.restore_reference(*(other.arrays[name] for name in self.REFERENCE))
 
     @property
     def places(self) -> tuple[slice, ...]:

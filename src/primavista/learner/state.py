@@ -24,11 +24,12 @@ from primavista.nn.class_rows import Rows
 from primavista.storage.learner_file import GRAPH
 from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord
 from primavista.storage.settings import OptionValue
-from primavista.storage.tensors import same_bits
+from primavista.storage.tensors import exact_halves, same_bits
 from primavista.storage.validate import check_finite, check_past
 from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create
 
+BACKBONE = "backbone."  # prefix of the arrays of the network
 UNDO = "undo/"  # prefix of the arrays of the state before the last change
 Array: TypeAlias = NDArray[np.generic]
 Arrays: TypeAlias = dict[str, Array]
@@ -137,7 +138,7 @@ def strategy_arrays(strategy: Strategy) -> dict[str, Array]:
 
     Args:
         strategy: The strategy to be saved. Arrays of one on the CPU share its memory, apart from
-            those that a file has in five bytes per number.
+            those that a file has in fewer bytes per number.
     """
     found = {
         name: tensor.detach().cpu().contiguous().numpy()
@@ -145,7 +146,8 @@ def strategy_arrays(strategy: Strategy) -> dict[str, Array]:
     }
     for group, own, prefix in own_arrays(groups_of(strategy), found):
         found |= {prefix + name: array for name, array in group.to_file(own).items()}
-    return found
+    network = {name: array for name, array in found.items() if name.startswith(BACKBONE)}
+    return found | exact_halves(network)
 
 
 def undo_arrays(state: LearnerState, before: LearnerState, arrays: Mapping[str, Array]) -> Arrays:
@@ -308,6 +310,8 @@ def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tenso
     for name, array in numbers.items():
         tensor = torch.from_numpy(np.array(array))
         expected = own[name].dtype if name in own else tensor.dtype
+        if tensor.dtype == torch.float16 and name.startswith(BACKBONE):
+            tensor = tensor.to(expected)  # exactly: see `exact_halves`
         if tensor.dtype != expected:
             raise InputError(f"{name} is {tensor.dtype}, expected {expected}")
         tensors[name] = tensor

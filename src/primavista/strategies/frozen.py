@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
-from primavista.backbones.generic import generic_frames
+from primavista.backbones.generic import generic_frames, shipped_reference
 from primavista.backbones.middle import MiddleBackbone
 from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.errors import InputError
@@ -360,13 +360,21 @@ class Prima(AnalyticStrategy):
         if not isinstance(self.head, LessonHead):
             return super().learn_batch(B)
         if not self.head.has_reference:
-            frames = generic_frames(self.backbone.spec.size)
-            self.head.set_reference(self.representation.features(frames, frozen=True))
+            self._set_reference(self.head)
         z, columns = self.features(B), B.columns.to(self.device)
         for lesson in _sessions(B):
             own = lesson.to(self.device)
             self.head.learn(z[own], columns[own], B.i)
         return LearnReport(B.i, B.count, B.new)
+
+    def _set_reference(self, head: LessonHead) -> None:
+        """Set what familiarity compares with: 48 frames through the network, unless it is known."""
+        found = shipped_reference(self.backbone)
+        if found is not None:
+            head.sample.restore_reference(*found)
+        else:
+            frames = generic_frames(self.backbone.spec.size)
+            head.set_reference(self.representation.features(frames, frozen=True))
 
     def prepare_like(self, other: Self) -> None:
         """Take over what familiarity compares with, which does not depend on what was taught.
