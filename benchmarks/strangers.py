@@ -101,18 +101,21 @@ def tasks(name: str, data: Data, facts: Any, args: argparse.Namespace) -> Iterat
         yield from few(name, data, whole[0], (2, 5, 10, 40), args.splits)
 
 
-def still_copies(array: Path, index: Path, size: int) -> tuple[torch.Tensor, list[Any]]:
+def still_copies(array: Path, index: Path) -> tuple[torch.Tensor, list[Any]]:
     """Crops of one still per object and session, and (category, session, start) of each."""
     stills, draw = torch.from_numpy(np.load(array)), random.Random("stay")
-    first = {tuple(name.split("/s")): start for name, start, _ in json.loads(index.read_text())}
+    first: dict[tuple[str, int], int] = {}
+    for name, start, _ in json.loads(index.read_text()):
+        category, _, number = name.partition("/s")
+        first[category, int(number)] = start
     copies: list[torch.Tensor] = []
     facts: list[Any] = []
     for session in STAYS:
         for category in sorted({c for c, _ in first}):
-            if (category, str(session)) not in first:
+            if (category, session) not in first:
                 continue
             facts.append((category, session, len(copies)))
-            still = stills[first[category, str(session)]].permute(2, 0, 1)[None].float()
+            still = stills[first[category, session]].permute(2, 0, 1)[None].float()
             for _ in range(COPIES):
                 zoom, gain = draw.uniform(0.85, 1.0), draw.uniform(0.85, 1.15)
                 x, y = (draw.uniform(zoom - 1, 1 - zoom) for _ in range(2))
@@ -130,7 +133,7 @@ def still_copies(array: Path, index: Path, size: int) -> tuple[torch.Tensor, lis
 
 @torch.no_grad()
 def stay_tasks(args: argparse.Namespace, data: Data) -> Iterator[Task]:
-    copies, facts = still_copies(*packed(args, "core50"), args.size)
+    copies, facts = still_copies(*packed(args, "core50"))
     file = args.cache / f"stay_{args.backbone}_{args.size}.npy"
     if not file.exists():
         np.save(file, torch.cat([data.backbone(c).half() for c in copies.split(64)]).numpy())
