@@ -155,7 +155,7 @@ def learn(
     the same result, for the strategies that can be merged (prima, ridge, lda, ncm). The file is
     written once, at the end.
     """
-    from primavista.learner.learner import open_learner
+    from primavista.learner.opening import open_learner
     from primavista.storage.lock import file_lock
 
     _check_place(on)
