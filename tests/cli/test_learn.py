@@ -416,8 +416,8 @@ def test_options_that_are_none(videos: Path, tmp_path: Path, option: str, words:
 
 def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -> None:
     model = tmp_path / "kitchen.pv"
-    given = ("rule=frames", "balance=0.5", "seed=3", "threshold=0.5")
-    options = [word for option in given for word in ("--option", option)]
+    given = ("rule=frames", "balance=0.5", "seed=3")
+    options = ["--threshold", "0.5", *(word for one in given for word in ("--option", one))]
     for label in ("plug", "phone"):
         done("learn", model, "--label", label, videos / f"toys/{label}/1.mp4", *SMALL, *options)
     other = call("learn", model, "--label", "x", videos / "strange.mp4", "--option", "seed=4")
