@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ import torch
 from primavista import Learner
 from primavista.backbones.generic import generic_frames
 from primavista.learner.export import export
+
+Image: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 
 FRAMES, LESSONS = 30, 2
 CHANGES = ("learn", "forget", "undo", "rename", "load")
@@ -43,7 +45,7 @@ def lesson(k: int, number: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]
     return np.stack(found).clip(0, 255).astype(np.uint8)
 
 
-def milliseconds(work: Callable[[], Any]) -> float:
+def milliseconds(work: Callable[[], object]) -> float:
     """CPU time, which other work of the machine does not lengthen much."""
     began = time.process_time()
     work()
@@ -76,43 +78,56 @@ class Measured:
     def _learn(self, k: int, number: int) -> None:
         self.learner.learn(lesson(k, number, self.size), f"object {k}", coach=False)
 
-    def after(self, change: str, frame: np.ndarray[Any, Any]) -> float:
+    def time(self, name: str, frame: Image) -> float:
+        """The time of predicting a frame, of saving, or after a change."""
+        if name == "frame":
+            return milliseconds(lambda: self.learner.predict(frame))
+        if name == "save":
+            return milliseconds(lambda: self.learner.save(self.file))
+        return self.after(name, frame)
+
+    def after(self, change: str, frame: Image) -> float:
         """The time from a change to the end of the next prediction; the learner stays as it was."""
         learner = self.learner.copy()
         learner.predict(frame)
+        buffer = learner.open_lesson()
         if change == "learn":
-            buffer = learner.open_lesson()
             for image in lesson(0, 9, self.size):
                 buffer.add(image)
             list(buffer.finish())
-            return milliseconds(lambda: (learner.learn(buffer, "object 0"), learner.predict(frame)))
-        if change == "load":
-            learner.save(self.file)
-            return milliseconds(lambda: Learner.load(self.file, device="cpu").predict(frame))
-        if change == "undo":
+        elif change == "undo":
             learner.forget("object 1")
             learner.predict(frame)
             learner.rest()  # as the service does
-            return milliseconds(lambda: (learner.undo(), learner.predict(frame)))
-        act = {
-            "forget": lambda: learner.forget("object 1"),
-            "rename": lambda: learner.rename("object 1", "mug"),
-        }[change]
-        return milliseconds(lambda: (act(), learner.rest(), learner.predict(frame)))
+        elif change == "load":
+            learner.save(self.file)
+
+        def work() -> None:
+            answering = learner
+            if change == "learn":
+                learner.learn(buffer, "object 0")
+            elif change == "forget":
+                learner.forget("object 1")
+            elif change == "undo":
+                learner.undo()
+            elif change == "rename":
+                learner.rename("object 1", "mug")
+            else:
+                answering = Learner.load(self.file, device="cpu")
+            answering.rest()
+            answering.predict(frame)
+
+        return milliseconds(work)
 
     def sizes(self) -> dict[str, int]:
         """Bytes on the disk: after a lesson, after forgetting, without undo, and for the edge."""
         learner = self.learner.copy()
         learner.learn(lesson(0, 8, self.size), "object 0", coach=False)
-        found = {}
-        changes: dict[str, Callable[[], Learner | None]] = {
-            "after a lesson": lambda: None,
-            "after forgetting": lambda: learner.forget("object 1"),
-        }
-        for name, change in changes.items():
-            change()
-            learner.save(self.file)
-            found[name] = self.file.stat().st_size
+        learner.save(self.file)
+        found = {"after a lesson": self.file.stat().st_size}
+        learner.forget("object 1")
+        learner.save(self.file)
+        found["after forgetting"] = self.file.stat().st_size
         found["without undo"] = len(learner.settled().to_bytes())
         found["edge"] = export(learner, self.file.with_suffix(".edge.pv"), "edge").stat().st_size
         return found
@@ -131,13 +146,8 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
             for _ in range(args.repeats):
                 for one in all_measured:
                     one.learner.predict(frame)
-                    works: dict[str, Callable[[], float]] = {
-                        "frame": lambda: milliseconds(lambda: one.learner.predict(frame)),  # noqa: B023
-                        "save": lambda: milliseconds(lambda: one.learner.save(one.file)),  # noqa: B023
-                    }
-                    works |= {c: lambda c=c: one.after(c, frame) for c in CHANGES}  # type: ignore[misc]  # noqa: B023
-                    for name, work in works.items():
-                        times.setdefault((one.rule, name), []).append(work())
+                    for name in ("frame", "save", *CHANGES):
+                        times.setdefault((one.rule, name), []).append(one.time(name, frame))
             for one in all_measured:
                 medians = {
                     name: statistics.median(values)
@@ -166,7 +176,7 @@ def print_row(row: dict[str, Any]) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--objects", type=int, nargs="+", default=[5, 10, 40])
     parser.add_argument("--rules", nargs="+", default=["lessons", "frames"])
     parser.add_argument("--size", type=int, default=192)
