@@ -260,7 +260,7 @@ class Learner:
     def settled(self) -> Learner:
         """Return a copy with nothing to undo.
 
-        Its file is half as large, and holds nothing of what was forgotten: save it before you share
+        Its file is smaller, and holds nothing of what was forgotten: save it before you share
         a file from which an object was supposed to be removed.
         """
         history = (self._state, None)
