@@ -16,9 +16,9 @@ from primavista.cli.app import app
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [((), 0.2), (("--threshold", "0.6"), 0.6), (("--strategy", "ridge"), 0.25)],
+    [((), 0.9), (("--threshold", "0.6"), 0.6), (("--strategy", "ridge"), 0.25)],
 )
-def test_a_new_model_is_stricter_before_a_camera_and_an_old_one_as_it_was(
+def test_a_new_model_has_the_default_threshold_and_an_old_one_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], expected: float
 ) -> None:
     pytest.importorskip("fastapi")
