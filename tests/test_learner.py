@@ -70,7 +70,7 @@ def test_single_class_lessons_from_nothing_are_told_apart(shared, strategy, obje
         pytest.skip("the same with 2 and 3 objects; this one takes 20 s")
     lessons = core50_lessons(shared)
     chosen = sorted(lessons)[:objects]
-    learner = Learner(strategy)
+    learner = Learner(strategy, size=128)
     for name in chosen:
         learner.learn(lessons[name][False], name)
     frames = [frame for name in chosen for frame in lessons[name][True]]
