@@ -178,7 +178,7 @@ def advance(runs: Sequence[StackedRun]) -> None:
     _learn([run for run in runs if run.error is None])
     for run in runs:
         if run.error is None:
-            run.tally.teach(sorted(set(run.batch.labels.tolist())))
+            run.tally.teach(sorted(set(run.batch.labels.tolist())), run.position + 1)
     _test([run for run in runs if run.error is None])
 
 
@@ -237,6 +237,10 @@ def _predict(asked: Sequence[tuple[StackedRun, LabelledFrames]]) -> list[Tensor 
     if len(asked) > 1:
         with suppress(torch.OutOfMemoryError):  # one after the other takes less memory
             solve_together([run.strategy for run, _ in asked])
+    for run, frames in asked:
+        with run.catching():
+            frames.solve(run.strategy)
+    solved = now(asked[0][0].strategy)
     best: list[Tensor | None] = [None] * len(asked)
     for k, (run, frames) in enumerate(asked):
         with run.catching():
@@ -245,9 +249,10 @@ def _predict(asked: Sequence[tuple[StackedRun, LabelledFrames]]) -> list[Tensor 
     if not found:
         return best
     predicted = iter(torch.cat(found).cpu().split([len(labels) for labels in found]))
-    seconds = (now(asked[0][0].strategy) - began) / len(found)
+    ended = now(asked[0][0].strategy)
     for run, _ in asked:
-        run.clock.test_seconds += seconds
+        run.clock.solve_seconds += (solved - began) / len(found)
+        run.clock.test_seconds += (ended - solved) / len(found)
     return [None if labels is None else next(predicted) for labels in best]
 
 
