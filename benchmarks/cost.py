@@ -28,7 +28,7 @@ import torch
 from matplotlib.axes import Axes
 
 from primavista.backbones.registry import build
-from primavista.bench.evaluate import state_bytes
+from primavista.bench.cost import state_bytes
 from primavista.strategies.latent_replay import LatentReplay
 from primavista.strategies.registry import STRATEGIES, create
 
@@ -66,7 +66,11 @@ def cost(name: str, lessons: int) -> tuple[float, int, int]:
         began = time.process_time()
         report = strategy.learn(frames[:30], torch.full((30,), k))
         seconds.append(time.process_time() - began)
-    return statistics.median(seconds), state_bytes(strategy), report.stored_bytes
+    return (
+        statistics.median(seconds),
+        state_bytes(strategy, report.stored_bytes),
+        report.stored_bytes,
+    )
 
 
 def accuracies(paths: Sequence[Path]) -> dict[str, list[float]]:

@@ -131,8 +131,8 @@ def test_the_files_of_a_cell(suite):
     )
     assert result["machine"]["torch"]
     timings = [json.loads(line) for line in (place / "timings.jsonl").read_text().splitlines()]
-    for time in ("learn_seconds", "solve_seconds", "test_seconds"):
-        assert result[time] == pytest.approx(sum(line[time] for line in timings))
+    for name in ("learn_seconds", "solve_seconds", "test_seconds"):
+        assert result[name] == pytest.approx(sum(line[name] for line in timings))
     assert result["peak_bytes"] == max(line["peak_bytes"] for line in timings)
     assert result["operations"]["learning"] > result["operations"]["forward"] > 0
     assert result["data"]["test_frames"] == 6 * 3 * 2

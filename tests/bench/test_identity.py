@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from primavista.bench.executors.local import Inline
 from primavista.bench import resolve
+from primavista.bench.data import open_cell_data, split_of
+from primavista.bench.executors.local import Inline
 from primavista.bench.identity import data_fingerprint, modules_of, source_fingerprint
 from primavista.bench.plan import make_plan
 from primavista.bench.run import Suite
+from primavista.errors import InputError
 from primavista.report.read import read_results
 from primavista.strategies import registry
 
@@ -155,8 +157,8 @@ def test_the_report_says_which_cells_are_stale(module, toys, tmp_path):
     assert [cell.stale for cell in results.cells] == [None]
     assert [cell.stale for cell in results.superseded] == ["its data has changed"]
     module(STRATEGY.replace("SCALE = 1.0", "SCALE = -1.0"))
-    (cell,) = read_results(out).cells
-    assert cell.stale == "the code that computes it has changed"
+    found = {cell.stale for cell in read_results(out).cells}
+    assert found == {"the code that computes it has changed"}
 
 
 def test_content_counts_and_not_only_names_and_sizes(tmp_path):
@@ -198,3 +200,38 @@ def test_strategies_depend_on_their_own_code_alone():
         assert not {
             name for name in found if name.startswith(("primavista.report", "primavista.cli"))
         }
+
+
+def test_runs_over_a_folder_may_vary_the_split(module, toys, tmp_path):
+    """Run 0 has the fixed split, every third of four sessions; other runs draw one of the four."""
+    fixed = suite(toys, tmp_path / "fixed", runs=4)
+    assert not fixed.run(Inline())
+    data = {"kind": "folder", "path": str(toys), "size": 32, "split": "run"}
+    varied = suite(toys, tmp_path / "varied", runs=4, data=data)
+    assert not varied.run(Inline())
+
+    def test_sets(one):
+        tested = []
+        for state in one.states:
+            cell = state.planned.cell
+            opened = open_cell_data(cell.data, tmp_path, split=split_of(cell.data, cell.run))
+            assert len(opened.test) == 2  # one session of each class
+            tested.append([session.number for session in opened.test])
+        return tested
+
+    assert test_sets(fixed) == [[3, 3]] * 4
+    drawn = test_sets(varied)
+    assert drawn[0] == [3, 3]
+    assert len({tuple(one) for one in drawn}) > 1
+    assert drawn == test_sets(varied)  # the same each time
+    stored = read_results(tmp_path / "varied").cells
+    assert [cell.varies_split for cell in stored] == [True] * 4
+
+
+def test_a_plan_may_name_the_test_sessions(module, toys, tmp_path):
+    data = {"kind": "folder", "path": str(toys), "size": 32, "test": ["s1", "s4"]}
+    one = suite(toys, tmp_path / "out", data=data)
+    opened = open_cell_data(one.states[0].planned.cell.data, tmp_path)
+    assert [session.number for session in opened.test] == [1, 4, 1, 4]
+    with pytest.raises(InputError, match='leave out split = "run"'):
+        suite(toys, tmp_path / "out", data={**data, "split": "run"})

@@ -216,7 +216,7 @@ class CellRun:
         """
         self._last = step
         line = batch_metrics(step).model_dump(mode="json")
-        timings = {
+        timings: dict[str, Any] = {
             "batch": step.batch,
             "learn_seconds": step.learn_seconds,
             "solve_seconds": step.solve_seconds,

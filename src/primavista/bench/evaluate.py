@@ -63,8 +63,8 @@ class Step:
         transfer_frames: the number of their frames that were asked.
         task_accuracy: R[i, j]: percent for the classes first met in batch j, by j.
         test_frames: the number of frames of the test.
-        solve_seconds: time spent solving for the weights of a head that keeps sums, which the first
-            prediction after a lesson waits for; 0 for other heads.
+        solve_seconds: time of the first prediction from features after a lesson, of one frame: a
+            head that keeps sums solves for its weights then. 0 if there are no features.
         operations: floating-point operations per frame, at batch 2, if they were asked for and can
             be counted.
     """

@@ -253,10 +253,8 @@ def _test_flags(
     if test == "none":
         return [False] * len(read)
     if test == "quarter":
-        names = _class_names(found)
-        numbers = [
-            _drawn(name, held_out(len(found[name])), len(found[name]), split) for name in names
-        ]
+        counts = {name: len(found[name]) for name in _class_names(found)}
+        numbers = [_drawn(name, count, split) for name, count in counts.items()]
         sessions = [item.session for item in read]
         return [session.number in numbers[session.label] for session in sessions]
     if isinstance(test, str):
@@ -273,8 +271,9 @@ def _test_flags(
     return [item.files.name in chosen for item in read]
 
 
-def _drawn(name: str, fixed: tuple[int, ...], count: int, split: int) -> tuple[int, ...]:
+def _drawn(name: str, count: int, split: int) -> tuple[int, ...]:
     """The numbers of the test sessions of a class: the fixed ones, or as many drawn at random."""
+    fixed = held_out(count)
     if not split:
         return fixed
     return tuple(Random(f"{split}/{name}").sample(range(1, count + 1), len(fixed)))
