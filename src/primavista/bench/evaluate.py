@@ -198,10 +198,7 @@ def _learn_and_test(
             tally.transfer(known.right(known.answer(strategy, clock)), known.count)
 
         with clock.learning():
-            if z is not None and is_frozen(strategy):
-                report = strategy.learn_embedded(z, batch.labels, batch.sessions)
-            else:
-                report = strategy.learn(batch.images, batch.labels, batch.sessions)
+            report = learn_patterns(strategy, batch, z)
             if schedule.retrains(i + 1) and isinstance(strategy, Retrainable):
                 report = replace(report, losses=strategy.retrain())
         tally.teach(sorted(set(batch.labels.tolist())), i + 1)
@@ -215,6 +212,19 @@ def _learn_and_test(
         if progress is not None:
             progress(i + 1, len(stream))
         yield step
+
+
+def learn_patterns(strategy: Strategy, batch: Patterns, z: Tensor | None) -> LearnReport:
+    """Let a strategy learn a batch, from its features if there are any.
+
+    Args:
+        strategy: the strategy.
+        batch: the batch.
+        z: the features of the batch; None if the representation is still learning.
+    """
+    if z is not None and is_frozen(strategy):
+        return strategy.learn_embedded(z, batch.labels, batch.sessions)
+    return strategy.learn(batch.images, batch.labels, batch.sessions)
 
 
 def collect(

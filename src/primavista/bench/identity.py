@@ -265,23 +265,31 @@ def data_fingerprint(path: Path, progress: Progress | None = None) -> str | None
         if is_store(path):
             return hashlib.sha256((path / INDEX).read_bytes()).hexdigest()
         files = dict(_files(path))
-        known = _read_cache(path)
-        sizes = {name: os.stat(file) for name, file in files.items()}
-        wanted = {name: [facts.st_size, facts.st_mtime_ns] for name, facts in sizes.items()}
-        missing = [name for name in files if known.get(name, [])[:2] != wanted[name]]
-        total, done = sum(wanted[name][0] for name in missing), 0
-        checksums = {name: known[name][2] for name in files if name not in set(missing)}
-        for name in missing:
-            checksums[name] = _checksum(files[name])
-            done += wanted[name][0]
-            if progress is not None:
-                progress(done, total)
+        facts = {name: os.stat(file) for name, file in files.items()}
+        stamps = {name: [own.st_size, own.st_mtime_ns] for name, own in facts.items()}
+        checksums = _checksums(path, files, stamps, progress)
+    lines = (f"{name}\0{stamps[name][0]}\0{checksums[name]}\n" for name in sorted(files))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _checksums(
+    path: Path, files: dict[str, Path], stamps: dict[str, list[int]], progress: Progress | None
+) -> dict[str, str]:
+    """Return the checksum of each file, from the cache if its size and time are the same."""
+    kept = _read_cache(path)
+    known = {name: kept[name][2] for name in files if kept.get(name, [])[:2] == stamps[name]}
+    missing = [name for name in files if name not in known]
+    total, done = sum(stamps[name][0] for name in missing), 0
+    for name in missing:
+        known[name] = _checksum(files[name])
+        done += stamps[name][0]
+        if progress is not None:
+            progress(done, total)
     if missing:
         old = time.time_ns() - FRESH
-        kept = {name: [*wanted[name], checksums[name]] for name in files if wanted[name][1] < old}
-        _write_cache(path, kept)
-    lines = (f"{name}\0{wanted[name][0]}\0{checksums[name]}\n" for name in sorted(files))
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+        names = [name for name in files if stamps[name][1] < old]
+        _write_cache(path, {name: [*stamps[name], known[name]] for name in names})
+    return known
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:

@@ -44,8 +44,7 @@ def preset_table(cells: Iterable[StoredCell]) -> Table | None:
         cells: a strategy of theirs gets a row if its `StrategyInfo` has hyperparameters or names
             their source; None is returned if none has.
     """
-    names = sorted({cell.strategy for cell in cells if cell.readable}, key=strategy_order)
-    infos = [info for info in map(strategy_info, names) if _has_preset(info)]
+    infos = [info for info in _infos(cells) if _has_preset(info)]
     if not infos:
         return None
     used = {key for info in infos for key in info.hyperparameters}
@@ -64,6 +63,11 @@ def preset_table(cells: Iterable[StoredCell]) -> Table | None:
     )
     title = "tab:hyper_core50: hyperparameters of the presets"
     return Table("hyperparameters", title, columns, tuple(rows), (note,))
+
+
+def _infos(cells: Iterable[StoredCell]) -> list[StrategyInfo]:
+    names = {cell.strategy for cell in cells if cell.readable}
+    return [strategy_info(name) for name in sorted(names, key=strategy_order)]
 
 
 def _has_preset(info: StrategyInfo) -> bool:

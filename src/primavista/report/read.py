@@ -337,10 +337,16 @@ def read_results(folder: Path) -> FolderResults:
             f"there are no results in {folder}: no folder in it holds a run.json. "
             "Run `primavista bench run` first"
         )
-    fresh = {cell.valid_cell.question for cell in cells if cell.valid_cell and not cell.stale}
-    old = [c for c in cells if c.stale and c.valid_cell and c.valid_cell.question in fresh]
+    old = _superseded(cells)
     kept = [cell for cell in cells if cell not in old]
     return FolderResults(kept, len(groups), old, _plan_title(folder))
+
+
+def _superseded(cells: Sequence[StoredCell]) -> list[StoredCell]:
+    """Return the stale cells that were run again: another one has the same settings."""
+    valid = [(cell, cell.valid_cell.question) for cell in cells if cell.valid_cell]
+    fresh = {question for cell, question in valid if not cell.stale}
+    return [cell for cell, question in valid if cell.stale and question in fresh]
 
 
 class _Fingerprints:

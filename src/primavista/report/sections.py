@@ -139,7 +139,21 @@ def _number_of(number: int, one: str, many: str | None = None) -> str:
 def _notes(results: FolderResults, count: Mapping[str, int]) -> tuple[str, ...]:
     cells = results.cells
     notes = [*tuned_note([cell for cell in cells if cell.readable])]
-    unrecorded = sum(cell.readable and not cell.records_identity for cell in cells)
+    notes += _identity_notes(results)
+    if results.waiting:
+        have = "has" if results.waiting == 1 else "have"
+        notes.append(f"{_number_of(results.waiting, 'cell')} of the plan {have} not started yet.")
+    if count["in progress"]:
+        are = "is" if count["in progress"] == 1 else "are"
+        part = f"{count['in progress']} of {_number_of(len(cells), 'cell')} {are} in progress"
+        notes.append(f"{part} and shown up to the last batch so far.")
+    return tuple(notes)
+
+
+def _identity_notes(results: FolderResults) -> list[str]:
+    """Say what cannot be told of old cells, and which stale ones were left out."""
+    notes = []
+    unrecorded = sum(cell.readable and not cell.records_identity for cell in results.cells)
     if unrecorded:
         have = "does" if unrecorded == 1 else "do"
         notes.append(
@@ -151,14 +165,7 @@ def _notes(results: FolderResults, count: Mapping[str, int]) -> tuple[str, ...]:
         notes.append(
             f"{_number_of(len(results.superseded), 'stale cell')} {were} run again and left out."
         )
-    if results.waiting:
-        have = "has" if results.waiting == 1 else "have"
-        notes.append(f"{_number_of(results.waiting, 'cell')} of the plan {have} not started yet.")
-    if count["in progress"]:
-        are = "is" if count["in progress"] == 1 else "are"
-        part = f"{count['in progress']} of {_number_of(len(cells), 'cell')} {are} in progress"
-        notes.append(f"{part} and shown up to the last batch so far.")
-    return tuple(notes)
+    return notes
 
 
 def _warnings(

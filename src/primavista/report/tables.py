@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from primavista.report.published import EFFICIENCY, PublishedKey
@@ -80,8 +80,6 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         "orders of batches",
         "unfinished",
     )
-    rows = [_final_row(one, tuned) for one in series]
-    kept = [i for i in range(len(columns)) if i < 5 or any(row[i] is not None for row in rows)]
     notes = (
         "Mean ± sample standard deviation over the finished runs, whose number is given; one run "
         "has no deviation.",
@@ -90,13 +88,16 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         "and points of accuracy on the test frames.",
         *tuned_note(cells),
     )
-    return Table(
-        name,
-        title,
-        tuple(columns[i] for i in kept),
-        tuple(tuple(row[i] for i in kept) for row in rows),
-        notes,
-    )
+    rows = [_final_row(one, tuned) for one in series]
+    return Table(name, title, *_without_empty(columns, rows, 5), notes)
+
+
+def _without_empty(
+    columns: Sequence[str], rows: Sequence[Row], first: int
+) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    """Leave out empty columns after the first ones."""
+    kept = [i for i in range(len(columns)) if i < first or any(row[i] is not None for row in rows)]
+    return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)
 
 
 def run_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
@@ -105,21 +106,25 @@ def run_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
     Args:
         cells: the cells that the remark is about.
     """
-    known = [cell.cell for cell in cells if cell.cell is not None]
+    known = [cell for cell in cells if cell.cell is not None]
     if len({cell.run for cell in known}) < 2:
         return ()
-    seeds = {cell.run: cell.seed for cell in known}
-    varying = ["the order of the batches"]
-    same: list[str] = []
-    (varying if len(set(seeds.values())) > 1 else same).append("the seed of the strategy")
-    splits = {cell.varies_split for cell in cells if cell.cell is not None}
-    (same if splits == {False} else varying).append("the split into training and test sessions")
-    text = f"Runs differ in {' and in '.join(varying)}"
+    varies = _varying(known)
+    same = [name for name, own in varies.items() if not own]
+    text = f"Runs differ in {' and in '.join(name for name, own in varies.items() if own)}"
     if same:
         text += f"; {' and '.join(same)} {'is' if len(same) == 1 else 'are'} the same in all"
-    if splits == {True, False}:
-        text += " (the split in some of the data alone)"
     return (f"{text}. A deviation of 0 means that a result does not depend on these.",)
+
+
+def _varying(cells: Sequence[StoredCell]) -> dict[str, bool]:
+    """Return what may vary between runs, and whether it does."""
+    seeds = {cell.cell.seed for cell in cells if cell.cell is not None}
+    return {
+        "the order of the batches": True,
+        "the seed of the strategy": len(seeds) > 1,
+        "the split into training and test sessions": all(cell.varies_split for cell in cells),
+    }
 
 
 def _final_row(series: Series, tuned: Sequence[int]) -> Row:
@@ -127,10 +132,8 @@ def _final_row(series: Series, tuned: Sequence[int]) -> Row:
     untuned = mean_std([v for run, v in finals.items() if run not in tuned]) if tuned else None
     metrics = [series.final(field) for _, field in MEASURES]
     accuracy = (series.final(), len(finals), series.test_frames, untuned)
-    asked = {int(frames) for frames in series.finals("transfer_frames").values()}
-    frames = (
-        f"{min(asked):,}" + (f" to {max(asked):,}" if len(asked) > 1 else "") if asked else None
-    )
+    asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
+    frames = " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
     last = frames, series.orders, _unfinished_runs(series)
     return series.panel.title, series.name, *accuracy, *metrics, *last
 
@@ -215,7 +218,7 @@ def efficiency_table(series: Sequence[Series]) -> Table | None:
         return None
     panel = max(done, key=_fineness).panel
     rows_of = [one for one in done if one.panel == panel]
-    rows = tuple(map(_efficiency_row, rows_of))
+    rows = list(map(_efficiency_row, rows_of))
     columns = (
         "strategy",
         "runs",
@@ -231,49 +234,36 @@ def efficiency_table(series: Sequence[Series]) -> Table | None:
         "paper: data (MB)",
         "paper: params (MB)",
     )
-    filled = [i for i in range(len(columns)) if i < 7 or any(row[i] is not None for row in rows)]
     title = "tab:efficiency: run time and memory of one run"
-    return Table(
-        "efficiency",
-        title,
-        tuple(columns[i] for i in filled),
-        tuple(tuple(row[i] for i in filled) for row in rows),
-        tuple(_efficiency_notes(panel, rows_of)),
-    )
+    notes = tuple(_efficiency_notes(panel, rows_of))
+    return Table("efficiency", title, *_without_empty(columns, rows, 7), notes)
 
 
-def _efficiency_notes(panel: Panel, series: Sequence[Series]) -> Iterator[str]:
-    cells = [cell for one in series for cell in one.done]
-    results = [cell.result for cell in cells if cell.result]
-    yield (
+def _efficiency_notes(panel: Panel, series: Sequence[Series]) -> list[str]:
+    results = [cell.result for one in series for cell in one.done if cell.result]
+    strategies = {one.strategy for one in series}
+    notes = {
         f"{panel.title} on the data set '{panel.data_name}', mean over runs; 1 MB is 1,000,000 "
         "bytes. Solving is what the first prediction after a batch waits for, in heads that keep "
         "sums; it is done for each test. Data: the most that was stored of past patterns. State: "
-        "what the strategy keeps beyond the network, its head and these data."
-    )
-    if any(result.solve_seconds is None for result in results):
-        yield "Where solving has no time of its own (format 1 of the results), testing contains it."
-    if any(result.peak_bytes is not None for result in results):
-        yield (
-            "Peak memory: the most in use during the cell beyond what was in use at its start; "
-            "resident memory of the process on a CPU, torch's allocations on a GPU."
-        )
-    if any(result.operations for result in results):
-        yield (
-            "MFLOP: millions of floating-point operations in matrix products and convolutions, two "
-            "for each multiplication with its addition, counted at batch 2."
-        )
-    if any(one.strategy in EFFICIENCY for one in series):
-        yield (
-            "The paper: NICv2-391 on CORe50, a GTX 1080 Ti, learning and testing together; its "
-            "params are additional trainable parameters."
-        )
-    if any(one.strategy == "ewc" for one in series):
-        yield (
-            "EWC keeps F; its theta* is the network itself until a batch begins, so that ours does "
-            "not store it twice."
-        )
-    yield from _retrained_note(series)
+        "what the strategy keeps beyond the network, its head and these data.": True,
+        "Where solving has no time of its own (format 1 of the results), testing contains it.": any(
+            result.solve_seconds is None for result in results
+        ),
+        "Peak memory: the most in use during the cell beyond what was in use at its start; "
+        "resident memory of the process on a CPU, torch's allocations on a GPU.": any(
+            result.peak_bytes is not None for result in results
+        ),
+        "MFLOP: millions of floating-point operations in matrix products and convolutions, two "
+        "for each multiplication with its addition, counted at batch 2.": any(
+            result.operations for result in results
+        ),
+        "The paper: NICv2-391 on CORe50, a GTX 1080 Ti, learning and testing together; its params "
+        "are additional trainable parameters.": bool(strategies & EFFICIENCY.keys()),
+        "EWC keeps F; its theta* is the network itself until a batch begins, so that ours does not "
+        "store it twice.": "ewc" in strategies,
+    }
+    return [*(text for text, applies in notes.items() if applies), *_retrained_note(series)]
 
 
 def _retrained_note(series: Sequence[Series]) -> list[str]:
@@ -283,8 +273,8 @@ def _retrained_note(series: Sequence[Series]) -> list[str]:
     often = " or ".join(f"{count} times" if count > 1 else "once" for count in times)
     return [
         f"Strategies that train on all data at once were retrained {often} in a run; the paper "
-        "counts one retraining of Cumulative after each "
-        "of the 391 batches, so that the run times cannot be compared."
+        "counts one retraining of Cumulative after each of the 391 batches, so that the run times "
+        "cannot be compared."
     ]
 
 

@@ -150,10 +150,6 @@ def folder(
         skip_bad=skip_bad,
     )
     read = _read_sessions(found, _SessionReader(videos, bad), progress)
-    if split and test != "quarter":
-        raise InputError(
-            f"split {split} draws the test sessions: leave out test={test!r}, or split"
-        )
     is_test = _test_flags(read, test, found, split)
     name, classes, categories = _names(root, written, found)
     if written and fps is None and not skip_bad:
@@ -250,13 +246,14 @@ def _test_flags(
     read: list[_SessionWithFiles], test: str | Sequence[str], found: FoundSessions, split: int
 ) -> list[bool]:
     """One truth value per session: whether it is for testing."""
+    if split and test != "quarter":
+        raise InputError(
+            f"split {split} draws the test sessions: leave out test={test!r}, or split"
+        )
     if test == "none":
         return [False] * len(read)
     if test == "quarter":
-        counts = {name: len(found[name]) for name in _class_names(found)}
-        numbers = [_drawn(name, count, split) for name, count in counts.items()]
-        sessions = [item.session for item in read]
-        return [session.number in numbers[session.label] for session in sessions]
+        return _quarter_flags(read, found, split)
     if isinstance(test, str):
         raise InputError(
             f'test is "quarter", "none" or a list of session names; got {test!r}. '
@@ -269,6 +266,12 @@ def _test_flags(
         raise InputError(f"there are no sessions {', '.join(missing)}; there are {', '.join(some)}")
     chosen = set(test)
     return [item.files.name in chosen for item in read]
+
+
+def _quarter_flags(read: list[_SessionWithFiles], found: FoundSessions, split: int) -> list[bool]:
+    counts = {name: len(found[name]) for name in _class_names(found)}
+    numbers = [_drawn(name, count, split) for name, count in counts.items()]
+    return [item.session.number in numbers[item.session.label] for item in read]
 
 
 def _drawn(name: str, count: int, split: int) -> tuple[int, ...]:
