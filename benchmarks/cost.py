@@ -1,14 +1,14 @@
 """Draws docs/images/cost.png: the cost of a lesson of each strategy beside how well it learns.
 
-    python benchmarks/cost.py --signs docs/results/gtsrb*.jsonl \\
-        --rendered docs/results/rendered*.jsonl
+    python benchmarks/cost.py --signs docs/results/gtsrb.jsonl docs/results/gtsrb_latent.jsonl \\
+        --rendered docs/results/claims.jsonl docs/results/reasons.jsonl
     python benchmarks/cost.py ... --strategies latent-replay  # measures this one again
     python benchmarks/cost.py --solves prima dslda  # what the first prediction after a lesson costs
 
 A lesson is one track of 30 frames at 128 px, after ten others, in seconds of one CPU thread; the
 median of five. A memory for rehearsal is full, as it is late in a stream. Accuracies are those that
-`benchmarks/accuracy.py` wrote; if a strategy is in several files, the first one counts. Cumulative,
-which trains on everything again, is a line.
+`benchmarks/accuracy.py` or `benchmarks/raw_lines.py` wrote; if a strategy is in several files, the
+first one counts. Cumulative, which trains on everything again, is a line.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -49,6 +50,7 @@ NAMES = {
     "dslda": "DSLDA",
     "latent-replay": "latent replay",
 }
+RETRAINED = ("cumulative", "every")  # how often it trains changes no final accuracy
 APART = 4.5  # percent between two labels
 
 
@@ -97,15 +99,24 @@ def solve_cost(name: str, lessons: int) -> tuple[float, float]:
 
 
 def accuracies(paths: Sequence[Path]) -> dict[str, list[float]]:
-    """Of each strategy, one value a run."""
+    """Of each strategy with its defaults, one value per run."""
     found: dict[str, list[float]] = {}
     for path in paths:
         here: dict[str, list[float]] = {}
         for line in path.read_text().splitlines():
             result = json.loads(line)
-            here.setdefault(result["strategy"], []).append(result["accuracy"])
+            if "protocol" not in result:
+                here.setdefault(result["strategy"], []).append(result["accuracy"])
+            elif is_default(result):
+                here.setdefault(result["strategy"], []).append(result["final"]["accuracy"])
         found = {**here, **found}
     return found
+
+
+def is_default(cell: dict[str, Any]) -> bool:
+    """Whether a cell is of NICv2-391, the reduced test set and the default options."""
+    changed = {name for name in cell["changed"] if (cell["strategy"], name) != RETRAINED}
+    return cell["protocol"] == "nicv2-391" and cell["test_thin"] == 20 and not changed
 
 
 def cell(values: list[float] | None) -> str:
@@ -243,7 +254,7 @@ def main() -> None:
         print(f"| {name} | {cell(signs.get(name))} | {cell(rendered.get(name))} | {costs} |")
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.9), sharey=True, layout="constrained")
     panel(left, "traffic signs", signs, found)
-    panel(right, "rendered objects, 60 frames a video", rendered, found)
+    panel(right, "rendered objects, 300 frames per video", rendered, found)
     for kind, colour in COLOURS.items():
         right.scatter([], [], s=40, color=colour, label=kind)
     left.set_ylabel("final accuracy (%)")

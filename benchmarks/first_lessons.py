@@ -47,7 +47,7 @@ Floats = np.ndarray[Any, Any]
 
 
 @torch.no_grad()
-def extract(array: Path, size: int, step: int, out: Path, names: list[str]) -> None:
+def extract(array: Path, size: int, step: int, out: Path, names: list[str], device: str) -> None:
     """Keep the features of every `step`-th frame in files, in half precision."""
     out.mkdir(parents=True, exist_ok=True)
     frames = torch.from_numpy(np.load(array)[::step])
@@ -55,9 +55,9 @@ def extract(array: Path, size: int, step: int, out: Path, names: list[str]) -> N
         file, make = out / f"{name}.npy", READERS[name]
         if file.exists():
             continue
-        reader, began, parts = make(build(size=size)).eval(), time.perf_counter(), []
+        reader, began, parts = make(build(size=size)).eval().to(device), time.perf_counter(), []
         for k, chunk in enumerate(frames.split(64)):
-            parts.append(reader(chunk).half().numpy())
+            parts.append(reader(chunk.to(device)).half().cpu().numpy())
             if k % 20 == 19:
                 each = (time.perf_counter() - began) / (k + 1)
                 left = each * (len(frames) / 64 - k - 1)
@@ -70,7 +70,7 @@ class Data:
     """The features of a data set by their reader, N x D, and facts about the reader."""
 
     folder: Path
-    centre: Floats
+    generic: Floats
     backbone: MiddleBackbone
     loaded: dict[str, Floats] = field(default_factory=dict)
 
@@ -239,8 +239,9 @@ def by_lessons(task: Task, frames: Floats) -> Scored:
     """Places weighed by lessons that they have not seen."""
     z, backbone = task.data["middle"], task.data.backbone
     statistics = LessonStatistics.empty(backbone.dim, blocks=backbone.sizes)
-    sample = LessonSample.empty(backbone.dim)
-    head = LessonHead(statistics, sample, backbone.priors, task.data.centre)
+    sample = LessonSample.empty(backbone.sizes)
+    head = LessonHead(statistics, sample, backbone.priors)
+    head.set_reference(task.data.generic)
     taught_head(head, z, task)
     count = len(task.taught)
     scores = head.scores(z[frames], count)
@@ -285,10 +286,10 @@ def all_tasks(args: argparse.Namespace) -> list[Task]:
     backbone = MiddleBackbone(build(size=args.size)).eval()
     for name in args.sets:
         array, index = packed(args, name)
-        data = Data(folder_of(args, name), centre_of(args, backbone), backbone)
+        data = Data(folder_of(args, name), generic_features(args, backbone), backbone)
         if args.features:
             names = ["today"] * ("today" in args.rules) + ["middle"]
-            extract(array, args.size, step_of(args, name), data.folder, names)
+            extract(array, args.size, step_of(args, name), data.folder, names, args.device)
             continue
         facts = json.loads(index.read_text())
         if name == "core50":
@@ -302,16 +303,16 @@ def all_tasks(args: argparse.Namespace) -> list[Task]:
 
 def packed(args: argparse.Namespace, name: str) -> tuple[Path, Path]:
     if name == "rendered":
-        return pack_rendered(args.size, 12, args.cache, "cpu")
+        return pack_rendered(args.size, 12, args.cache, args.device)
     tar = {"core50": "core50_frames.tar", "signs": "gtsrb_tracks.tar"}[name]
     return pack(args.data / tar, args.size, args.cache, 1)
 
 
 @torch.no_grad()
-def centre_of(args: argparse.Namespace, backbone: MiddleBackbone) -> Floats:
-    """The mean of the places over the generic frames, as the strategy has it."""
+def generic_features(args: argparse.Namespace, backbone: MiddleBackbone) -> Floats:
+    """The features of the generic frames, as the strategy has them."""
     parts = [backbone(chunk) for chunk in generic_frames(args.size).split(16)]
-    found: Floats = torch.cat(parts).mean(0).numpy()
+    found: Floats = torch.cat(parts).numpy()
     return found
 
 
@@ -337,6 +338,7 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=4, help="every so many frames of the signs")
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--features", action="store_true", help="compute the features and stop")
+    parser.add_argument("--device", default="cpu", help="of the network and the renderer")
     parser.add_argument("--lines", type=Path, default=Path("results/first_lessons.jsonl"))
     args = parser.parse_args()
     torch.set_num_threads(1)

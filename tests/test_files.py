@@ -307,3 +307,33 @@ def test_random_state_is_untouched():
     before = torch.get_rng_state()
     tiny()
     assert torch.get_rng_state().equal(before)
+
+
+def test_weights_published_in_half_precision_take_two_bytes_per_number(tmp_path):
+    """The network of the package has them; it comes back to the bit, and one number off stays."""
+    learner = Learner("ncm", size=32, device="cpu", engine="torch")
+    learner.learn(frames(0), "mug")
+    learner.save(tmp_path / "a.pv")
+    arrays, manifest = files.read(tmp_path / "a.pv")
+    network = {name: a for name, a in arrays.items() if name.startswith("backbone.")}
+    assert {str(a.dtype) for a in network.values()} <= {"float16", "int64"}
+    assert sum(a.nbytes for a in network.values()) < 7e6
+    loaded = Learner.load(tmp_path / "a.pv", device="cpu")
+    for name, tensor in learner.strategy.state_dict().items():
+        found = loaded.strategy.state_dict()[name]
+        assert found.dtype == tensor.dtype
+        assert torch.equal(found, tensor), name
+    assert loaded.to_bytes() == (tmp_path / "a.pv").read_bytes()
+    weight = next(loaded.strategy.backbone.parameters())
+    with torch.no_grad():
+        weight[0, 0, 0, 0] += 1e-4
+    assert {str(a.dtype) for n, a in loaded.content()[0].items() if n in network} <= {
+        "float32",
+        "int64",
+    }
+    again = Learner.from_bytes(loaded.to_bytes(), device="cpu")
+    assert torch.equal(next(again.strategy.backbone.parameters()), weight)
+    name = next(name for name, a in network.items() if a.dtype == np.float16)
+    bad = {**arrays, name: arrays[name] * np.float16(np.nan)}
+    with pytest.raises(FileError, match="NaN"):
+        Learner.from_bytes(files.encode(bad, manifest), device="cpu")

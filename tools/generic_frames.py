@@ -1,6 +1,10 @@
 """The frames behind `primavista.backbones.generic`: src/primavista/backbones/generic.jpg.
 
-    python tools/generic_frames.py
+    python tools/generic_frames.py                 # the frames
+    python tools/generic_frames.py --references    # what prima makes of them, for our own network
+
+The references are in src/primavista/backbones/data; make them again if the frames, the weights of
+the package or the places that prima reads have changed (a test says so).
 
 It renders one frame each of 48 objects, in different sessions, as one sheet. The seed is none that
 the tests or the benchmarks use, so the objects are not those on which familiarity is measured.
@@ -8,19 +12,50 @@ the tests or the benchmarks use, so the objects are not those on which familiari
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
-from primavista.backbones.generic import COLUMNS, ROWS, SHEET, SIDE
+from primavista.backbones.generic import (
+    COLUMNS,
+    REFERENCES,
+    ROWS,
+    SHEET,
+    SIDE,
+    generic_frames,
+    reference_key,
+)
+from primavista.backbones.middle import MiddleBackbone
+from primavista.backbones.registry import build
+from primavista.heads.lessons import LessonSample
 from primavista.streams.rendered.renderer import Scene, render
 
+SIZES = (128, 160, 192, 224)
 SCENE = Scene(categories=10, objects=5, sessions=11, frames=60, size=SIDE, seed=271828)
 
 
+def write_references() -> None:
+    """Compute what familiarity compares with, for MobileNet v1 at the usual sizes."""
+    found = {}
+    for size in SIZES:
+        backbone = MiddleBackbone(build("mobilenet_v1", "imagenet", size=size))
+        sample = LessonSample.empty(backbone.sizes, like=torch.zeros(()))
+        with torch.no_grad():
+            sample.set_reference(backbone.eval()(generic_frames(size)))
+        for name in sample.REFERENCE:
+            found[f"{reference_key(backbone)}/{name}"] = sample.arrays[name].contiguous()
+    save_file(found, REFERENCES)
+    print(f"{REFERENCES}: {REFERENCES.stat().st_size} bytes")
+
+
 def main() -> None:
-    """Render the frames and write the sheet."""
+    """Render the frames and write the sheet, or the references."""
+    if "--references" in sys.argv[1:]:
+        write_references()
+        return
     count = ROWS * COLUMNS
     frames = torch.cat(
         [render(SCENE, 1 + k, 1 + 7 * k % SCENE.sessions, [37 * k % 60]) for k in range(count)]

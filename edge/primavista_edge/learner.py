@@ -6,8 +6,8 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, overload
@@ -27,6 +27,7 @@ from .coach import (
     with_tests,
 )
 from .errors import FileError, InputError
+from .heads.arrays import ClassArrays, restored_beside, stored_beside
 from .heads.base import AnalyticHead, Head
 from .heads.cwr import Training, softmax
 from .heads.dslda import DSLDAHead, StreamingStatistics
@@ -117,8 +118,10 @@ def _prima(saved: _Saved) -> Head:
     if saved.options.get("rule", "frames") == "frames":  # the only rule of version 0.1
         statistics = SufficientStatistics(saved.groups["moments"], blocks)
         return PrimaHead(statistics, saved.options["balance"])
-    lessons = LessonStatistics(saved.groups["moments"], blocks)
-    sample = LessonSample(saved.groups["lessons"], lessons.dim)
+    sums = LessonStatistics.from_file("moments.", saved.groups["moments"])
+    lessons = LessonStatistics(sums, blocks)
+    kept = LessonSample.from_file("lessons.", saved.groups["lessons"])
+    sample = LessonSample(kept, lessons.blocks)
     return LessonHead(lessons, sample, saved.facts["priors"])
 
 
@@ -150,6 +153,13 @@ class _State:
     head: Head | None
     # how the last lessons of each id were answered before they were learned
     held_out: HeldOutTests = field(default_factory=dict)
+    # what a file has of it, if it was restored as the state before the last change
+    stored: dict[str, Array] | None = None
+
+    @property
+    def groups(self) -> Mapping[str, ClassArrays]:
+        """The groups of arrays of its head by name."""
+        return self.head.groups if self.head else {}
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -240,11 +250,18 @@ class Learner:
         self._before: _State | None = None
         undo = manifest["undo"]
         if undo is not None:
+            stored = {
+                name.removeprefix(UNDO): array
+                for name, array in arrays.items()
+                if name.startswith(UNDO)
+            }
+            different = restored_beside(self._state.groups, stored)
             before = {
-                name: arrays[UNDO + name] if UNDO + name in arrays else now[name]
+                name: different[name] if name in different else now[name]
                 for name in undo["tensors"]
             }
             self._before = self._restored(before, undo)
+            self._before.stored = stored
 
     def _restored(self, arrays: dict[str, Array], record: dict[str, Any]) -> _State:
         """The state of some arrays of the file and their part of the manifest, checked."""
@@ -506,7 +523,7 @@ class Learner:
                     f"the last change trained the network of {self.strategy}: "
                     "take it back with primavista"
                 )
-            self._state, self._before = self._before, None
+            self._state, self._before = replace(self._before, stored=None), None
 
     def _network_changed(self, before: _State) -> bool:
         old = before.arrays
@@ -524,9 +541,11 @@ class Learner:
         arrays, undo = {**self._state.arrays, files.GRAPH: self._graph}, None
         if self._before is not None:
             before = self._before.arrays
-            arrays |= {
-                UNDO + name: a for name, a in before.items() if not same_bits(a, arrays.get(name))
-            }
+            different = {n: a for n, a in before.items() if not same_bits(a, arrays.get(n))}
+            stored = self._before.stored
+            if stored is None:
+                stored = stored_beside(self._before.groups, self._state.groups, different)
+            arrays |= {UNDO + name: a for name, a in stored.items()}
             undo = {**self._before.record, "tensors": sorted(before)}
         files.write(
             path, arrays, {**self._manifest, **self._state.record, "undo": undo, "engine": "onnx"}

@@ -14,8 +14,9 @@ class Prediction:
         confidence: its probability among the known names.
         known: whether the frame shows something that was taught.
         scores: the probability of each name.
-        familiarity: near 1 if the frame is like the mean of what was taught under that name, near
-            0 if it is like nothing that was taught; None if the learner cannot tell.
+        familiarity: near 1 if the frame is like what was taught, towards 0 if it is like nothing
+            that was taught; with `prima` the share of strangers that look less like it. None if
+            the learner cannot tell.
     """
 
     label: str | None

@@ -16,6 +16,8 @@ from torch import Tensor
 from primavista.errors import InputError
 
 MIN_SIDE = 1
+# Pixels, the side of the frames of a new learner. The benchmark keeps the 128 of the paper.
+LEARNER_SIZE = 192
 # Per image. Decoding a larger one is more likely an attack than a photograph.
 MAX_PIXELS = 64_000_000
 

@@ -8,12 +8,14 @@ import warnings
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from primavista.bench.cell import RunSettings
 from primavista.bench.executors.local import Inline
 from primavista.bench.folder import METRICS, read_cell, saved_plan
 from primavista.bench.plan import Cell, Plan, load_plan, make_plan
 from primavista.bench.run import Suite, counts
+from primavista.cli.bench import app
 
 LEGACY = Path(__file__).parents[1] / "legacy" / "bench"
 
@@ -49,6 +51,23 @@ def test_old_cells_are_read_as_they_were_and_are_none_of_the_plan(legacy_plan):
         assert json.loads(path.read_text()) == found.model_dump(mode="json")
         folder = str(path.parent.relative_to(LEGACY / "interrupted"))
         assert folder not in folders
+
+
+def test_the_commands_say_why_old_cells_are_run_anew(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan, out = str(LEGACY / "plan.toml"), tmp_path / "out"
+    shutil.copytree(LEGACY / "interrupted", out)
+    (out / "nicv2" / "damaged").mkdir()
+    (out / "nicv2" / "damaged" / "run.json").write_text('"nothing"')
+    with pytest.warns(DeprecationWarning, match="'past' is now called 'moments_decay'"):
+        said = CliRunner().invoke(app, ["status", plan, "--out", str(out)])
+    assert said.exit_code == 0, said
+    words = " ".join(said.stdout.split())
+    assert "5 cells learned by rules of version 0.1: ar1* (moments=pretrained" in words
+    assert "prima (rule=frames). A plan runs such cells anew" in words
+    with pytest.warns(DeprecationWarning, match="'past' is now called 'moments_decay'"):
+        fresh = CliRunner().invoke(app, ["status", plan, "--out", str(tmp_path / "fresh")])
+    assert "rules of version 0.1" not in fresh.stdout
 
 
 def test_an_option_has_its_stored_name_in_files_alone(legacy_plan):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -178,13 +179,16 @@ def test_only_runs_of_one_cell_on_a_gpu_go_side_by_side(suite):
     assert stack(exact) == exact[:1]
 
 
-@pytest.mark.parametrize("name", ["dslda", "lda", "ncm", "ridge", "prima"])
-def test_updates_in_stacks_are_those_of_each(name, tiny_backbone):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("dslda", {}), ("lda", {}), ("ncm", {}), ("ridge", {}), ("prima", {"rule": "frames"})],
+)
+def test_updates_in_stacks_are_those_of_each(name, options, tiny_backbone):
     """Three runs that know other classes, one of them nothing yet, and have seen other counts."""
     draw = torch.Generator().manual_seed(0)
 
     def made():
-        found = [create(name, tiny_backbone) for _ in range(3)]
+        found = [create(name, tiny_backbone, **options) for _ in range(3)]
         for run, strategy in enumerate(found[:2]):
             z = torch.randn(30, strategy.backbone.dim, generator=torch.Generator().manual_seed(run))
             strategy.learn_embedded(z, torch.arange(30) % (2 + run))
@@ -206,6 +210,12 @@ def test_updates_in_stacks_are_those_of_each(name, tiny_backbone):
         torch.testing.assert_close(
             b.scores_embedded(zs[0]), a.scores_embedded(zs[0]), rtol=1e-6, atol=1e-6
         )
+
+
+def test_what_learns_by_lessons_is_never_learned_as_sums_over_frames(tiny_backbone):
+    on_a_gpu = SimpleNamespace(is_cuda=True)
+    assert stacks._stacking(create("ridge", tiny_backbone), on_a_gpu) is statistics_updates
+    assert stacks._stacking(create("prima", tiny_backbone), on_a_gpu) is None
 
 
 def test_on_the_cpu_each_learns_by_itself(tiny_backbone):

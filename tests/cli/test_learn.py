@@ -72,6 +72,25 @@ def test_a_new_file_is_made_and_the_next_command_goes_on_with_it(
     assert (learner.strategy_name, learner.size, len(learner.lessons)) == ("prima", 32, 3)
 
 
+def test_the_threshold_is_kept_in_the_file_and_another_one_serves_a_single_command(
+    videos: Path, tmp_path: Path
+) -> None:
+    model, clip = tmp_path / "kitchen.pv", videos / "toys/plug/1.mp4"
+    lesson = ("learn", model, "--label", "plug", clip)
+    done(*lesson, *SMALL, "--threshold", 0.7)
+    assert pv.Learner.load(model).threshold == 0.7
+    assert call(*lesson, "--threshold", 0.6).exit_code == 1  # there is nothing new to learn
+    assert pv.Learner.load(model).threshold == 0.6
+    before = model.read_bytes()
+    for limit, unknown in ((0, 0), (1, 4)):
+        told = lines(done("predict", model, clip, "--json", "--threshold", limit))[-1]["summary"]
+        assert (told["unknown"], told["frames"]) == (unknown, 4)
+    assert model.read_bytes() == before
+    refused = call(*lesson, "--again", "--option", "threshold=0.5")
+    assert refused.exit_code == 1
+    assert "say --threshold 0.5" in str(refused.exception)
+
+
 def test_it_learns_what_the_python_api_learns(videos: Path, tmp_path: Path) -> None:
     done("learn", tmp_path / "a.pv", videos / "toys", *SMALL, "--strategy", "dslda", "--fps", 4)
     learner = pv.Learner("dslda", weights="random", width=0.125, size=32, device="cpu")
@@ -396,10 +415,9 @@ def test_options_that_are_none(videos: Path, tmp_path: Path, option: str, words:
 
 
 def test_options_that_are_some_may_be_said_again(videos: Path, tmp_path: Path) -> None:
-    model, options = (
-        tmp_path / "kitchen.pv",
-        ("--option", "balance=0.5", "--option", "seed=3", "--option", "threshold=0.5"),
-    )
+    model = tmp_path / "kitchen.pv"
+    given = ("rule=frames", "balance=0.5", "seed=3")
+    options = ["--threshold", "0.5", *(word for one in given for word in ("--option", one))]
     for label in ("plug", "phone"):
         done("learn", model, "--label", label, videos / f"toys/{label}/1.mp4", *SMALL, *options)
     other = call("learn", model, "--label", "x", videos / "strange.mp4", "--option", "seed=4")

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista import FileError, Learner
+from primavista.heads.arrays import five_bytes, from_five_bytes
 from primavista.learner.export import export
 from primavista.storage import learner_file as files
 
@@ -89,6 +90,11 @@ def put(value: float):
     return change
 
 
+def numbers(change):
+    """The change of the numbers of an array that files have as five bytes each."""
+    return lambda array: five_bytes(change(from_five_bytes("it", array)))
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=6, deadline=None)
 @given(
@@ -106,19 +112,28 @@ def test_counts_that_are_none(loaders, edge, strategy, bad):
         ("prima", "moments.t", put(1.0)),
         ("prima", "moments.t", put(-5.0)),
         ("prima", "moments.t", put(1e300)),
-        ("prima", "moments.gram", lambda a: -a),
-        ("prima", "moments.gram", put(np.nan)),
+        ("prima", "moments.gram", numbers(lambda a: -a)),
+        ("prima", "moments.gram", numbers(put(np.nan))),
         ("prima", "moments.gram", lambda a: a[:-1]),
+        ("prima", "moments.gram", lambda a: a[:, :-1]),
+        ("prima", "moments.gram", lambda a: a.reshape(-1)),
+        ("prima", "moments.gram", lambda a: from_five_bytes("it", a)),
         ("prima", "moments.s", lambda a: a[:, :-1]),
         ("prima", "moments.s", lambda a: a * 1e200),
         ("prima", "lessons.key", lambda a: -a),
         ("prima", "lessons.key", lambda a: a[:, :-1]),
         ("prima", "lessons.key", lambda a: a[:, ::-1].copy()),
         ("prima", "lessons.mean", lambda a: a[..., :-1]),
-        ("prima", "lessons.mean", lambda a: a + 1),
+        ("prima", "lessons.key", lambda a: np.append(a, a * 0, 0)),
+        ("prima", "lessons.mean", lambda a: a[:-1]),
+        ("prima", "lessons.mean", lambda a: np.append(a, a, 0)),
+        ("prima", "lessons.mean", lambda a: a[None]),
+        ("prima", "lessons.mean", lambda a: a.astype(np.float64)),
         ("prima", "lessons.frame", put(np.nan)),
         ("prima", "lessons.centre", lambda a: a[:-1]),
         ("prima", "lessons.centre", put(np.nan)),
+        ("prima", "lessons.spread", lambda a: a[:-1]),
+        ("prima", "lessons.spread", put(2.0)),
         ("ridge", "moments.gram", lambda a: a * 0),
         ("lda", "moments.t", put(17.5)),
         ("ncm", "moments.q", lambda a: a * 0.5),
@@ -139,7 +154,62 @@ def test_sums_that_are_none(loaders, edge, strategy, name, change):
     refused(loaders, edge, strategy, name, change)
 
 
-@pytest.mark.parametrize("strategy", ["prima", "dslda", "cwr*"])
+@cache
+def saved_after_a_second_lesson() -> tuple[dict[str, np.ndarray], dict]:
+    learner = small_taught("prima").copy()
+    learner.learn(clip(7), "mug")
+    return files.decode(learner.to_bytes(), "good")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("moments.added", put(np.nan)),
+        ("moments.added", lambda a: a[:, :-1]),
+        ("moments.added", lambda a: a.reshape(-1)),
+        ("moments.added", lambda a: a.astype(np.float64)),
+        ("moments.added", lambda a: np.repeat(a, 129, 0)),
+        ("moments.rows", put(-2)),
+        ("moments.rows", put(3)),
+        ("moments.rows", put(2**40)),
+        ("moments.rows", lambda a: a.astype(np.float64)),
+        ("moments.rows", lambda a: np.repeat(a, 1000)),
+        ("moments.rows", lambda a: a[None]),
+        ("moments.changed_n", put(-1.0)),
+        ("moments.changed_n", put(np.nan)),
+        ("moments.changed_n", lambda a: a[:0]),
+        ("moments.changed_s", lambda a: a[:, :-1]),
+        ("moments.changed_s", lambda a: a.astype(np.float32)),
+        ("lessons.rows", lambda a: np.repeat(a, 1000)),
+        ("lessons.changed_key", lambda a: -a),
+        ("lessons.changed_mean", lambda a: np.append(a, a, 0)),
+        ("lessons.changed_frame", put(np.nan)),
+    ],
+)
+def test_the_difference_from_the_state_before_is_checked_too(edge, loaders, name, change):
+    arrays, manifest = saved_after_a_second_lesson()
+    changed = {**arrays, "undo/" + name: change(arrays["undo/" + name].copy())}
+    for load in loaders("prima", changed, manifest):
+        with pytest.raises(
+            (FileError, edge.FileError), match=name.replace("changed_", "(changed_)?")
+        ):
+            load()
+
+
+def test_a_difference_that_leaves_no_sums_is_refused(edge, loaders):
+    """More was added by the last lesson than there is."""
+    arrays, manifest = saved_after_a_second_lesson()
+    changed = {**arrays, "undo/moments.added": arrays["undo/moments.added"] * 10}
+    for load in loaders("prima", changed, manifest):
+        with pytest.raises((FileError, edge.FileError), match=r"moments\.gram"):
+            load()
+    without = {k: a for k, a in arrays.items() if k != "undo/moments.changed_s"}
+    for load in loaders("prima", without, manifest):
+        with pytest.raises((FileError, edge.FileError), match=r"moments\.changed_s is missing"):
+            load()
+
+
+@pytest.mark.parametrize("strategy", ["dslda", "cwr*"])
 def test_the_state_before_is_checked_too(edge, loaders, strategy):
     name = f"undo/{COUNTS[strategy]}"
     arrays, manifest = saved(strategy)

@@ -38,7 +38,7 @@ MAKERS = {
     "ridge, expand": lambda: RidgeHead(SufficientStatistics.empty(9), expand=9, seed=3),
     "prima": lambda: PrimaHead(empty(blocks=(4, 2))),
     "prima, lessons": lambda: LessonHead(
-        LessonStatistics.empty(DIM, blocks=(4, 2)), LessonSample.empty(DIM), (1.0, 0.5)
+        LessonStatistics.empty(DIM, blocks=(4, 2)), LessonSample.empty((4, 2)), (1.0, 0.5)
     ),
     "dslda": lambda: DSLDAHead(StreamingStatistics.empty(DIM), open_set=True),
     "dslda, base_init": lambda: DSLDAHead(StreamingStatistics.empty(DIM), base_init=True),

@@ -110,6 +110,27 @@ def test_the_page_says_what_to_show_next(films, tmp_path):
             opened.locator("#advice", has_text="show cup once more, somewhere else.").wait_for()
 
 
+def test_the_slider_sets_the_threshold_of_the_model_by_keyboard(films, tmp_path):
+    model = tmp_path / "kitchen.pv"
+    with (
+        sync_api.sync_playwright() as playwright,
+        service(model, new=TINY) as running,
+        page(playwright, running.url, films["cup"]) as opened,
+    ):
+        hold(opened, "cup", 1.5)
+        opened.focus("#threshold")
+        for _ in range(10):
+            opened.keyboard.press("ArrowLeft")
+        assert opened.inner_text("#threshold-text") == "0.80"
+        end = time.monotonic() + 30
+        while running.get("/api/model")["threshold"] != 0.8:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        opened.reload()
+        opened.locator("#threshold-text", has_text="0.80").wait_for()
+        assert "%" not in opened.inner_text(".known")
+
+
 def renamed(taught: dict[str, int]) -> dict[str, int]:
     return {"<b>football</b>" if name == "ball" else name: count for name, count in taught.items()}
 

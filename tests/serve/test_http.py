@@ -123,6 +123,28 @@ def test_rename_forget_and_undo(taught):
     assert "nothing to undo" in again.json()["detail"]
 
 
+def test_the_threshold_is_kept_in_the_file_and_is_no_change_to_undo(taught, service):
+    assert taught.get("/api/model").json()["threshold"] == service.learner.threshold
+    taught.post("/api/forget", json={"label": "kettle"})
+    told = taught.post("/api/threshold", json={"threshold": 0.25}).json()
+    assert told["threshold"] == 0.25
+    assert told["can_undo"]
+    assert Learner.load(service.path).threshold == 0.25
+    undone = taught.post("/api/undo").json()
+    assert "kettle" in [one["label"] for one in undone["objects"]]
+    assert undone["threshold"] == 0.25
+    for wrong in (1.5, -0.1, "high", None):
+        assert taught.post("/api/threshold", json={"threshold": wrong}).status_code == 422
+    assert service.learner.threshold == 0.25
+
+
+def test_a_load_can_be_taken_back_after_the_threshold_was_set(taught, service):
+    before = taught.get("/api/model").json()["objects"]
+    taught.post("/api/model/file", files={"file": other("second")})
+    assert taught.post("/api/threshold", json={"threshold": 0.5}).json()["can_undo"]
+    assert taught.post("/api/undo").json()["objects"] == before
+
+
 def test_save_and_load(taught, service):
     saved = taught.get("/api/model/file")
     assert saved.content == service.path.read_bytes()

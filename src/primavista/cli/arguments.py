@@ -11,6 +11,14 @@ Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        help="Familiarity from which a frame counts as known, 0 to 1 (default: that of the file).",
+        min=0,
+        max=1,
+    ),
+]
 MIN_SIZE, MAX_SIZE = 32, 512  # sides of the images, in pixels
 
 

@@ -120,6 +120,7 @@ def status(
     states = make_suite(chosen, folder).states
     console, found = Console(highlight=False), counts(states)
     console.print(_status_table(chosen, states))
+    print_old_cells(console, folder)
     print_failures(console, [state for state in states if state.status == "failed"])
     left = seconds_left(states, max(1, found["running"]))
     estimate = ""
@@ -266,6 +267,7 @@ def run_with_progress(
     Raises:
         typer.Exit: with code 130 after Ctrl-C.
     """
+    print_old_cells(console, suite.out)
     display = ProgressDisplay(console, suite, cells_at_once(suite, executor))
     try:
         with display:
@@ -277,6 +279,20 @@ def run_with_progress(
         raise typer.Exit(130) from None
     print_failures(console, failed)
     return failed
+
+
+def print_old_cells(console: Console, out: Path) -> None:
+    """Say if a folder holds cells that learned by rules of version 0.1.
+
+    Args:
+        console: where to print.
+        out: the folder of the results.
+    """
+    from primavista.bench.old_cells import old_rules_note, stored_options_in
+
+    note = old_rules_note(stored_options_in(out))
+    if note:
+        console.print(f"[yellow]note:[/yellow] {escape(note)}", soft_wrap=True)
 
 
 def cells_at_once(suite: Suite, executor: Executor) -> int:

@@ -26,7 +26,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as ProgressBars
 
-from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, Device, Model, printable
+from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, Device, Model, Threshold, printable
 from primavista.cli.sources import CAMERA, Media, find_lessons
 from primavista.errors import InputError, PrimavistaError
 
@@ -102,13 +102,14 @@ def learn(
     size: Annotated[
         int | None,
         typer.Option(
-            help=NEW + "side of the images in pixels (default: 128).", min=MIN_SIZE, max=MAX_SIZE
+            help=NEW + "side of the images in pixels (default: 192).", min=MIN_SIZE, max=MAX_SIZE
         ),
     ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(help=NEW + "option of the strategy, e.g. balance=0.5; repeatable."),
     ] = None,
+    threshold: Threshold = None,
     max_frames: Annotated[
         int, typer.Option(help="Frames kept of each source, evenly spread.", min=1)
     ] = 600,
@@ -148,11 +149,13 @@ def learn(
     `primavista learn kitchen.pv --label cup camera:0`,
     `primavista learn kitchen.pv toys/` (toys/mug/1.mp4, toys/cup/monday/001.jpg, ...)
 
+    `--threshold` is kept in the file, also if there is nothing new to learn.
+
     With `--on ray` the lessons are learned on all machines of a cluster at once and merged, with
     the same result, for the strategies that can be merged (prima, ridge, lda, ncm). The file is
     written once, at the end.
     """
-    from primavista.learner.learner import open_learner
+    from primavista.learner.opening import open_learner
     from primavista.storage.lock import file_lock
 
     _check_place(on)
@@ -160,18 +163,21 @@ def learn(
     target = model.expanduser().resolve()
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
     asked = {name: value for name, value in given.items() if value is not None}
-    options = _strategy_options(option or (), reserved=(*given, "device"))
+    options = _strategy_options(option or (), reserved=(*given, "device", "threshold"))
     with file_lock(target):
         if weights is not None and target.exists():
             note = f"{target.name} goes on with the network that is in it"
             typer.echo(f"--weights is for new files: {note}", err=True)
         learner = open_learner(target, device=device, **options, **asked)
+        changed = _set_threshold(learner, threshold)
         reading = LessonOptions(max_frames, fps, seconds, skip_bad, again, not no_coach)
         teacher = Teacher(learner, target, reading, as_json)
         if on == HERE:
             teacher.teach_here(lessons)
         else:
             teacher.teach_on_cluster(lessons, "" if on == RAY else on)
+        if changed:
+            teacher.save_without_lessons()
     if teacher.statuses["failed"] or not teacher.statuses["learned"]:
         raise typer.Exit(1)
 
@@ -215,6 +221,11 @@ class Teacher:
                 typer.echo(f"{message}the same command goes on with the rest.", err=True)
                 raise typer.Exit(130) from None
         self._print_summary()
+
+    def save_without_lessons(self) -> None:
+        """Save the learner of a file that no lesson has saved yet; a new file is not made."""
+        if not self.statuses["learned"] and self.target.exists():
+            self.learner.save(self.target)
 
     def teach_on_cluster(self, lessons: list[Lesson[Media]], address: str) -> None:
         """Teach all lessons at once, on the machines of a cluster; the file is written at the end.
@@ -364,6 +375,13 @@ def teach_lesson(
         return {"status": "known", "id": error.lesson_id}
     identity = learner.lessons[-1]
     return {"status": "learned", "id": identity, "frames": len(clip), "note": clip.note}
+
+
+def _set_threshold(learner: Learner, threshold: float | None) -> bool:
+    """Set the threshold unless it is None; return whether it is another one than before."""
+    before = learner.threshold
+    learner.threshold = before if threshold is None else threshold
+    return learner.threshold != before
 
 
 def _check_place(on: str) -> None:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.arguments import Device, Model, printable
+from primavista.cli.arguments import Device, Model, Threshold, printable
 from primavista.cli.sampling import (
     BATCH,
     SampledFrame,
@@ -58,6 +58,7 @@ def predict(
         typer.Option(help="How long to watch a camera (default: until Ctrl-C)."),
     ] = None,
     top: Annotated[int, typer.Option(help="How many of the most likely names to show.", min=1)] = 3,
+    threshold: Threshold = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")
     ] = False,
@@ -75,12 +76,11 @@ def predict(
     Examples: `primavista predict kitchen.pv photo.jpg`,
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
     """
-    from primavista.learner.learner import Learner
     from primavista.streams.video import BadFiles
 
     if annotate is not None:
         _check_target(source, annotate)
-    learner = Learner.load(model.expanduser(), device=device)
+    learner = _loaded(model, device, threshold)
     bad = BadFiles(skip_bad)
     width = max(len(name) for name in [*learner.labels, UNKNOWN])
     reporter = PredictionReporter(top, as_json, width, annotate is not None, learner.threshold)
@@ -98,6 +98,16 @@ def predict(
     reporter.close(bad.skipped)
     if annotate is not None and not as_json:
         typer.echo(f"wrote {annotate}")
+
+
+def _loaded(model: Path, device: str, threshold: float | None) -> Learner:
+    """Load a learner, with another threshold for this command unless that is None."""
+    from primavista.learner.learner import Learner
+
+    learner = Learner.load(model.expanduser(), device=device)
+    if threshold is not None:
+        learner.threshold = threshold
+    return learner
 
 
 def _check_target(source: str, target: Path) -> None:

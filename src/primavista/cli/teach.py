@@ -53,13 +53,15 @@ def teach(
     size: Annotated[
         int | None,
         typer.Option(
-            help="Side in pixels of the images that a new model reads.", min=MIN_SIZE, max=MAX_SIZE
+            help="Side in pixels of the images that a new model reads (default: 192).",
+            min=MIN_SIZE,
+            max=MAX_SIZE,
         ),
     ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Familiarity from which a frame counts as known, 0 to 1; 0.2 in a new model.",
+            help="Familiarity from which a frame counts as known, 0 to 1; 0.9 in a new model.",
             min=0,
             max=1,
         ),

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from ..errors import InputError
 from ..nn.derived import Derived
-from .arrays import Array, ClassArrays, float32, float64, linear_algebra_error, zeros_like
+from .arrays import Array, ClassArrays, float64, linear_algebra_error, zeros_like
 from .open_set import Familiarity, mahalanobis_familiarity
 from .statistics import SufficientStatistics
 
@@ -120,12 +120,12 @@ class Head(ABC):
         """List the state as files have it.
 
         Returns:
-            Every array by its name in files, and in the precision that it has there.
+            Every array by its name in files, and in the form that it has there; of numpy arrays.
         """
         return {
-            f"{name}.{own}": float32(array) if own in group.SINGLE_IN_FILES else array
+            f"{name}.{own}": array
             for name, group in self.groups.items()
-            for own, array in group.arrays.items()
+            for own, array in group.to_file(dict(group.arrays)).items()
         }
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -28,25 +28,34 @@ from .arrays import (
     Array,
     Arrays,
     ClassArrays,
+    NumpyArrays,
+    five_bytes,
     float32,
     float64,
+    from_five_bytes,
     identity,
-    solve_positive_definite,
+    rows_beside,
+    rows_earlier,
+    shortened,
+    solve_rows,
     to_library_of,
+    to_numpy,
     zeros_like,
 )
 from .base import AnalyticHead
-from .open_set import Familiarity, margins
-from .packed import add_gram, diagonal
+from .packed import add_gram, diagonal, low_rank_factor, unpack_lower
 from .statistics import CHUNK, SufficientStatistics
+from .strangers import LessonFamiliarity, expected_strangers, spread_of_cosines, unit_vectors
 
 LESSONS_KEPT = 4  # lessons per class that are kept to judge the places by
 LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
 LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has judged them
 WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
 SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
-KEYED_FEATURES = 64  # features that a key is made from
-ROUNDING = 1e-7  # what the rounding of G to float32 may add to an eigenvalue, as a share of tr G
+KEY_PERIOD = 0.002  # of keys: lessons of a class are several times as far apart, engines 1e-7
+MOST_CHANGED = 128  # rows of the difference of two G in a file; more are not worth it
+CHANGE_PRECISION = 2.0**-26  # what that difference may be off by, as a share of G
+ROUNDING = 1e-7  # what the rounding of G may add to an eigenvalue, as a share of tr G
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -60,15 +69,20 @@ class LessonStatistics(SufficientStatistics):
     `add`: the order of lessons, their grouping into calls and merging do not matter, but the frames
     of one lesson must come together.
 
-    The sums are float64, but G goes into files as float32. What is solved is solved from G as a
-    file has it, so that a learner gives the same scores before and after it was saved.
+    The sums are float64. After every change G is rounded to the five bytes per number that files
+    have, so a learner that was saved and loaded in between goes on to the same bits.
     """
 
-    SINGLE_IN_FILES: ClassVar[tuple[str, ...]] = ("gram",)
+    @classmethod
+    def to_file(cls, arrays: NumpyArrays) -> NumpyArrays:
+        """Turn G into five bytes per number, which loses nothing; see `ClassArrays.to_file`."""
+        return {**arrays, "gram": np.ascontiguousarray(five_bytes(to_numpy(arrays["gram"])))}
 
-    def __init__(self, arrays: Arrays, blocks: Sequence[int] | None = None) -> None:
-        arrays["gram"] = float64(arrays["gram"])
-        super().__init__(arrays, blocks)
+    @classmethod
+    def from_file(cls, prefix: str, arrays: NumpyArrays) -> NumpyArrays:
+        """Return the numbers of G, as `ClassArrays.from_file` says."""
+        check_that("gram" in arrays, prefix + "gram", "is missing")
+        return {**arrays, "gram": from_five_bytes(prefix + "gram", arrays["gram"])}
 
     def add(self, z: Array, columns: Array) -> None:
         """Add one lesson per class in the batch.
@@ -86,6 +100,21 @@ class LessonStatistics(SufficientStatistics):
             some = slice(start, start + CHUNK)
             root = frames[columns[some]] ** 0.5
             self._add_weighted(float64(z[some]) / root[:, None], columns[some], root)
+        self._shorten()
+
+    def merge(self, other: SufficientStatistics, columns: Array) -> None:
+        """Add all lessons that `other` has seen, as `SufficientStatistics.merge` says."""
+        super().merge(other, columns)
+        self._shorten()
+
+    def drop(self, row: int) -> None:
+        """Forget a class, as `SufficientStatistics.drop` says."""
+        super().drop(row)
+        self._shorten()
+
+    def _shorten(self) -> None:
+        gram = self.gram
+        gram[:] = shortened(gram)
 
     def _add_weighted(self, x: Array, columns: Array, root: Array) -> None:
         """Add frames x = z / root, each with the root of the number of frames of its lesson."""
@@ -96,8 +125,69 @@ class LessonStatistics(SufficientStatistics):
         for gram, features in self.squares():
             add_gram(gram, x[:, features])
 
-    def _scatter(self, gram: Array, features: slice) -> Array:
-        return super()._scatter(float64(float32(gram)), features)
+    def beside(self, later: Self, arrays: NumpyArrays) -> NumpyArrays:
+        """Store the rows that changed, and the difference of G from the later one as F^T F.
+
+        A lesson of N frames adds an F of at most N rows to G, in `added`; forgetting a class takes
+        a single row from it, in `removed`. An F of more than `MOST_CHANGED` rows is not worth it.
+        G is restored to the precision of float32. The arguments are those of `ClassArrays.beside`.
+        """
+        stored = rows_beside(self._rows(), later._rows(), arrays)
+        if "gram" not in stored:
+            return stored
+        difference = to_numpy(later.gram) - to_numpy(self.gram)
+        sign, name = (1, "added") if difference.sum() >= 0 else (-1, "removed")
+        largest = np.maximum(to_numpy(later.gram), to_numpy(self.gram))
+        factors = []
+        for packed, features in self._packed_parts():
+            size = features.stop - features.start
+            tolerance = CHANGE_PRECISION * diagonal(largest[packed], size) + 1e-300
+            factor = low_rank_factor(sign * difference[packed], tolerance, MOST_CHANGED)
+            if factor is None:
+                return stored
+            factors.append(factor.astype(np.float32))
+        most = max(map(len, factors))
+        padded = [np.pad(factor, ((0, most - len(factor)), (0, 0))) for factor in factors]
+        del stored["gram"]
+        return {**stored, name: np.concatenate(padded, axis=1)}
+
+    def earlier(self, prefix: str, stored: NumpyArrays) -> NumpyArrays:
+        """Restore the rows and G, as `ClassArrays.earlier` says."""
+        found = dict(rows_earlier(self._rows(), prefix, stored))
+        for name, sign in (("added", 1), ("removed", -1)):
+            if name in found:
+                factor = checked_array(found, prefix, name, 2)
+                check_that(factor.dtype == np.float32, prefix + name, "is not float32")
+                fits = len(factor) <= MOST_CHANGED and factor.shape[1] == self.dim
+                check_that(fits, prefix + name, f"has shape {factor.shape}")
+                check_at_most(prefix + name, factor, MAX_FEATURE, "feature")
+                change = to_numpy(self.gram) * 0
+                for packed, features in self._packed_parts():
+                    add_gram(change[packed], float64(factor[:, features]))
+                before_all = not np.asarray(found.get("t", 1)).any()  # no lesson, so no sums
+                gram = change * 0 if before_all else to_numpy(self.gram) - sign * change
+                found["gram"] = five_bytes(shortened(gram))
+                del found[name]
+        return found
+
+    def _rows(self) -> NumpyArrays:
+        return {name: to_numpy(self.arrays[name]) for name in self.row_names}
+
+    def _packed_parts(self) -> Iterator[tuple[slice, slice]]:
+        """Where each block lies in G, and where in the features."""
+        end = 0
+        for gram, features in self.squares():
+            end += len(gram)
+            yield slice(end - len(gram), end), features
+
+    def lower_grams(self) -> Iterator[tuple[Array, slice]]:
+        """G of each block, of which the lower triangle alone means something.
+
+        Yields:
+            G of a block, a new array, and where in the features the block lies.
+        """
+        for gram, features in self.squares():
+            yield unpack_lower(gram, features.stop - features.start), features
 
 
 class Lessons(NamedTuple):
@@ -123,30 +213,36 @@ class Lessons(NamedTuple):
 class LessonSample(ClassArrays):
     """A few lessons of each class, to judge by: the mean of each, and the features of one frame.
 
-    Those with the smallest keys are kept. The key of a lesson is a hash of its mean, and its frame
-    is the one with the smallest hash. So the sample depends on the lessons alone, not on the order
-    of lessons or frames, and that of a merged learner is the sample of the lessons of both.
+    Those with the smallest keys are kept. The key of a lesson is that of its mean, and its frame is
+    the one with the smallest key (`feature_keys`). So the sample depends on the lessons alone, not
+    on the order of lessons or frames, and that of a merged learner is the sample of the lessons of
+    both.
 
-    Beside the lessons there is the centre that they are compared around, see `LessonFamiliarity`.
+    Beside the lessons there is what is known of the backbone without them: the centre that they are
+    compared around (`LessonFamiliarity`), and how the likeness of any frames spreads around it
+    (`spread_of_cosines`).
 
     Args:
         arrays: `key`, classes x kept, 0 for none, ascending; `mean` and `frame`,
-            classes x kept x D, float32; `centre`, D numbers, float32, 0 until it is set.
-        dim: D, the number of features.
+            classes x kept x D, float32; `centre`, D numbers, and `spread`, places x places, both
+            float32, 0 until they are set.
+        blocks: the number of features of each place; D is their sum.
     """
 
     VECTORS: ClassVar[tuple[str, ...]] = ("mean", "frame")
+    REFERENCE: ClassVar[tuple[str, ...]] = ("centre", "spread")
 
-    def __init__(self, arrays: Arrays, dim: int) -> None:
+    def __init__(self, arrays: Arrays, blocks: Sequence[int]) -> None:
         super().__init__(arrays)
-        self.dim = dim
+        self.blocks = tuple(blocks)
+        self.dim = sum(blocks)
 
     @classmethod
-    def empty(cls, dim: int, *, like: Array | None = None) -> LessonSample:
+    def empty(cls, blocks: Sequence[int], *, like: Array | None = None) -> LessonSample:
         """Make the sample of no lessons.
 
         Args:
-            dim: D, the number of features.
+            blocks: the number of features of each place.
             like: an array whose library and device to use; None for numpy.
 
         Returns:
@@ -155,15 +251,59 @@ class LessonSample(ClassArrays):
         one = np.zeros(()) if like is None else like
         xp, where = array_namespace(one), device(one)
         key = xp.zeros((0, LESSONS_KEPT), dtype=xp.int64, device=where)
-        shape = (0, LESSONS_KEPT, dim)
+        shape = (0, LESSONS_KEPT, sum(blocks))
         vectors = {name: xp.zeros(shape, dtype=xp.float32, device=where) for name in cls.VECTORS}
-        centre = xp.zeros((dim,), dtype=xp.float32, device=where)
-        return cls({"key": key, **vectors, "centre": centre}, dim)
+        centre = xp.zeros((sum(blocks),), dtype=xp.float32, device=where)
+        spread = xp.zeros((len(blocks), len(blocks)), dtype=xp.float32, device=where)
+        return cls({"key": key, **vectors, "centre": centre, "spread": spread}, blocks)
 
     @property
     def row_names(self) -> tuple[str, ...]:
         """The names of the arrays that have one row per class."""
         return ("key", *self.VECTORS)
+
+    @classmethod
+    def to_file(cls, arrays: NumpyArrays) -> NumpyArrays:
+        """Write the lessons that there are, class by class, instead of room for more.
+
+        `mean` and `frame` are lessons x D in files, and `key` has no rows without a lesson; see
+        `ClassArrays.to_file`.
+        """
+        key = to_numpy(arrays["key"])
+        key = key[: 1 + max(np.nonzero(key)[0], default=-1)]
+        there = {name: to_numpy(arrays[name])[: len(key)][key > 0] for name in cls.VECTORS}
+        return {**arrays, "key": key, **there}
+
+    @classmethod
+    def from_file(cls, prefix: str, arrays: NumpyArrays) -> NumpyArrays:
+        """Put every lesson where its key is, as `ClassArrays.from_file` says."""
+        key = checked_array(arrays, prefix, "key", 2)
+        check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
+        # so that little more than the file is built
+        check_that(bool((key > 0).any(1).all()), prefix + "key", "has a class without a lesson")
+        found = dict(arrays)
+        for name in cls.VECTORS:
+            there = checked_array(arrays, prefix, name, 2)
+            check_that(there.dtype == np.float32, prefix + name, "is not float32")
+            check_shape(prefix + name, there, (int((key > 0).sum()), there.shape[1]))
+            found[name] = np.zeros((*key.shape, there.shape[1]), there.dtype)
+            found[name][key > 0] = there
+        return found
+
+    def beside(self, later: Self, arrays: NumpyArrays) -> NumpyArrays:
+        """Store the lessons of classes that changed, as `ClassArrays.beside` says."""
+        return rows_beside(self._rows(), later._rows(), arrays)
+
+    def earlier(self, prefix: str, stored: NumpyArrays) -> NumpyArrays:
+        """Restore the lessons of all classes, as `ClassArrays.earlier` says."""
+        if "rows" not in stored:
+            return stored
+        return self.to_file(rows_earlier(self._rows(), prefix, stored))
+
+    def _rows(self) -> NumpyArrays:
+        """The arrays with one row per class, without the empty rows at their end."""
+        taught = 1 + max(np.nonzero(to_numpy(self.arrays["key"]))[0], default=-1)
+        return {name: to_numpy(self.arrays[name])[:taught] for name in self.row_names}
 
     def add(self, row: int, frames: Array) -> None:
         """Add a lesson, if its key is among the smallest of its class.
@@ -196,20 +336,54 @@ class LessonSample(ClassArrays):
             columns: our row for each of its classes, in their order; each row once.
         """
         where = device(self.arrays["mean"])
+        if not self.arrays["centre"].any():
+            self.take_reference(other)
         for theirs, row in enumerate(columns.tolist()):
             for slot, key in enumerate(other.arrays["key"][theirs].tolist()):
                 if key:
                     vectors = [other.arrays[name][theirs, slot] for name in self.VECTORS]
                     moved = [to_device(vector, where) for vector in vectors]
                     self._insert(int(row), int(key), moved)
-        if not self.arrays["centre"].any():
-            self.arrays["centre"] = to_device(other.arrays["centre"], where) + 0
+
+    def set_reference(self, z: Array) -> None:
+        """Set the centre and the spread.
+
+        Args:
+            z: the features of frames of objects of any kind, two or more, N x D.
+        """
+        centre = float64(z).mean(0)
+        spread = spread_of_cosines(float64(z) - centre, self.places)
+        self.restore_reference(float32(centre), float32(spread))
+
+    def restore_reference(self, centre: Array, spread: Array) -> None:
+        """Set the centre and the spread to what `set_reference` has made of such frames before.
+
+        Args:
+            centre: D numbers in float32, on any device.
+            spread: places x places, in float32.
+        """
+        for name, array in zip(self.REFERENCE, (centre, spread), strict=True):
+            self.arrays[name] = to_device(array, device(self.arrays[name])) + 0
+
+    def take_reference(self, other: LessonSample) -> None:
+        """Set the centre and the spread to those of another sample.
+
+        Args:
+            other: a sample of the same features, on any device.
+        """
+        self.restore_reference(*(other.arrays[name] for name in self.REFERENCE))
+
+    @property
+    def places(self) -> tuple[slice, ...]:
+        """Where in the features each place lies."""
+        stops = np.cumsum(self.blocks).tolist()
+        return tuple(slice(a, b) for a, b in zip([0, *stops], stops, strict=False))
 
     def clear(self) -> None:
-        """Return to the state before the first lesson; the centre stays, for the next one."""
-        centre = self.arrays["centre"]
+        """Return to the state before the first lesson; centre and spread stay for the next one."""
+        kept = {name: self.arrays[name] for name in self.REFERENCE}
         super().clear()
-        self.arrays["centre"] = centre
+        self.arrays.update(kept)
 
     def lessons(self, known: int) -> Lessons:
         """List the lessons that are kept.
@@ -241,6 +415,9 @@ class LessonSample(ClassArrays):
         centre = checked_array(self.arrays, prefix, "centre", 1)
         check_shape(prefix + "centre", centre, (self.dim,))
         check_at_most(prefix + "centre", centre, MAX_FEATURE, "feature")
+        spread = checked_array(self.arrays, prefix, "spread", 2)
+        check_shape(prefix + "spread", spread, (len(self.blocks), len(self.blocks)))
+        check_at_most(prefix + "spread", spread, 1, "covariance of cosines")
         check_that(bool((key >= 0).all()), prefix + "key", "contains a negative key")
         filled = key > 0
         full_first = bool((filled[:, 1:] <= filled[:, :-1]).all())
@@ -254,18 +431,35 @@ class LessonSample(ClassArrays):
 
 
 def feature_keys(z: Array) -> list[int]:
-    """Hash features: the first of each row, rounded to hundredths.
+    """key = 1 + 2^53 frac(u z / (KEY_PERIOD |z|)) for a direction u of random signs.
+
+    A key is spread evenly over many periods, so it tells nothing about the frame; but it moves only
+    a little with the features, so that another engine or device, whose features differ in the last
+    bits, keeps the same lessons and frames.
 
     Args:
         z: N x D.
 
     Returns:
-        N numbers from 1 to 2^63 - 1.
+        N numbers from 1 to 2^53.
     """
-    numbers = np.asarray(to_device(z[:, :KEYED_FEATURES], "cpu"))
-    rounded = np.rint(numbers.astype(np.float64) * 100).astype("<i8")
-    digests = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rounded]
-    return [(int.from_bytes(digest, "little") >> 1) or 1 for digest in digests]
+    x = float64(z)
+    along = x @ to_library_of(random_signs(z.shape[1]), x) / (x * x).sum(1).clip(1e-30) ** 0.5
+    periods = np.asarray(to_device(along, "cpu")) / KEY_PERIOD
+    return [1 + int(share * 2**53) for share in periods - np.floor(periods)]
+
+
+@cache
+def random_signs(dim: int) -> Floats:
+    """Return the direction of `feature_keys`: +-1 / sqrt(D), the same in every version.
+
+    Args:
+        dim: D, the number of features.
+    """
+    drawn = hashlib.shake_256(b"lessons").digest(dim // 8 + 1)
+    bits = np.unpackbits(np.frombuffer(drawn, np.uint8))[:dim]
+    signs: Floats = (2.0 * bits - 1) / dim**0.5
+    return signs
 
 
 class PlaceFit(NamedTuple):
@@ -274,8 +468,8 @@ class PlaceFit(NamedTuple):
     Args:
         w: its weights, K x D.
         b: its offsets, K.
-        left_out: the scores of the frame of each lesson of the sample, by the regression on all
-            other lessons, L x K.
+        left_out: the scores of the frame of each lesson of the sample that is not the only one of
+            its class, by the regression on all other lessons, L x K.
     """
 
     w: Array
@@ -283,54 +477,20 @@ class PlaceFit(NamedTuple):
     left_out: Array
 
 
-@dataclass(frozen=True)
-class LessonFamiliarity(Familiarity):
-    """familiarity(z) = (cos(z) - a) / (1 - a),  cos = sum_h share_h cos(z_h - g_h, mu_ch - g_h)
-
-    for the class c with the highest score. g is a centre that does not depend on what was taught,
-    the mean of the backbone's features over objects of any kind; around it, objects that have
-    nothing in common are at right angles. a is how much a frame of one taught class looks like the
-    most similar other class: 0 is the familiarity of one taught object in the eyes of the others,
-    and 1 that of a frame like the mean of its class. The more classes there are, the more similar
-    is the most similar one, to a stranger as well as to another class.
+class PlaceJudgement(NamedTuple):
+    """What lessons that were not seen say of the regressions.
 
     Args:
-        directions: share_h (mu_ch - g_h) / |mu_ch - g_h| of each place, side by side, classes x D.
-        centre: g, D numbers.
-        other: a.
-        places: where in the features each place lies.
+        beta: the weight of each place, see `place_weights`.
+        trust: the mean score of such a lesson for its own class, as a share of that of a lesson
+            that was seen, 0 if there is none: what scores are worth in another place.
+        strange: the scores of a frame of each lesson by the regressions without its class, L x K,
+            as shares.
     """
 
-    directions: Array
-    centre: Array
-    other: float
-    places: tuple[slice, ...]
-
-    def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames, as `Familiarity` says."""
-        unit = unit_vectors(z - self.centre, self.places)
-        similarity = (unit * self.directions[best]).sum(1)
-        return (similarity - self.other) / (1 - self.other)
-
-    @property
-    def temperature(self) -> float:
-        """T of the probabilities softmax(scores / T): 1, since the scores are logits."""
-        return 1.0
-
-
-def unit_vectors(x: Array, places: Sequence[slice]) -> Array:
-    """x_h / |x_h| of each place h, side by side.
-
-    Args:
-        x: N x D.
-        places: where in the features each place lies.
-
-    Returns:
-        N x D.
-    """
-    parts = [x[:, part] for part in places]
-    scaled = [part / (part * part).sum(1).clip(1e-30)[:, None] ** 0.5 for part in parts]
-    return array_namespace(x).concat(scaled, axis=1)
+    beta: list[float]
+    trust: float
+    strange: Floats
 
 
 class LessonHead(AnalyticHead):
@@ -343,15 +503,12 @@ class LessonHead(AnalyticHead):
         statistics: the sums over lessons, with one Gram matrix per place.
         sample: the lessons to judge by.
         priors: the weight of each place before any lesson has judged it; only their ratios count.
-        centre: g of `LessonFamiliarity`, D numbers; None for that of the sample.
     """
 
+    statistics: LessonStatistics
+
     def __init__(
-        self,
-        statistics: LessonStatistics,
-        sample: LessonSample,
-        priors: Sequence[float],
-        centre: np.ndarray[Any, Any] | None = None,
+        self, statistics: LessonStatistics, sample: LessonSample, priors: Sequence[float]
     ) -> None:
         super().__init__(statistics)
         if len(priors) != len(statistics.blocks):
@@ -363,29 +520,28 @@ class LessonHead(AnalyticHead):
         self.groups["lessons"] = sample
         self.sample = sample
         self.priors = tuple(priors)
-        if centre is not None:
-            self.set_centre(centre)
 
     @property
-    def centre(self) -> Array:
-        """The centre of `LessonFamiliarity`, D numbers in float32; 0 until it is set."""
-        return self.sample.arrays["centre"]
+    def has_reference(self) -> bool:
+        """True once what familiarity compares with is set."""
+        return bool(self.sample.arrays["centre"].any())
 
-    @property
-    def has_centre(self) -> bool:
-        """True once the centre of `LessonFamiliarity` is set."""
-        return bool(self.centre.any())
-
-    def set_centre(self, centre: Array) -> None:
-        """Set the centre of `LessonFamiliarity`.
+    def set_reference(self, z: Array) -> None:
+        """Set what familiarity compares with, which does not depend on what is taught.
 
         Args:
-            centre: g, D numbers of the library of the sample, or of numpy.
+            z: the features of frames of objects of any kind, N x D.
         """
-        ours = self.centre
-        if isinstance(centre, np.ndarray):
-            centre = to_library_of(centre, ours)
-        self.sample.arrays["centre"] = to_device(float32(centre), device(ours))
+        self.sample.set_reference(z)
+        self.derived.clear()
+
+    def take_reference(self, other: LessonHead) -> None:
+        """Compare with the same as another head.
+
+        Args:
+            other: a head on the same backbone.
+        """
+        self.sample.take_reference(other.sample)
         self.derived.clear()
 
     def _learn(self, z: Array, columns: Array, i: int) -> None:
@@ -402,83 +558,78 @@ class LessonHead(AnalyticHead):
         Returns:
             One fit per place.
         """
-        lessons = self.sample.lessons(classes)
+        lessons = self._to_leave_out(classes)
         n, s, t = self.statistics.n[:classes], self.statistics.s[:classes], self.statistics.frames
         return [
-            fit_place(n, s[:, features], scatter, t, lessons.part(features))
-            for scatter, features in self.statistics.scatters()
+            fit_place(n, s[:, features], gram, t, lessons.part(features))
+            for gram, features in self.statistics.lower_grams()
         ]
 
-    def weights(self, fits: Sequence[PlaceFit]) -> list[float]:
-        """Weigh the places by the lessons of the sample.
+    def judge(self, fits: Sequence[PlaceFit]) -> PlaceJudgement:
+        """Judge the regressions by the lessons of the sample.
 
         Args:
             fits: the fits of the places.
 
         Returns:
-            beta, one number per place.
+            The judgement.
         """
         classes = fits[0].w.shape[0]
-        columns = self.sample.lessons(classes).columns
-        n = np.asarray(to_device(self.statistics.n[:classes], "cpu"))
-        again = n[columns] > 1  # of a class with a single lesson nothing is left without it
         left_out = np.stack([np.asarray(to_device(fit.left_out, "cpu")) for fit in fits], axis=2)
-        beta = place_weights(left_out[again], columns[again], self.priors)
-        return [float(share) for share in beta]
+        columns = self._to_leave_out(classes).columns
+        beta = place_weights(left_out, columns, self.priors)
+        share = beta / beta.sum()
+        own = (left_out @ share)[np.arange(len(columns)), columns]
+        trust = max(float(own.mean()), 0.0) if len(own) else 0.0
+        return PlaceJudgement([float(b) for b in beta], trust, self._strange(fits, share))
+
+    def _strange(self, fits: Sequence[PlaceFit], share: Floats) -> Floats:
+        """`strange` of a `PlaceJudgement`."""
+        classes = fits[0].w.shape[0]
+        lessons, mu = self.sample.lessons(classes), self.statistics.means(classes)
+        m = mu.mean(0)
+        columns, found = to_library_of(lessons.columns, mu), 0.0
+        for weight, fit, part in zip(share.tolist(), fits, self.sample.places, strict=True):
+            z = float64(lessons.frames[:, part]) - m[part]
+            found = found + weight * strange_scores(fit.w, (mu - m)[:, part], columns, z)
+        return np.asarray(to_device(found, "cpu"))
+
+    def _to_leave_out(self, classes: int) -> Lessons:
+        """The lessons of the sample whose class has another one, so that something is left."""
+        lessons = self.sample.lessons(classes)
+        n = np.asarray(to_device(self.statistics.n[:classes], "cpu"))
+        again = np.nonzero(n[lessons.columns] > 1)[0]
+        at = to_library_of(again, lessons.means)
+        return Lessons(lessons.columns[again], lessons.means[at], lessons.frames[at])
 
     def solve(self, classes: int) -> tuple[Array, Array]:
         """Solve for the weights, as `AnalyticHead.solve` says."""
         fits = self.fits(classes)
-        beta = self.weights(fits)
-        self.derived["beta"] = beta
+        judged = self.judge(fits)
+        self.derived["judged"] = judged
         xp = array_namespace(fits[0].w)
+        beta = judged.beta
         w = xp.concat([share * fit.w for share, fit in zip(beta, fits, strict=True)], axis=1)
         b = xp.stack([share * fit.b for share, fit in zip(beta, fits, strict=True)])
         return w, b.sum(0)
 
     def _familiarity(self, w: Array, classes: int) -> LessonFamiliarity:
-        mu = self.statistics.means(classes)
-        centre = float64(self.centre)
-        places = tuple(features for _, features in self.statistics.squares())
-        compute = lambda: self.weights(self.fits(classes))  # noqa: E731
-        beta = self.derived.get_or_compute("beta", compute)
-        shares = np.repeat(np.asarray(beta) / sum(beta), self.statistics.blocks)
-        directions = unit_vectors(mu - centre, places) * to_library_of(shares, mu)
-        other = self._similarity_of_others(directions, centre, places, classes)
-        return LessonFamiliarity(*margins(w, mu), directions, centre, other, places)
-
-    def _similarity_of_others(
-        self, directions: Array, centre: Array, places: Sequence[slice], classes: int
-    ) -> float:
-        """a: the mean over classes of the largest similarity of their frames to another class.
-
-        Of the frames only the means of lessons are kept. A frame is farther from the centre than
-        the mean of its lesson, so its similarity is smaller by the ratio of the two.
-        """
-        if classes == 1:
-            return 0.0
-        columns, means, _ = self.sample.lessons(classes)
-        x = float64(means) - centre
-        unit = unit_vectors(x, places)
-        total = 0.0
-        for part, (gram, _) in zip(places, self.statistics.squares(), strict=True):
-            norm = self._mean_square(gram, part, centre)
-            ratio = min(1.0, (float((x[:, part] ** 2).sum(1).mean()) / norm) ** 0.5)
-            total = total + ratio * (unit[:, part] @ directions[:, part].T)
-        similarity = np.asarray(to_device(total, "cpu")).copy()
-        similarity[np.arange(len(columns)), columns] = -np.inf
-        nearest = similarity.max(1)
-        by_class = [nearest[columns == c].mean() for c in np.unique(columns)]
-        return min(float(np.mean(by_class)), 0.99)
-
-    def _mean_square(self, gram: Array, part: slice, centre: Array) -> float:
-        """E |z - g|^2 in one place, over all lessons: (tr G - 2 g sum s + L |g|^2) / L."""
-        lessons = max(float(self.statistics.n.sum()), 1)
-        g, s = centre[part], self.statistics.s[:, part].sum(0)
-        squares = float32(diagonal(gram, part.stop - part.start))  # as a file has them
-        trace = float(float64(squares).sum())
-        found = (trace - 2 * float((g * s).sum())) / lessons + float((g * g).sum())
-        return max(found, 1e-30)
+        compute = lambda: self.judge(self.fits(classes))  # noqa: E731
+        judged = self.derived.get_or_compute("judged", compute)
+        share = np.asarray(judged.beta) / sum(judged.beta)
+        places, arrays = self.sample.places, self.sample.arrays
+        mu, centre = self.statistics.means(classes), float64(arrays["centre"])
+        shares = to_library_of(np.repeat(share, self.sample.blocks), mu)
+        directions = unit_vectors(mu - centre, places) * shares
+        columns, _, frames = self.sample.lessons(classes)
+        cosines = unit_vectors(float64(frames) - centre, places) @ directions.T
+        likeness = np.asarray(to_device(cosines, "cpu")) + judged.trust * judged.strange
+        spread = np.asarray(to_device(float64(arrays["spread"]), "cpu"))
+        generic = max(float(share @ spread @ share), 0.0) ** 0.5
+        strangers = expected_strangers(likeness, columns, generic)
+        worth = judged.trust / sum(judged.beta)
+        _, b = self.solution(classes)
+        return LessonFamiliarity(directions, centre, places, worth * w, worth * b, strangers)
 
     def merge(self, other: Self, columns: Array) -> None:
         """Learn all that another head has learned, as `AnalyticHead.merge` says."""
@@ -491,19 +642,19 @@ class LessonHead(AnalyticHead):
         super().clear()
 
 
-def fit_place(n: Array, s: Array, scatter: Array, t: float, lessons: Lessons) -> PlaceFit:
+def fit_place(n: Array, s: Array, gram: Array, t: float, lessons: Lessons) -> PlaceFit:
     """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
 
-    rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on z - m, where every class has the same
-    weight. mu_c is the mean of the lessons of a class, m the mean of the mu_c, S the scatter of the
-    frames around mu_c, L the number of lessons. The features keep their scale: what hardly varied
-    in a few lessons may vary in the next.
+    S = G - sum_c s_c s_c^T / n_c  and  rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on
+    z - m, where every class has the same weight. mu_c is the mean of the lessons of a class, m the
+    mean of the mu_c, S the scatter of the frames around mu_c, L the number of lessons. The features
+    keep their scale: what hardly varied in a few lessons may vary in the next.
 
     Args:
         n: the number of lessons of each class, K.
         s: the sum of their means, K x D.
-        scatter: S, D x D; it is overwritten.
-        t: the number of lessons in S.
+        gram: G, D x D, of which the lower triangle is read; it is overwritten.
+        t: the number of lessons in G.
         lessons: those to leave out one by one, in float64.
 
     Returns:
@@ -515,15 +666,14 @@ def fit_place(n: Array, s: Array, scatter: Array, t: float, lessons: Lessons) ->
     offset = mu - m
     if classes == 1:
         return PlaceFit(offset * 0, n * 0, zeros_like((len(lessons.means), 1), s))
-    scatter /= max(t, 1)
-    scatter += offset.T @ offset / classes
-    variance = float(scatter.trace())
-    rho = LEVEL * variance / max(float(n.sum()), 1)
+    xp, t = array_namespace(s), max(t, 1.0)
+    tc = gram  # t C = G + sum_c (t / K - n_c) mu_c mu_c^T - t m m^T
+    tc += xp.concat([(t / classes - n)[:, None] * mu, -t * m[None]]).T @ xp.concat([mu, m[None]])
+    rho = LEVEL * float(tc.trace()) / t / max(float(n.sum()), 1)
     rho += ROUNDING * float((mu * mu).sum(1).mean()) + 1e-30  # if all frames are equal
-    scatter += rho * identity(dim, s)
+    tc.reshape(-1)[:: dim + 1] += t * rho  # the diagonal
     x = lessons.means - m
-    xp = array_namespace(s)
-    solved = solve_positive_definite(scatter, xp.concat([offset / classes, x], axis=0).T).T
+    solved = solve_rows(tc, xp.concat([offset * (t / classes), x * t]))
     w, px = solved[:classes], solved[classes:]
     columns = to_library_of(lessons.columns, s)
     left_out = left_out_scores(w, offset, columns, n[columns], t, x, px, lessons.frames - m)
@@ -548,7 +698,7 @@ def left_out_scores(
         w: the weights of the regression on all lessons, K x D.
         offset: mu_k - m of each class, K x D.
         columns: the column of the class of each lesson.
-        n: n_c, the number of lessons of its class; what is returned for 1 means nothing.
+        n: n_c, the number of lessons of its class, at least 2.
         t: the number of lessons in S.
         x: the mean of each lesson, less m, L x D.
         px: P x, L x D.
@@ -558,7 +708,7 @@ def left_out_scores(
         L x K.
     """
     classes = len(w)
-    a = 1 / (n - 1).clip(1)
+    a = 1 / (n - 1)
     e, pe = offset[columns], classes * w[columns]
     d, pd = x - e, px - pe
     dd, de, ee = ((u * v).sum(1) for u, v in ((d, pd), (d, pe), (e, pe)))  # G
@@ -572,6 +722,34 @@ def left_out_scores(
     scores = z @ w.T - vd[:, None] * (d @ w.T) - ve[:, None] * (offset @ w.T)[columns]
     along = a * (zd - dd * vd - de * ve) / classes  # a d^T P z / K, of the P without the lesson
     return scores - along[:, None] * (identity(classes, w)[columns] - 1 / classes)
+
+
+def strange_scores(w: Array, offset: Array, columns: Array, z: Array) -> Array:
+    """The scores of a frame of each lesson by the same regression without its class.
+
+    Without class c all classes have the mean m - a e, with e = mu_c - m and a = 1 / (K - 1). C
+    loses a e e^T; S and rho stay, and so does the weight 1 / K of the others. So with
+    P = inv(C + rho I) and y = z + a e the scores are
+
+    y^T P v / K + y^T P e e^T P v a / (1 - a e^T P e) / K,  v = mu_k - m + a e.
+
+    Args:
+        w: the weights of the regression on all classes, K x D.
+        offset: mu_k - m of each class, K x D.
+        columns: the column of the class of each lesson.
+        z: a frame of each lesson, less m, L x D.
+
+    Returns:
+        L x K; what is returned for the own class means nothing.
+    """
+    classes = len(w)
+    a = 1 / max(classes - 1, 1)
+    zp, ep = z @ w.T, (offset @ w.T)[columns]  # z^T P (mu_k - m) / K, e^T P (mu_k - m) / K
+    own = float64(identity(classes, w)[columns])
+    ze, ee = ((x * own).sum(1)[:, None] for x in (zp, ep))  # z^T P e / K, e^T P e / K
+    ye, ev = ze + a * ee, ep + a * ee
+    yv = zp + a * ep + a * ye
+    return yv + ye * ev * (a * classes / (1 - a * classes * ee).clip(1e-9))
 
 
 def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) -> Floats:

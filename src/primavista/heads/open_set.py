@@ -5,6 +5,7 @@ Everything is written for numpy and torch arrays alike.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from .arrays import Array
@@ -12,18 +13,38 @@ from .statistics import FLOOR
 
 LOGIT_AT_MEAN = 10.0  # by which logit a class leads the average at its own mean
 KNOWN_THRESHOLD = 0.25  # most frames of a new video of a known object are at least so familiar
-LESSON_THRESHOLD = 0.2  # the same for `LessonFamiliarity`
+LESSON_THRESHOLD = 0.9  # the same for `LessonFamiliarity`: one stranger of ten is taken for known
 COSINE_THRESHOLD = 0.3  # the same for `CosineFamiliarity`, if the camera may be anywhere
 
 
+class Familiarity(ABC):
+    """Tells how familiar a frame is. It has no scale, so one threshold serves all data."""
+
+    @abstractmethod
+    def __call__(self, z: Array, best: Array) -> Array:
+        """Compute the familiarity of frames.
+
+        Args:
+            z: their features, N x D, in float64.
+            best: the column of the highest score of each.
+
+        Returns:
+            N numbers: near 1 for a frame like the mean of its class, near 0 for a stranger.
+        """
+
+    @property
+    @abstractmethod
+    def temperature(self) -> float:
+        """T of the probabilities softmax(scores / T)."""
+
+
 @dataclass(frozen=True)
-class Familiarity:
+class MarginFamiliarity(Familiarity):
     """relative_margin(z) = v_c (z - m) / v_c (mu_c - m),  v_c = w_c - mean_k w_k
 
     for the class c with the highest score w_c z + b_c; m is the mean of the means of the classes.
     It is 0 at the average object and 1 at the mean of the class. `MahalanobisFamiliarity` and
-    `CosineFamiliarity` combine it with a second measure. Neither has a scale, so one threshold of
-    each serves all backbones and data.
+    `CosineFamiliarity` combine it with a second measure.
 
     Args:
         v: classes x D.
@@ -36,18 +57,6 @@ class Familiarity:
     gain: Array
     lead: float
     m: Array
-
-    def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames.
-
-        Args:
-            z: their features, N x D, in float64.
-            best: the column of the highest score of each.
-
-        Returns:
-            N numbers: near 1 for a frame like the mean of its class, near 0 for a stranger.
-        """
-        raise NotImplementedError
 
     def relative_margin(self, offset: Array, best: Array) -> Array:
         """v_c (z - m) / v_c (mu_c - m): 1 at the mean of the class, 0 at m.
@@ -71,7 +80,7 @@ class Familiarity:
 
 
 @dataclass(frozen=True)
-class MahalanobisFamiliarity(Familiarity):
+class MahalanobisFamiliarity(MarginFamiliarity):
     """familiarity(z) = relative_margin * sqrt(E h / h(z)),  h(z) = (z - m)^T P (z - m)
 
     with a precision matrix P: the margin over the Mahalanobis distance from the average object,
@@ -96,7 +105,7 @@ class MahalanobisFamiliarity(Familiarity):
 
 
 @dataclass(frozen=True)
-class CosineFamiliarity(Familiarity):
+class CosineFamiliarity(MarginFamiliarity):
     """familiarity(z) = (relative_margin cos^4 B / (B + S))^(1/3),  cos = z mu_c / (|z| |mu_c|)
 
     The cosine similarity to the mean of the class is that of the backbone's own features, those
@@ -177,14 +186,14 @@ def cosine_familiarity(w: Array, mu: Array, spread: float, own: int) -> CosineFa
 
 
 def margins(w: Array, mu: Array) -> tuple[Array, Array, float, Array]:
-    """Compute what every familiarity has.
+    """Compute what every `MarginFamiliarity` has.
 
     Args:
         w: the weights, classes x D.
         mu: the means, classes x D.
 
     Returns:
-        v, the gain, its mean size and m, as in `Familiarity`.
+        v, the gain, its mean size and m, as in `MarginFamiliarity`.
     """
     m = mu.mean(0)
     v = w - w.mean(0)

@@ -6,6 +6,10 @@ one rectangle with the triangles of A and C side by side.
 
 from __future__ import annotations
 
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from ..storage.validate import NumpyArray
 from .arrays import Array
 
 BLOCK = 256  # rows whose product exists at one time
@@ -106,6 +110,27 @@ def unpack(packed: Array, out: Array) -> Array:
     return out
 
 
+def unpack_lower(packed: Array, dim: int) -> Array:
+    """Return the lower triangle of G in float64, which is all that a Cholesky factor needs.
+
+    Args:
+        packed: G, D (D + 1) / 2 numbers.
+        dim: D.
+
+    Returns:
+        D x D, a new array; what stands above the diagonal means nothing.
+    """
+    xp, half = array_namespace(packed), dim // 2
+    corner, fold = _views(packed, dim)
+    out = xp.empty((dim, dim), dtype=xp.float64, device=device(packed))
+    out[half:, half:] = fold[: dim - half, : dim - half]
+    if half:
+        out[:half, half:] = 0
+        out[:half, :half] = fold[:half, -half:].T
+        out[half:, :half] = corner.T
+    return out
+
+
 def diagonal(packed: Array, dim: int) -> Array:
     """Read the diagonal of G.
 
@@ -127,6 +152,72 @@ def diagonal(packed: Array, dim: int) -> Array:
     found[:half] = fold[:half, fold.shape[1] - half :].diagonal()
     found[half:] = fold[: dim - half, : dim - half].diagonal()
     return found
+
+
+def column(packed: Array, dim: int, k: int) -> Array:
+    """Read one column of G.
+
+    Args:
+        packed: G, D (D + 1) / 2 numbers.
+        dim: D.
+        k: the number of the column.
+
+    Returns:
+        Its D numbers, a new array.
+
+    >>> import numpy as np
+    >>> packed = np.zeros(6)
+    >>> add_gram(packed, np.array([[1.0, 2.0, 3.0]])); column(packed, 3, 1).tolist()
+    [2.0, 4.0, 6.0]
+    """
+    half = dim // 2
+    corner, upper, lower = packed_parts(packed, dim)
+    found = packed[:dim] * 0
+    if k < half:
+        found[:k] = upper[:k, k]
+        found[k:half] = upper[k, k:]
+        found[half:] = corner[k]
+    else:
+        found[:half] = corner[:, k - half]
+        found[half:k] = lower[k - half, : k - half]
+        found[k:] = lower[k - half :, k - half]
+    return found
+
+
+def low_rank_factor(packed: NumpyArray, tolerance: NumpyArray, most: int) -> NumpyArray | None:
+    """F with G = F^T F, a row for each rank, by Cholesky factors with pivots.
+
+    Args:
+        packed: G, D (D + 1) / 2 numbers, in numpy.
+        tolerance: how far off each number on the diagonal of F^T F may be, D positive numbers; none
+            of the numbers beside the diagonal is farther off than the largest.
+        most: the most rows that are of use.
+
+    Returns:
+        F; None if G is not positive semidefinite, or if F needs more rows.
+
+    >>> import numpy as np
+    >>> packed = np.zeros(6)
+    >>> add_gram(packed, np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]))
+    >>> factor = low_rank_factor(packed, np.full(3, 1e-9), most=2)
+    >>> (factor.T @ factor).round(6).tolist()
+    [[5.0, 10.0, 15.0], [10.0, 20.0, 30.0], [15.0, 30.0, 45.0]]
+    """
+    dim = len(tolerance)
+    factor, rest = np.empty((most, dim)), diagonal(packed, dim)
+    for rank in range(most + 1):
+        if bool((rest < -tolerance).any()):
+            return None
+        pivot = int((rest / tolerance).argmax())
+        if rest[pivot] <= tolerance[pivot]:
+            return factor[:rank]
+        if rank < most:
+            above = factor[:rank]
+            row = (column(packed, dim, pivot) - above[:, pivot] @ above) / rest[pivot] ** 0.5
+            factor[rank] = row
+            rest = rest - row * row
+            rest[pivot] = 0
+    return None
 
 
 def subtract_outer(packed: Array, v: Array) -> None:
@@ -157,9 +248,6 @@ def _lower(rows: Array) -> Array:
 
 def _mirror(lower: Array, out: Array) -> None:
     """Write the symmetric matrix with that lower triangle; the upper triangle is not read."""
-    if getattr(lower, "is_cuda", False):
-        out.copy_(lower.tril()).add_(lower.tril(-1).T)
-        return
-    mask = _lower(lower)
-    out[:] = lower * mask
-    out += (lower * (mask & ~mask.T)).T
+    xp = array_namespace(lower)
+    out[:] = xp.tril(lower)
+    out += xp.tril(lower, k=-1).T

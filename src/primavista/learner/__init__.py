@@ -1,7 +1,8 @@
 """The learner: a strategy with names, preprocessing, undo and files."""
 
-from primavista.learner.learner import Learner, open_learner
+from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError, Lesson, LessonBuffer, lesson_id
+from primavista.learner.opening import open_learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import Watch
 

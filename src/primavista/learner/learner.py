@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self, TypeAlias, overload
@@ -15,64 +14,53 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from primavista.backbones.base import CUSTOM, Backbone, Spec
-from primavista.backbones.registry import build
+from primavista.backbones.base import CUSTOM
 from primavista.coach import (
     Advice,
     HeldOutTests,
     advise,
-    count_answers,
-    frames_to_test,
     with_ids,
 )
 from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine, EngineChoice
 from primavista.errors import FileError, InputError
 from primavista.frames import (
+    LEARNER_SIZE,
     Frames,
     FramesLike,
     ImageArray,
     ImageLike,
     check_frames,
     model_frames,
-    read_frames,
+)
+from primavista.learner.answers import held_out_tests, named_predictions
+from primavista.learner.defaults import (
+    all_options,
+    default_threshold,
+    make_backbone,
+    strategy_options,
 )
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, lesson_id
-from primavista.learner.prediction import Prediction, is_known
+from primavista.learner.prediction import Prediction
+from primavista.learner.saved import file_content, restore_content
 from primavista.learner.state import (
-    UNDO,
     Array,
     History,
     LearnerSettings,
     LearnerState,
     make_strategy,
-    restore_history,
-    state_records,
-    strategy_arrays,
 )
 from primavista.learner.watch import SECONDS, Watch, fuse
 from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage import learner_file
-from primavista.storage.manifest import (
-    FORMAT,
-    BackboneRecord,
-    Manifest,
-    StrategyRecord,
-    UndoRecord,
-    parse_manifest,
-)
 from primavista.storage.names import checked_name, checked_names
 from primavista.storage.settings import OptionValue
-from primavista.storage.tensors import same_bits
 from primavista.strategies.base import LearnReport, Strategy
 from primavista.strategies.embedding import is_frozen
 from primavista.strategies.merging import merge
-from primavista.strategies.open_set import Judgement, OpenSet, judge, judge_features
-from primavista.strategies.registry import current_names, options_of_file, strategy_info
+from primavista.strategies.open_set import judge
 
-CAPACITY = 64
-CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
 NAMES_SHOWN = 8
 
 # Arrays whose number of dimensions a type checker knows.
@@ -99,7 +87,7 @@ class Learner:
         device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
         engine: What computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster
             one of those that are installed.
-        threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.2
+        threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.9
             for `prima` and 0.25 for the others. For strategies without familiarity, 0.1: how far
             the confidence p must be on the way from an even share to certainty, (p - 1/K) / (1 -
             1/K).
@@ -130,7 +118,7 @@ class Learner:
         *,
         backbone: str | nn.Module = "mobilenet_v1",
         weights: str | Path | None = "imagenet",
-        size: int = 128,
+        size: int = LEARNER_SIZE,
         width: float | None = None,
         seed: int = 0,
         device: str | torch.device = "auto",
@@ -139,14 +127,14 @@ class Learner:
         first_batch: bool = False,
         **options: OptionValue,
     ) -> None:
-        options = _strategy_options(strategy, first_batch, options)
-        network = _backbone(backbone, weights, size, width, seed)
+        options = strategy_options(strategy, first_batch, options)
+        network = make_backbone(backbone, weights, size, width, seed)
         settings = LearnerSettings(strategy, options, network.spec)
         made = make_strategy(settings, network, seed).to(choose_device(device))
         made.representation.use_engine(engine)
         if threshold is None:
-            threshold = _default_threshold(made)
-        settings = replace(settings, options=_all_options(made, options))
+            threshold = default_threshold(made)
+        settings = replace(settings, options=all_options(made, options))
         self._set_up(settings, threshold, (LearnerState(made), None), object())
 
     def _set_up(
@@ -342,7 +330,7 @@ class Learner:
             features = self._features(strategy, images, progress)
             held_out: HeldOutTests = {}
             if coach and lesson not in state.lessons:
-                held_out = self._held_out(state, strategy, images, features, labels)
+                held_out = held_out_tests(state, strategy, images, features, labels, self.threshold)
             if features is not None and is_frozen(strategy):
                 report = strategy.learn_embedded(features, labels)
             else:
@@ -364,29 +352,6 @@ class Learner:
         frames = check_frames(images)
         strategy.representation.check_frames(frames)
         return strategy.representation.finite_features(frames, progress)
-
-    def _held_out(
-        self,
-        state: LearnerState,
-        draft: Strategy,
-        images: Frames,
-        features: Tensor | None,
-        labels: Tensor,
-    ) -> HeldOutTests:
-        """Predict some frames of known objects, which have not been learned yet, and count."""
-        chosen = torch.tensor(frames_to_test(labels.tolist(), state.names), dtype=torch.int64)
-        if not len(chosen):
-            return {}
-        if features is None:
-            # by the draft, whose network no other thread uses
-            judged = judge(draft, read_frames(images, chosen, draft.device))
-        else:
-            judged = judge_features(state.strategy, features[chosen.to(features.device)])
-        ids = {name: i for i, name in state.names.items()}
-        found = self._named(state, judged)
-        answers = [ids[prediction.label] for prediction in found if prediction.label is not None]
-        known = [prediction.known for prediction in found]
-        return count_answers(labels[chosen].tolist(), answers, known)
 
     def advice(self) -> list[Advice]:
         """Say what to teach next, urgent things first.
@@ -472,27 +437,7 @@ class Learner:
         state = self._state
         if not state.names:
             return [Prediction(None, 0.0, False)] * len(images)
-        return self._named(state, judge(state.strategy, images))
-
-    def _named(self, state: LearnerState, judged: Judgement) -> list[Prediction]:
-        """Turn scores and familiarity into predictions, by the names of a state."""
-        classes = state.strategy.classes.tolist()
-        # compat="caffe" has columns for classes that were not taught yet
-        columns = [j for j, i in enumerate(classes) if i in state.names]
-        names = [state.names[classes[j]] for j in columns]
-        scores = judged.scores if len(columns) == len(classes) else judged.scores[:, columns]
-        shares = (scores / judged.temperature).float().softmax(1).tolist()
-        familiarities: list[float | None] = [None] * len(shares)
-        if judged.familiarity is not None:
-            familiarities = judged.familiarity.tolist()
-        found = []
-        for row, familiarity in zip(shares, familiarities, strict=True):
-            confidence = max(row)
-            known = is_known(confidence, len(names), familiarity, self.threshold)
-            label = names[row.index(confidence)]
-            by_name = dict(zip(names, row, strict=True))
-            found.append(Prediction(label, confidence, known, by_name, familiarity))
-        return found
+        return named_predictions(state, judge(state.strategy, images), self.threshold)
 
     def score(self, frames: FramesLike | ImageLike, label: str | Sequence[str]) -> float:
         """Return the share of frames whose most likely name is the right one, from 0 to 1.
@@ -594,15 +539,17 @@ class Learner:
             previous = self._history[1]
             if previous is None:
                 raise InputError("there is nothing to undo: only the last change can be taken back")
-            self._history = (previous, None)
+            self._history = (replace(previous, stored=None), None)
 
     def rest(self) -> None:
         """Free what the state before the last change has computed.
 
-        It is computed again if `undo` brings that state back.
+        It is computed again if `undo` brings that state back. After a renaming both states have the
+        same strategy, and nothing is freed.
         """
-        if self._history[1] is not None:
-            self._history[1].strategy.derived.clear()
+        state, previous = self._history
+        if previous is not None and previous.strategy is not state.strategy:
+            previous.strategy.derived.clear()
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, whole or not at all; equal learners give equal bytes.
@@ -625,27 +572,7 @@ class Learner:
 
     def content(self) -> tuple[dict[str, Array], dict[str, object]]:
         """Return the arrays and the manifest of the file that `save` writes."""
-        state, previous = self._history  # read once: a lesson may end meanwhile
-        settings = self._settings
-        arrays = strategy_arrays(state.strategy)
-        undo = None
-        if previous is not None:
-            before = strategy_arrays(previous.strategy)
-            for name, array in before.items():
-                if not same_bits(array, arrays.get(name)):
-                    arrays[UNDO + name] = array
-            undo = UndoRecord(tensors=sorted(before), **state_records(previous))
-        seed = int(state.strategy.seed)
-        manifest = Manifest(
-            format=FORMAT,
-            strategy=StrategyRecord(name=settings.strategy, seed=seed, options=settings.options),
-            backbone=BackboneRecord(**asdict(settings.spec)),
-            threshold=self.threshold,
-            undo=undo,
-            engine=self.engine,
-            **state_records(state),
-        )
-        return arrays, manifest.to_json()
+        return file_content(self._settings, self.threshold, self.engine, self._history)
 
     @classmethod
     def load(
@@ -713,23 +640,11 @@ class Learner:
         device: str | torch.device,
         engine: EngineChoice | None,
     ) -> Self:
-        manifest = parse_manifest(raw, name)
-        _warn_of_old_names(manifest, name)
-        chosen_device = choose_device(device)
-        try:
-            settings = LearnerSettings(
-                manifest.strategy.name,
-                options_of_file(manifest.strategy.name, manifest.strategy.options),
-                Spec(**manifest.backbone.model_dump()),
-            )
-            history = restore_history(settings, arrays, manifest, backbone, chosen_device)
-        # any exception that torch raises over a strange file is the fault of the file
-        except Exception as error:
-            raise FileError(f"{name} cannot be loaded: {error}") from error
-        for state in history:
+        restored = restore_content(arrays, raw, name, backbone, device)
+        for state in restored.history:
             if state is not None:
-                state.strategy.representation.use_engine(engine or _engine_to_try(manifest))
-        return cls._assembled(settings, manifest.threshold, history, object())
+                state.strategy.representation.use_engine(engine or restored.engine)
+        return cls._assembled(restored.settings, restored.threshold, restored.history, object())
 
     def _id(self, label: str) -> int:
         label = checked_name(label, self.labels)
@@ -742,88 +657,6 @@ class Learner:
         self._history = (state, self._state)
 
 
-def open_learner(path: Path, *, device: str | torch.device = "auto", **options: Any) -> Learner:
-    """Load the learner of a file, or make a new one if there is no such file; nothing is written.
-
-    Args:
-        path: The file.
-        device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
-        **options: Arguments of `Learner`. If the file exists, they must be those that it was made
-            with; `weights` alone is not compared, since the file does not say where they came from.
-
-    Raises:
-        InputError: If the file was made with other options.
-        FileError: If the file cannot be loaded.
-    """
-    if not path.exists():
-        return Learner(device=device, **options)
-    learner = Learner.load(path, device=device)
-    spec = learner.strategy.backbone.spec
-    facts = {
-        **spec.options,
-        **learner.options,
-        "seed": int(learner.strategy.seed),
-        "threshold": learner.threshold,
-        "engine": learner.engine,
-        "strategy": learner.strategy_name,
-        "backbone": spec.name,
-        "size": learner.size,
-    }
-    for name, value in current_names(options).items():
-        if name != "weights" and facts.get(name) != value:
-            raise InputError(
-                f"{path.name} was made with {name} {facts.get(name)}, not {value}: leave that out "
-                "(it is for new files), or name another file"
-            )
-    return learner
-
-
-def _strategy_options(
-    strategy: str, first_batch: bool, options: Mapping[str, OptionValue]
-) -> dict[str, OptionValue]:
-    """Return the options of a learner's strategy: given ones before the defaults of learners."""
-    info = strategy_info(strategy)
-    defaults: dict[str, OptionValue] = {}
-    if info.open_set_option:
-        defaults["open_set"] = True
-    if info.training_options:
-        # a learner is not told how many objects will come, and a head whose weights start at 0
-        # learns more from one-class batches than one whose weights are drawn
-        defaults |= {"capacity": CAPACITY, "first_batch": first_batch, "unseen": "reset"}
-    elif first_batch:
-        raise InputError(f"{strategy} learns every batch alike: leave out first_batch")
-    return {**defaults, **options}
-
-
-def _backbone(
-    backbone: str | nn.Module,
-    weights: str | Path | None,
-    size: int,
-    width: float | None,
-    seed: int,
-) -> Backbone:
-    if isinstance(backbone, nn.Module) and width is not None:
-        raise InputError("width is for backbones by name: leave it out, or leave out the module")
-    if isinstance(backbone, Backbone):
-        return backbone
-    options: dict[str, Any] = {} if width is None else {"width": width}
-    return build(backbone, weights, size=size, seed=seed, **options)
-
-
-def _all_options(strategy: Strategy, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """Return all options of a strategy if it names them, else those that were given."""
-    options = getattr(strategy, "options", None)
-    if is_dataclass(options) and not isinstance(options, type):
-        return asdict(options)
-    return dict(given)
-
-
-def _default_threshold(strategy: Strategy) -> float:
-    if isinstance(strategy, OpenSet) and strategy.open_set:
-        return strategy.known_from
-    return CONFIDENCE_THRESHOLD
-
-
 def _check_no_lesson_twice(ours: LearnerState, theirs: LearnerState) -> None:
     twice = set(ours.lessons) & set(theirs.lessons)
     if twice:
@@ -832,16 +665,3 @@ def _check_no_lesson_twice(ours: LearnerState, theirs: LearnerState) -> None:
             "count twice.\n"
             "  right: teach learner.untaught() what is new, and merge that (docs/guides/merging.md)"
         )
-
-
-def _warn_of_old_names(manifest: Manifest, name: str) -> None:
-    for old in manifest.strategy.options:
-        new = next(iter(current_names({old: None}, warn=False)))
-        if new != old:
-            message = f"the option {old!r} is now called {new!r}: save {name} again"
-            warnings.warn(message, DeprecationWarning, stacklevel=4)
-
-
-def _engine_to_try(manifest: Manifest) -> EngineChoice:
-    """Return the engine that a file was saved with; "auto" is ONNX Runtime if it is installed."""
-    return "torch" if manifest.engine == "torch" else "auto"

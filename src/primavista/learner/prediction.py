@@ -17,8 +17,9 @@ class Prediction:
         known: Whether the frame shows something that was taught: whether its familiarity (or, for
             strategies without one, its confidence) reaches the threshold of the learner.
         scores: The probability of each known name; they sum to 1.
-        familiarity: Near 1 if the frame is like what was taught of `label`, towards 0 if it is like
-            nothing that was taught; None if the strategy cannot tell.
+        familiarity: Near 1 if the frame is like what was taught, towards 0 if it is like nothing
+            that was taught; with `prima` the share of strangers that look less like it. None if
+            the strategy cannot tell.
     """
 
     label: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,18 +17,22 @@ from primavista.backbones.registry import convolution_shapes, rebuild
 from primavista.coach import HeldOutTests, from_records, to_records, with_tests
 from primavista.errors import InputError
 from primavista.frames import check_labels
+from primavista.heads.arrays import ClassArrays, own_arrays, restored_beside, stored_beside
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.packed import packed_size
 from primavista.nn.class_rows import Rows
 from primavista.storage.learner_file import GRAPH
 from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord
 from primavista.storage.settings import OptionValue
+from primavista.storage.tensors import exact_halves, same_bits
 from primavista.storage.validate import check_finite, check_past
 from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create
 
+BACKBONE = "backbone."  # prefix of the arrays of the network
 UNDO = "undo/"  # prefix of the arrays of the state before the last change
 Array: TypeAlias = NDArray[np.generic]
+Arrays: TypeAlias = dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class LearnerState:
         next_id: The id of the next new name; ids of forgotten names are not used again.
         lessons: The id of each lesson, in order.
         held_out: How the last lessons of each class id were answered before they were learned.
+        stored: The arrays that a file has of it, if it was restored as the state before the last
+            change; they hold beside that later state alone.
     """
 
     strategy: Strategy
@@ -50,6 +56,7 @@ class LearnerState:
     next_id: int = 0
     lessons: tuple[str, ...] = ()
     held_out: HeldOutTests = field(default_factory=dict)
+    stored: Arrays | None = None
 
     def ids(self, names: Iterable[str]) -> dict[str, int]:
         """Return the class id of every known name and of `names`; new ones get ids in their order.
@@ -131,24 +138,41 @@ def strategy_arrays(strategy: Strategy) -> dict[str, Array]:
 
     Args:
         strategy: The strategy to be saved. Arrays of one on the CPU share its memory, apart from
-            those that a file has in single precision.
+            those that a file has in fewer bytes per number.
     """
-    single = _single_in_files(strategy)
-    found = {}
-    for name, tensor in strategy.state_dict().items():
-        rounded = tensor.float() if name in single else tensor
-        found[name] = rounded.detach().cpu().contiguous().numpy()
-    return found
-
-
-def _single_in_files(strategy: Strategy) -> set[str]:
-    """The names of the tensors that are float64 in memory and float32 in files."""
-    return {
-        f"{module}.{name}"
-        for module, part in strategy.named_modules()
-        if isinstance(part, ArrayBuffers)
-        for name in part.group.SINGLE_IN_FILES
+    found = {
+        name: tensor.detach().cpu().contiguous().numpy()
+        for name, tensor in strategy.state_dict().items()
     }
+    for group, own, prefix in own_arrays(groups_of(strategy), found):
+        found |= {prefix + name: array for name, array in group.to_file(own).items()}
+    network = {name: array for name, array in found.items() if name.startswith(BACKBONE)}
+    return found | exact_halves(network)
+
+
+def undo_arrays(state: LearnerState, before: LearnerState, arrays: Mapping[str, Array]) -> Arrays:
+    """Return what a file needs to restore the state before the last change, beside the present one.
+
+    Args:
+        state: The present state.
+        before: The state before it.
+        arrays: The arrays of the present state, as `strategy_arrays` gives them.
+    """
+    if before.stored is not None:
+        return before.stored
+    whole = strategy_arrays(before.strategy)
+    different = {name: a for name, a in whole.items() if not same_bits(a, arrays.get(name))}
+    return stored_beside(groups_of(before.strategy), groups_of(state.strategy), different)
+
+
+def groups_of(strategy: Strategy) -> dict[str, ClassArrays]:
+    """Return the groups of arrays of a strategy's head by the names of their modules.
+
+    Args:
+        strategy: Any strategy; one whose head has no such groups gives none.
+    """
+    parts = strategy.named_modules()
+    return {name: part.group for name, part in parts if isinstance(part, ArrayBuffers)}
 
 
 def make_strategy(settings: LearnerSettings, backbone: Backbone, seed: int) -> Strategy:
@@ -195,13 +219,18 @@ def restore_history(
     state = restore_state(copy.deepcopy(made), current, manifest, device)
     if manifest.undo is None:
         return state, None
+    stored = {
+        name.removeprefix(UNDO): array for name, array in arrays.items() if name.startswith(UNDO)
+    }
+    different = restored_beside(groups_of(state.strategy), stored)
     before = {}
     for name in manifest.undo.tensors:
-        array = arrays.get(UNDO + name, current.get(name))
+        array = different.get(name, current.get(name))
         if array is None:
             raise InputError(f"it lacks {name}")
         before[name] = array
-    return state, restore_state(made, before, manifest.undo, device)
+    restored = restore_state(made, before, manifest.undo, device)
+    return state, replace(restored, stored=stored)
 
 
 def restore_state(
@@ -273,16 +302,19 @@ def _check_backbone(arrays: Mapping[str, Array], spec: Spec) -> None:
 
 
 def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
-    own, single = strategy.state_dict(), _single_in_files(strategy)
+    own, numbers = strategy.state_dict(), dict(arrays)
+    for group, saved, prefix in own_arrays(groups_of(strategy), numbers):
+        found = group.from_file(prefix, saved)
+        numbers |= {prefix + name: array for name, array in found.items()}
     tensors: dict[str, Tensor] = {}
-    for name, array in arrays.items():
+    for name, array in numbers.items():
         tensor = torch.from_numpy(np.array(array))
         expected = own[name].dtype if name in own else tensor.dtype
-        if name in single:
-            expected = torch.float32
+        if tensor.dtype == torch.float16 and name.startswith(BACKBONE):
+            tensor = tensor.to(expected)  # exactly: see `exact_halves`
         if tensor.dtype != expected:
             raise InputError(f"{name} is {tensor.dtype}, expected {expected}")
-        tensors[name] = tensor.double() if name in single else tensor
+        tensors[name] = tensor
     return tensors
 
 

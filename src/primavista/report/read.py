@@ -30,7 +30,7 @@ from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.metrics import Tally
 from primavista.bench.plan import Cell
 from primavista.errors import FileError
-from primavista.strategies.registry import names
+from primavista.strategies.registry import names, rules_of_version_0_1
 
 CLAIM = "claim:"  # the names of groups that test a claim begin with it
 CLAIMS = "claims"  # the plan in which every group tests a claim, if it is not for a figure
@@ -125,9 +125,15 @@ class StoredCell:
         """The number of the run."""
         return self.cell.run if self.cell else 0
 
-    @property
+    @cached_property
     def options(self) -> Mapping[str, Any]:
-        """The options of the strategy."""
+        """The options of the strategy; those that version 0.1 did not have, as it learned."""
+        stored = self.stored_options
+        return {**stored, **rules_of_version_0_1(self.strategy, stored)}
+
+    @property
+    def stored_options(self) -> Mapping[str, Any]:
+        """The options of the strategy as `run.json` has them, under their present names."""
         return self._field("options")
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from primavista.bench.old_cells import old_rules_note
 from primavista.errors import MissingExtraError, require_extra
 from primavista.report.claims import CLAIMS, Claim, claims_table, comparisons_table
 from primavista.report.class_figures import draw_categories, draw_class_accuracy, draw_confusion
@@ -140,6 +141,9 @@ def _notes(results: FolderResults, count: Mapping[str, int]) -> tuple[str, ...]:
     cells = results.cells
     notes = [*tuned_note([cell for cell in cells if cell.readable])]
     notes += _identity_notes(results)
+    old = old_rules_note((cell.strategy, cell.stored_options) for cell in cells)
+    if old:
+        notes.append(old)
     if results.waiting:
         have = "has" if results.waiting == 1 else "have"
         notes.append(f"{_number_of(results.waiting, 'cell')} of the plan {have} not started yet.")

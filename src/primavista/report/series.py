@@ -197,7 +197,8 @@ def by_panel(series: Iterable[Series]) -> dict[Panel, list[Series]]:
 def base_name(cell: StoredCell) -> str:
     """Return the label of a cell, or else the title of its strategy.
 
-    The title is followed by the normalisation if that is not the strategy's usual one.
+    The title is followed by the normalisation if that is not the strategy's usual one, and by the
+    rule of a cell of Prima if that is the one of version 0.1.
 
     Args:
         cell: any cell of a series.
@@ -205,6 +206,8 @@ def base_name(cell: StoredCell) -> str:
     if cell.label:
         return cell.label
     info = strategy_info(cell.strategy)
+    if cell.strategy == "prima" and cell.options["rule"] != "lessons":
+        return f"{info.title}, rule={cell.options['rule']}"
     norm = cell.options.get("norm", info.norm)
     if info.norm is None or norm == info.norm:
         return info.title

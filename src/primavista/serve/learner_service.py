@@ -29,7 +29,7 @@ from primavista.learner.prediction import Prediction
 from primavista.serve.limits import RefusedError, ServiceLimits
 from primavista.serve.prometheus import ServiceMetrics
 
-JobKind = Literal["lesson", "rename", "forget", "undo", "load"]
+JobKind = Literal["lesson", "rename", "forget", "threshold", "undo", "load"]
 JobState = Literal["queued", "running", "done", "failed"]
 ReportProgress = Callable[[float], None]
 Work = Callable[[Learner, ReportProgress], Learner | None]
@@ -183,7 +183,7 @@ class LearnerService:
         """Append a lesson or a change to the queue.
 
         Args:
-            kind: lesson, rename, forget, undo or load.
+            kind: lesson, rename, forget, threshold, undo or load.
             work: The function that changes the copy of the learner that it is given; a learner
                 that it returns takes the place of that copy.
             label: The object that it is about.
@@ -291,8 +291,8 @@ class LearnerService:
         job.parts = {"working": worked - began, "saving": time.monotonic() - worked}
         job.version = before.version + 1
         job.progress = 1.0
-        replaced = before.learner if job.kind == "load" else None
-        self._snapshot = Snapshot(job.version, draft, replaced)
+        replaced = {"load": before.learner, "threshold": before.replaced}
+        self._snapshot = Snapshot(job.version, draft, replaced.get(job.kind))
         draft.rest()  # the state before is only kept for undo
 
     def _answer_requests(self) -> None:

@@ -30,7 +30,7 @@ from primavista.serve.learner_service import (
 )
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.operations import wait_for_change
-from primavista.serve.schemas import Forgetting, Model, Renaming
+from primavista.serve.schemas import Forgetting, Model, Renaming, Thresholding
 
 router = APIRouter(prefix="/api", tags=["model"])
 BINARY = "application/octet-stream"
@@ -70,6 +70,20 @@ async def forget(service: Service, body: Forgetting) -> Model:
     learner.
     """
     return await _change(service, "forget", body.label, lambda learner: learner.forget(body.label))
+
+
+@router.post("/threshold", responses=refusals(400, 408, 413, 422))
+async def threshold(service: Service, body: Thresholding) -> Model:
+    """Set the familiarity from which on a frame counts as known.
+
+    It is kept in the file of the learner, so that `known` means the same for all clients, in
+    Python, in the terminal and on the edge. It cannot be undone, only set again.
+    """
+
+    def set_threshold(learner: Learner) -> None:
+        learner.threshold = body.threshold
+
+    return await _change(service, "threshold", None, set_threshold)
 
 
 @router.post("/undo", responses=refusals(408, 409, 413))
@@ -193,7 +207,7 @@ def _loaded(file: BinaryIO, device: torch.device, max_side: int) -> Learner | Re
 
 
 async def _change(
-    service: LearnerService, kind: JobKind, label: str, change: Callable[[Learner], None]
+    service: LearnerService, kind: JobKind, label: str | None, change: Callable[[Learner], None]
 ) -> Model:
     """Submit a small change, wait for it, and return the new state."""
 

@@ -57,7 +57,10 @@ class Recognised(ResponseModel):
     known: bool
     familiarity: Annotated[
         float | None,
-        Field(description="how much the frame looks like anything taught, from 0 to about 1"),
+        Field(
+            description="how much the frame looks like anything taught; with prima the share of "
+            "strangers that look less like it, from 0 to 1"
+        ),
     ]
     scores: list[Score]
     version: Annotated[
@@ -150,6 +153,9 @@ class Model(ResponseModel):
     queued: Annotated[int, Field(description="the number of lessons and changes that wait or run")]
     version: int
     max_frames: Annotated[int, Field(description="the largest number of frames of one lesson")]
+    threshold: Annotated[
+        Fraction, Field(description="the familiarity from which on a frame counts as known")
+    ]
     advice: list[TeachingAdvice]
 
     @classmethod
@@ -173,6 +179,7 @@ class Model(ResponseModel):
             queued=service.queued,
             version=snapshot.version,
             max_frames=service.limits.lesson_frames,
+            threshold=learner.threshold,
             advice=[TeachingAdvice.model_validate(asdict(one)) for one in learner.advice()],
         )
 
@@ -237,6 +244,15 @@ class Renaming(BaseModel):
 
     label: LabelField
     to: LabelField
+
+
+class Thresholding(BaseModel):
+    """A new threshold: `known` is true from this familiarity on."""
+
+    __qualname__ = "Threshold"
+    model_config = ConfigDict(title="Threshold")
+
+    threshold: Fraction
 
 
 class Forgetting(BaseModel):

@@ -14,7 +14,8 @@ from typing import Any
 import uvicorn
 
 from primavista.errors import FileError, InputError
-from primavista.learner.learner import Learner, open_learner
+from primavista.learner.learner import Learner
+from primavista.learner.opening import open_learner
 from primavista.serve.allocator import return_large_blocks
 from primavista.serve.asgi import create_app
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free

@@ -87,6 +87,28 @@ def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None) -> bool:
     return np.array_equal(a.view(bits), b.view(bits))
 
 
+def exact_halves(arrays: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+    """Return float32 arrays as float16 if all of their numbers are float16 numbers.
+
+    Published weights often are, and two bytes per number then hold them exactly.
+
+    Args:
+        arrays: Arrays by name. If a number of any float32 array is not a float16 number, all of
+            them are returned as they are.
+
+    >>> exact_halves({"w": np.array([0.5, -2], np.float32)})["w"].dtype
+    dtype('float16')
+    """
+    halves = {}
+    for name, array in arrays.items():
+        if array.dtype == np.float32:
+            with np.errstate(over="ignore"):
+                halves[name] = array.astype(np.float16)
+            if not same_bits(halves[name].astype(np.float32), array):
+                return dict(arrays)
+    return {**arrays, **halves}
+
+
 def raw_bytes(array: np.ndarray[Any, Any]) -> memoryview:
     """Return the bytes of a contiguous array, which share its memory.
 

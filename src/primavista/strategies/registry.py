@@ -451,10 +451,36 @@ def options_of_file(strategy: str, options: Mapping[str, OptionValue]) -> dict[s
     >>> options_of_file("naive", {"lr": 0.1})
     {'moments': 'pretrained', 'unseen': 'reset', 'lr': 0.1}
     """
-    added = ADDED if strategy_info(strategy).training_options else {}
+    return {**_added_options(strategy), **current_names(options, warn=False)}
+
+
+def rules_of_version_0_1(
+    strategy: str, options: Mapping[str, OptionValue]
+) -> dict[str, OptionValue]:
+    """Return the options by which a file of version 0.1 differs from the present rules.
+
+    Args:
+        strategy: the name of the strategy.
+        options: its options as the file has them.
+
+    Returns:
+        The options that the file lacks, with the values of what version 0.1 did; none for a file
+        of the present version or of a strategy of another package.
+
+    >>> rules_of_version_0_1("prima", {"balance": 1.0})
+    {'rule': 'frames'}
+    >>> rules_of_version_0_1("prima", {"balance": 1.0, "rule": "lessons"})
+    {}
+    """
+    added = _added_options(strategy) if strategy in STRATEGIES else {}
+    return {name: value for name, value in added.items() if name not in options}
+
+
+def _added_options(strategy: str) -> Mapping[str, OptionValue]:
+    """The options that version 0.1 did not have, with the values of what it did."""
     if strategy == "prima":
-        added = ADDED_TO_PRIMA
-    return {**added, **current_names(options, warn=False)}
+        return ADDED_TO_PRIMA
+    return ADDED if strategy_info(strategy).training_options else {}
 
 
 def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.frames import ImageArray
+from primavista.frames import LEARNER_SIZE, ImageArray
 from primavista.progress import Progress
 from primavista.streams.decode import (
     DecodedItem,
@@ -74,7 +74,7 @@ class Clip:
 def open_frames(
     source: MediaSource,
     *,
-    size: int = 128,
+    size: int = LEARNER_SIZE,
     max_frames: int = 600,
     fps: float | None = None,
     skip_bad: bool = False,
@@ -90,7 +90,7 @@ def open_frames(
 
     Args:
         source: The path or paths, a glob pattern, or "camera:0".
-        size: The side of the frames in pixels.
+        size: The side of the frames in pixels; that of a new learner by default.
         max_frames: The largest number of frames to keep.
         fps: The number of frames per second to read from videos; all by default.
         skip_bad: Leave out and count damaged files. Of a video that breaks off, the frames before

@@ -112,6 +112,7 @@ function stop() {
   video.hidden = false;
   $("picture").hidden = $("camera").hidden = $("whole").hidden = true;
   $("stage").classList.remove("mirrored");
+  $("verdict").dataset.state = "none"; // it was about another picture
   for (const image of images) image.close();
   images = [];
   file = null;

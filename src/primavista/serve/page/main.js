@@ -5,7 +5,7 @@ import * as camera from "./camera.js";
 import * as objects from "./objects.js";
 import { Stream } from "./stream.js";
 import * as teach from "./teach.js";
-import { $, announce, banner, dialog, percent } from "./view.js";
+import { $, announce, banner, dialog, sureness } from "./view.js";
 
 const NOTHING = "nothing";
 let refreshing = false;
@@ -26,11 +26,12 @@ async function onResult(result) {
 }
 
 function describe(result) {
+  if (teach.learning) return { verdict: "unknown", name: `Learning ${teach.learning}`, share: "" };
   const taught = result.scores.filter((one) => one.label !== NOTHING);
   if (!taught.length) return { verdict: "none", name: "", share: "" };
-  if (!result.known) return { verdict: "unknown", name: "Unknown", share: "" };
-  if (result.scores.length === 1) return { verdict: "known", name: result.label, share: "the only object taught" };
-  return { verdict: "known", name: result.label, share: percent(result.confidence) };
+  const near = result.label !== NOTHING && (result.familiarity ?? 1) >= 0.5; // nearer than most strangers
+  if (!result.known) return { verdict: "unknown", name: "Unknown", share: near ? `most like ${result.label}` : "" };
+  return { verdict: "known", name: result.label, share: sureness(result) };
 }
 
 function onState(state) {

@@ -1,13 +1,13 @@
 // The list of taught objects: live bars, counts, rename, forget, undo, save and load; pictures only if they are allowed.
 
 import { ask, form } from "./api.js";
-import { $, dialog, make, percent, plural, toast } from "./view.js";
+import { $, dialog, make, plural, sureness, toast } from "./view.js";
 
 const PENCIL = "M4 20l1-4L16 5l3 3L8 19l-4 1zM14 7l3 3";
 const CROSS = "M6 6l12 12M18 6L6 18";
 const ALLOWED = "primavista-thumbnails";
 let rows = new Map();
-export let model = { objects: [], advice: [], version: -1, name: "" };
+export let model = { objects: [], advice: [], version: -1, name: "", threshold: 0 };
 let listeners = [];
 
 export const onModel = (listener) => listeners.push(listener);
@@ -26,19 +26,37 @@ export function become(next) {
   const urgent = model.advice.find((one) => one.kind !== "good enough");
   $("advice").hidden = !model.objects.length;
   $("advice").textContent = `Next: ${urgent ? urgent.text : "nothing, all objects are good enough"}.`;
+  if (document.activeElement !== $("threshold")) $("threshold").value = model.threshold;
+  showThreshold();
   rows = new Map(model.objects.map((object) => [object.label, row(object)]));
   $("objects").replaceChildren(...[...rows.values()].map((one) => one.item));
   for (const listener of listeners) listener(model);
 }
 
+// A bar is how familiar the picture is, shared among the objects: a stranger fills none of them.
 export function bars(result) {
+  const familiarity = Math.min(Math.max(result.familiarity ?? 1, 0), 1);
   for (const { label, share } of result.scores) {
     const one = rows.get(label);
     if (!one) continue;
-    one.fill.style.width = `${100 * share}%`;
-    one.share.textContent = percent(share);
-    one.item.classList.toggle("best", result.known && label === result.label);
+    const best = result.known && label === result.label;
+    one.fill.style.width = `${100 * share * familiarity}%`;
+    one.share.textContent = best ? sureness(result) : "";
+    one.item.classList.toggle("best", best);
   }
+}
+
+// The threshold belongs to the learner, not to this browser: `known` means the same for everybody who uses the model.
+function showThreshold() {
+  const value = Number($("threshold").value);
+  $("threshold-text").textContent = value.toFixed(2);
+  $("threshold").setAttribute("aria-valuetext", `known from a familiarity of ${value.toFixed(2)}`);
+}
+
+let settling;
+function setThreshold() {
+  clearTimeout(settling); // every step of an arrow key is a change, and each would be saved
+  settling = setTimeout(() => change("/api/threshold", { json: { threshold: Number($("threshold").value) } }), 400);
 }
 
 function row({ label, frames }) {
@@ -130,6 +148,8 @@ export function setUp() {
     else for (const name of Object.keys(localStorage).filter((one) => one === ALLOWED || one.startsWith("primavista-pictures-"))) localStorage.removeItem(name);
     become(model);
   };
+  $("threshold").oninput = showThreshold;
+  $("threshold").onchange = setThreshold;
   $("undo").onclick = undo;
   $("save").onclick = save;
   $("load").onclick = () => $("load-file").click();

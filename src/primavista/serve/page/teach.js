@@ -16,6 +16,7 @@ let lesson = null;
 let frames = [];
 let timer = 0;
 let last = null;
+export let learning = ""; // the name of the object that is being learned
 
 const mode = () => document.querySelector("input[name=mode]:checked").value;
 const label = () => (mode() === "check" ? $("which").value : $("name").value.trim());
@@ -80,6 +81,7 @@ async function end(stream) {
 async function learn(name) {
   $("hold").disabled = true;
   $("hold-text").textContent = "Learning";
+  learning = name;
   try {
     learned(name, await lesson.end());
   } catch (error) {
@@ -123,6 +125,7 @@ async function teachWhole(again = false) {
     return $("name").focus();
   }
   $("hold").disabled = $("whole").disabled = true;
+  learning = name;
   hint("Uploading.");
   try {
     const fields = camera.kind === "video" ? { video: camera.file } : { frames: camera.file };
@@ -152,6 +155,7 @@ function showProgress(job) {
 }
 
 function reset() {
+  learning = "";
   $("progress").hidden = true;
   $("hold").disabled = false;
 }

@@ -8,6 +8,12 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+// A word for a known object: the shares of all taught objects add up to 1 even for a stranger, so they are no number to show.
+export function sureness({ confidence }) {
+  if (confidence >= 0.9) return "sure";
+  return confidence >= 0.6 ? "likely" : "perhaps";
+}
+
 export const percent = (share) => `${Math.round(100 * share)} %`;
 export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 

@@ -1,0 +1,181 @@
+"""Familiarity by lessons: where a frame stands among strangers that look like what was taught.
+
+Nobody shows strangers to a learner, but every taught object is a stranger to the other classes.
+Everything is written for numpy and torch arrays alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from .arrays import Array, identity
+from .open_set import Familiarity
+
+GENERIC_CLASSES = 4.0  # classes that the spread over generic frames counts for
+GENERIC_SHIFT = 2.0  # spreads by which what one camera shows is alike, and what that may vary by
+LARGEST_OF_TWO = math.pi**-0.5  # the mean of the larger of two standard normal numbers
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+
+class Strangers(NamedTuple):
+    """What s of `LessonFamiliarity` is for strangers: M + sigma t, t of Student's distribution.
+
+    Args:
+        usual: M.
+        spread: sigma, positive.
+        freedom: the degrees of freedom of t.
+    """
+
+    usual: float
+    spread: float
+    freedom: float
+
+    def share_below(self, s: Array) -> Array:
+        """Compute the share of strangers that are below s.
+
+        Args:
+            s: any numbers.
+
+        Returns:
+            As many numbers from 0 to 1, to about 0.002: by D. L. Wallace's normal approximation x
+            of t, and 1 / (1 + exp(-1.5976 x - 0.07056 x^3)) for the share of the normal.
+        """
+        xp = array_namespace(s)
+        t, v = (s - self.usual) / self.spread, self.freedom
+        size = (8 * v + 1) / (8 * v + 3) * (v * xp.log1p(t * t / v)) ** 0.5
+        x = xp.where(t < 0, -size, size)
+        return 1 / (1 + xp.exp((-1.5976 * x - 0.07056 * x**3).clip(-700, 700)))
+
+
+def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> Strangers:
+    """Estimate how much strangers look like the most similar of K classes.
+
+    Every class is a stranger to the others: x_l is the likeness of lesson l to the most similar of
+    the K - 1 other classes. With one class more to look like, it would be larger by
+    mean (x_l - the second largest) / (K - 1), since that is what it would lose with one less. The
+    mean and the spread of x_l over classes are those of a normal distribution; its prior comes from
+    the generic frames, whose likeness to one another spreads by `generic`: `GENERIC_CLASSES`
+    classes of that spread, and `GENERIC_SHIFT` spreads for M, give or take as many. The predictive
+    distribution is Student's t.
+
+    Args:
+        likeness: of a frame of each lesson to each class, L x K. What it is to its own class does
+            not matter.
+        columns: the column of the class of each lesson.
+        generic: the spread of the likeness of generic frames to one another.
+
+    Returns:
+        The strangers.
+    """
+    classes = likeness.shape[1]
+    generic = max(generic, 1e-3)
+    freedom, prior = GENERIC_CLASSES, GENERIC_SHIFT**-2
+    if classes == 1 or not len(columns):
+        return _below_1(GENERIC_SHIFT * generic, generic * (1 + 1 / prior) ** 0.5, freedom)
+    others = likeness.copy()
+    others[np.arange(len(columns)), columns] = -np.inf
+    ordered = np.sort(others, axis=1)
+    x = ordered[:, -1]
+    weight = 1 / np.bincount(columns, minlength=classes)[columns]
+    weight /= weight.sum()  # each class counts the same
+    mean = float((weight * x).sum())
+    squares = GENERIC_CLASSES * generic**2 + classes * float((weight * (x - mean) ** 2).sum())
+    freedom += classes - 1
+    sigma = (squares / freedom) ** 0.5
+    if classes == 2:
+        more = LARGEST_OF_TWO * sigma
+    else:
+        more = float((weight * (x - ordered[:, -2])).sum()) / (classes - 1)
+    count = prior + classes
+    usual = (prior * GENERIC_SHIFT * generic + classes * (mean + more)) / count
+    return _below_1(usual, sigma * (1 + 1 / count) ** 0.5, freedom)
+
+
+def _below_1(usual: float, spread: float, freedom: float) -> Strangers:
+    """Keep strangers well below 1, the likeness of a frame that is like the mean of a class.
+
+    This matters if the features of all frames are alike, as those of an untrained network.
+    """
+    usual = min(usual, 1 - 1e-6)
+    return Strangers(usual, min(spread, (1 - usual) / 2), freedom)
+
+
+@dataclass(frozen=True)
+class LessonFamiliarity(Familiarity):
+    """familiarity(z) = the share of strangers with a smaller s,
+
+    s(z) = max_c (sum_h share_h cos(z_h - g_h, mu_ch - g_h) + w_c z + b_c). g is a centre that does
+    not depend on what was taught, the mean of the backbone's features over objects of any kind;
+    around it, objects that have nothing in common are at right angles. w z + b are the scores times
+    what they have proved to be worth on lessons that they have not seen.
+
+    The share has no scale: at the threshold 0.9 one stranger of ten is taken for an object that was
+    taught, whatever the backbone, the size of the frames and the number of classes.
+
+    Args:
+        directions: share_h (mu_ch - g_h) / |mu_ch - g_h| of each place, side by side, classes x D.
+        centre: g, D numbers.
+        places: where in the features each place lies.
+        w: classes x D.
+        b: one number per class.
+        strangers: what s is for strangers.
+    """
+
+    directions: Array
+    centre: Array
+    places: tuple[slice, ...]
+    w: Array
+    b: Array
+    strangers: Strangers
+
+    def __call__(self, z: Array, best: Array) -> Array:
+        """Compute the familiarity of frames, as `Familiarity` says; of any class, not of `best`."""
+        cosines = unit_vectors(z - self.centre, self.places) @ self.directions.T
+        likeness = cosines + z @ self.w.T + self.b
+        return self.strangers.share_below(array_namespace(z).max(likeness, axis=1))
+
+    @property
+    def temperature(self) -> float:
+        """T of the probabilities softmax(scores / T): 1, since the scores are logits."""
+        return 1.0
+
+
+def unit_vectors(x: Array, places: Sequence[slice]) -> Array:
+    """x_h / |x_h| of each place h, side by side.
+
+    Args:
+        x: N x D.
+        places: where in the features each place lies.
+
+    Returns:
+        N x D.
+    """
+    parts = [x[:, part] for part in places]
+    scaled = [part / (part * part).sum(1).clip(1e-30)[:, None] ** 0.5 for part in parts]
+    return array_namespace(x).concat(scaled, axis=1)
+
+
+def spread_of_cosines(x: Array, places: Sequence[slice]) -> Array:
+    """Compute the covariances, over pairs of frames, of the cosines between them in each place.
+
+    Args:
+        x: the features of two frames or more, less their mean, N x D.
+        places: where in the features each of the H places lies.
+
+    Returns:
+        H x H.
+    """
+    xp = array_namespace(x)
+    unit = unit_vectors(x, places)
+    cosines = xp.stack([(unit[:, part] @ unit[:, part].T).reshape(-1) for part in places])
+    cosines = cosines[:, identity(len(x), x).reshape(-1) == 0]
+    off = cosines - cosines.mean(1)[:, None]
+    return off @ off.T / off.shape[1]
