@@ -72,7 +72,7 @@ def stacks(cache, tmp_path_factory):
         [str(part) for part in command], capture_output=True, text=True, timeout=120, check=True
     )
     found = json.loads(answer.stdout)
-    # a copy learns batch 2 once more, where operations are counted
+    # a copy learns the last batch once more, where operations are counted
     return [stack for stack in found if "count_flops" not in stack["frames"]]
 
 

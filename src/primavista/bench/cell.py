@@ -18,7 +18,7 @@ import torch
 
 from primavista import __version__
 from primavista.backbones.registry import build
-from primavista.bench.cost import PeakMemory
+from primavista.bench.cost import PeakMemory, count_flops
 from primavista.bench.data import Data, data_facts, kept_data, split_of
 from primavista.bench.evaluate import Step, evaluate
 from primavista.bench.features import FeatureCache
@@ -152,7 +152,6 @@ def run_cell(
             start=running.start,
             tally=running.tally,
             features=running.features,
-            flops=True,
         )
         for step in steps:
             running.record(step)
@@ -223,8 +222,6 @@ class CellRun:
             "test_seconds": step.test_seconds,
             "peak_bytes": self._memory.bytes if self._memory else None,
         }
-        if step.operations is not None:
-            timings["operations"] = asdict(step.operations)
         self._folder.append(line, timings)
         self._on_event(CellEvent(self._job.number, "batch", line, step.batches))
         stop = self._should_stop()
@@ -446,6 +443,8 @@ def machine(device: str) -> dict[str, Any]:
 def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: Path) -> CellResult:
     assert last.confusion is not None
     lines = read_lines(folder / TIMINGS)
+    # at the end, on a copy: it must not count for the peak of memory, which has been measured
+    operations = count_flops(strategy, stream[len(stream) - 1])
     peaks = [line["peak_bytes"] for line in lines if line["peak_bytes"] is not None]
     backbone = strategy.backbone
     head_parameters = backbone.dim * len(strategy.classes)
@@ -460,7 +459,7 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
         solve_seconds=sum(line["solve_seconds"] for line in lines),
         test_seconds=sum(line["test_seconds"] for line in lines),
         peak_bytes=max(peaks, default=None),
-        operations=next((line["operations"] for line in lines if "operations" in line), None),
+        operations=asdict(operations) if operations else None,
         state_bytes=last.state_bytes,
         stored_bytes=last.stored_bytes,
         parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,

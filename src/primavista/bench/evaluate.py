@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from primavista.backbones.base import Backbone
 from primavista.backbones.registry import build
 from primavista.bench import metrics
-from primavista.bench.cost import Operations, Retrainable, count_flops, state_bytes
+from primavista.bench.cost import Retrainable, state_bytes
 from primavista.bench.features import FeatureCache, now
 from primavista.bench.kept_frames import keep_decoded
 from primavista.bench.metrics import Tally
@@ -65,8 +65,6 @@ class Step:
         test_frames: the number of frames of the test.
         solve_seconds: time of the first prediction from features after a lesson, of one frame: a
             head that keeps sums solves for its weights then. 0 if there are no features.
-        operations: floating-point operations per frame, at batch 2, if they were asked for and can
-            be counted.
     """
 
     batch: int
@@ -92,7 +90,6 @@ class Step:
     task_accuracy: dict[int, float] = field(default_factory=dict)
     test_frames: int = 0
     solve_seconds: float = 0.0
-    operations: Operations | None = None
 
     def _repr_html_(self) -> str:
         measures = {
@@ -125,7 +122,6 @@ def evaluate(
     start: int = 0,
     tally: Tally | None = None,
     features: FeatureCache | None = None,
-    flops: bool = False,
     progress: Progress | None = None,
     **options: OptionValue,
 ) -> Iterator[Step]:
@@ -148,7 +144,6 @@ def evaluate(
         start: how many batches `strategy` has learned already; the next one comes first.
         tally: the tally after those batches, which continues.
         features: a cache of features; runs that share one compute each feature once.
-        flops: count the operations of batch 2, on a copy that learns it once more.
         progress: called after each batch with the number of batches learned and their total.
         **options: for a strategy by name: options that replace its hyperparameters.
 
@@ -172,8 +167,7 @@ def evaluate(
         )
     schedule = TestSchedule(len(stream), test_every, retrain)
     test_set = TestSet(stream, test_thin, features or FeatureCache())
-    begun = start, tally or Tally()
-    return _learn_and_test(strategy, stream, schedule, test_set, begun, flops, progress)
+    return _learn_and_test(strategy, stream, schedule, test_set, start, tally or Tally(), progress)
 
 
 def _learn_and_test(
@@ -181,14 +175,12 @@ def _learn_and_test(
     stream: Stream,
     schedule: TestSchedule,
     test_set: TestSet,
-    begun: tuple[int, Tally],
-    flops: bool,
+    start: int,
+    tally: Tally,
     progress: Progress | None,
 ) -> Iterator[Step]:
-    start, tally = begun
     for i in range(start, len(stream)):
         batch, tested = stream[i], schedule.tests(i + 1)
-        operations = count_flops(strategy, batch) if flops and i == 1 else None
         clock = Clock(strategy)
         z = None
         if is_frozen(strategy):
@@ -208,7 +200,6 @@ def _learn_and_test(
             frames = test_set.frames(strategy, clock)
             confusion = test_set.confusion(frames.answer(strategy, clock))
         step = make_step(i + 1, stream, strategy, report, tally, confusion, clock)
-        step = replace(step, operations=operations)
         if progress is not None:
             progress(i + 1, len(stream))
         yield step
@@ -239,7 +230,6 @@ def collect(
     start: int = 0,
     tally: Tally | None = None,
     features: FeatureCache | None = None,
-    flops: bool = False,
     progress: Progress | None = None,
     **options: OptionValue,
 ) -> list[Step]:
@@ -255,7 +245,6 @@ def collect(
         start=start,
         tally=tally,
         features=features,
-        flops=flops,
         progress=progress,
         **options,
     )

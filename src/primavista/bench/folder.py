@@ -135,8 +135,8 @@ class CellResult(_FileModel):
             where testing contains it.
         test_seconds: time spent testing.
         peak_bytes: the most memory in use beyond what was in use at the start; see `bench.cost`.
-        operations: floating-point operations per frame, by the fields of `cost.Operations`; None
-            where they cannot be counted.
+        operations: floating-point operations per frame of the last batch, by the fields of
+            `cost.Operations`; None where they cannot be counted.
         state_bytes: bytes beyond the network, its head and stored data.
         stored_bytes: bytes of stored data.
         parameters: the parameters of the network, and D for each class: those of a linear head.

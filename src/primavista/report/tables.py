@@ -255,7 +255,7 @@ def _efficiency_notes(panel: Panel, series: Sequence[Series]) -> list[str]:
             result.peak_bytes is not None for result in results
         ),
         "MFLOP: millions of floating-point operations in matrix products and convolutions, two "
-        "for each multiplication with its addition, counted at batch 2.": any(
+        "for each multiplication with its addition, counted on the last batch.": any(
             result.operations for result in results
         ),
         "The paper: NICv2-391 on CORe50, a GTX 1080 Ti, learning and testing together; its params "
