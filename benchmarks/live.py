@@ -5,9 +5,10 @@
     python benchmarks/live.py fuzz  [--count 10000]    # malformed bodies, images, models, messages
     python benchmarks/live.py load  [--seconds 300] [--clients 20]  # many predict, one teaches
     python benchmarks/live.py all
+    python benchmarks/live.py show --out shots         # taught once, elsewhere, strangers; pictures
     python benchmarks/live.py shots --out docs/images  # pictures of the page for the documentation
 
-`timing` and `shots` need Chromium.
+`timing`, `show` and `shots` need Chromium.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from live_parts.fuzz import fuzz
 from live_parts.kills import kills
 from live_parts.load import load
 from live_parts.shots import shots
+from live_parts.show import show
 from live_parts.timing import timing
 
 GOAL = 3.0  # seconds
@@ -33,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["timing", "kills", "fuzz", "load", "all", "shots"])
+    parser.add_argument("what", choices=["timing", "kills", "fuzz", "load", "all", "show", "shots"])
     parser.add_argument("--count", type=int, default=None, help="of kills, or of malformed things")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--clients", type=int, default=20)
@@ -55,6 +57,8 @@ def main() -> None:
             wrong += fuzz(folder, given.count or 10_000, given.seed)
         if given.what in ("load", "all"):
             wrong += load(folder, given.seconds, given.clients, given.pause)
+        if given.what == "show":
+            wrong += show(folder, given.out)
         if given.what == "shots":
             shots(folder, given.out)
     sys.exit(1 if wrong else 0)

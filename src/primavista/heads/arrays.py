@@ -20,6 +20,7 @@ from ..storage.validate import check_shape, check_that, checked_array
 Array = Any  # a numpy array or a torch tensor
 Arrays = MutableMapping[str, Array]
 NumpyArrays = dict[str, np.ndarray[Any, Any]]
+SHORTEN_CHUNK = 2**15  # numbers that `shorten` rounds at one time
 SOLVE_BLOCK = 96  # rows of a triangle that `solve_rows` inverts
 
 
@@ -353,6 +354,17 @@ def shortened(x: Array) -> Array:
     """
     product = x * (2.0**24 + 1)
     return product - (product - x)
+
+
+def shorten(x: Array) -> None:
+    """Round numbers as `shortened` does, in place, a part at a time: that stays in the cache.
+
+    Args:
+        x: N numbers in float64.
+    """
+    for start in range(0, len(x), SHORTEN_CHUNK):
+        part = slice(start, start + SHORTEN_CHUNK)
+        x[part] = shortened(x[part])
 
 
 def five_bytes(x: Array) -> Array:

@@ -36,7 +36,7 @@ from .arrays import (
     identity,
     rows_beside,
     rows_earlier,
-    shortened,
+    shorten,
     solve_rows,
     to_library_of,
     to_numpy,
@@ -113,8 +113,7 @@ class LessonStatistics(SufficientStatistics):
         self._shorten()
 
     def _shorten(self) -> None:
-        gram = self.gram
-        gram[:] = shortened(gram)
+        shorten(self.gram)
 
     def _add_weighted(self, x: Array, columns: Array, root: Array) -> None:
         """Add frames x = z / root, each with the root of the number of frames of its lesson."""
@@ -137,11 +136,11 @@ class LessonStatistics(SufficientStatistics):
             return stored
         difference = to_numpy(later.gram) - to_numpy(self.gram)
         sign, name = (1, "added") if difference.sum() >= 0 else (-1, "removed")
-        largest = np.maximum(to_numpy(later.gram), to_numpy(self.gram))
+        largest = later.gram if sign == 1 else self.gram
         factors = []
         for packed, features in self._packed_parts():
-            size = features.stop - features.start
-            tolerance = CHANGE_PRECISION * diagonal(largest[packed], size) + 1e-300
+            squares = diagonal(to_numpy(largest)[packed], features.stop - features.start)
+            tolerance = CHANGE_PRECISION * squares + 1e-300
             factor = low_rank_factor(sign * difference[packed], tolerance, MOST_CHANGED)
             if factor is None:
                 return stored
@@ -166,7 +165,8 @@ class LessonStatistics(SufficientStatistics):
                     add_gram(change[packed], float64(factor[:, features]))
                 before_all = not np.asarray(found.get("t", 1)).any()  # no lesson, so no sums
                 gram = change * 0 if before_all else to_numpy(self.gram) - sign * change
-                found["gram"] = five_bytes(shortened(gram))
+                shorten(gram)
+                found["gram"] = five_bytes(gram)
                 del found[name]
         return found
 

@@ -260,7 +260,7 @@ class Learner:
     def settled(self) -> Learner:
         """Return a copy with nothing to undo.
 
-        Its file is half as large, and holds nothing of what was forgotten: save it before you share
+        Its file is smaller, and holds nothing of what was forgotten: save it before you share
         a file from which an object was supposed to be removed.
         """
         history = (self._state, None)
@@ -641,9 +641,10 @@ class Learner:
         engine: EngineChoice | None,
     ) -> Self:
         restored = restore_content(arrays, raw, name, backbone, device)
-        for state in restored.history:
-            if state is not None:
-                state.strategy.representation.use_engine(engine or restored.engine)
+        states = [state for state in restored.history if state is not None]
+        # after a lesson on a frozen network both states have the same one
+        for one in {id(state.strategy.representation): state for state in states}.values():
+            one.strategy.representation.use_engine(engine or restored.engine)
         return cls._assembled(restored.settings, restored.threshold, restored.history, object())
 
     def _id(self, label: str) -> int:

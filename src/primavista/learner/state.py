@@ -133,21 +133,22 @@ def state_records(state: LearnerState) -> dict[str, Any]:
     return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
 
 
-def strategy_arrays(strategy: Strategy) -> dict[str, Array]:
+def strategy_arrays(strategy: Strategy, *, network: bool = True) -> Arrays:
     """Return the tensors of a strategy as they go into a file, by their names in `state_dict()`.
 
     Args:
         strategy: The strategy to be saved. Arrays of one on the CPU share its memory, apart from
             those that a file has in fewer bytes per number.
+        network: Whether to return the tensors of the backbone too.
     """
     found = {
         name: tensor.detach().cpu().contiguous().numpy()
         for name, tensor in strategy.state_dict().items()
+        if network or not name.startswith(BACKBONE)
     }
     for group, own, prefix in own_arrays(groups_of(strategy), found):
         found |= {prefix + name: array for name, array in group.to_file(own).items()}
-    network = {name: array for name, array in found.items() if name.startswith(BACKBONE)}
-    return found | exact_halves(network)
+    return found | exact_halves({n: a for n, a in found.items() if n.startswith(BACKBONE)})
 
 
 def undo_arrays(state: LearnerState, before: LearnerState, arrays: Mapping[str, Array]) -> Arrays:
@@ -160,7 +161,8 @@ def undo_arrays(state: LearnerState, before: LearnerState, arrays: Mapping[str, 
     """
     if before.stored is not None:
         return before.stored
-    whole = strategy_arrays(before.strategy)
+    same_network = before.strategy.backbone is state.strategy.backbone
+    whole = strategy_arrays(before.strategy, network=not same_network)
     different = {name: a for name, a in whole.items() if not same_bits(a, arrays.get(name))}
     return stored_beside(groups_of(before.strategy), groups_of(state.strategy), different)
 
@@ -216,7 +218,7 @@ def restore_history(
         body = backbone.body if isinstance(backbone, Backbone) else backbone
         network = Backbone(copy.deepcopy(body), settings.spec)
     made = make_strategy(settings, network, manifest.strategy.seed)
-    state = restore_state(copy.deepcopy(made), current, manifest, device)
+    state = restore_state(made, current, manifest, device)
     if manifest.undo is None:
         return state, None
     stored = {
@@ -229,7 +231,11 @@ def restore_history(
         if array is None:
             raise InputError(f"it lacks {name}")
         before[name] = array
-    restored = restore_state(made, before, manifest.undo, device)
+    if any(name.startswith(BACKBONE) for name in stored):
+        other = make_strategy(settings, network, manifest.strategy.seed)
+    else:
+        other = state.strategy.draft()  # a frozen network is shared, as after a lesson
+    restored = restore_state(other, before, manifest.undo, device)
     return state, replace(restored, stored=stored)
 
 

@@ -1,16 +1,12 @@
 """The page in a real browser: three objects taught once, seen in another place, and strangers.
 
-    python benchmarks/show.py --out shots
-
 Chromium's camera shows rendered videos. The button is held for each object in one place; then the
-same objects are shown in another place, and two that were never taught in both. It prints what the
-page says, and leaves screenshots: desktop (1280 x 800), dark, and phone (390 x 844).
+same objects are shown in another place, and two that were never taught in both. What the page says
+is printed, and screenshots are left: desktop (1280 x 800), dark, and phone (390 x 844).
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,15 +28,18 @@ PHONE = {
 }
 
 
-def looks(opened: Any, count: int = 20) -> str:
-    """What the page says, most often first."""
+def looks(opened: Any, what: str, wanted: str, count: int = 20) -> int:
+    """Print what the page says, most often first; return 1 unless it is mostly what is wanted."""
     opened.locator("#verdict:not([data-state=none])").wait_for(timeout=60_000)
     opened.wait_for_timeout(1500)  # until the last second shows nothing else
     said: Counter[str] = Counter()
     for _ in range(count):
         opened.wait_for_timeout(150)
         said[" ".join(opened.inner_text("#verdict").split())] += 1
-    return ", ".join(f"{text} ({n} of {count})" for text, n in said.most_common())
+    text = ", ".join(f"{text} ({n} of {count})" for text, n in said.most_common())
+    right = sum(n for text, n in said.items() if text.startswith(wanted))
+    print(f"{what}: {text}", flush=True)
+    return int(2 * right < count)
 
 
 def shoot(opened: Any, path: Path) -> None:
@@ -57,24 +56,27 @@ def teach(playwright: Any, url: str, films: Films, out: Path) -> None:
             shoot(opened, out / f"{number}-taught-{name}.png")
 
 
-def show(playwright: Any, url: str, films: Films, out: Path) -> None:
+def see(playwright: Any, url: str, films: Films, out: Path) -> int:
+    """Return how many are not called by their name, or strangers not unknown."""
+    wrong = 0
     for name in TAUGHT:
         with page(playwright, url, films[name, ELSEWHERE], **DESKTOP) as opened:
-            print(f"{name} in another place: {looks(opened)}")
+            wrong += looks(opened, f"{name} in another place", name)
             shoot(opened, out / f"4-elsewhere-{name}.png")
     for name in STRANGERS:
         for where in (HERE, ELSEWHERE):
             with page(playwright, url, films[name, where], **DESKTOP) as opened:
-                print(f"{name}, never taught, in place {where}: {looks(opened)}")
+                wrong += looks(opened, f"{name}, never taught, in place {where}", "Unknown")
                 shoot(opened, out / f"5-stranger-{name}-{where}.png")
     for kind, context in (("dark", DARK), ("phone", PHONE)):
         with page(playwright, url, films["cup", ELSEWHERE], **context) as opened:
-            print(f"cup in another place, {kind}: {looks(opened)}")
+            wrong += looks(opened, f"cup in another place, {kind}", "cup")
             shoot(opened, out / f"6-{kind}.png")
             opened.screenshot(path=out / f"6-{kind}-whole.png", full_page=True)
             if kind == "dark":
                 print(f"advice: {opened.inner_text('#advice')}")
                 slide(opened)
+    return wrong
 
 
 def slide(opened: Any) -> None:
@@ -86,25 +88,16 @@ def slide(opened: Any) -> None:
     print(f"threshold, 20 steps down by keyboard: {opened.inner_text('#threshold-text')}")
 
 
-def main() -> None:
+def show(folder: Path, out: Path) -> int:
+    """Teach, show and print; returns how many verdicts are not what they should be."""
     from playwright.sync_api import sync_playwright
 
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, default=Path("results/show"))
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        films = {
-            (name, where): film(Path(folder) / f"{name}{where}.mjpeg", drawn(number, where))
-            for name, number in (TAUGHT | STRANGERS).items()
-            for where in (HERE, ELSEWHERE)
-        }
-        with sync_playwright() as playwright, service(Path(folder) / "kitchen.pv") as running:
-            teach(playwright, running.url, films, args.out)
-            show(playwright, running.url, films, args.out)
-
-
-if __name__ == "__main__":
-    main()
+    out.mkdir(parents=True, exist_ok=True)
+    films = {
+        (name, where): film(folder / f"{name}{where}.mjpeg", drawn(number, where))
+        for name, number in (TAUGHT | STRANGERS).items()
+        for where in (HERE, ELSEWHERE)
+    }
+    with sync_playwright() as playwright, service(folder / "kitchen.pv") as running:
+        teach(playwright, running.url, films, out)
+        return see(playwright, running.url, films, out)
