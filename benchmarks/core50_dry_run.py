@@ -209,7 +209,7 @@ def metrics_by_cell(out: Path) -> dict[str, str]:
     found = {}
     for path in out.rglob("result.json"):
         cell = read_cell(path.parent).cell
-        key = cell.model_dump(mode="json", exclude={"data", "test_thin"})
+        key = cell.model_dump(mode="json", exclude={"data", "data_sha256", "test_thin"})
         found[json.dumps(key, sort_keys=True)] = (path.parent / "metrics.jsonl").read_text()
     return found
 

@@ -3,6 +3,7 @@
     python benchmarks/cost.py --signs docs/results/gtsrb.jsonl docs/results/gtsrb_latent.jsonl \\
         --rendered docs/results/claims.jsonl docs/results/reasons.jsonl
     python benchmarks/cost.py ... --strategies latent-replay  # measures this one again
+    python benchmarks/cost.py --solves prima dslda  # what the first prediction after a lesson costs
 
 A lesson is one track of 30 frames at 128 px, after ten others, in seconds of one CPU thread; the
 median of five. A memory for rehearsal is full, as it is late in a stream. Accuracies are those that
@@ -18,6 +19,7 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ import torch
 from matplotlib.axes import Axes
 
 from primavista.backbones.registry import build
-from primavista.bench.evaluate import state_bytes
+from primavista.bench.cost import state_bytes
 from primavista.strategies.latent_replay import LatentReplay
 from primavista.strategies.registry import STRATEGIES, create
 
@@ -53,7 +55,7 @@ APART = 4.5  # percent between two labels
 
 
 def cost(name: str, lessons: int) -> tuple[float, int, int]:
-    """Seconds of a lesson, bytes of state beyond the model, bytes of stored data."""
+    """Seconds of a lesson, bytes beyond the model, and bytes of stored data, a part of them."""
     strategy = create(name, build(size=128))
     frames = torch.randint(
         0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
@@ -68,7 +70,32 @@ def cost(name: str, lessons: int) -> tuple[float, int, int]:
         began = time.process_time()
         report = strategy.learn(frames[:30], torch.full((30,), k))
         seconds.append(time.process_time() - began)
-    return statistics.median(seconds), state_bytes(strategy), report.stored_bytes
+    return (
+        statistics.median(seconds),
+        state_bytes(strategy, report.stored_bytes) + report.stored_bytes,
+        report.stored_bytes,
+    )
+
+
+def solve_cost(name: str, lessons: int) -> tuple[float, float]:
+    """Seconds of a lesson, and those by which the first prediction after it exceeds the second."""
+    strategy = create(name, build(size=128))
+    draw = torch.Generator().manual_seed(0)
+    frames = torch.randint(0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=draw)
+    for k in range(10):
+        strategy.learn(frames[30 * k : 30 * k + 30], torch.full((30,), k))
+    times: list[tuple[float, float]] = []
+    for k in range(lessons):
+        moments = [time.process_time()]
+        strategy.learn(frames[:30], torch.full((30,), k))
+        moments.append(time.process_time())
+        for _ in range(2):
+            strategy.scores(frames[:1])
+            moments.append(time.process_time())
+        learned, first, second = (b - a for a, b in pairwise(moments))
+        times.append((learned, first - second))
+    learning, solving = zip(*times, strict=True)
+    return statistics.median(learning), statistics.median(solving)
 
 
 def accuracies(paths: Sequence[Path]) -> dict[str, list[float]]:
@@ -190,10 +217,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--signs", nargs="+", type=Path, required=True, help="accuracies on traffic signs"
+        "--signs", nargs="+", type=Path, default=[], help="accuracies on traffic signs"
     )
     parser.add_argument(
-        "--rendered", nargs="+", type=Path, required=True, help="accuracies on rendered objects"
+        "--rendered", nargs="+", type=Path, default=[], help="accuracies on rendered objects"
     )
     parser.add_argument("--out", type=Path, default=DOCS / "results" / "cost.json")
     parser.add_argument(
@@ -203,8 +230,14 @@ def main() -> None:
         help="to be measured; none: the figure alone, with the costs that are in --out",
     )
     parser.add_argument("--lessons", type=int, default=LESSONS)
+    parser.add_argument("--solves", nargs="+", default=[], help="measure the solves of these alone")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    for name in args.solves:
+        learning, solving = solve_cost(name, args.lessons)
+        print(f"{name}: lesson {1e3 * learning:.0f} ms, solve {1e3 * solving:.0f} ms", flush=True)
+    if args.solves:
+        return
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     for name in args.strategies:
         found[name] = cost(name, args.lessons)

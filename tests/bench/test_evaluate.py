@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import primavista.bench.evaluate as module
-from primavista.bench.evaluate import Clock, TestSet, collect, evaluate, spaced, state_bytes
+from primavista.bench.evaluate import Clock, TestSet, collect, evaluate, spaced
 from primavista.bench.features import FeatureCache
 from primavista.engine.representation import Representation
 from primavista.errors import InputError
@@ -123,27 +123,6 @@ def test_cumulative_is_retrained_and_tested_at_evenly_spaced_batches(tiny_data, 
     ]
 
 
-def test_bytes_beyond_the_model(tiny_backbone):
-    dim = tiny_backbone.dim
-    # four counters of 8 bytes (classes are empty): batches, seed, embedding_version
-    assert state_bytes(create("naive", tiny_backbone)) == 3 * 8
-    # CWR*: tw (50 x dim) and past (50) in float32
-    assert state_bytes(create("cwr*", tiny_backbone)) == 3 * 8 + 4 * 50 * dim + 4 * 50
-    # DSLDA: the scatter matrix in float64 and t
-    assert state_bytes(create("dslda", tiny_backbone)) == 3 * 8 + 8 * dim * dim + 8
-
-
-def test_stored_data_and_the_initial_network_of_cumulative_are_not_parameters(
-    tiny_data, tiny_backbone
-):
-    strategy = create("cumulative", tiny_backbone, every=None)
-    batch = generated_stream("nicv2", tiny_data)[0]
-    report = strategy.learn(batch.images, batch.labels, batch.sessions)
-    assert report.stored_bytes == batch.images[torch.arange(len(batch.labels))].numel()
-    known = len(set(batch.labels.tolist()))
-    assert state_bytes(strategy) == 3 * 8 + 8 * known  # the paper's table has 0
-
-
 def test_a_name_gets_the_default_backbone_at_the_size_of_the_frames(
     tiny_data, tiny_backbone, monkeypatch
 ):
@@ -204,3 +183,46 @@ def test_a_trained_representation_is_never_shared(tiny_data, tiny_backbone):
         assert torch.equal(
             shared.of(strategy, stream[1].images)[0], strategy.embed(stream[1].images)
         )
+
+
+def test_any_module_can_be_the_network(tiny_data):
+    """A module without the contract of a backbone is wrapped at the size of the frames."""
+
+    class Pixels(torch.nn.Module):
+        def forward(self, x):
+            return x.mean((2, 3))
+
+    (first, *_) = collect("ncm", generated_stream("nicv2", tiny_data)[:2], backbone=Pixels())
+    assert first.accuracy is not None
+
+
+def test_learning_solving_and_testing_are_timed_apart(tiny_data, tiny_backbone, monkeypatch):
+    """On a clock that moves only where something is slow: 100 s per solve, 10 s per lesson."""
+    clock = [0.0]
+    for place in ("evaluate", "features"):
+        monkeypatch.setattr(f"primavista.bench.{place}.now", lambda strategy: clock[0])
+    strategy = create("dslda", tiny_backbone)
+    solve, learn = strategy.head.solve, strategy.head.learn
+
+    def slow_solve(classes):
+        clock[0] += 100
+        return solve(classes)
+
+    def slow_learn(*given):
+        clock[0] += 10
+        return learn(*given)
+
+    monkeypatch.setattr(strategy.head, "solve", slow_solve)
+    monkeypatch.setattr(strategy.head, "learn", slow_learn)
+    (step,) = collect(strategy, generated_stream("nicv2", tiny_data)[:1])
+    assert (step.learn_seconds, step.solve_seconds, step.test_seconds) == (10.0, 100.0, 0.0)
+
+
+def test_forward_transfer_says_how_many_frames_it_rests_on(tiny_data, tiny_backbone):
+    """It is asked before tested batches alone: a question may cost a solve."""
+    stream = generated_stream("nicv2", tiny_data)[:6]
+    last = collect("dslda", stream, backbone=tiny_backbone, test_every=6)[-1]
+    met = {label for i in range(5) for label in stream[i].labels.tolist()}
+    asked = sum(label in met for label in stream[5].labels.tolist())
+    assert last.transfer_frames == asked
+    assert last.transfer_batches == (1 if asked else 0)

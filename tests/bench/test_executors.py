@@ -86,7 +86,8 @@ def test_the_files_of_a_cell(suite):
     one.run(Inline())
     place = one.states[0].path
     run = json.loads((place / "run.json").read_text())
-    assert run["format"] == 1
+    assert run["format"] == 2
+    assert len(run["code"]) == 16  # the fingerprint of the code; drawn data has no files
     assert (run["strategy"], run["protocol"], run["run"], run["seed"]) == ("ar1*", "nicv2", 0, 0)
     assert (run["device"], run["threads"], run["precision"], run["engine"]) == (
         "cpu",
@@ -110,6 +111,13 @@ def test_the_files_of_a_cell(suite):
         "forgetting",
         "forward_transfer",
         "class_accuracy",
+        "seen_accuracy",
+        "average_accuracy",
+        "average_anytime",
+        "backward_transfer",
+        "transfer_batches",
+        "transfer_frames",
+        "task_accuracy",
     }
     assert lines[0]["patterns"] == 6  # one session of 2 frames of 3 classes
     assert 0 <= lines[-1]["saturated"] <= 1
@@ -123,7 +131,18 @@ def test_the_files_of_a_cell(suite):
     )
     assert result["machine"]["torch"]
     timings = [json.loads(line) for line in (place / "timings.jsonl").read_text().splitlines()]
-    assert result["learn_seconds"] == pytest.approx(sum(line["learn_seconds"] for line in timings))
+    for name in ("learn_seconds", "solve_seconds", "test_seconds"):
+        assert result[name] == pytest.approx(sum(line[name] for line in timings))
+    assert result["peak_bytes"] == max(line["peak_bytes"] for line in timings)
+    assert result["operations"]["learning"] > result["operations"]["forward"] > 0
+    assert result["data"]["test_frames"] == 6 * 3 * 2
+    matrix = result["matrix"]
+    assert matrix["batches"] == list(range(1, 8))
+    assert matrix["tasks"] == [line["batch"] for line in lines if line["new_classes"]]
+    assert matrix["rows"][-1] == list(lines[-1]["task_accuracy"].values())
+    assert matrix["rows"][0][1:] == [None] * (len(matrix["tasks"]) - 1)
+    averaged = sum(matrix["rows"][-1]) / len(matrix["tasks"])
+    assert result["final"]["average_accuracy"] == pytest.approx(averaged)
     assert not (place / "checkpoint.safetensors").exists()
 
 

@@ -7,7 +7,14 @@ import json
 import pytest
 import torch
 
-from primavista.bench.metrics import Tally, accuracy, class_accuracy, confusion
+from primavista.bench.metrics import (
+    AccuracyMatrix,
+    Tally,
+    accuracy,
+    class_accuracy,
+    class_counts,
+    confusion,
+)
 
 
 def test_a_confusion_matrix_has_true_rows_and_predicted_columns():
@@ -17,54 +24,120 @@ def test_a_confusion_matrix_has_true_rows_and_predicted_columns():
     assert matrix.tolist() == [[1, 0, 2], [0, 0, 0], [1, 0, 1]]
     assert accuracy(matrix) == 40.0  # 2 of 5
     assert class_accuracy(matrix) == {0: 100 / 3, 2: 50.0}  # class 1 has no test patterns
+    assert class_counts(matrix) == {0: (1, 3), 2: (1, 2)}
 
 
-def test_the_average_is_over_the_tests_so_far():
+def test_the_row_of_the_matrix_is_over_the_frames_of_the_classes_that_a_batch_showed_first():
     tally = Tally()
-    assert tally.average is None
-    for value in (10.0, 40.0, 100.0):
-        tally.test(value, {})
-    assert tally.average == 50.0
+    tally.teach([0, 1], 1)
+    tally.teach([1, 2], 4)  # class 1 is not new: batch 4 is the task of class 2 alone
+    found = tally.test({0: (1, 4), 1: (4, 4), 2: (1, 2), 3: (0, 10)})
+    # batch 1: 5 of 8; batch 4: 1 of 2; class 3 is not met
+    assert found.task_accuracy == {1: 62.5, 4: 50.0}
+    assert found.accuracy == 30.0  # 6 of 20
+    assert found.seen_accuracy == 60.0  # 6 of 10
+    assert found.average_accuracy == 56.25
 
 
-def test_forgetting_is_the_fall_since_the_first_test_after_a_class_was_taught():
+def three_tests() -> list:
+    """R has the rows (80), (50, 90) and (60, 30, 100); each task is one class of 10 frames.
+
+    There is a fourth class of 10 frames that is never met.
+    """
+    tally, found = Tally(), []
+    rows = [{0: 8}, {0: 5, 1: 9}, {0: 6, 1: 3, 2: 10}]
+    for i, right in enumerate(rows):
+        tally.teach([i], i + 1)
+        found.append(tally.test({label: (right.get(label, 0), 10) for label in range(4)}))
+    return found
+
+
+def test_averages():
+    first, second, third = three_tests()
+    assert [one.accuracy for one in (first, second, third)] == [20.0, 35.0, 47.5]
+    assert [one.seen_accuracy for one in (first, second, third)] == [80.0, 70.0, 190 / 3]
+    assert [one.average_accuracy for one in (first, second, third)] == [80.0, 70.0, 190 / 3]
+    assert third.average == pytest.approx((20 + 35 + 47.5) / 3)  # average incremental accuracy
+    assert third.average_anytime == pytest.approx((80 + 70 + 190 / 3) / 3)
+
+
+def test_backward_transfer_is_the_change_since_a_task_was_learned():
+    first, second, third = three_tests()
+    assert first.backward_transfer is None
+    assert second.backward_transfer == -30.0  # 50 - 80
+    # task 1: 60 - 80 = -20; task 2: 30 - 90 = -60; task 3 is new
+    assert third.backward_transfer == -40.0
+
+
+def test_forgetting_is_the_fall_from_the_best_so_far():
     tally = Tally()
-    tally.teach([0, 1])
-    # classes 0 and 1 are tested for the first time: nothing to compare with
-    assert tally.test(50.0, {0: 80.0, 1: 60.0, 2: 0.0}) is None
-    tally.teach([2])
-    # 0: 80 -> 50, fell by 30; 1: 60 -> 70, rose by 10; 2 is new and not counted
-    assert tally.test(60.0, {0: 50.0, 1: 70.0, 2: 90.0}) == 10.0
-    # 0: 80 -> 80: 0; 1: 60 -> 30: 30; 2: 90 -> 30: 60
-    assert tally.test(60.0, {0: 80.0, 1: 30.0, 2: 30.0}) == 30.0
+    values = [{0: 5}, {0: 9, 1: 8}, {0: 7, 1: 9, 2: 10}]
+    found = []
+    for i, right in enumerate(values):
+        tally.teach([i], i + 1)
+        found.append(tally.test({label: (count, 10) for label, count in right.items()}))
+    assert found[0].forgetting is None
+    assert found[1].forgetting == -40.0  # it rose from 50 to 90
+    # task 1: best 90 (not 50, where it began), now 70: 20; task 2: best 80, now 90: -10
+    assert found[2].forgetting == 5.0
+    # the same rows: task 1 rose by 20, task 2 by 10
+    assert found[2].backward_transfer == 15.0
 
 
-def test_classes_taught_between_two_tests_count_from_the_next_test():
+def test_a_task_counts_from_the_first_test_after_it():
     tally = Tally()
-    tally.teach([3])
-    tally.teach([5])
-    tally.teach([3])
-    assert tally.test(0.0, {3: 40.0, 5: 20.0}) is None
-    assert tally.test(0.0, {3: 30.0, 5: 20.0}) == 5.0
+    tally.teach([3], 1)
+    tally.teach([5], 2)
+    tally.teach([3], 3)
+    found = tally.test({3: (4, 10), 5: (2, 10)})
+    assert (found.forgetting, found.backward_transfer) == (None, None)
+    found = tally.test({3: (3, 10), 5: (2, 10)})
+    assert (found.forgetting, found.backward_transfer) == (5.0, -5.0)
+
+
+def test_a_class_without_test_frames_is_in_no_measure():
+    tally = Tally()
+    tally.teach([0], 1)
+    tally.teach([1], 2)
+    found = tally.test({0: (5, 10)})
+    assert found.task_accuracy == {1: 50.0}
+    tally = Tally()
+    tally.teach([1], 1)
+    found = tally.test({0: (0, 10)})
+    assert (found.accuracy, found.seen_accuracy, found.average_accuracy) == (0.0, None, None)
+    assert found.average_anytime is None
 
 
 def test_forward_transfer_is_the_share_recognised_before_learning_above_chance():
     tally = Tally()
-    tally.teach([0, 1, 2, 3])
+    tally.teach([0, 1, 2, 3], 1)
     assert tally.forward_transfer is None
     tally.transfer(3, 4)  # 75 % where chance is 25 %: 50
     assert tally.forward_transfer == 50.0
-    tally.teach([4])
+    tally.teach([4], 2)
     tally.transfer(0, 4)  # 0 % where chance is 20 %: -20
     assert tally.forward_transfer == pytest.approx(15.0)
+    found = tally.test({0: (1, 1)})
+    assert found.forward_transfer == pytest.approx(15.0)
+    assert (found.transfer_batches, found.transfer_frames) == (2, 8)
 
 
 def test_a_tally_survives_json_exactly():
     tally = Tally()
-    tally.teach([7, 3])
+    tally.teach([7, 3], 1)
     tally.transfer(1, 3)
-    tally.test(100 / 3, {7: 100 / 7})
+    tally.teach([9], 2)
+    tally.test({7: (1, 7), 3: (1, 3)})
+    tally.test({7: (2, 7), 3: (1, 3)})
     again = Tally.from_json(json.loads(json.dumps(tally.to_json())))
     assert again == tally
-    assert list(again.taught) == [7, 3]
-    assert again.taught[3] is None
+    assert list(again.met) == [7, 3, 9]
+    counts = {7: (0, 7), 3: (1, 3), 9: (1, 1)}
+    assert again.test(counts) == tally.test(counts)
+
+
+def test_the_matrix_has_a_row_per_test_and_a_column_per_task():
+    matrix = AccuracyMatrix.from_rows({1: {1: 80.0}, 3: {1: 50.0, 2: 90.0}})
+    assert (matrix.batches, matrix.tasks) == ([1, 3], [1, 2])
+    assert matrix.rows == [[80.0, None], [50.0, 90.0]]
+    assert AccuracyMatrix.from_rows({}).rows == []

@@ -78,6 +78,7 @@ def store_plan(store, **settings):
         {
             "name": "p",
             "device": "cpu",
+            "test": "reduced",
             "groups": [{**GROUP, **settings}],
             "data": {"kind": "store", "path": str(store)},
         }
@@ -218,5 +219,34 @@ def test_the_paper_plan_is_section_4():
     assert {(c.options["epochs_1"], c.options["epochs"], c.options["freeze_from"]) for c in ni} == {
         (1, 1, 1)
     }
-    assert {c.hyperparameters_chosen_on_run for c in ni} == {0}
+    assert {(c.test_thin, c.hyperparameters_chosen_on_run) for c in ni} == {(20, None)}
     assert {c.options["norm"] for c in ni} == {"bn"}  # section 2.3 comes before renormalisation
+
+
+def test_the_whole_test_set_is_the_default():
+    plan = {"name": "p", "device": "cpu", "groups": [GROUP]}
+    assert [p.cell.test_thin for p in make_plan(plan).planned()] == [1]
+    core50 = {**plan, "data": {"kind": "core50", "path": "/x"}}
+    assert [p.cell.data.test for p in make_plan(core50).planned()] == ["full"]
+    # a plan that thins its test set, or asks for the reduced one, gets it
+    assert [p.cell.test_thin for p in make_plan({**plan, "test_thin": 4}).planned()] == [4]
+    assert [p.cell.test_thin for p in make_plan({**plan, "test": "reduced"}).planned()] == [20]
+
+
+def test_no_cell_says_that_hyperparameters_were_chosen_on_it_unless_the_plan_does():
+    plan = {"name": "p", "device": "cpu", "groups": [GROUP]}
+    assert [p.cell.hyperparameters_chosen_on_run for p in make_plan(plan).planned()] == [None]
+    told = make_plan({**plan, "hyperparameters_chosen_on_run": 2})
+    assert [p.cell.hyperparameters_chosen_on_run for p in told.planned()] == [2]
+
+
+def test_paths_in_a_plan_are_relative_to_its_file(tmp_path, monkeypatch):
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    text = 'name = "p"\n[data]\nkind = "folder"\npath = "../toys"\n'
+    text += '[[groups]]\nname = "g"\nstrategies = ["ncm"]\nprotocols = ["nicv2"]\n'
+    (tmp_path / "plans" / "mine.toml").write_text(text)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    plan = load_plan(str(tmp_path / "plans" / "mine.toml"))
+    assert plan.data.path == str(tmp_path / "toys")
+    assert plan.data.name == "toys"  # not "folder"

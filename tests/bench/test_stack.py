@@ -71,7 +71,9 @@ def stacks(cache, tmp_path_factory):
     answer = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=120, check=True
     )
-    return json.loads(answer.stdout)
+    found = json.loads(answer.stdout)
+    # a copy learns the last batch once more, where operations are counted
+    return [stack for stack in found if "count_flops" not in stack["frames"]]
 
 
 def test_few_frames_lead_to_learn_batch(stacks):

@@ -49,7 +49,7 @@ def make_cell(
     )
     place.mkdir(parents=True)
     record = {
-        "format": 1,
+        "format": 2,
         "strategy": strategy,
         "options": {"norm": "brn", "freeze": "depthwise", **(options or {})},
         "protocol": protocol,
@@ -91,19 +91,26 @@ def make_cell(
         (place / "failed.json").write_text(json.dumps({"reason": reason}))
     elif done:
         result = {
-            "format": 1,
+            "format": 2,
             "final": {
                 "accuracy": accuracies[-1],
+                "seen_accuracy": 50.0,
                 "average": 20.0,
+                "average_accuracy": 40.0,
+                "average_anytime": 45.0,
                 "forgetting": 5.0,
+                "backward_transfer": -4.0,
                 "forward_transfer": 0.5,
+                "transfer_batches": 2,
+                "transfer_frames": 40,
             },
             "confusion": [[3, 1, 0, 0], [1, 3, 0, 0], [0, 0, 4, 0], [0, 0, 2, 2]],
             "classes": NAMES,
             "categories": [0, 0, 1, 1],
             "batches": len(accuracies),
             "learn_seconds": seconds * 0.75,
-            "test_seconds": seconds * 0.25,
+            "solve_seconds": seconds * 0.05,
+            "test_seconds": seconds * 0.2,
             "state_bytes": 2_000_000,
             "stored_bytes": stored * len(accuracies),
             "parameters": 3_000_000,
@@ -220,6 +227,8 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
         "final-bn-vs-brn",
         "final-ni",
         "final-my-own",
+        "pairwise",
+        "run",
         "claims",
         "comparisons",
         "efficiency",
@@ -244,7 +253,7 @@ def test_figures_are_drawings_with_text_as_text(full: Path) -> None:
         assert (path.with_suffix(".png")).read_bytes().startswith(b"\x89PNG")
     curves = (full / "figures" / "fig-results-nicv2-3.svg").read_text("utf-8")
     assert "AR1* 30.5" in curves
-    assert "accuracy on the test set (%)" in curves
+    assert "accuracy on 2,249 test frames (%)" in curves
 
 
 def test_the_page_is_well_formed_and_self_contained(full: Path) -> None:
@@ -361,7 +370,7 @@ def test_damaged_cells_are_listed_and_the_others_shown(tmp_path: Path) -> None:
     words = " ".join(read(write_report(tmp_path)).words)
     assert "result.json cannot be read" in words
     assert "it does not hold a JSON object" in words
-    assert "format 7; this version reads 1" in words
+    assert "format 7; this version reads 1 and 2" in words
     assert "3 of 7 cells failed" in words
     assert "2 of 7 cells are in progress" in words
 

@@ -119,7 +119,8 @@ def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
     if name not in NETWORKS:
         names = ", ".join(NETWORKS)
         raise InputError(
-            f"there is no backbone {name!r}: choose from {names}, or give an nn.Module"
+            f"there is no backbone {name!r}: choose from {names}; "
+            "from Python, build_backbone takes any nn.Module"
         )
     accepted = set(inspect.signature(NETWORKS[name]).parameters)
     unknown = sorted(set(options) - accepted)

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
@@ -18,7 +18,8 @@ import torch
 
 from primavista import __version__
 from primavista.backbones.registry import build
-from primavista.bench.data import Data, data_facts, kept_data
+from primavista.bench.cost import PeakMemory, count_flops
+from primavista.bench.data import Data, data_facts, kept_data, split_of
 from primavista.bench.evaluate import Step, evaluate
 from primavista.bench.features import FeatureCache
 from primavista.bench.folder import (
@@ -28,8 +29,9 @@ from primavista.bench.folder import (
     CellResult,
     FinalMetrics,
     read_lines,
+    read_metrics,
 )
-from primavista.bench.metrics import Tally
+from primavista.bench.metrics import AccuracyMatrix, Tally
 from primavista.bench.plan import Cell
 from primavista.errors import InputError, PrimavistaError
 from primavista.frames import read_frames
@@ -166,6 +168,7 @@ class CellRun:
         on_event: called with every batch.
         should_stop: asked after every batch.
         on_checkpoint: called after each checkpoint.
+        alone: whether it has the process for itself, so that its peak of memory can be told.
     """
 
     def __init__(
@@ -176,10 +179,12 @@ class CellRun:
         on_event: OnEvent,
         should_stop: Callable[[], bool],
         on_checkpoint: Callable[[], None] = lambda: None,
+        alone: bool = True,
     ) -> None:
         cell = job.cell
-        data = kept_data(cell.data, settings.cache, cell.device)
+        data = kept_data(cell.data, settings.cache, cell.device, split_of(cell.data, cell.run))
         self.cell = cell
+        self._memory = PeakMemory(cell.device) if alone else None
         self.stream = cell_stream(cell, data)
         self.strategy = cell_strategy(cell, data)
         self.features = _kept_features(
@@ -210,14 +215,14 @@ class CellRun:
         """
         self._last = step
         line = batch_metrics(step).model_dump(mode="json")
-        timings = {
+        timings: dict[str, Any] = {
             "batch": step.batch,
             "learn_seconds": step.learn_seconds,
+            "solve_seconds": step.solve_seconds,
             "test_seconds": step.test_seconds,
+            "peak_bytes": self._memory.bytes if self._memory else None,
         }
         self._folder.append(line, timings)
-        self._learn_seconds += step.learn_seconds
-        self._test_seconds += step.test_seconds
         self._on_event(CellEvent(self._job.number, "batch", line, step.batches))
         stop = self._should_stop()
         if step.batch < step.batches and (stop or self._checkpoint_due(step.batch)):
@@ -228,8 +233,7 @@ class CellRun:
     def finish(self) -> None:
         """Write the result."""
         assert self._last is not None  # the last batch is never in a checkpoint
-        seconds = self._learn_seconds, self._test_seconds
-        result = _result(self.cell, self.strategy, self.stream, self._last, seconds)
+        result = _result(self.cell, self.strategy, self.stream, self._last, self._folder.path)
         self._folder.finish(result.model_dump(mode="json"))
 
     def _resume(self) -> None:
@@ -240,9 +244,6 @@ class CellRun:
             self.strategy.load_state_dict(tensors)
             self.tally = Tally.from_json(manifest["tally"])
             self.start = manifest["position"]
-        lines = read_lines(self._folder.path / TIMINGS)[: self.start]
-        self._learn_seconds = sum(line["learn_seconds"] for line in lines)
-        self._test_seconds = sum(line["test_seconds"] for line in lines)
 
     def _checkpoint_due(self, batch: int) -> bool:
         passed = time.monotonic() - self._saved_at
@@ -352,6 +353,8 @@ def batch_metrics(step: Step) -> BatchMetrics:
     """
     report = step.report
     by_class = {str(label): value for label, value in step.class_accuracy.items()}
+    by_task = {str(task): value for task, value in step.task_accuracy.items()}
+    tested = step.accuracy is not None
     return BatchMetrics(
         batch=step.batch,
         patterns=report.patterns,
@@ -364,7 +367,14 @@ def batch_metrics(step: Step) -> BatchMetrics:
         average=step.average,
         forgetting=step.forgetting,
         forward_transfer=step.forward_transfer,
-        class_accuracy=None if step.accuracy is None else by_class,
+        class_accuracy=by_class if tested else None,
+        seen_accuracy=step.seen_accuracy,
+        average_accuracy=step.average_accuracy,
+        average_anytime=step.average_anytime,
+        backward_transfer=step.backward_transfer,
+        transfer_batches=step.transfer_batches if tested else None,
+        transfer_frames=step.transfer_frames if tested else None,
+        task_accuracy=by_task if tested else None,
     )
 
 
@@ -430,25 +440,26 @@ def machine(device: str) -> dict[str, Any]:
     }
 
 
-def _result(
-    cell: Cell, strategy: Strategy, stream: Stream, last: Step, seconds: tuple[float, float]
-) -> CellResult:
+def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: Path) -> CellResult:
     assert last.confusion is not None
+    lines = read_lines(folder / TIMINGS)
+    # at the end, on a copy: it must not count for the peak of memory, which has been measured
+    operations = count_flops(strategy, stream[len(stream) - 1])
+    peaks = [line["peak_bytes"] for line in lines if line["peak_bytes"] is not None]
     backbone = strategy.backbone
     head_parameters = backbone.dim * len(strategy.classes)
     return CellResult(
-        final=FinalMetrics(
-            accuracy=last.accuracy,
-            average=last.average,
-            forgetting=last.forgetting,
-            forward_transfer=last.forward_transfer,
-        ),
+        final=FinalMetrics.model_validate(vars(batch_metrics(last))),
+        matrix=asdict(_accuracy_matrix(folder)),
         confusion=last.confusion.tolist(),
         classes=list(stream.data.classes),
         categories=list(stream.data.categories),
         batches=last.batches,
-        learn_seconds=seconds[0],
-        test_seconds=seconds[1],
+        learn_seconds=sum(line["learn_seconds"] for line in lines),
+        solve_seconds=sum(line["solve_seconds"] for line in lines),
+        test_seconds=sum(line["test_seconds"] for line in lines),
+        peak_bytes=max(peaks, default=None),
+        operations=asdict(operations) if operations else None,
         state_bytes=last.state_bytes,
         stored_bytes=last.stored_bytes,
         parameters=sum(p.numel() for p in backbone.parameters()) + head_parameters,
@@ -457,3 +468,13 @@ def _result(
         weights_sha256=learner_file.digest(strategy_arrays(strategy), {}),
         machine=machine(cell.device),
     )
+
+
+def _accuracy_matrix(folder: Path) -> AccuracyMatrix:
+    """Return the matrix R from the lines of `metrics.jsonl`."""
+    rows = {
+        line.batch: {int(task): value for task, value in line.task_accuracy.items()}
+        for line in read_metrics(folder)
+        if line.task_accuracy is not None
+    }
+    return AccuracyMatrix.from_rows(rows)

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from primavista.engine.device import free_memory
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
@@ -92,12 +99,19 @@ class CORe50Data(StrictModel):
     orders: str | None = None
 
 
+def _named_by_path(table: Any) -> Any:
+    """Give data of the user's own the name of its folder, unless it has one."""
+    if isinstance(table, dict) and not table.get("name") and isinstance(table.get("path"), str):
+        return {**table, "name": Path(table["path"]).name or table.get("kind")}
+    return table
+
+
 class StoreData(StrictModel):
     """A packed store.
 
     Args:
         kind: "store".
-        name: the name in reports.
+        name: the name in reports; by default that of the folder.
         path: the folder of the store.
         orders: a folder with the official orders of CORe50.
     """
@@ -107,21 +121,46 @@ class StoreData(StrictModel):
     path: str
     orders: str | None = None
 
+    _named = model_validator(mode="before")(_named_by_path)
+
 
 class FolderData(StrictModel):
     """A folder of the user's own: one folder per class, in it one folder or video per session.
 
     Args:
         kind: "folder".
-        name: the name in reports.
+        name: the name in reports; by default that of the folder.
         path: the folder.
         size: the side of the frames in pixels.
+        test: the names of the test sessions; None is every fourth session of each class.
+        split: "fixed", or "run": each run has other test sessions, as many as the fixed split has.
+            Run 0 has the fixed one.
     """
 
     kind: Literal["folder"]
     name: str = "folder"
     path: str
     size: Positive = 128
+    test: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    split: Literal["fixed", "run"] = "fixed"
+
+    _named = model_validator(mode="before")(_named_by_path)
+
+    @model_validator(mode="after")
+    def _one_split(self) -> FolderData:
+        if self.split == "run" and self.test is not None:
+            raise ValueError('test names the test sessions of every run: leave out split = "run"')
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what version 0.1 did not have, if it is not used: results stay the same."""
+        table: dict[str, Any] = write(self)
+        if self.test is None:
+            del table["test"]
+        if self.split == "fixed":
+            del table["split"]
+        return table
 
 
 Data = Annotated[RenderedData | CORe50Data | StoreData | FolderData, Field(discriminator="kind")]
@@ -162,6 +201,7 @@ def open_cell_data(
     workers: int | None = 1,
     progress: Progress | None = None,
     resident: bool = True,
+    split: int = 0,
 ) -> DataSet:
     """Open the data of a cell.
 
@@ -174,6 +214,7 @@ def open_cell_data(
         workers: how many processes draw; None is one per processor.
         progress: called while frames are drawn, with their number and total.
         resident: whether a store goes into the memory of the GPU, if it fits.
+        split: which split into training and test sessions; see `split_of`.
 
     Raises:
         InputError: if the data was drawn by another version of the renderer.
@@ -182,22 +223,33 @@ def open_cell_data(
     if data.kind == "rendered":
         opened = _open_rendered(data, cache, device, workers, progress)
     else:
-        opened = _open_source(data)
+        opened = _open_source(data, split)
     if resident and device == "cuda" and isinstance(opened, Store) and _fits_on_gpu(opened):
         return opened.to(device)
     return opened
 
 
+def split_of(data: Data, run: int) -> int:
+    """Return which split into training and test sessions a run has.
+
+    Args:
+        data: the data of the run.
+        run: the number of the run.
+    """
+    return run if data.kind == "folder" and data.split == "run" else 0
+
+
 @lru_cache(maxsize=2)
-def kept_data(data: Data, cache: Path, device: str) -> DataSet:
+def kept_data(data: Data, cache: Path, device: str, split: int = 0) -> DataSet:
     """Return `open_cell_data`, kept open for the next cell of this process.
 
     Args:
         data: the data.
         cache: the folder for rendered data.
         device: the device that learns.
+        split: which split into training and test sessions.
     """
-    return open_cell_data(data, cache, device)
+    return open_cell_data(data, cache, device, split=split)
 
 
 def choose_test_set(data: Data, test: Literal["reduced", "full"], thin: int) -> tuple[Data, int]:
@@ -231,7 +283,7 @@ def choose_test_set(data: Data, test: Literal["reduced", "full"], thin: int) -> 
             f"the full test set is asked for, and {store.path} holds the "
             f"{store.core50.test_set} test set of CORe50 ({frames:,} frames): pack another store "
             f"with all test frames (primavista data pack {source} STORE --full-test), "
-            "or run on the folder of CORe50"
+            'run on the folder of CORe50, or set test = "reduced" in the plan'
         )
     return data, 1
 
@@ -330,11 +382,13 @@ def compare_with_core50(facts: DataFacts | None) -> CORe50Comparison:
     return CORe50Comparison(True, core50.test_set)
 
 
-def _open_source(data: CORe50Data | StoreData | FolderData) -> DataSet:
+def _open_source(data: CORe50Data | StoreData | FolderData, split: int) -> DataSet:
     source = DataSource(data.kind, Path(data.path))
     if data.kind == "core50":
         return open_dataset(source, size=data.size, labels=data.labels, test=data.test)
-    return open_dataset(source, size=data.size if data.kind == "folder" else None)
+    if data.kind == "folder":
+        return open_dataset(source, size=data.size, test_sessions=data.test, split=split)
+    return open_dataset(source)
 
 
 def _open_rendered(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone
 from primavista.backbones.registry import build
 from primavista.bench import metrics
+from primavista.bench.cost import Retrainable, state_bytes
 from primavista.bench.features import FeatureCache, now
 from primavista.bench.kept_frames import keep_decoded
 from primavista.bench.metrics import Tally
@@ -28,11 +28,12 @@ from primavista.strategies.base import LearnReport
 from primavista.strategies.embedding import is_frozen
 from primavista.streams.dataset import Patterns, Stream
 
-# With the backbone, these tensors are the model that anybody would keep.
-SCORING = ("head.weight", "head.bias", "head.cw")
-# Not state of its own: the network, the one that Cumulative begins anew with, and stored data,
-# which `LearnReport.stored_bytes` counts. The network has hundreds of tensors, too.
-NOT_STATE = ("backbone", "scratch", "memory")
+# The measures that are None without a test, and those that are 0 or empty.
+UNTESTED = (
+    *("accuracy", "seen_accuracy", "average", "average_accuracy", "average_anytime"),
+    *("forgetting", "backward_transfer", "forward_transfer"),
+)
+COUNTED = ("transfer_batches", "transfer_frames", "task_accuracy")
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,28 @@ class Step:
     Args:
         batch: the number of the batch, from 1.
         batches: how many batches the stream has.
-        accuracy: percent over the whole test set; None, like every measure, if there was no test.
+        accuracy: percent over the test frames; None, like every measure, if there was no test.
         class_accuracy: percent for each class in the test set, taught or not; empty without a test.
         confusion: classes x classes; rows are true classes, columns predicted ones.
         average: the average incremental accuracy, in percent.
-        forgetting: in points.
+        forgetting: the fall from the best earlier accuracy, mean over tasks, in points.
         forward_transfer: in points.
         learn_seconds: time spent learning the batch, the features included.
-        test_seconds: time spent testing.
-        state_bytes: bytes beyond the backbone and the scoring head.
+        test_seconds: time spent predicting the test frames, and those for forward transfer.
+        state_bytes: bytes beyond the network, its head and stored data; see `bench.cost`.
         stored_bytes: bytes of stored data.
         saturated: the share of guarded weights whose importance is at its limit.
         report: what the strategy reported about the batch.
+        seen_accuracy: percent over the test frames of the classes met so far.
+        average_accuracy: the mean of `task_accuracy`.
+        average_anytime: the mean of the average accuracies so far.
+        backward_transfer: in points.
+        transfer_batches: the number of batches that forward transfer was measured on.
+        transfer_frames: the number of their frames that were asked.
+        task_accuracy: R[i, j]: percent for the classes first met in batch j, by j.
+        test_frames: the number of frames of the test.
+        solve_seconds: time of the first prediction from features after a lesson, of one frame: a
+            head that keeps sums solves for its weights then. 0 if there are no features.
     """
 
     batch: int
@@ -70,14 +81,29 @@ class Step:
     stored_bytes: int
     saturated: float | None
     report: LearnReport
+    seen_accuracy: float | None = None
+    average_accuracy: float | None = None
+    average_anytime: float | None = None
+    backward_transfer: float | None = None
+    transfer_batches: int = 0
+    transfer_frames: int = 0
+    task_accuracy: dict[int, float] = field(default_factory=dict)
+    test_frames: int = 0
+    solve_seconds: float = 0.0
 
     def _repr_html_(self) -> str:
         measures = {
             "accuracy (%)": self.accuracy,
+            "accuracy on the classes seen (%)": self.seen_accuracy,
             "average incremental accuracy (%)": self.average,
+            "average accuracy over tasks (%)": self.average_accuracy,
+            "average anytime accuracy (%)": self.average_anytime,
             "forgetting (points)": self.forgetting,
+            "backward transfer (points)": self.backward_transfer,
             "forward transfer (points)": self.forward_transfer,
+            "test frames": self.test_frames or None,
             "learning (s)": self.learn_seconds,
+            "solving (s)": self.solve_seconds or None,
             "testing (s)": self.test_seconds,
         }
         rows = [(name, value) for name, value in measures.items() if value is not None]
@@ -88,7 +114,7 @@ def evaluate(
     strategy: Strategy | str,
     stream: Stream,
     *,
-    backbone: Backbone | None = None,
+    backbone: Backbone | nn.Module | None = None,
     seed: int = 0,
     test_every: int = 1,
     test_thin: int = 1,
@@ -108,8 +134,8 @@ def evaluate(
         strategy: a strategy, or the name of one, which is then created with the paper's
             hyperparameters for the stream's protocol.
         stream: the batches.
-        backbone: for a strategy by name: the network (default: MobileNet v1 with ImageNet weights
-            at the size of the frames).
+        backbone: for a strategy by name: a network, or any module that `build_backbone` takes
+            (default: MobileNet v1 with ImageNet weights), at the size of the frames.
         seed: for a strategy by name: the seed of every random choice.
         test_every: test after the first batch, every `test_every`-th, and the last.
         test_thin: test on one frame in `test_thin` of each test session.
@@ -161,34 +187,42 @@ def _learn_and_test(
             z, clock.learn_seconds = test_set.features.of_batch(strategy, batch)
 
         if tested and i > 0 and (known := known_before(batch, z, tally)):
-            with clock.testing():
-                tally.transfer(known.right(known.predict(strategy).cpu()), known.count)
+            tally.transfer(known.right(known.answer(strategy, clock)), known.count)
 
         with clock.learning():
-            if z is not None and is_frozen(strategy):
-                report = strategy.learn_embedded(z, batch.labels, batch.sessions)
-            else:
-                report = strategy.learn(batch.images, batch.labels, batch.sessions)
+            report = learn_patterns(strategy, batch, z)
             if schedule.retrains(i + 1) and isinstance(strategy, Retrainable):
                 report = replace(report, losses=strategy.retrain())
-        tally.teach(sorted(set(batch.labels.tolist())))
+        tally.teach(sorted(set(batch.labels.tolist())), i + 1)
 
         confusion = None
         if tested:
             frames = test_set.frames(strategy, clock)
-            with clock.testing():
-                confusion = test_set.confusion(frames.predict(strategy).cpu())
+            confusion = test_set.confusion(frames.answer(strategy, clock))
         step = make_step(i + 1, stream, strategy, report, tally, confusion, clock)
         if progress is not None:
             progress(i + 1, len(stream))
         yield step
 
 
+def learn_patterns(strategy: Strategy, batch: Patterns, z: Tensor | None) -> LearnReport:
+    """Let a strategy learn a batch, from its features if there are any.
+
+    Args:
+        strategy: the strategy.
+        batch: the batch.
+        z: the features of the batch; None if the representation is still learning.
+    """
+    if z is not None and is_frozen(strategy):
+        return strategy.learn_embedded(z, batch.labels, batch.sessions)
+    return strategy.learn(batch.images, batch.labels, batch.sessions)
+
+
 def collect(
     strategy: Strategy | str,
     stream: Stream,
     *,
-    backbone: Backbone | None = None,
+    backbone: Backbone | nn.Module | None = None,
     seed: int = 0,
     test_every: int = 1,
     test_thin: int = 1,
@@ -215,14 +249,6 @@ def collect(
         **options,
     )
     return list(steps)
-
-
-@runtime_checkable
-class Retrainable(Protocol):
-    """A joint strategy, which is retrained from scratch on everything that it has seen."""
-
-    def retrain(self) -> tuple[float, ...]:
-        """Train from scratch; return the mean loss of each epoch."""
 
 
 @dataclass(frozen=True)
@@ -310,6 +336,29 @@ class LabelledFrames:
             scores = strategy.score_features(self.z)
         return classes[scores[:, : len(classes)].argmax(1)]
 
+    def answer(self, strategy: Strategy, clock: Clock) -> Tensor:
+        """Return the predicted labels on the CPU, and charge the time to solving and testing.
+
+        Args:
+            strategy: the strategy to ask.
+            clock: charged with the time.
+        """
+        if self.z is not None:
+            with clock.solving():
+                self.solve(strategy)
+        with clock.testing():
+            return self.predict(strategy).cpu()
+
+    @torch.no_grad()
+    def solve(self, strategy: Strategy) -> None:
+        """Let a strategy with features compute what every prediction until the next lesson needs.
+
+        Args:
+            strategy: the strategy; asked for one frame, it keeps what it has solved.
+        """
+        if self.z is not None:
+            strategy.score_features(self.z[:1])
+
     def right(self, predicted: Tensor) -> int:
         """Return how many predictions are right.
 
@@ -372,6 +421,7 @@ class Clock:
 
     def __init__(self, strategy: Strategy) -> None:
         self.learn_seconds = 0.0
+        self.solve_seconds = 0.0
         self.test_seconds = 0.0
         self._strategy = strategy
 
@@ -381,6 +431,13 @@ class Clock:
         began = now(self._strategy)
         yield
         self.learn_seconds += now(self._strategy) - began
+
+    @contextmanager
+    def solving(self) -> Iterator[None]:
+        """Charge the time of a `with` block to solving."""
+        began = now(self._strategy)
+        yield
+        self.solve_seconds += now(self._strategy) - began
 
     @contextmanager
     def testing(self) -> Iterator[None]:
@@ -399,11 +456,11 @@ def known_before(batch: Patterns, z: Tensor | None, tally: Tally) -> LabelledFra
         tally: knows the classes that were taught.
     """
     shown = set(batch.labels.tolist())
-    if shown <= tally.taught.keys():
+    if shown <= tally.met.keys():
         return LabelledFrames(batch, z)
-    if not shown & tally.taught.keys():
+    if not shown & tally.met.keys():
         return None
-    is_known = torch.tensor([label in tally.taught for label in batch.labels.tolist()])
+    is_known = torch.tensor([label in tally.met for label in batch.labels.tolist()])
     known = is_known.nonzero().flatten()
     images = Selection(batch.images.source, batch.images.indices[known])
     some = Patterns(images, batch.labels[known], batch.sessions[known])
@@ -430,52 +487,36 @@ def make_step(
         confusion: the confusion matrix of the test; None if there was none.
         clock: the time that the batch took.
     """
-    accuracy = forgetting = None
-    by_class: dict[int, float] = {}
+    measured: dict[str, Any] = dict.fromkeys(UNTESTED)
     if confusion is not None:
-        accuracy, by_class = metrics.accuracy(confusion), metrics.class_accuracy(confusion)
-        forgetting = tally.test(accuracy, by_class)
+        found = tally.test(metrics.class_counts(confusion))
+        measured = {name: getattr(found, name) for name in (*UNTESTED, *COUNTED)}
     return Step(
         batch=number,
         batches=len(stream),
-        accuracy=accuracy,
-        class_accuracy=by_class,
         confusion=confusion,
-        average=None if confusion is None else tally.average,
-        forgetting=forgetting,
-        forward_transfer=None if confusion is None else tally.forward_transfer,
+        class_accuracy={} if confusion is None else metrics.class_accuracy(confusion),
+        test_frames=0 if confusion is None else int(confusion.sum()),
         learn_seconds=clock.learn_seconds,
+        solve_seconds=clock.solve_seconds,
         test_seconds=clock.test_seconds,
-        state_bytes=state_bytes(strategy),
+        state_bytes=state_bytes(strategy, report.stored_bytes),
         stored_bytes=report.stored_bytes,
         saturated=report.saturated,
         report=report,
+        **measured,
     )
-
-
-def state_bytes(strategy: Strategy) -> int:
-    """Return the bytes that a strategy needs beyond the backbone and the scoring head.
-
-    The temporary weights tw of CWR* are counted; stored data are not.
-
-    Args:
-        strategy: the strategy.
-    """
-    own = chain(strategy.named_parameters(recurse=False), strategy.named_buffers(recurse=False))
-    for part, module in strategy.named_children():
-        if part not in NOT_STATE:
-            own = chain(own, module.named_parameters(part), module.named_buffers(part))
-    return sum(t.numel() * t.element_size() for name, t in own if name not in SCORING)
 
 
 def _created(
     name: str,
     stream: Stream,
-    backbone: Backbone | None,
+    backbone: Backbone | nn.Module | None,
     seed: int,
     options: dict[str, OptionValue],
 ) -> Strategy:
-    if backbone is None:
-        backbone = build(size=int(stream[0].images[torch.tensor([0])].shape[1]))
+    if not isinstance(backbone, Backbone):
+        size = int(stream[0].images[torch.tensor([0])].shape[1])
+        backbone = build(size=size) if backbone is None else build(backbone, size=size)
     chosen = preset_options(name, stream.name, options)
     return create(name, backbone, seed=seed, **chosen)

@@ -40,6 +40,7 @@ RESULT = "result.json"
 FAILED = "failed.json"
 LOCK = ".lock"
 PLAN = "plan.json"
+FORMATS = (1, 2)  # of `run.json`
 KEPT = (
     "Free some space or choose another folder; what is written is kept, "
     "and the same command resumes"
@@ -64,13 +65,21 @@ class BatchMetrics(_FileModel):
         new_classes: the classes that it showed for the first time.
         losses: the mean loss of each epoch; None if it was not finite.
         saturated: the share of guarded weights whose importance is at its limit.
-        state_bytes: bytes beyond the backbone and the scoring head.
+        state_bytes: bytes beyond the network, its head and stored data.
         stored_bytes: bytes of stored data.
-        accuracy: percent over the whole test set; None, like the rest, if there was no test.
+        accuracy: percent over the test frames; None, like the rest, if there was no test.
         average: the average incremental accuracy, in percent.
-        forgetting: in points.
+        forgetting: in points; in results of format 1, minus the backward transfer by classes.
         forward_transfer: in points.
         class_accuracy: percent for each class of the test set, by its number as a text.
+        seen_accuracy: percent over the test frames of the classes met so far.
+        average_accuracy: the mean of `task_accuracy`.
+        average_anytime: the mean of the average accuracies so far.
+        backward_transfer: in points.
+        transfer_batches: the number of batches that forward transfer was measured on.
+        transfer_frames: the number of their frames that were asked.
+        task_accuracy: a row of the matrix R: percent for the classes that a batch showed first, by
+            the number of that batch as a text.
     """
 
     batch: int
@@ -85,46 +94,70 @@ class BatchMetrics(_FileModel):
     forgetting: float | None = None
     forward_transfer: float | None = None
     class_accuracy: dict[str, float] | None = None
+    seen_accuracy: float | None = None
+    average_accuracy: float | None = None
+    average_anytime: float | None = None
+    backward_transfer: float | None = None
+    transfer_batches: int | None = None
+    transfer_frames: int | None = None
+    task_accuracy: dict[str, float] | None = None
 
 
 class FinalMetrics(_FileModel):
     """The measures after the last batch, in percent and points; see `bench.metrics`."""
 
     accuracy: float | None = None
+    seen_accuracy: float | None = None
     average: float | None = None
+    average_accuracy: float | None = None
+    average_anytime: float | None = None
     forgetting: float | None = None
+    backward_transfer: float | None = None
     forward_transfer: float | None = None
+    transfer_batches: int | None = None
+    transfer_frames: int | None = None
 
 
 class CellResult(_FileModel):
     """The content of `result.json`.
 
     Args:
-        format: the version of the file.
+        format: the version of the file; in 1, `final.forgetting` is minus the backward transfer by
+            classes.
         final: the measures after the last batch.
+        matrix: R, with `batches`, `tasks` and `rows` as in `metrics.AccuracyMatrix`.
         confusion: the confusion matrix after the last batch: rows are true classes.
         classes: the names of the classes.
         categories: the category of each class.
         batches: how many batches were learned.
         learn_seconds: time spent learning.
+        solve_seconds: time spent solving for the weights of heads that keep sums; None in format 1,
+            where testing contains it.
         test_seconds: time spent testing.
-        state_bytes: bytes beyond the backbone and the scoring head.
+        peak_bytes: the most memory in use beyond what was in use at the start; see `bench.cost`.
+        operations: floating-point operations per frame of the last batch, by the fields of
+            `cost.Operations`; None where they cannot be counted.
+        state_bytes: bytes beyond the network, its head and stored data.
         stored_bytes: bytes of stored data.
-        parameters: the parameters of the backbone and the scoring head.
+        parameters: the parameters of the network, and D for each class: those of a linear head.
         order: where the order of the batches comes from.
         data: the facts of the data; None in results of versions that did not record them.
         weights_sha256: the checksum of the strategy's final state.
         machine: the machine that ran the last batches.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
     final: FinalMetrics = FinalMetrics()
+    matrix: dict[str, list[Any]] | None = None
     confusion: list[list[int]] | None = None
     classes: list[str] = []
     categories: list[int] = []
     batches: int
     learn_seconds: float | None = None
+    solve_seconds: float | None = None
     test_seconds: float | None = None
+    peak_bytes: int | None = None
+    operations: dict[str, float] | None = None
     state_bytes: int | None = None
     stored_bytes: int | None = None
     parameters: int | None = None
@@ -163,8 +196,10 @@ def read_cell(path: Path) -> CellContents:
         FileError: if `run.json`, `result.json` or `failed.json` is damaged, or not of this format.
     """
     run = _read_object(path / RUN) or {}
-    if run.get("format") != 1:
-        raise FileError(f"{path / RUN} has format {run.get('format')!r}; this version reads 1")
+    if run.get("format") not in FORMATS:
+        raise FileError(
+            f"{path / RUN} has format {run.get('format')!r}; this version reads 1 and 2"
+        )
     result = _read_object(path / RESULT)
     failed = _read_object(path / FAILED) if result is None else None
     return CellContents(
@@ -438,12 +473,21 @@ def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
 
 
 def _check_base(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    wrong = [key for key in wanted | found if found.get(key) != wanted.get(key)]
+    there, here = _unnamed(found), _unnamed(wanted)
+    wrong = [key for key in here | there if there.get(key) != here.get(key)]
     if wrong:
         raise InputError(
             f"{out} holds results with another {', '.join(wrong)}: "
             "choose another folder with --out, or delete it"
         )
+
+
+def _unnamed(base: dict[str, Any]) -> dict[str, Any]:
+    """The base without the name of the data, which is for reports alone."""
+    data = base.get("data")
+    if not isinstance(data, dict):
+        return base
+    return {**base, "data": {key: value for key, value in data.items() if key != "name"}}
 
 
 def _begun_groups(out: Path, record: FolderRecord) -> dict[tuple[str, str], GroupRecord]:

@@ -1,30 +1,36 @@
-"""The measures of a strategy that learns a stream, in percent and points; classes are the tasks.
+"""The measures of a strategy that learns a stream, in percent and points.
 
-After batch i, with a_i(c) the percent of class c's test patterns that are right:
+The task j is the classes that batch j shows first; a batch without new classes has no task. After
+batch i, R[i, j] is the percent of the test frames of task j that are right. Tests may be rarer than
+batches: f(j) is the first test at or after batch j, and every i below is a test.
 
-    accuracy          A_i   = 100 (patterns right) / (patterns), over the whole test set, which
-                              contains classes that are not taught yet
-    average           AIA_i = mean of A_j over the tested batches j <= i: the average incremental
-                              accuracy
-    forgetting        F_i   = mean over c of a_f(c)(c) - a_i(c), where f(c) < i is the first test
-                              after c was taught; this is minus the backward transfer (BWT) of
-                              Lopez-Paz & Ranzato 2017
-    forward transfer  FWT_i = mean over j <= i of p_j - 100 / K_j, where p_j is the percent right of
-                              the patterns of batch j whose class was taught before, asked *before*
-                              batch j is learned, and K_j the number of classes taught by then
+    accuracy             A_i   = percent right of the whole test set, classes not met yet included
+    seen accuracy        S_i   = percent right of the test frames of the classes met so far
+    average incremental  AIA_i = mean of A_k over the tests k <= i
+    average accuracy     ACC_i = mean of R[i, j] over the tasks j <= i
+    average anytime      AAA_i = mean of ACC_k over the tests k <= i
+    forgetting           F_i   = mean over the tasks j with f(j) < i
+                                 of max over the tests k < i of R[k, j], minus R[i, j]
+    backward transfer    BWT_i = mean over the same tasks of R[i, j] - R[f(j), j]
+    forward transfer     FWT_i = mean over the batches k <= i with a test, except the first,
+                                 of p_k - 100 / K_k: the percent right of the frames of batch k
+                                 whose class was met before, asked before batch k is learned,
+                                 beyond chance among the K_k classes met by then
 
-A class that was never taught scores 0 by construction, so forward transfer is measured on new
-sessions of known classes.
+The page `docs/guides/metrics.md` has the citations, and the reasons where a definition had to be
+adapted to these streams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+
+ClassCounts = Mapping[int, tuple[int, int]]  # of each class: the frames that are right, and all
 
 
 def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
@@ -57,6 +63,19 @@ def accuracy(matrix: Tensor) -> float:
     return 100 * int(matrix.diagonal().sum()) / int(matrix.sum())
 
 
+def class_counts(matrix: Tensor) -> dict[int, tuple[int, int]]:
+    """Return how many patterns of each class are right, out of how many.
+
+    Args:
+        matrix: counts, classes x classes; classes without test patterns are left out.
+
+    >>> class_counts(torch.tensor([[1, 1], [0, 2]]))
+    {0: (1, 2), 1: (2, 2)}
+    """
+    rows = zip(matrix.diagonal().tolist(), matrix.sum(1).tolist(), strict=True)
+    return {label: (right, count) for label, (right, count) in enumerate(rows) if count}
+
+
 def class_accuracy(matrix: Tensor) -> dict[int, float]:
     """Return the percent right of each class that has test patterns.
 
@@ -66,88 +85,136 @@ def class_accuracy(matrix: Tensor) -> dict[int, float]:
     >>> class_accuracy(torch.tensor([[1, 1], [0, 2]]))
     {0: 50.0, 1: 100.0}
     """
-    rows = zip(matrix.diagonal().tolist(), matrix.sum(1).tolist(), strict=True)
-    return {label: 100 * right / count for label, (right, count) in enumerate(rows) if count}
+    return {label: 100 * right / all_ for label, (right, all_) in class_counts(matrix).items()}
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The measures after one test; the module's text defines them. None: not defined yet.
+
+    Args:
+        accuracy: A_i.
+        seen_accuracy: S_i.
+        average: AIA_i.
+        average_accuracy: ACC_i.
+        average_anytime: AAA_i.
+        forgetting: F_i.
+        backward_transfer: BWT_i.
+        forward_transfer: FWT_i.
+        transfer_batches: the number of batches that FWT_i is a mean over.
+        transfer_frames: the number of frames in these batches that were asked.
+        task_accuracy: R[i, j] by the batch j that showed the classes first.
+    """
+
+    accuracy: float
+    seen_accuracy: float | None
+    average: float
+    average_accuracy: float | None
+    average_anytime: float | None
+    forgetting: float | None
+    backward_transfer: float | None
+    forward_transfer: float | None
+    transfer_batches: int
+    transfer_frames: int
+    task_accuracy: dict[int, float]
 
 
 @dataclass
 class Tally:
-    """The sums over earlier tests that the measures need; a checkpoint keeps them.
+    """What the measures need of earlier batches and tests; a checkpoint keeps it.
 
     Args:
         tests: the number of tests.
-        summed: the sum of A_j over the tests.
-        transfers: the number of batches with patterns of classes taught before.
-        transferred: the sum of p_j - 100 / K_j over those batches.
-        taught: a_f(c)(c) of each class that was taught; None if it was not tested since.
+        summed: the sum of A_k over the tests.
+        anytime_tests: the number of tests at which a task with test frames was met.
+        anytime: the sum of ACC_k over those.
+        transfers: the number of batches k that p_k was measured on.
+        transferred: the sum of p_k - 100 / K_k over those batches.
+        transfer_frames: the number of frames that were asked for it.
+        met: the batch in which each class was met first.
+        first: R[f(j), j] of each task j that was tested.
+        best: the maximum of R[k, j] over the tests k so far.
     """
 
     tests: int = 0
     summed: float = 0.0
+    anytime_tests: int = 0
+    anytime: float = 0.0
     transfers: int = 0
     transferred: float = 0.0
-    taught: dict[int, float | None] = field(default_factory=dict)
+    transfer_frames: int = 0
+    met: dict[int, int] = field(default_factory=dict)
+    first: dict[int, float] = field(default_factory=dict)
+    best: dict[int, float] = field(default_factory=dict)
 
-    def teach(self, labels: Iterable[int]) -> None:
+    def teach(self, labels: Iterable[int], batch: int) -> None:
         """Enter classes that a batch has taught.
 
         Args:
-            labels: their labels; known ones stay as they are.
+            labels: their labels; those met before stay with the batch that showed them first.
+            batch: the number of the batch, from 1.
         """
         for label in labels:
-            self.taught.setdefault(label, None)
+            self.met.setdefault(label, batch)
 
     def transfer(self, right: int, count: int) -> None:
         """Enter a measurement of forward transfer, made before a batch was learned.
 
         Args:
-            right: how many patterns of classes taught before were recognised.
+            right: how many patterns of classes met before were recognised.
             count: how many there were.
         """
-        self.transferred += 100 * right / count - 100 / len(self.taught)
+        self.transferred += 100 * right / count - 100 / len(self.met)
         self.transfers += 1
-
-    def test(self, overall: float, by_class: dict[int, float]) -> float | None:
-        """Enter a test after a batch.
-
-        Args:
-            overall: the accuracy A_i, in percent.
-            by_class: a_i(c) of each class in the test set, in percent.
-
-        Returns:
-            The forgetting F_i, in points; None if no class was tested before.
-        """
-        self.summed += overall
-        self.tests += 1
-        drops = []
-        for label, first in self.taught.items():
-            if label not in by_class:
-                continue
-            if first is None:
-                self.taught[label] = by_class[label]
-            else:
-                drops.append(first - by_class[label])
-        return sum(drops) / len(drops) if drops else None
-
-    @property
-    def average(self) -> float | None:
-        """The average incremental accuracy so far, in percent; None before the first test."""
-        return self.summed / self.tests if self.tests else None
+        self.transfer_frames += count
 
     @property
     def forward_transfer(self) -> float | None:
         """The forward transfer so far, in points; None if it could not be measured yet."""
         return self.transferred / self.transfers if self.transfers else None
 
+    def test(self, counts: ClassCounts) -> Measures:
+        """Enter a test after a batch.
+
+        Args:
+            counts: of each class in the test set, met or not, how many frames are right and how
+                many there are.
+
+        Returns:
+            The measures after this test.
+        """
+        overall = _percent(counts.values())
+        seen = [counts[label] for label in self.met if label in counts]
+        row = self._row(counts)
+        average_accuracy = _mean(list(row.values()))
+        self.tests += 1
+        self.summed += overall
+        if average_accuracy is not None:
+            self.anytime_tests += 1
+            self.anytime += average_accuracy
+        old = [task for task in row if task in self.first]
+        measures = Measures(
+            accuracy=overall,
+            seen_accuracy=_percent(seen) if seen else None,
+            average=self.summed / self.tests,
+            average_accuracy=average_accuracy,
+            average_anytime=self.anytime / self.anytime_tests if self.anytime_tests else None,
+            forgetting=_mean([self.best[task] - row[task] for task in old]),
+            backward_transfer=_mean([row[task] - self.first[task] for task in old]),
+            forward_transfer=self.forward_transfer,
+            transfer_batches=self.transfers,
+            transfer_frames=self.transfer_frames,
+            task_accuracy=row,
+        )
+        for task, value in row.items():
+            self.first.setdefault(task, value)
+            self.best[task] = max(value, self.best.get(task, value))
+        return measures
+
     def to_json(self) -> dict[str, Any]:
-        """Return everything, exactly, as JSON values."""
-        return {
-            "tests": self.tests,
-            "summed": self.summed,
-            "transfers": self.transfers,
-            "transferred": self.transferred,
-            "taught": [[label, first] for label, first in self.taught.items()],
-        }
+        """Return everything, exactly, as JSON values; the keys of JSON objects are texts."""
+        numbers = {name: value for name, value in asdict(self).items() if name not in _TABLES}
+        return {**numbers, **{name: list(getattr(self, name).items()) for name in _TABLES}}
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Tally:
@@ -156,4 +223,53 @@ class Tally:
         Args:
             raw: the JSON values.
         """
-        return cls(**{**raw, "taught": dict(raw["taught"])})
+        return cls(**{**raw, **{name: dict(raw[name]) for name in _TABLES}})
+
+    def _row(self, counts: ClassCounts) -> dict[int, float]:
+        """Return R[i, j] of each task j that is met and has test frames."""
+        tasks: dict[int, list[tuple[int, int]]] = {}
+        for label, batch in self.met.items():
+            if label in counts:
+                tasks.setdefault(batch, []).append(counts[label])
+        return {task: _percent(own) for task, own in tasks.items()}
+
+
+_TABLES = ("met", "first", "best")
+
+
+def _percent(counts: Iterable[tuple[int, int]]) -> float:
+    pairs = list(counts)
+    return 100 * sum(right for right, _ in pairs) / sum(count for _, count in pairs)
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+@dataclass(frozen=True)
+class AccuracyMatrix:
+    """The matrix R of a whole run: one row per test, one column per task.
+
+    Args:
+        batches: the batch i after which each row was measured.
+        tasks: the batch j that first showed the classes of each column.
+        rows: R[i, j] in percent; None before task j was met, or if it has no test frames.
+    """
+
+    batches: list[int]
+    tasks: list[int]
+    rows: list[list[float | None]]
+
+    @classmethod
+    def from_rows(cls, rows: Mapping[int, Mapping[int, float]]) -> AccuracyMatrix:
+        """Make the matrix of the rows that the tests gave.
+
+        Args:
+            rows: by the batch i of the test, R[i, j] by task j: `Measures.task_accuracy`.
+
+        >>> AccuracyMatrix.from_rows({1: {1: 80.0}, 2: {1: 50.0, 2: 90.0}}).rows
+        [[80.0, None], [50.0, 90.0]]
+        """
+        tasks = sorted({task for row in rows.values() for task in row})
+        batches = sorted(rows)
+        return cls(batches, tasks, [[rows[i].get(j) for j in tasks] for i in batches])

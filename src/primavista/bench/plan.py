@@ -14,17 +14,29 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from primavista.backbones.base import Precision
 from primavista.bench.data import Data, Positive, RenderedData, StrictModel, choose_test_set
+from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options, freezes
 from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
+from primavista.progress import Progress
 from primavista.storage.settings import OptionValue, parse_setting
 from primavista.strategies.registry import RENAMED, current_names, strategy_info
 
+# Fields of a cell that its plan does not set, or that format 1 did not have.
+IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "weights_sha256"})
 PROTOCOL = re.compile(r"ni|nc|nic|nicv2(-\d{1,9})?")
 # Files and the names of folders keep the names that options had when the first results were
 # written, so that results of every version resume.
@@ -76,11 +88,12 @@ class BackboneSpec(StrictModel):
 class Cell(StrictModel):
     """One strategy over one run of a protocol: everything that its numbers depend on.
 
-    Two equal cells give equal `metrics.jsonl`. `model_dump` is what `run.json` holds, and the
-    sha256 of `model_dump_json` is the cell's key: both write options under their stored names.
+    Two equal cells on equal machines give equal `metrics.jsonl`. `model_dump` is what `run.json`
+    holds, and the sha256 of `model_dump_json` is the cell's key: both write options under their
+    stored names.
 
     Args:
-        format: the version of `run.json`.
+        format: the version of `run.json`; 1 had no fingerprints.
         strategy: the name of the strategy.
         options: every option of the strategy, under its present name.
         protocol: `ni`, `nc`, `nic`, or `nicv2` with an optional number of batches.
@@ -98,10 +111,15 @@ class Cell(StrictModel):
             CORe50, one in so many of the whole list.
         retrain: the number of evenly spaced retrainings of a joint strategy (Cumulative).
         limit: learn only so many batches: a trial, not a result.
-        hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen.
+        hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen, if the plan
+            says so; format 1 wrote 0 always.
+        code: the fingerprint of the code that computes the cell; see `bench.identity`.
+        data_sha256: the fingerprint of the files of the data; None if there are none.
+        weights_sha256: the checksum of a file of weights that the network begins with; None for
+            weights by name.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
     strategy: str
     options: StrategyOptions
     protocol: str
@@ -118,7 +136,21 @@ class Cell(StrictModel):
     test_thin: Positive = 1
     retrain: Positive | None = None
     limit: Positive | None = None
-    hyperparameters_chosen_on_run: int = 0
+    hyperparameters_chosen_on_run: Annotated[int, Field(ge=0)] | None = None
+    code: str | None = None
+    data_sha256: str | None = None
+    weights_sha256: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _recorded(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not recorded: cells of format 1 are written as they were read."""
+        table: dict[str, Any] = write(self)
+        return {name: v for name, v in table.items() if v is not None or name not in IDENTITY}
+
+    @property
+    def question(self) -> str:
+        """The cell without its fingerprints: equal for results that one replaces by the other."""
+        return self.model_dump_json(exclude={"format", *IDENTITY})
 
     @property
     def key(self) -> str:
@@ -213,11 +245,14 @@ class Plan(StrictModel):
         precision: the precision of the backbone on a GPU.
         deterministic: whether torch may use only deterministic algorithms.
         engine: what computes frozen features on the CPU.
-        test: the whole test set, or the reduced one: the official list of CORe50, packed or not,
-            else one frame in `test_thin` of each session.
+        test: "full", the whole test set, or "reduced": the official list of CORe50, packed or not,
+            else one frame in `test_thin` of each session. A plan that sets `test_thin` alone means
+            the reduced one.
         test_thin: see `test`.
         test_every: the number of batches between two tests.
         limit: learn only so many batches: a trial, not a result.
+        hyperparameters_chosen_on_run: the run on which the user chose the hyperparameters, if any:
+            the report then shows the means without it, too.
         data: the data set.
         backbone: the network.
     """
@@ -232,22 +267,44 @@ class Plan(StrictModel):
     precision: Precision = "float32"
     deterministic: bool = False
     engine: Engine = "torch"
-    test: TestSet = "reduced"
+    test: TestSet = "full"
     test_thin: Positive = 20
     test_every: Positive = 1
     limit: Positive | None = None
+    hyperparameters_chosen_on_run: Annotated[int, Field(ge=0)] | None = None
     data: Data = RenderedData()
     backbone: BackboneSpec = BackboneSpec()
 
-    def planned(self) -> list[PlannedCell]:
+    @model_validator(mode="before")
+    @classmethod
+    def _thinned(cls, table: Any) -> Any:
+        """Take the reduced test set if the plan thins its test set, and says no more."""
+        if isinstance(table, dict) and "test_thin" in table and "test" not in table:
+            return {**table, "test": "reduced"}
+        return table
+
+    def planned(self, progress: Progress | None = None) -> list[PlannedCell]:
         """Return every cell once, in the order of the groups, run 0 of all before run 1.
+
+        Args:
+            progress: called with (done, total) in bytes while files of the data are read for the
+                first time.
 
         Raises:
             InputError: if a strategy, an option or a protocol does not exist; it names the group.
+            FileError: if a file of the data cannot be read.
         """
         found: dict[str, PlannedCell] = {}
+        code = {
+            name: code_fingerprint(name)
+            for name in {name for group in self.groups for name in group.strategies}
+        }
+        data = fingerprint_of(self.data, progress)
+        weights = self._weights_sha256()
         for group in self.groups:
-            for cell in self._cells(group):
+            for bare in self._cells(group):
+                own = {"code": code[bare.strategy], "data_sha256": data, "weights_sha256": weights}
+                cell = bare.model_copy(update=own)
                 key = cell.key
                 if key not in found:
                     found[key] = PlannedCell(cell, cell.folder_name, cell.title, [])
@@ -261,6 +318,11 @@ class Plan(StrictModel):
         # Results of versions without engines do not name one.
         engine = {} if self.engine == "torch" else {"engine": self.engine}
         return {**self.model_dump(include=keys), **engine, "device": self._device()}
+
+    def _weights_sha256(self) -> str | None:
+        """Return the checksum of a file of weights; weights by name have theirs in the code."""
+        weights = Path(self.backbone.weights).expanduser()
+        return data_fingerprint(weights) if weights.is_file() else None
 
     def _device(self) -> Literal["cpu", "cuda"]:
         return "cuda" if choose_device(self.device, here=False).type == "cuda" else "cpu"
@@ -294,6 +356,7 @@ class Plan(StrictModel):
                     deterministic=self.deterministic,
                     limit=self.limit,
                     engine=engine,
+                    hyperparameters_chosen_on_run=self.hyperparameters_chosen_on_run,
                 )
 
     def _check(self, group: Group, device: str) -> None:
@@ -355,9 +418,11 @@ def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan
     >>> load_plan("quick", ["data.frames=2", "runs=3"]).data.frames
     2
     """
+    folder = None
     if name in shipped():
         text = (_plans() / f"{name}.toml").read_text("utf-8")
     else:
+        folder = Path(name).expanduser().parent
         try:
             text = Path(name).expanduser().read_text("utf-8")
         except OSError as error:
@@ -371,7 +436,19 @@ def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{name} is not TOML: {error}") from error
+    if folder is not None:
+        table = _with_absolute_paths(table, folder)
     return make_plan(table, overrides, name, **settings)
+
+
+def _with_absolute_paths(table: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Make the paths in a plan's table of data relative to the folder of the plan."""
+    data = table.get("data")
+    if not isinstance(data, dict):
+        return table
+    paths = {key: data[key] for key in ("path", "orders") if isinstance(data.get(key), str)}
+    absolute = {key: str((folder / Path(p).expanduser()).resolve()) for key, p in paths.items()}
+    return {**table, "data": {**data, **absolute}}
 
 
 def make_plan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
@@ -81,4 +82,14 @@ def _options_of_instance(strategy: str, options: str) -> tuple[dict[str, Any], b
     found = getattr(made, "options", None)
     if is_dataclass(found) and not isinstance(found, type):
         return asdict(found), made.freezes
-    return given, made.freezes
+    return {**_defaults(type(made)), **given}, made.freezes
+
+
+def _defaults(made: type) -> dict[str, Any]:
+    """The defaults of a constructor's arguments; other values than JSON's are left to the code."""
+    parameters = inspect.signature(made).parameters.values()
+    return {
+        one.name: one.default
+        for one in parameters
+        if one.name != "seed" and isinstance(one.default, str | int | float | None)
+    }

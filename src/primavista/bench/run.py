@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -13,7 +13,7 @@ import torch
 
 from primavista.backbones.registry import build
 from primavista.bench.cell import CellEvent, CellJob, OnEvent, RunSettings, cell_stream
-from primavista.bench.data import Data, open_cell_data
+from primavista.bench.data import Data, open_cell_data, split_of
 from primavista.bench.folder import (
     FAILED,
     LOCK,
@@ -37,6 +37,7 @@ from primavista.strategies.registry import strategy_info
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import rendered
 
+TIMES = ("learn_seconds", "solve_seconds", "test_seconds")
 DATA_CACHE = "data"  # the folder of rendered data, inside that of the results
 
 
@@ -128,6 +129,8 @@ class Suite:
         out: the folder of the results.
         groups: the names of the groups to run; all if there are none.
         settings: how cells are run; by default rendered data goes into `out`.
+        progress: called with (done, total) in bytes while files of the data are read, which is done
+            once to find out whether they have changed.
 
     Raises:
         InputError: if the plan has no such group, or if a folder holds another cell.
@@ -137,9 +140,10 @@ class Suite:
     out: Path
     groups: Sequence[str] = ()
     settings: RunSettings | None = None
+    progress: InitVar[Progress | None] = None
     states: list[CellState] = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, progress: Progress | None) -> None:
         names = [group.name for group in self.plan.groups]
         if unknown := sorted(set(self.groups) - set(names)):
             raise InputError(
@@ -149,7 +153,8 @@ class Suite:
         self.out = self.out.expanduser().absolute()  # other nodes have other working folders
         wanted = set(self.groups) or set(names)
         self.settings = self.settings or RunSettings(self.out / DATA_CACHE)
-        planned = [cell for cell in self.plan.planned() if wanted & set(cell.groups)]
+        self._planned = self.plan.planned(progress)
+        planned = [cell for cell in self._planned if wanted & set(cell.groups)]
         self.states = [read_state(cell, self.out / cell.folder) for cell in planned]
 
     def run(
@@ -177,7 +182,7 @@ class Suite:
         assert self.settings is not None
         make_folder(self.out)
         with FileLock(self.out / LOCK):
-            claim_folder(self.out, self.plan, self.plan.planned())
+            claim_folder(self.out, self.plan, self._planned)
             if any(state.status != "done" for state in self.states):
                 self._check(self.settings, progress)
             jobs = self._jobs()
@@ -207,29 +212,31 @@ class Suite:
     def _check(self, settings: RunSettings, progress: Progress | None) -> None:
         """Open the data and build the streams and the backbone, before the first cell begins."""
         cells = [state.planned.cell for state in self.states]
-        for data in {cell.data: None for cell in cells}:
-            opened = _open_for_check(data, settings.cache, cells[0].device, progress)
-            self._count_batches(data, opened)
+        for data, split in {(cell.data, split_of(cell.data, cell.run)): None for cell in cells}:
+            opened = _open_for_check(data, settings.cache, cells[0].device, progress, split)
+            self._count_batches(data, opened, split)
             size = int(read_frames(opened.frames, torch.tensor([0]), torch.device("cpu")).shape[1])
             spec = self.plan.backbone
             options: dict[str, Any] = dict(spec.options)
             build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
 
-    def _count_batches(self, data: Data, opened: DataSet) -> None:
+    def _count_batches(self, data: Data, opened: DataSet, split: int) -> None:
         counts: dict[tuple[str, int], int] = {}
         for state in self.states:
             cell = state.planned.cell
-            if cell.data == data:
+            if cell.data == data and split_of(data, cell.run) == split:
                 key = cell.protocol, cell.run
                 if key not in counts:
                     counts[key] = len(cell_stream(cell, opened))
                 state.batches = counts[key]
 
 
-def _open_for_check(data: Data, cache: Path, device: str, progress: Progress | None) -> DataSet:
+def _open_for_check(
+    data: Data, cache: Path, device: str, progress: Progress | None, split: int
+) -> DataSet:
     if data.kind == "rendered" and device == "cuda" and not torch.cuda.is_available():
         return rendered(data.scene)  # a driver without a GPU: the nodes of its cluster draw
-    return open_cell_data(data, cache, device, None, progress, resident=False)
+    return open_cell_data(data, cache, device, None, progress, resident=False, split=split)
 
 
 def counts(states: Iterable[CellState]) -> dict[str, int]:
@@ -291,7 +298,7 @@ def read_state(planned: PlannedCell, path: Path) -> CellState:
     state = CellState(planned, path, cell_status(path))
     lines = read_lines(path / TIMINGS)
     state.batch = len(lines)
-    state.seconds = sum(line["learn_seconds"] + line["test_seconds"] for line in lines)
+    state.seconds = sum(seconds for line in lines for seconds in _seconds(line))
     result = read_json(path / RESULT)
     if result is not None:
         if read_json(path / RUN) != cell.model_dump(mode="json"):
@@ -304,6 +311,11 @@ def read_state(planned: PlannedCell, path: Path) -> CellState:
     if state.status == "failed":
         state.reason = (read_json(path / FAILED) or {}).get("reason", "")
     return state
+
+
+def _seconds(timings: Mapping[str, Any]) -> list[float]:
+    """Return the times in a line of `timings.jsonl`; format 1 has no time of solving."""
+    return [timings[name] for name in TIMES if name in timings]
 
 
 def _track(tracker: Tracker, state: CellState, event: CellEvent) -> None:

@@ -23,6 +23,7 @@ from primavista.bench.evaluate import (
     TestSchedule,
     TestSet,
     known_before,
+    learn_patterns,
     make_step,
 )
 from primavista.bench.features import FeatureCache, now
@@ -139,12 +140,8 @@ class StackedRun:
 
     def learn(self) -> None:
         """Learn the batch alone."""
-        batch, strategy = self.batch, self.strategy
         with self.clock.learning():
-            if self.z is not None and is_frozen(strategy):
-                self.report = strategy.learn_embedded(self.z, batch.labels, batch.sessions)
-            else:
-                self.report = strategy.learn(batch.images, batch.labels, batch.sessions)
+            self.report = learn_patterns(self.strategy, self.batch, self.z)
 
     def next_step(self) -> Step:
         """Return the step of the batch at hand, and move on; raise the error if it met one."""
@@ -178,7 +175,7 @@ def advance(runs: Sequence[StackedRun]) -> None:
     _learn([run for run in runs if run.error is None])
     for run in runs:
         if run.error is None:
-            run.tally.teach(sorted(set(run.batch.labels.tolist())))
+            run.tally.teach(sorted(set(run.batch.labels.tolist())), run.position + 1)
     _test([run for run in runs if run.error is None])
 
 
@@ -234,9 +231,8 @@ def _predict(asked: Sequence[tuple[StackedRun, LabelledFrames]]) -> list[Tensor 
     if not asked:
         return []
     began = now(asked[0][0].strategy)
-    if len(asked) > 1:
-        with suppress(torch.OutOfMemoryError):  # one after the other takes less memory
-            solve_together([run.strategy for run, _ in asked])
+    _solve(asked)
+    solved = now(asked[0][0].strategy)
     best: list[Tensor | None] = [None] * len(asked)
     for k, (run, frames) in enumerate(asked):
         with run.catching():
@@ -245,10 +241,21 @@ def _predict(asked: Sequence[tuple[StackedRun, LabelledFrames]]) -> list[Tensor 
     if not found:
         return best
     predicted = iter(torch.cat(found).cpu().split([len(labels) for labels in found]))
-    seconds = (now(asked[0][0].strategy) - began) / len(found)
+    ended = now(asked[0][0].strategy)
     for run, _ in asked:
-        run.clock.test_seconds += seconds
+        run.clock.solve_seconds += (solved - began) / len(found)
+        run.clock.test_seconds += (ended - solved) / len(found)
     return [None if labels is None else next(predicted) for labels in best]
+
+
+def _solve(asked: Sequence[tuple[StackedRun, LabelledFrames]]) -> None:
+    """Let every run solve what its predictions wait for, those that can as one stack."""
+    if len(asked) > 1:
+        with suppress(torch.OutOfMemoryError):  # one after the other takes less memory
+            solve_together([run.strategy for run, _ in asked])
+    for run, frames in asked:
+        with run.catching():
+            frames.solve(run.strategy)
 
 
 StackedUpdate = Callable[[Sequence[tuple[Any, Batch]]], None]

@@ -112,7 +112,8 @@ class StackedCell:
             if folder.done:
                 return self._close()
             check_device(job.cell)
-            cell = CellRun(job, folder, self._settings, self._on_event, self._should_stop)
+            settings, on_event, should_stop = self._settings, self._on_event, self._should_stop
+            cell = CellRun(job, folder, settings, on_event, should_stop, alone=False)
         except Exception as error:
             return self._close(error)
         schedule = TestSchedule(len(cell.stream), job.cell.test_every)

@@ -13,8 +13,12 @@ from primavista.errors import InputError, require_extra
 
 NUMBERS = (
     "accuracy",
+    "seen_accuracy",
     "average",
+    "average_accuracy",
+    "average_anytime",
     "forgetting",
+    "backward_transfer",
     "forward_transfer",
     "saturated",
     "state_bytes",

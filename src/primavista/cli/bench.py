@@ -13,6 +13,7 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from primavista.errors import InputError
@@ -87,13 +88,12 @@ def run(
 
     Example: `primavista bench run quick --set runs=1`
     """
-    from primavista.bench.run import Suite
     from primavista.bench.trackers import make_tracker
 
     settings = [*(overrides or ()), *(["deterministic=true"] if deterministic else ())]
     chosen = find_plan(plan, settings, data)
     folder = out or (storage or RESULTS) / chosen.name
-    suite = Suite(chosen, folder, groups or (), run_settings(out or storage))
+    suite = make_suite(chosen, folder, groups or (), run_settings(out or storage))
     trackers = [make_tracker(kind, folder, chosen.name) for kind in tracker or ()]
     executor = make_executor(on, threads or processors(), per_gpu, storage is not None)
     failed = run_with_progress(Console(), suite, executor, trackers)
@@ -111,13 +111,13 @@ def status(
     Example: `primavista bench status quick`
     """
     from primavista.bench.folder import saved_plan
-    from primavista.bench.run import Suite, counts, seconds_left
+    from primavista.bench.run import counts, seconds_left
 
     chosen = find_plan(plan, overrides, data)
     folder = out or RESULTS / chosen.name
     if not overrides and data is None:
         chosen = saved_plan(folder, chosen.name) or chosen
-    states = Suite(chosen, folder).states
+    states = make_suite(chosen, folder).states
     console, found = Console(highlight=False), counts(states)
     console.print(_status_table(chosen, states))
     print_old_cells(console, folder)
@@ -175,6 +175,29 @@ def find_plan(name: str, overrides: Sequence[str] | None, source: str | None) ->
     from primavista.bench.plan import load_plan
 
     return load_plan(name, overrides or (), data=None if source is None else data_settings(source))
+
+
+def make_suite(
+    plan: Plan, folder: Path, groups: Sequence[str] = (), settings: RunSettings | None = None
+) -> Suite:
+    """Return the cells of a plan, with a progress bar while new files of the data are read.
+
+    Args:
+        plan: the plan.
+        folder: the folder of the results.
+        groups: the names of the groups to run; all if there are none.
+        settings: how cells are run.
+    """
+    from primavista.bench.run import Suite
+
+    columns = (TextColumn("reading the data"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+
+        def report(done: int, total: int | None, /) -> None:
+            task = bars.task_ids[0] if bars.task_ids else bars.add_task("", total=total)
+            bars.update(task, completed=done)
+
+        return Suite(plan, folder, groups, settings, report)
 
 
 def run_settings(out: Path | None) -> RunSettings | None:

@@ -18,6 +18,7 @@ from primavista.cli.bench import (
     Deterministic,
     format_seconds,
     make_executor,
+    make_suite,
     processors,
     run_settings,
     run_with_progress,
@@ -85,8 +86,6 @@ def run(
 
     Example: `primavista run 'cwr*' dslda --objects 5 --frames 30 --size 128`
     """
-    from primavista.bench.run import Suite
-
     console = Console(highlight=False)
     names = strategies or main_strategies()
     table: dict[str, Any] = {
@@ -103,7 +102,7 @@ def run(
     scene = {"objects": objects, "frames": frames, "size": size}
     plan = _plan(table, data, scene, [f"options.{text}" for text in option or ()])
     folder = out or RESULTS / _folder_name(plan)
-    suite = Suite(plan, folder, settings=run_settings(out))
+    suite = make_suite(plan, folder, settings=run_settings(out))
     began = time.monotonic()
     on = "local" if len(suite.states) > 1 else "inline"
     executor = make_executor(on, threads or processors(), 2, shared=False)
@@ -184,13 +183,13 @@ def _result_columns(state: CellState, result: CellResult) -> tuple[str, ...]:
     from primavista.bench.folder import read_metrics
 
     seconds = result.learn_seconds or 0.0
-    forgetting = result.final.forgetting
+    change = result.final.backward_transfer
     tests = (line.accuracy for line in read_metrics(state.path))
     curve = [accuracy for accuracy in tests if accuracy is not None]
     return (
         state.planned.title.partition(" on ")[0],
         f"{result.final.accuracy:.1f} %",
-        "" if forgetting is None else f"{-forgetting:+.1f}",
+        "" if change is None else f"{change:+.1f}",
         f"{seconds:.1f} s",
         f"{1000 * seconds / result.batches:.0f} ms",
         f"{(result.state_bytes or 0) / 2**20:.2f} MiB",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -103,6 +103,7 @@ class CWRHead(Rows):
         wpast: `sqrt`, or `ratio`, which leaves the root out.
     """
 
+    scoring_buffers: ClassVar[tuple[str, ...]] = ("cw",)  # the head that anybody would keep
     cw: Tensor
     tw: Tensor
     past: Tensor

@@ -84,7 +84,7 @@ def draw_confusion(series: Series, name: str) -> Picture | None:
         _name_classes(axes, names, categories, matrix.shape[0], "y")
         _name_classes(axes, names, categories, matrix.shape[1], "x")
         axes.set_ylabel("true class")
-        axes.set_xlabel("predicted class")
+        axes.set_xlabel(f"predicted class{_frames_note(series)}")
         _finish_matrix(axes, series.name)
         _draw_key(figure.add_axes((0.88, 0.325, 0.025, 0.605)), "% of the true class", 0.5)
     diagonal = float(np.diag(matrix).mean())
@@ -113,11 +113,17 @@ def draw_class_accuracy(series: Series, name: str) -> Picture | None:
         extent = (batches[0] - 0.5, batches[-1] + 0.5, len(matrix) - 0.5, -0.5)
         axes.imshow(_shades(matrix), interpolation="nearest", aspect="auto", extent=extent)
         _name_classes(axes, names, categories, len(matrix), "y")
-        axes.set_xlabel(f"training batch (run {cell.run})")
+        axes.set_xlabel(f"training batch (run {cell.run}{_frames_note(series, ', ', '')})")
         _finish_matrix(axes, series.name)
         _draw_key(figure.add_axes((0.87, 0.15, 0.025, 0.77)), "accuracy (%)")
     title = f"Accuracy of every class over the batches, {series.name}, {series.panel.title}"
     return save_picture(figure, name, title)
+
+
+def _frames_note(series: Series, before: str = " (", after: str = ")") -> str:
+    """Return the number of test frames as part of a label, if it is known."""
+    found = series.test_frames
+    return f"{before}{found} test frames{after}" if found else ""
 
 
 def draw_categories(panel: Panel, series: Sequence[Series], name: str) -> Picture | None:
@@ -141,7 +147,8 @@ def draw_categories(panel: Panel, series: Sequence[Series], name: str) -> Pictur
         for place, axes in enumerate(grid.flat):
             axes.set_visible(place < len(labels_of))
             axes.tick_params(labelbottom=place + COLUMNS >= len(labels_of))
-        _finish_categories(figure, panel.title, grid.flat[0])
+        notes = dict.fromkeys(filter(None, map(_frames_note, series)))
+        _finish_categories(figure, panel.title, grid.flat[0], "".join(notes))
     return save_picture(figure, name, f"Accuracy by category, {panel.title}")
 
 
@@ -157,7 +164,7 @@ def _labels_by_category(series: Sequence[Series]) -> dict[str, list[str]]:
     return labels_of
 
 
-def _finish_categories(figure: Figure, title: str, axes: Axes) -> None:
+def _finish_categories(figure: Figure, title: str, axes: Axes, tested: str) -> None:
     """Add the title, the legend and the labels of the axes, and make room for them."""
     handles, texts = axes.get_legend_handles_labels()
     height = figure.get_figheight()
@@ -173,7 +180,7 @@ def _finish_categories(figure: Figure, title: str, axes: Axes) -> None:
     bold: dict[str, Any] = {"fontsize": 11, "fontweight": "bold", "va": "center"}
     figure.text(0.02, 1 - 0.16 / height, title, **bold)
     figure.supxlabel("training batch", fontsize=10, y=0.06 / height)
-    figure.supylabel("accuracy (%)", fontsize=10, x=0.01)
+    figure.supylabel(f"accuracy (%){tested}", fontsize=10, x=0.01)
     top = 1 - (0.52 + 0.17 * -(-len(texts) // 4)) / height
     bottom = 0.5 / height
     figure.subplots_adjust(left=0.13, right=0.98, bottom=bottom, top=top, hspace=0.32, wspace=0.08)

@@ -41,6 +41,7 @@ class Line:
         line_style: its dashes.
         points: the mean over our runs.
         published: the mean over the authors' runs, if there are any.
+        test_frames: the number of test frames of our runs, if it is known.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Line:
     line_style: LineStyle
     points: Points
     published: Points
+    test_frames: str | None = None
 
     @property
     def label(self) -> str:
@@ -89,7 +91,7 @@ def strategy_lines(series: Sequence[Series], published: PublishedResults) -> lis
     for one, line_style in zip(series, line_styles(series), strict=True):
         over = _published_points(one, published) if one.panel.comparison.comparable else []
         look = strategy_info(one.strategy).drawn
-        lines.append(Line(one.name, look, line_style, one.curve(), over))
+        lines.append(Line(one.name, look, line_style, one.curve(), over, one.test_frames))
     return [line for line in lines if line.points]
 
 
@@ -126,7 +128,7 @@ def freezing_lines(series: Sequence[Series]) -> list[Line]:
     for one in series:
         scheme = FREEZING.get(str(one.options.get("freeze")))
         look = scheme.look if scheme else strategy_info(one.strategy).drawn
-        lines.append(Line(one.name, look, "-", one.curve(), []))
+        lines.append(Line(one.name, look, "-", one.curve(), [], one.test_frames))
     return [line for line in lines if line.points]
 
 
@@ -243,11 +245,17 @@ def _draw_axes(axes: Axes, panel: Panel, lines: Sequence[Line], high: float) -> 
             _draw_level(axes, line)
         _draw_line(axes, line)
     axes.set_title(panel.title, loc="left", fontweight="bold")
-    axes.set_ylabel("accuracy on the test set (%)")
+    axes.set_ylabel(f"accuracy on {_tested_on(lines)} (%)")
     axes.set_xlabel("training batch" + _published_note(lines))
     axes.set_xticks(_ticks(last))
     axes.tick_params(length=3)
     label_ends(axes, [_curve_end(line) for line in lines], float(last))
+
+
+def _tested_on(lines: Sequence[Line]) -> str:
+    """Name the number of test frames, if it is known."""
+    found = list(dict.fromkeys(line.test_frames for line in lines if line.test_frames))
+    return f"{' or '.join(found)} test frames" if found else "the test set"
 
 
 def _set_limits(axes: Axes, last: int, top: float) -> None:

@@ -10,7 +10,7 @@ from primavista.report.read import StoredCell
 from primavista.report.series import Series
 from primavista.report.table import Row, Table
 from primavista.report.titles import protocol_title, strategy_order
-from primavista.strategies.registry import RENORM, STRATEGIES, StrategyInfo, strategy_info
+from primavista.strategies.registry import RENORM, StrategyInfo, strategy_info
 
 # In the order of the columns; options without a title follow by name.
 OPTION_TITLES = {
@@ -37,15 +37,16 @@ RENORM_TITLES = {
 }
 
 
-def preset_table(strategies: Iterable[str] = ()) -> Table:
-    """Return tab:hyper_core50 as the presets have it, with the source of each.
+def preset_table(cells: Iterable[StoredCell]) -> Table | None:
+    """Return tab:hyper_core50 as the presets of the strategies have it, with the source of each.
 
     Args:
-        strategies: names of strategies from other packages; each gets a row if its `StrategyInfo`
-            has hyperparameters or names their source.
+        cells: a strategy of theirs gets a row if its `StrategyInfo` has hyperparameters or names
+            their source; None is returned if none has.
     """
-    others = sorted(set(strategies) - set(STRATEGIES), key=strategy_order)
-    infos = [*STRATEGIES.values(), *filter(_has_preset, map(strategy_info, others))]
+    infos = [info for info in _infos(cells) if _has_preset(info)]
+    if not infos:
+        return None
     used = {key for info in infos for key in info.hyperparameters}
     titled = [key for key in OPTION_TITLES if key in used]
     keys = [*titled, *sorted(used - set(titled))]
@@ -64,8 +65,31 @@ def preset_table(strategies: Iterable[str] = ()) -> Table:
     return Table("hyperparameters", title, columns, tuple(rows), (note,))
 
 
+def _infos(cells: Iterable[StoredCell]) -> list[StrategyInfo]:
+    names = {cell.strategy for cell in cells if cell.readable}
+    return [strategy_info(name) for name in sorted(names, key=strategy_order)]
+
+
 def _has_preset(info: StrategyInfo) -> bool:
     return bool(info.options or info.source)
+
+
+def own_options_table(cells: Iterable[StoredCell]) -> Table | None:
+    """Return every option of strategies that have no preset, or None if there is none.
+
+    Args:
+        cells: one row for each strategy and set of options.
+    """
+    rows: dict[Row, None] = {}
+    for cell in cells:
+        info = strategy_info(cell.strategy)
+        if cell.readable and cell.options and not _has_preset(info):
+            own = "; ".join(f"{key} {plain_text(value)}" for key, value in cell.options.items())
+            rows[info.title, own] = None
+    if not rows:
+        return None
+    title = "Options of strategies without a preset"
+    return Table("options", title, ("strategy", "options"), tuple(rows))
 
 
 def renorm_table() -> Table:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,21 +14,24 @@ from pydantic import BaseModel, ValidationError
 from primavista.bench.data import CORe50Comparison, compare_with_core50
 from primavista.bench.folder import (
     FAILED,
+    FORMATS,
     PLAN,
     RESULT,
     RUN,
     BatchMetrics,
     CellResult,
+    FinalMetrics,
     GroupRecord,
     read_folder_record,
     read_json,
     read_metrics,
 )
+from primavista.bench.identity import code_fingerprint, fingerprint_of
+from primavista.bench.metrics import Tally
 from primavista.bench.plan import Cell
 from primavista.errors import FileError
-from primavista.strategies.registry import rules_of_version_0_1
+from primavista.strategies.registry import names, rules_of_version_0_1
 
-FORMAT = 1
 CLAIM = "claim:"  # the names of groups that test a claim begin with it
 CLAIMS = "claims"  # the plan in which every group tests a claim, if it is not for a figure
 FOR_A_FIGURE = ("fig:", "tab:")
@@ -77,6 +80,8 @@ class StoredCell:
         result: the content of `result.json`; None if the cell is not done.
         failure: the reason why the cell failed or could not be read.
         groups: the figures and claims that the cell was planned for.
+        stale: why the result no longer holds: its code or its data has changed; None if it holds,
+            or if that cannot be told.
     """
 
     path: str
@@ -86,6 +91,7 @@ class StoredCell:
     result: CellResult | None = None
     failure: str | None = None
     groups: tuple[FigureGroup, ...] = ()
+    stale: str | None = None
 
     @property
     def readable(self) -> bool:
@@ -206,11 +212,32 @@ class StoredCell:
 
     @property
     def tuned_on_run(self) -> int | None:
-        """The run on which the hyperparameters were chosen, if the file names one."""
-        name = "hyperparameters_chosen_on_run"
-        if self.cell is None or name not in self.cell.model_fields_set:
+        """The run on which the hyperparameters were chosen, if the plan named one.
+
+        Format 1 named run 0 whatever was chosen, so it says nothing.
+        """
+        if self.cell is None or self.cell.format == 1:
             return None
         return self.cell.hyperparameters_chosen_on_run
+
+    @property
+    def records_identity(self) -> bool:
+        """True if the cell records its code, so that a change of it is noticed."""
+        return self.cell is not None and self.cell.code is not None
+
+    @property
+    def test_frames(self) -> int | None:
+        """The number of frames of each test, of a finished cell."""
+        if self.result is None:
+            return None
+        if self.result.data is not None:
+            return self.result.data.test_frames
+        return sum(map(sum, self.result.confusion)) if self.result.confusion else None
+
+    @property
+    def varies_split(self) -> bool:
+        """True if other runs of the cell have other test sessions."""
+        return self.data.get("split") == "run"
 
     @property
     def limited(self) -> bool:
@@ -243,17 +270,18 @@ class StoredCell:
         Args:
             metric: a field of `FinalMetrics`.
         """
-        value: float | None = getattr(self.result.final, metric) if self.result else None
+        value: float | None = getattr(self.measures, metric) if self.measures else None
         return value
 
-    @property
-    def seconds(self) -> float | None:
-        """The time for learning and testing together, of a finished cell."""
-        if self.result is None:
-            return None
-        times = (self.result.learn_seconds, self.result.test_seconds)
-        known = [time for time in times if time is not None]
-        return sum(known) if known else None
+    @cached_property
+    def measures(self) -> FinalMetrics | None:
+        """The measures after the last batch, all as `bench.metrics` defines them now.
+
+        Those of a result of format 1 are computed from its accuracies by class.
+        """
+        if self.result is None or self.result.format > 1:
+            return self.result.final if self.result else None
+        return _measured_again(self.steps, self.result)
 
     @property
     def machine(self) -> dict[str, Any]:
@@ -279,10 +307,14 @@ class FolderResults:
     Args:
         cells: every cell that was begun, in the order of their paths.
         waiting: how many cells of the folder's plans were not begun.
+        superseded: stale cells that were run again; they are in no figure or table of results.
+        title: the title of the plan, if the folder has one plan.
     """
 
     cells: list[StoredCell]
     waiting: int = 0
+    superseded: list[StoredCell] = field(default_factory=list)
+    title: str = ""
 
 
 def read_results(folder: Path) -> FolderResults:
@@ -300,16 +332,93 @@ def read_results(folder: Path) -> FolderResults:
             "give the folder that `primavista bench run` wrote"
         )
     groups = _planned_groups(folder)
+    now = _Fingerprints()
     cells = []
     for place in sorted(_folders_with(RUN, folder)):
         path = place.relative_to(folder).as_posix()
-        cells.append(_read_stored(place, path, groups.pop(place, ())))
+        cell = _read_stored(place, path, groups.pop(place, ()))
+        cells.append(replace(cell, stale=now.staleness(cell)))
     if not cells:
         raise FileError(
             f"there are no results in {folder}: no folder in it holds a run.json. "
             "Run `primavista bench run` first"
         )
-    return FolderResults(cells, len(groups))
+    old = _superseded(cells)
+    kept = [cell for cell in cells if cell not in old]
+    return FolderResults(kept, len(groups), old, _plan_title(folder))
+
+
+def _superseded(cells: Sequence[StoredCell]) -> list[StoredCell]:
+    """Return the stale cells that were run again: another one has the same settings."""
+    valid = [(cell, cell.valid_cell.question) for cell in cells if cell.valid_cell]
+    fresh = {question for cell, question in valid if not cell.stale}
+    return [cell for cell, question in valid if cell.stale and question in fresh]
+
+
+class _Fingerprints:
+    """The fingerprints of code and data as they are now, each computed once."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, str] = {}
+        self._data: dict[str, str | None] = {}
+
+    def staleness(self, stored: StoredCell) -> str | None:
+        """Return why a cell is stale, as a sentence; None if it is not, or if it does not tell."""
+        cell = stored.valid_cell
+        if cell is None or cell.code is None:
+            return None
+        if cell.strategy not in self._code:
+            self._code[cell.strategy] = code_fingerprint(cell.strategy)
+        if cell.strategy in names() and self._code[cell.strategy] != cell.code:
+            return "the code that computes it has changed"
+        if cell.data_sha256 is None:
+            return None
+        key = cell.data.model_dump_json()
+        if key not in self._data:
+            self._data[key] = _fingerprint(cell)
+        now = self._data[key]
+        return None if now in (None, cell.data_sha256) else "its data has changed"
+
+
+def _fingerprint(cell: Cell) -> str | None:
+    """Return the fingerprint of a cell's data; None if it is not on this machine."""
+    try:
+        return fingerprint_of(cell.data)
+    except FileError:
+        return None
+
+
+def _plan_title(folder: Path) -> str:
+    try:
+        record = read_folder_record(folder)
+    except FileError:
+        return ""
+    plans = list(record.plans.values()) if record else []
+    title = plans[0].get("title") if len(plans) == 1 else ""
+    return title if isinstance(title, str) else ""
+
+
+def _measured_again(steps: Sequence[BatchMetrics], result: CellResult) -> FinalMetrics:
+    """Compute the measures of a result of format 1 from the accuracies of its classes.
+
+    The numbers of test frames of the classes are the sums of the rows of the confusion matrix.
+    """
+    final = result.final
+    counts = dict(enumerate(map(sum, result.confusion or ())))
+    tally, found = Tally(), None
+    for step in steps:
+        tally.teach(step.new_classes, step.batch)
+        by_class = {int(label): value for label, value in (step.class_accuracy or {}).items()}
+        if by_class and all(counts.get(label) for label in by_class):
+            right = {c: (round(v * counts[c] / 100), counts[c]) for c, v in by_class.items()}
+            found = tally.test(right)
+    if found is None or not steps or steps[-1].batch != result.batches:
+        return final.model_copy(update={"forgetting": None})
+    told = {"accuracy": final.accuracy, "average": final.average}
+    told["forward_transfer"] = final.forward_transfer
+    return FinalMetrics.model_validate(
+        {**vars(found), "transfer_batches": None, "transfer_frames": None, **told}
+    )
 
 
 def _folders_with(name: str, folder: Path) -> Iterator[Path]:
@@ -348,8 +457,9 @@ def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> Sto
     except FileError as error:
         return StoredCell(path, failure=str(error))
     cell, foreign = _parse(Cell, run, CELL_DEFAULTS)
-    if run.get("format") != FORMAT:
-        reason = f"run.json has format {run.get('format')!r}; this version reads {FORMAT}"
+    if run.get("format") not in FORMATS:
+        known = " and ".join(map(str, FORMATS))
+        reason = f"run.json has format {run.get('format')!r}; this version reads {known}"
         return StoredCell(path, cell, foreign, failure=reason)
     result, failure = _read_outcome(place)
     groups = (*_own_group(foreign), *groups)

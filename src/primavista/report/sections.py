@@ -20,10 +20,13 @@ from primavista.report.grouping import BN, NI, RESULTS, ReportData, group_cells
 from primavista.report.hyperparameters import (
     changed_table,
     machine_table,
+    own_options_table,
     preset_table,
     renorm_table,
 )
+from primavista.report.methods import run_table, tested_on
 from primavista.report.page import Card, Collapsible, Page, Section
+from primavista.report.pairwise import pairwise_table
 from primavista.report.published import PublishedResults, target_accuracies
 from primavista.report.read import FolderResults, StoredCell
 from primavista.report.series import Panel, Series, by_panel
@@ -40,7 +43,9 @@ from primavista.report.tables import (
     final_table,
     parity_table,
     progress_table,
+    run_note,
     saturation_table,
+    stale_table,
     tuned_note,
 )
 from primavista.report.titles import DATA_TITLES, slug, unique_slugs
@@ -63,14 +68,18 @@ def build_page(results: FolderResults, published: PublishedResults) -> Page:
     missing = _missing_plots()
     data = group_cells(results.cells, published, plots=missing is None)
     count = _count_status(results.cells)
+    stale = stale_table(results.cells, results.superseded)
+    sections = _sections(data)
+    if stale is not None:
+        sections = (*sections, Section(stale.title, tables=(stale,)))
     return Page(
-        "Continual learning benchmark",
+        results.title or "Continual learning benchmark",
         _lead(results.cells, count),
         palette_of(cell.strategy for cell in results.cells),
         _notes(results, count),
         _warnings(results.cells, count, missing),
         _cards(data),
-        _sections(data),
+        sections,
     )
 
 
@@ -131,6 +140,7 @@ def _number_of(number: int, one: str, many: str | None = None) -> str:
 def _notes(results: FolderResults, count: Mapping[str, int]) -> tuple[str, ...]:
     cells = results.cells
     notes = [*tuned_note([cell for cell in cells if cell.readable])]
+    notes += _identity_notes(results)
     old = old_rules_note((cell.strategy, cell.stored_options) for cell in cells)
     if old:
         notes.append(old)
@@ -144,10 +154,35 @@ def _notes(results: FolderResults, count: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _identity_notes(results: FolderResults) -> list[str]:
+    """Say what cannot be told of old cells, and which stale ones were left out."""
+    notes = []
+    unrecorded = sum(cell.readable and not cell.records_identity for cell in results.cells)
+    if unrecorded:
+        have = "does" if unrecorded == 1 else "do"
+        notes.append(
+            f"{_number_of(unrecorded, 'cell')} {have} not record the code and data of the result "
+            "(format 1): whether they have changed since cannot be told."
+        )
+    if results.superseded:
+        were = "was" if len(results.superseded) == 1 else "were"
+        notes.append(
+            f"{_number_of(len(results.superseded), 'stale cell')} {were} run again and left out."
+        )
+    return notes
+
+
 def _warnings(
     cells: Sequence[StoredCell], count: Mapping[str, int], missing: str | None
 ) -> tuple[str, ...]:
     warnings = [missing] if missing else []
+    stale = sum(cell.stale is not None for cell in cells)
+    if stale:
+        are = "is" if stale == 1 else "are"
+        warnings.append(
+            f"{stale} of {_number_of(len(cells), 'cell')} {are} stale: the code or the data has "
+            "changed since. They are listed below; run the plan again to compute them anew."
+        )
     if count["failed"]:
         part = f"{count['failed']} of {_number_of(len(cells), 'cell')}"
         warnings.append(f"{part} failed; the reasons are listed below.")
@@ -222,14 +257,25 @@ def _results(data: ReportData) -> Section | None:
     if not data.results:
         return None
     pictures, extra = _draw_strategies(data, RESULTS, data.results)
+    cells = [cell for one in data.results for cell in one.cells]
     text = (
-        "Accuracy over the whole test set after each batch: the mean over runs, in a band of one "
-        "standard deviation. The test set includes classes that have not been taught yet, so "
-        "curves start low. If runs are unfinished, the mean is over those that got that far.",
-        *_order_note([cell for one in data.results for cell in one.cells]),
-        *_retraining_note([cell for one in data.results for cell in one.cells]),
+        f"Accuracy on {tested_on(cells)}, after each batch that was tested: the mean over "
+        "runs, in a band of one sample standard deviation. If runs are unfinished, the mean is "
+        "over those that got that far.",
+        *_new_classes_note(cells),
+        *run_note(cells),
+        *_order_note(cells),
+        *_retraining_note(cells),
     )
     return Section("Accuracy against batches", RESULTS, text, pictures, extra=extra)
+
+
+def _new_classes_note(cells: Sequence[StoredCell]) -> list[str]:
+    """Say that the test set has classes that come later, if batches show new classes."""
+    later = any(step.new_classes for cell in cells for step in cell.steps if step.batch > 1)
+    if not later:
+        return []
+    return ["The test set includes classes that have not been taught yet, so curves start low."]
 
 
 def _order_note(cells: Sequence[StoredCell]) -> list[str]:
@@ -252,14 +298,18 @@ def _retraining_note(cells: Sequence[StoredCell]) -> list[str]:
         return []
     often = " or ".join("once, at the end" if n == 1 else f"at {n} evenly spaced" for n in times)
     batches = "" if times == [1] else " batches"
-    return [f"Cumulative, the upper bound, is trained from scratch {often}{batches}."]
+    joint = sorted({cell.strategy for cell in cells if cell.retrain is not None})
+    names = ", ".join(strategy_info(name).title for name in joint)
+    return [f"{names}: trained from scratch on everything seen so far, {often}{batches}."]
 
 
 def _final(data: ReportData) -> Section | None:
     if not data.results:
         return None
     title = "Final accuracy"
-    return Section(title, tables=(final_table("final", title, data.results),))
+    pairs = pairwise_table("pairwise", "Strategies compared over runs", data.results)
+    tables = (final_table("final", title, data.results), *([pairs] if pairs else []))
+    return Section(title, tables=tables)
 
 
 def _parity(data: ReportData) -> Section | None:
@@ -283,9 +333,12 @@ def _freezing(data: ReportData) -> Section | None:
     if not data.freezing:
         return None
     pictures, extra = _draw_curves(data, NI, data.freezing, freezing_lines)
+    strategies = sorted({strategy_info(one.strategy).title for one in data.freezing})
+    protocols = sorted({one.panel.title for one in data.freezing})
+    cells = [cell for one in data.freezing for cell in one.cells]
     text = (
-        "Naive on the NI protocol with different layers frozen; the output layer is never frozen. "
-        "The paper trains one epoch per batch.",
+        f"{', '.join(strategies)} on {', '.join(protocols)} with different layers frozen; accuracy "
+        f"on {tested_on(cells)}. The paper trains one epoch per batch.",
         *_norm_note(data.freezing),
     )
     tables = (final_table("final-ni", "Final accuracy by what is frozen", data.freezing),)
@@ -317,6 +370,8 @@ def _own_groups(data: ReportData) -> Section | None:
         single, _ = _draw_strategies(data, f"group-{stem}", series, beside=False)
         pictures += single
         tables.append(final_table(f"final-{stem}", f"Final accuracy: {title}", series))
+        pairs = pairwise_table(f"pairwise-{stem}", f"Strategies compared: {title}", series)
+        tables += [pairs] if pairs else []
     return Section("Other groups of the plan", pictures=tuple(pictures), tables=tuple(tables))
 
 
@@ -347,10 +402,22 @@ def _streams(data: ReportData) -> Section | None:
 
 def _settings(data: ReportData) -> Section:
     changed = changed_table([*data.results, *data.freezing, *data.norms_only()])
-    presets = preset_table(cell.strategy for cell in data.cells)
-    tables = (presets, renorm_table(), *([changed] if changed else []))
+    tables = (
+        *filter(None, (preset_table(data.cells), own_options_table(data.cells))),
+        *([renorm_table()] if _uses_renorm(data.cells) else []),
+        *([changed] if changed else []),
+    )
     text = tuned_note([cell for cell in data.cells if cell.readable])
     return Section("Hyperparameters", "tab:hyper_core50, table:renormpar", text, tables=tables)
+
+
+def _uses_renorm(cells: Sequence[StoredCell]) -> bool:
+    return any(strategy_info(cell.strategy).training_options for cell in cells if cell.readable)
+
+
+def _what_was_run(data: ReportData) -> Section | None:
+    table = run_table(data.cells)
+    return Section(table.title, tables=(table,)) if table else None
 
 
 def _machines(data: ReportData) -> Section:
@@ -409,6 +476,7 @@ SECTIONS: tuple[tuple[str, Callable[[ReportData], Section | None]], ...] = (
     ("", _guard),
     ("", _streams),
     ("class by class", _by_class),
+    ("", _what_was_run),
     ("", _settings),
     ("", _machines),
     ("", _unfinished_cells),

@@ -1,11 +1,11 @@
-"""Runs that differ in their order of batches alone, averaged: means and standard deviations."""
+"""Runs of one strategy with the same settings, averaged: means and standard deviations."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 from typing import Any
 
 from primavista.bench.data import CORe50Comparison
@@ -18,11 +18,11 @@ MOST_DIFFERENCES = 4  # settings that a name mentions at most
 
 @dataclass(frozen=True)
 class MeanStd:
-    """A mean over runs with the population standard deviation.
+    """A mean over runs with the sample standard deviation, whose divisor is the runs less one.
 
     Args:
         mean: the mean.
-        std: the population standard deviation; None for a single run.
+        std: the sample standard deviation; None for a single run.
         runs: the number of runs.
     """
 
@@ -35,17 +35,17 @@ Points = list[tuple[int, MeanStd]]  # batches, counted from 1, and the mean afte
 
 
 def mean_std(values: Sequence[float]) -> MeanStd | None:
-    """Return the mean and the population standard deviation, or None if there are no values.
+    """Return the mean and the sample standard deviation, or None if there are no values.
 
     Args:
         values: one value per run.
 
-    >>> mean_std([2.0, 4.0])
-    MeanStd(mean=3.0, std=1.0, runs=2)
+    >>> mean_std([2.0, 4.0, 6.0])
+    MeanStd(mean=4.0, std=2.0, runs=3)
     """
     if not values:
         return None
-    std = pstdev(values) if len(values) > 1 else None
+    std = stdev(values) if len(values) > 1 else None
     return MeanStd(fmean(values), std, len(values))
 
 
@@ -140,6 +140,14 @@ class Series:
         return mean_std([value for value in values if value is not None])
 
     @property
+    def test_frames(self) -> str | None:
+        """The number of test frames of the finished runs; a range if it varies with the split."""
+        found = sorted({cell.test_frames for cell in self.done if cell.test_frames is not None})
+        if len(found) < 2:
+            return f"{found[0]:,}" if found else None
+        return f"{found[0]:,} to {found[-1]:,}"
+
+    @property
     def orders(self) -> str | None:
         """The origin of the orders of batches: `official`, `generated` or both, if it is known."""
         return ", ".join(sorted({cell.order for cell in self.cells if cell.order})) or None
@@ -153,7 +161,7 @@ def build_series(cells: Iterable[StoredCell]) -> list[Series]:
     """Return the series of all cells whose settings are known, in the order of every table.
 
     They are sorted by data set, then from coarse to fine protocols, then by strategy. If a run
-    occurs twice in a series, the cell that got further counts.
+    occurs twice in a series, a finished cell counts before others, then one that is not stale.
 
     Args:
         cells: cells of any strategies, protocols and data sets.
@@ -232,8 +240,9 @@ def _series_order(series: Series) -> tuple[Any, ...]:
     return panel.data_name, panel.key, protocol, is_variant, strategy, series.name
 
 
-def _progress_of(cell: StoredCell) -> tuple[bool, int]:
-    return cell.status == "done", cell.reached
+def _progress_of(cell: StoredCell) -> tuple[bool, bool, bool, int]:
+    """Return a sorting key: of two results of one run, that of the present code and data counts."""
+    return cell.status == "done", cell.stale is None, cell.records_identity, cell.reached
 
 
 def _data_key(cell: StoredCell) -> str:

@@ -8,7 +8,7 @@ from math import ceil
 from pathlib import Path
 
 from primavista.bench.cell import cell_stream
-from primavista.bench.data import RenderedData, open_cell_data
+from primavista.bench.data import RenderedData, open_cell_data, split_of
 from primavista.bench.plan import Cell
 from primavista.errors import PrimavistaError
 from primavista.report.figures import Picture, drawing_style, save_picture
@@ -44,10 +44,11 @@ def rebuild_stream(cell: StoredCell) -> Stream | None:
 
 
 def _try_stream(cell: Cell) -> Stream | None:
+    split = split_of(cell.data, cell.run)
     try:
         if isinstance(cell.data, RenderedData):
             return cell_stream(cell, rendered(cell.data.scene))
-        return cell_stream(cell, open_cell_data(cell.data, Path()))
+        return cell_stream(cell, open_cell_data(cell.data, Path(), split=split))
     except (PrimavistaError, OSError, TypeError, ValueError):
         return None
 

@@ -6,10 +6,10 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 from primavista.report.series import MeanStd
 
@@ -216,6 +216,29 @@ def _csv_values(value: Value, has_mean: bool) -> list[CsvValue]:
         case _:
             single = value
     return [single, None, None] if has_mean else [single]
+
+
+def to_records(table: Table) -> list[dict[str, Any]]:
+    """Return one JSON object per row, by the titles of the columns, with all digits.
+
+    Args:
+        table: the table. A mean is an object with `mean`, `std` and `runs`.
+    """
+    return [
+        {title: _json_value(value) for title, value in zip(table.columns, row, strict=True)}
+        for row in table.rows
+    ]
+
+
+def _json_value(value: Value) -> Any:
+    match value:
+        case MeanStd():
+            return asdict(value)
+        case Verdict():
+            return value.text
+        case Difference():
+            return value.value
+    return value
 
 
 def to_latex(table: Table) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from functools import partial
 
 from primavista.report.published import EFFICIENCY, PublishedKey
 from primavista.report.read import StoredCell
@@ -13,6 +13,7 @@ from primavista.report.titles import protocol_title
 from primavista.strategies.registry import strategy_info
 
 MEGABYTE = 1e6
+TIMES = ("learn_seconds", "solve_seconds", "test_seconds")
 
 
 def tuned_runs(cells: Sequence[StoredCell]) -> list[int]:
@@ -42,10 +43,22 @@ def tuned_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
     )
 
 
-def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
-    """Return the final metrics, as mean and population standard deviation over the finished runs.
+# The measures of the final table after accuracy: the title of the column, and the field.
+MEASURES = (
+    ("on the classes seen (%)", "seen_accuracy"),
+    ("average incremental (%)", "average"),
+    ("average over tasks (%)", "average_accuracy"),
+    ("average anytime (%)", "average_anytime"),
+    ("forgetting", "forgetting"),
+    ("backward transfer", "backward_transfer"),
+    ("forward transfer", "forward_transfer"),
+)
 
-    Columns after the fourth that would be empty are left out.
+
+def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
+    """Return the final metrics, as mean and sample standard deviation over the finished runs.
+
+    Columns after the fifth that would be empty are left out.
 
     Args:
         name: the stem of the table's files.
@@ -60,34 +73,68 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         "strategy",
         "final accuracy (%)",
         "runs",
+        "test frames",
         f"without {tuned_title} (%)",
-        "average over the batches (%)",
-        "forgetting",
-        "forward transfer",
+        *(column for column, _ in MEASURES),
+        "frames for forward transfer",
         "orders of batches",
         "unfinished",
     )
+    notes = (
+        "Mean ± sample standard deviation over the finished runs, whose number is given; one run "
+        "has no deviation.",
+        *run_note(cells),
+        "The measures are defined in the documentation, on the page on metrics; they are percent "
+        "and points of accuracy on the test frames.",
+        *tuned_note(cells),
+    )
     rows = [_final_row(one, tuned) for one in series]
-    kept = [i for i in range(len(columns)) if i < 4 or any(row[i] is not None for row in rows)]
-    note = (
-        "Mean ± population standard deviation over the finished runs, whose number is given; "
-        "one run has no deviation."
-    )
-    return Table(
-        name,
-        title,
-        tuple(columns[i] for i in kept),
-        tuple(tuple(row[i] for i in kept) for row in rows),
-        (note, *tuned_note(cells)),
-    )
+    return Table(name, title, *_without_empty(columns, rows, 5), notes)
+
+
+def _without_empty(
+    columns: Sequence[str], rows: Sequence[Row], first: int
+) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    """Leave out empty columns after the first ones."""
+    kept = [i for i in range(len(columns)) if i < first or any(row[i] is not None for row in rows)]
+    return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)
+
+
+def run_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
+    """Return the remark on what varies between runs, if there are several.
+
+    Args:
+        cells: the cells that the remark is about.
+    """
+    known = [cell for cell in cells if cell.cell is not None]
+    if len({cell.run for cell in known}) < 2:
+        return ()
+    varies = _varying(known)
+    same = [name for name, own in varies.items() if not own]
+    text = f"Runs differ in {' and in '.join(name for name, own in varies.items() if own)}"
+    if same:
+        text += f"; {' and '.join(same)} {'is' if len(same) == 1 else 'are'} the same in all"
+    return (f"{text}. A deviation of 0 means that a result does not depend on these.",)
+
+
+def _varying(cells: Sequence[StoredCell]) -> dict[str, bool]:
+    """Return what may vary between runs, and whether it does."""
+    seeds = {cell.cell.seed for cell in cells if cell.cell is not None}
+    return {
+        "the order of the batches": True,
+        "the seed of the strategy": len(seeds) > 1,
+        "the split into training and test sessions": all(cell.varies_split for cell in cells),
+    }
 
 
 def _final_row(series: Series, tuned: Sequence[int]) -> Row:
     finals = series.finals()
-    untuned = mean_std([value for run, value in finals.items() if run not in tuned])
-    metrics = map(series.final, ("average", "forgetting", "forward_transfer"))
-    accuracy = (series.final(), len(finals), untuned)
-    last = series.orders, _unfinished_runs(series)
+    untuned = mean_std([v for run, v in finals.items() if run not in tuned]) if tuned else None
+    metrics = [series.final(field) for _, field in MEASURES]
+    accuracy = (series.final(), len(finals), series.test_frames, untuned)
+    asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
+    frames = " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
+    last = frames, series.orders, _unfinished_runs(series)
     return series.panel.title, series.name, *accuracy, *metrics, *last
 
 
@@ -127,9 +174,9 @@ def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanSt
         "within one std",
     )
     notes = (
-        "Rule: within one standard deviation if |ours − theirs| ≤ the authors' standard deviation "
-        "over their 10 runs. Theirs: final accuracy on CORe50, from the public result files "
-        "(Cumulative: about 85, from the text).",
+        "Rule: within one standard deviation if |ours − theirs| ≤ the authors' sample standard "
+        "deviation over their 10 runs. Theirs: final accuracy on CORe50, from the public result "
+        "files (Cumulative: about 85, from the text).",
         "A verdict needs the same data: the complete CORe50, its objects as classes, at 128 px, "
         "tested on an official test set. Other accuracies are shown beside theirs for orientation "
         "only. Our orders: official if they come from the authors' files, generated if those were "
@@ -171,28 +218,52 @@ def efficiency_table(series: Sequence[Series]) -> Table | None:
         return None
     panel = max(done, key=_fineness).panel
     rows_of = [one for one in done if one.panel == panel]
-    rows = tuple(map(_efficiency_row, rows_of))
+    rows = list(map(_efficiency_row, rows_of))
     columns = (
         "strategy",
         "runs",
-        "run time (min)",
+        "learning (min)",
+        "solving (min)",
+        "testing (min)",
         "data (MB)",
-        "params (MB)",
+        "state (MB)",
+        "peak memory (MB)",
+        "learning (MFLOP per frame)",
+        "predicting (MFLOP per frame)",
         "paper: run time (min)",
         "paper: data (MB)",
         "paper: params (MB)",
     )
-    notes = (
-        f"Ours: {panel.title} on the data set '{panel.data_name}', learning and testing together, "
-        "mean over runs. The paper: NICv2-391 on CORe50, a GTX 1080 Ti.",
-        "Data: the most that was stored of past patterns, as frames of one byte per channel. "
-        "Params: state that the strategy keeps beyond the network with its head; the paper counts "
-        "additional trainable parameters. EWC keeps F; its theta* is the network itself until a "
-        "batch begins, so that ours does not store it twice. 1 MB is 1,000,000 bytes.",
-        *_retrained_note(rows_of),
-    )
     title = "tab:efficiency: run time and memory of one run"
-    return Table("efficiency", title, columns, rows, notes)
+    notes = tuple(_efficiency_notes(panel, rows_of))
+    return Table("efficiency", title, *_without_empty(columns, rows, 7), notes)
+
+
+def _efficiency_notes(panel: Panel, series: Sequence[Series]) -> list[str]:
+    results = [cell.result for one in series for cell in one.done if cell.result]
+    strategies = {one.strategy for one in series}
+    notes = {
+        f"{panel.title} on the data set '{panel.data_name}', mean over runs; 1 MB is 1,000,000 "
+        "bytes. Solving is what the first prediction after a batch waits for, in heads that keep "
+        "sums; it is done for each test. Data: the most that was stored of past patterns. State: "
+        "what the strategy keeps beyond the network, its head and these data.": True,
+        "Where solving has no time of its own (format 1 of the results), testing contains it.": any(
+            result.solve_seconds is None for result in results
+        ),
+        "Peak memory: the most in use during the cell beyond what was in use at its start; "
+        "resident memory of the process on a CPU, torch's allocations on a GPU.": any(
+            result.peak_bytes is not None for result in results
+        ),
+        "MFLOP: millions of floating-point operations in matrix products and convolutions, two "
+        "for each multiplication with its addition, counted on the last batch.": any(
+            result.operations for result in results
+        ),
+        "The paper: NICv2-391 on CORe50, a GTX 1080 Ti, learning and testing together; its params "
+        "are additional trainable parameters.": bool(strategies & EFFICIENCY.keys()),
+        "EWC keeps F; its theta* is the network itself until a batch begins, so that ours does not "
+        "store it twice.": "ewc" in strategies,
+    }
+    return [*(text for text, applies in notes.items() if applies), *_retrained_note(series)]
 
 
 def _retrained_note(series: Sequence[Series]) -> list[str]:
@@ -201,8 +272,9 @@ def _retrained_note(series: Sequence[Series]) -> list[str]:
         return []
     often = " or ".join(f"{count} times" if count > 1 else "once" for count in times)
     return [
-        f"Cumulative was retrained {often} in its run; the paper counts one retraining after each "
-        "of the 391 batches, so that the run times cannot be compared."
+        f"Strategies that train on all data at once were retrained {often} in a run; the paper "
+        "counts one retraining of Cumulative after each of the 391 batches, so that the run times "
+        "cannot be compared."
     ]
 
 
@@ -222,7 +294,7 @@ def saturation_table(series: Sequence[Series]) -> Table | None:
         return None
     columns = ("protocol", "strategy", "after batch 1 (%)", "at the end (%)", "runs")
     note = (
-        "The share of the guarded weights whose importance F has reached max_F, mean ± population "
+        "The share of the guarded weights whose importance F has reached max_F, mean ± sample "
         "standard deviation over runs. Modulation does not move such a weight any more; the "
         "penalty pulls it back as strongly as it can."
     )
@@ -244,9 +316,11 @@ def _fineness(series: Series) -> tuple[bool, int]:
 
 def _efficiency_row(series: Series) -> Row:
     ours = (
-        series.over_runs(_minutes),
+        *(series.over_runs(partial(_minutes, time=time)) for time in TIMES),
         _megabytes(series, "stored_bytes"),
         _megabytes(series, "state_bytes"),
+        _megabytes(series, "peak_bytes"),
+        *(_operations(series, kind) for kind in ("learning", "predicting")),
     )
     is_variant = series.name != strategy_info(series.strategy).title
     paper = None if is_variant else EFFICIENCY.get(series.strategy)
@@ -254,20 +328,53 @@ def _efficiency_row(series: Series) -> Row:
     return series.name, len(series.done), *ours, *theirs
 
 
-def _minutes(cell: StoredCell) -> float | None:
-    return None if cell.seconds is None else cell.seconds / 60
+def _minutes(cell: StoredCell, time: str) -> float | None:
+    seconds = getattr(cell.result, time)
+    return None if seconds is None else seconds / 60
 
 
-def _megabytes(series: Series, field: Literal["stored_bytes", "state_bytes"]) -> float | None:
+def _operations(series: Series, kind: str) -> float | None:
+    """Return the mean over runs of the operations per frame, in millions."""
+
+    def counted(cell: StoredCell) -> float | None:
+        found = cell.result.operations if cell.result else None
+        return None if not found or kind not in found else found[kind] / 1e6
+
+    mean = series.over_runs(counted)
+    return mean.mean if mean else None
+
+
+def _megabytes(series: Series, field: str) -> float | None:
     """Return the mean over runs of the largest size that a run had after any batch."""
 
     def largest(cell: StoredCell) -> float | None:
-        sizes = [getattr(source, field) for source in (*cell.steps, cell.result)]
+        sizes = [getattr(source, field, None) for source in (*cell.steps, cell.result)]
         known = [size for size in sizes if size is not None]
         return max(known) / MEGABYTE if known else None
 
     mean = series.over_runs(largest)
     return mean.mean if mean else None
+
+
+def stale_table(cells: Sequence[StoredCell], superseded: Sequence[StoredCell]) -> Table | None:
+    """Return the cells whose code or data has changed since, or None if there is none.
+
+    Args:
+        cells: all cells of the report.
+        superseded: stale cells that were run again, which the report leaves out.
+    """
+    rows: list[Row] = []
+    for shown, group in ((True, cells), (False, superseded)):
+        for cell in group:
+            if cell.stale:
+                reason = cell.stale if shown else f"{cell.stale}; run again since"
+                shown_text = "yes" if shown else "no"
+                rows.append((*_cell_columns(cell), reason, shown_text))
+    if not rows:
+        return None
+    columns = ("cell", "strategy", "protocol", "run", "batches done", "reason", "in this report")
+    note = "Run the plan again to compute stale cells anew; the old ones stay beside the new ones."
+    return Table("stale", "Stale cells", columns, tuple(rows), (note,))
 
 
 def failed_table(cells: Sequence[StoredCell]) -> Table | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +11,12 @@ from primavista.report.page import Page, render_page
 from primavista.report.published import read_published
 from primavista.report.read import read_results
 from primavista.report.sections import build_page
-from primavista.report.table import to_csv, to_latex, to_markdown
+from primavista.report.table import to_csv, to_latex, to_markdown, to_records
 from primavista.storage.atomic import replacing
 
 
 def write_report(folder: Path, *, against: Path | None = None, out: Path | None = None) -> Path:
-    """Write `report.html` with its `figures/` and `tables/`.
+    """Write `report.html` with its `figures/` and `tables/`, and all tables in `tables.json`.
 
     Unfinished and failed cells are shown as such. If matplotlib is not installed, the report has
     its tables and says what to install.
@@ -39,6 +40,8 @@ def write_report(folder: Path, *, against: Path | None = None, out: Path | None 
     target = Path(out) if out is not None else Path(folder)
     for path, content in _files(page):
         _write_file(target / path, content)
+    tables = {table.name: to_records(table) for one in page.sections for table in one.tables}
+    _write_file(target / "tables.json", json.dumps(tables, indent=1).encode())
     _write_file(target / "report.html", render_page(page).encode())
     return target / "report.html"
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import numpy as np
@@ -99,6 +100,7 @@ def folder(
     path: str | Path,
     *,
     test: Literal["quarter", "none"] | Sequence[str] = "quarter",
+    split: int = 0,
     size: int = 128,
     max_frames: int | None = None,
     fps: float | None = None,
@@ -116,9 +118,11 @@ def folder(
 
     Args:
         path: The folder.
-        test: The test sessions. "quarter" takes every fourth session of each class from its third
-            (of two, the second; of 11, CORe50's 3, 7 and 10), "none" takes none, and a list of
-            session names takes those of every class.
+        test: The test sessions. "quarter" takes every fourth session of each class from its third:
+            1 of 3 to 6, 2 of 7 to 10, CORe50's 3, 7 and 10 of 11, the second of two. "none" takes
+            none, and a list of session names takes those of every class.
+        split: With "quarter", 0 takes those; any other number draws as many sessions of each class
+            at random, the same ones for the same number.
         size: The side of the frames in pixels.
         max_frames: The number of frames kept per video, evenly spread. The default is 600, or all
             frames of a scene.
@@ -146,7 +150,7 @@ def folder(
         skip_bad=skip_bad,
     )
     read = _read_sessions(found, _SessionReader(videos, bad), progress)
-    is_test = _test_flags(read, test, found)
+    is_test = _test_flags(read, test, found, split)
     name, classes, categories = _names(root, written, found)
     if written and fps is None and not skip_bad:
         _check_counts(root, written, read)
@@ -239,15 +243,17 @@ def _read_sessions(
 
 
 def _test_flags(
-    read: list[_SessionWithFiles], test: str | Sequence[str], found: FoundSessions
+    read: list[_SessionWithFiles], test: str | Sequence[str], found: FoundSessions, split: int
 ) -> list[bool]:
     """One truth value per session: whether it is for testing."""
+    if split and test != "quarter":
+        raise InputError(
+            f"split {split} draws the test sessions: leave out test={test!r}, or split"
+        )
     if test == "none":
         return [False] * len(read)
     if test == "quarter":
-        counts = [len(found[name]) for name in _class_names(found)]
-        sessions = [item.session for item in read]
-        return [session.number in held_out(counts[session.label]) for session in sessions]
+        return _quarter_flags(read, found, split)
     if isinstance(test, str):
         raise InputError(
             f'test is "quarter", "none" or a list of session names; got {test!r}. '
@@ -260,6 +266,20 @@ def _test_flags(
         raise InputError(f"there are no sessions {', '.join(missing)}; there are {', '.join(some)}")
     chosen = set(test)
     return [item.files.name in chosen for item in read]
+
+
+def _quarter_flags(read: list[_SessionWithFiles], found: FoundSessions, split: int) -> list[bool]:
+    counts = {name: len(found[name]) for name in _class_names(found)}
+    numbers = [_drawn(name, count, split) for name, count in counts.items()]
+    return [item.session.number in numbers[item.session.label] for item in read]
+
+
+def _drawn(name: str, count: int, split: int) -> tuple[int, ...]:
+    """The numbers of the test sessions of a class: the fixed ones, or as many drawn at random."""
+    fixed = held_out(count)
+    if not split:
+        return fixed
+    return tuple(Random(f"{split}/{name}").sample(range(1, count + 1), len(fixed)))
 
 
 def _names(

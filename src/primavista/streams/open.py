@@ -85,6 +85,7 @@ def open_dataset(
     labels: Literal["object", "category"] | None = None,
     test: str | Path | None = None,
     test_sessions: Sequence[str] | None = None,
+    split: int = 0,
     skip_bad: bool = False,
     max_frames: int | None = None,
     fps: float | None = None,
@@ -100,6 +101,7 @@ def open_dataset(
         labels: For CORe50, 50 objects (the default) or 10 categories.
         test: For CORe50, which test frames to use; see `CORe50`.
         test_sessions: For a folder, the names of the sessions to test on; see `folder`.
+        split: For a folder, which random choice of test sessions; 0 is the fixed one.
         skip_bad: Leave out and count what cannot be decoded (CORe50 and folders).
         max_frames: For a folder, the number of frames kept per video, evenly spread.
         fps: For a folder, the number of frames per second to read from each video.
@@ -119,6 +121,7 @@ def open_dataset(
         "labels": labels,
         "test": test,
         "test_sessions": test_sessions,
+        "split": split,
         "skip_bad": skip_bad,
         "max_frames": max_frames,
         "fps": fps,
@@ -137,6 +140,7 @@ def open_dataset(
     return folder(
         found.path,
         test=test_sessions or "quarter",
+        split=split,
         size=side,
         max_frames=max_frames,
         fps=fps,
@@ -214,7 +218,7 @@ _TAKES = {
     "store": _Takes("a packed store", frozenset()),
     "core50": _Takes("a CORe50 folder", frozenset({"size", "test", "labels", "skip_bad"})),
     "written": _Takes("a folder of drawn videos", _VIDEO_OPTIONS),
-    "folder": _Takes("a class/session folder", _VIDEO_OPTIONS | {"test_sessions"}),
+    "folder": _Takes("a class/session folder", _VIDEO_OPTIONS | {"test_sessions", "split"}),
 }
 
 
@@ -246,7 +250,7 @@ def check_source_options(
 
 
 def _given(options: Mapping[str, object]) -> Iterable[str]:
-    return [name for name, value in options.items() if value not in (None, False, [], ())]
+    return [name for name, value in options.items() if value not in (None, False, 0, [], ())]
 
 
 def _scene_values(source: str) -> dict[str, int]:

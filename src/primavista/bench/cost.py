@@ -1,0 +1,143 @@
+"""What a strategy costs beside time: bytes of state and stored data, peak memory, operations."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from primavista.frames import read_frames
+from primavista.strategies import Strategy
+from primavista.streams.dataset import Patterns
+
+# Not state: the network, and the one that Cumulative begins anew with.
+NETWORKS = ("backbone", "scratch")
+STORED = "memory"  # the part of our strategies that holds stored data
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@runtime_checkable
+class Retrainable(Protocol):
+    """A joint strategy, which is retrained from scratch on everything that it has seen."""
+
+    def retrain(self) -> tuple[float, ...]:
+        """Train from scratch; return the mean loss of each epoch."""
+
+
+def state_bytes(strategy: Strategy, stored: int = 0) -> int:
+    """Return the bytes of a strategy's buffers beyond the network, its head and stored data.
+
+    Trainable parameters outside the network are its head, whatever they are called, and are not
+    counted; neither are buffers that a module names in `scoring_buffers`, such as the cw of CWR.
+    Every tensor that a strategy remembers is a parameter or a buffer, so stored data are among its
+    buffers, and what the strategy reports as stored is not counted again here.
+
+    Args:
+        strategy: the strategy.
+        stored: `LearnReport.stored_bytes` of its last batch.
+    """
+    apart = (*NETWORKS, STORED) if not strategy.rehearsal_free else NETWORKS
+    buffers = list(strategy.buffers(recurse=False))
+    for part, child in strategy.named_children():
+        for module in child.modules() if part not in apart else ():
+            scoring = getattr(module, "scoring_buffers", ())
+            own = module.named_buffers(recurse=False)
+            buffers += [buffer for name, buffer in own if name not in scoring]
+    found = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+    return found if hasattr(strategy, STORED) else max(0, found - stored)
+
+
+class PeakMemory:
+    """The most memory that was in use since this object was made, beyond what was in use then.
+
+    On a CPU it is the resident memory of the process, which contains mapped files and is read from
+    Linux; on a GPU it is what torch has allocated there. Making another object starts both anew.
+
+    Args:
+        device: "cpu" or "cuda".
+    """
+
+    def __init__(self, device: str) -> None:
+        self._cuda = device == "cuda"
+        self._start: int | None = None
+        if self._cuda:
+            torch.cuda.reset_peak_memory_stats()
+            self._start = torch.cuda.memory_allocated()
+            return
+        with suppress(OSError):
+            CLEAR.write_text("5")  # the peak begins at what is resident now
+            self._start = _status("VmRSS")
+
+    @property
+    def bytes(self) -> int | None:
+        """The peak beyond the start; None if the system does not tell it."""
+        if self._start is None:
+            return None
+        if self._cuda:
+            return max(0, torch.cuda.max_memory_allocated() - self._start)
+        peak = _status("VmHWM")
+        return None if peak is None else max(0, peak - self._start)
+
+
+def _status(name: str) -> int | None:
+    """Return a size of this process in bytes; the file has lines such as `VmRSS:  1234 kB`."""
+    for line in STATUS.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return 1024 * int(value.split()[0])
+    return None
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Floating-point operations per frame; a multiplication with its addition counts as two.
+
+    They are counted by torch in matrix products and convolutions, forward and backward. The rest,
+    such as norms and factorisations, is not counted.
+
+    Args:
+        forward: of one frame through the network.
+        predicting: of one frame through the network and its head.
+        learning: of one frame of a batch, over all its epochs.
+    """
+
+    forward: float
+    predicting: float
+    learning: float
+
+
+def count_flops(strategy: Strategy, batch: Patterns) -> Operations | None:
+    """Count the operations of learning a batch and of predicting a frame, on a copy.
+
+    Args:
+        strategy: the strategy, which stays as it is.
+        batch: the next batch.
+
+    Returns:
+        The operations per frame; None where they cannot be counted: on a GPU, where training steps
+        are captured, if another engine than torch computes features, and for strategies that train
+        on all data at once.
+    """
+    engine = strategy.representation.engine
+    if strategy.device.type != "cpu" or engine != "torch" or isinstance(strategy, Retrainable):
+        return None
+    copied = copy.deepcopy(strategy)
+    frame = read_frames(batch.images, torch.tensor([0]), copied.device)
+    with torch.no_grad(), FlopCounterMode(display=False) as forward:
+        copied.backbone.eval()(frame)
+    with FlopCounterMode(display=False) as learning:
+        copied.learn(batch.images, batch.labels, batch.sessions)
+    copied.scores(frame)  # what has to be solved first is not part of a prediction
+    with FlopCounterMode(display=False) as predicting:
+        copied.scores(frame)
+    frames = len(batch.labels)
+    return Operations(
+        forward.get_total_flops(),
+        predicting.get_total_flops(),
+        learning.get_total_flops() / frames,
+    )

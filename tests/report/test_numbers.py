@@ -1,0 +1,193 @@
+"""The report says nothing that is not in the results, and its numbers are what they say."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from primavista.report import write_report
+from primavista.report.read import read_results
+
+from .test_report import CORE50_FACTS, make_cell, read
+
+FACTS = {**CORE50_FACTS, "core50": None, "test_frames": 40, "order": "generated", "size": 64}
+TOYS: dict[str, Any] = {
+    "data": {"kind": "folder", "name": "toys", "path": "/toys", "size": 64},
+    "backbone": {"name": "mobilenet_v1", "weights": "imagenet"},
+    "facts": FACTS,
+}
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
+
+
+def words(path: Path) -> str:
+    return " ".join(read(path).words)
+
+
+def test_nothing_is_said_of_a_choice_that_nobody_made(tmp_path: Path) -> None:
+    for run in (0, 1):
+        make_cell(tmp_path, run=run, hyperparameters_chosen_on_run=None, **TOYS)
+    text = words(write_report(tmp_path))
+    assert "Hyperparameters were chosen" not in text
+    assert "without run" not in text
+    assert "upper bound" not in text
+
+
+def test_a_result_of_format_1_does_not_tell_where_hyperparameters_were_chosen(
+    tmp_path: Path,
+) -> None:
+    for run in (0, 1):
+        make_cell(tmp_path, run=run, format=1, hyperparameters_chosen_on_run=0, **TOYS)
+    text = words(write_report(tmp_path))
+    assert "Hyperparameters were chosen" not in text
+    assert "2 cells do not record the code and data" in text
+
+
+def test_the_test_frames_are_in_the_text_the_table_and_the_figures(tmp_path: Path) -> None:
+    make_cell(tmp_path, test_thin=20, **TOYS)
+    text = words(write_report(tmp_path))
+    assert "40 test frames (one in 20 of each test session)" in text
+    assert "whole test set" not in text
+    assert rows(tmp_path / "tables" / "final.csv")[0]["test frames"] == "40"
+    for name in ("fig-results-nicv2-3", "confusion-nicv2-3-naive", "classes-nicv2-3-naive"):
+        assert "40 test frames" in (tmp_path / "figures" / f"{name}.svg").read_text("utf-8"), name
+
+
+def test_it_says_what_was_run(tmp_path: Path) -> None:
+    make_cell(tmp_path, **TOYS)
+    plan = {"title": "My toys, compared", "name": "mine"}
+    record = {"format": 2, "base": {}, "groups": [], "plans": {"mine": plan}}
+    (tmp_path / "plan.json").write_text(json.dumps(record))
+    text = words(write_report(tmp_path))
+    assert "My toys, compared" in text
+    found = {row[""]: row["in these results"] for row in rows(tmp_path / "tables" / "run.csv")}
+    assert found["data"] == "toys (folder)"
+    assert found["network"] == "mobilenet_v1"
+    assert found["weights"] == "imagenet"
+    assert found["side of the frames"] == "64 px"
+    assert found["test frames"] == "40 test frames (the whole test set)"
+    assert found["split into training and test sessions"] == "the same in all runs"
+
+
+def test_it_says_what_varies_between_runs(tmp_path: Path) -> None:
+    for run in (0, 1):
+        make_cell(tmp_path / "seeds", run=run, **TOYS)
+        make_cell(tmp_path / "orders", run=run, seed=7, **TOYS)
+        split = {**TOYS, "data": {**TOYS["data"], "split": "run"}}
+        make_cell(tmp_path / "splits", run=run, **split)
+    text = words(write_report(tmp_path / "seeds"))
+    same = "the split into training and test sessions is the same in all"
+    assert f"in the order of the batches and in the seed of the strategy; {same}" in text
+    text = words(write_report(tmp_path / "orders"))
+    assert "Runs differ in the order of the batches; the seed of the strategy and" in text
+    text = words(write_report(tmp_path / "splits"))
+    assert "and in the split into training and test sessions. A deviation" in text
+
+
+def test_hyperparameters_are_those_of_the_strategies_that_were_run(tmp_path: Path) -> None:
+    make_cell(tmp_path, "cwr*", **TOYS)
+    make_cell(tmp_path, "mine", options={"lr": 0.25}, **TOYS)
+    write_report(tmp_path)
+    presets = rows(tmp_path / "tables" / "hyperparameters.csv")
+    assert [row["strategy"] for row in presets] == ["CWR*"]
+    (own,) = rows(tmp_path / "tables" / "options.csv")
+    assert own["strategy"] == "mine"
+    assert "lr 0.25" in own["options"]
+
+
+def test_classes_that_come_later_are_mentioned_if_there_are_any(tmp_path: Path) -> None:
+    place = make_cell(tmp_path, **TOYS)
+    assert "not been taught yet" not in words(write_report(tmp_path))
+    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    lines[1]["new_classes"] = [3]
+    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "not been taught yet" in words(write_report(tmp_path))
+
+
+def test_the_measures_of_the_field_are_columns(tmp_path: Path) -> None:
+    make_cell(tmp_path, **TOYS)
+    write_report(tmp_path)
+    (row,) = rows(tmp_path / "tables" / "final.csv")
+    assert float(row["on the classes seen (%)"]) == 50.0
+    assert float(row["average over tasks (%)"]) == 40.0
+    assert float(row["average anytime (%)"]) == 45.0
+    assert float(row["forgetting"]) == 5.0
+    assert float(row["backward transfer"]) == -4.0
+    assert row["frames for forward transfer"] == "40"
+
+
+def test_a_result_of_format_1_is_measured_again_by_hand(tmp_path: Path) -> None:
+    """Batch 1 shows classes 0 and 2, batch 2 class 1, batch 3 class 3; four frames of each."""
+    place = make_cell(tmp_path, accuracies=(25.0, 37.5, 50.0), **TOYS)
+    by_class = [
+        {"0": 50.0, "1": 0.0, "2": 50.0, "3": 0.0},  # R[1] = 50
+        {"0": 75.0, "1": 50.0, "2": 25.0, "3": 0.0},  # R[2] = 50, 50
+        {"0": 50.0, "1": 25.0, "2": 25.0, "3": 100.0},  # R[3] = 37.5, 25, 100
+    ]
+    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    for line, own, new in zip(lines, by_class, ([0, 2], [1], [3]), strict=True):
+        line.update(class_accuracy=own, new_classes=new)
+    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = json.loads((place / "result.json").read_text())
+    final = {"accuracy": 50.0, "average": 37.5, "forgetting": 99.0, "forward_transfer": 0.5}
+    result.update(format=1, final=final)
+    (place / "result.json").write_text(json.dumps(result))
+    (cell,) = read_results(tmp_path).cells
+    assert cell.final() == 50.0
+    assert cell.final("forward_transfer") == 0.5
+    assert cell.final("seen_accuracy") == 50.0  # 2 + 1 + 1 + 4 of 16
+    assert cell.final("average_accuracy") == pytest.approx((37.5 + 25 + 100) / 3)
+    assert cell.final("backward_transfer") == pytest.approx((-12.5 - 25) / 2)
+    assert cell.final("forgetting") == pytest.approx((12.5 + 25) / 2)
+    # without lines that cover the run, forgetting of format 1 is not shown as what it is not
+    (place / "metrics.jsonl").write_text("")
+    (cell,) = read_results(tmp_path).cells
+    assert (cell.final(), cell.final("forgetting")) == (50.0, None)
+
+
+def test_strategies_are_compared_pairwise(tmp_path: Path) -> None:
+    for run in range(3):
+        make_cell(tmp_path, "cwr*", run=run, accuracies=(10.0, 50.0 + run), **TOYS)
+        make_cell(tmp_path, "naive", run=run, accuracies=(10.0, 49.0 - run), **TOYS)
+    text = words(write_report(tmp_path))
+    (row,) = rows(tmp_path / "tables" / "pairwise.csv")
+    assert (row["first"], row["second"], row["runs"]) == ("CWR*", "Naive", "3")
+    assert float(row["first − second (points)"]) == 3.0  # 1, 3, 5
+    assert float(row["effect d_z"]) == 1.5
+    assert float(row["p"]) == float(row["p, Holm"]) == 0.25
+    assert "With 3 runs p cannot be below 0.25, so that no pair here can reach 0.05." in text
+    tables = json.loads((tmp_path / "tables.json").read_text())
+    assert tables["pairwise"][0]["p"] == 0.25
+    assert tables["final"][0]["final accuracy (%)"] == {"mean": 51.0, "std": 1.0, "runs": 3}
+
+
+def test_stale_cells_are_listed(tmp_path: Path) -> None:
+    make_cell(tmp_path, "cwr*", code="0" * 16, **TOYS)
+    make_cell(tmp_path, "naive", **TOYS)
+    text = words(write_report(tmp_path))
+    assert "1 of 2 cells is stale: the code or the data has changed since." in text
+    (row,) = rows(tmp_path / "tables" / "stale.csv")
+    assert (row["strategy"], row["in this report"]) == ("CWR*", "yes")
+    assert row["reason"] == "the code that computes it has changed"
+
+
+def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
+    place = make_cell(tmp_path, "cwr*", seconds=60.0, stored=1_000_000, **TOYS)
+    result = json.loads((place / "result.json").read_text())
+    result.update(peak_bytes=7_000_000)
+    result.update(operations={"forward": 1e6, "predicting": 2e6, "learning": 3e6})
+    (place / "result.json").write_text(json.dumps(result))
+    text = words(write_report(tmp_path))
+    (row,) = rows(tmp_path / "tables" / "efficiency.csv")
+    minutes = [float(row[f"{what} (min)"]) for what in ("learning", "solving", "testing")]
+    assert minutes == pytest.approx([0.75, 0.05, 0.2])
+    sizes = [float(row[f"{what} (MB)"]) for what in ("data", "state", "peak memory")]
+    assert sizes == [3.0, 2.0, 7.0]
+    assert float(row["learning (MFLOP per frame)"]) == 3.0
+    assert "EWC keeps F" not in text  # it was not run
