@@ -272,7 +272,7 @@ class Plan(StrictModel):
         numbers = range(runs) if isinstance(runs, int) else runs
         grid = product(group.protocols, group.strategies, group.variants)
         for protocol, strategy, variant in grid:
-            retrain = group.retrain if strategy_info(strategy).joint else None
+            retrain = group.retrain if strategy_info(strategy).retrains else None
             options = self._options(group, strategy, protocol, variant, retrain)
             engine = self._engine(strategy, options)
             for test, run in product(group.tests or [self.test], numbers):
