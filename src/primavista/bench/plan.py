@@ -96,7 +96,7 @@ class Cell(StrictModel):
         test_every: the number of batches between two tests.
         test_thin: one frame in so many of each test session is tested; of the full test set of
             CORe50, one in so many of the whole list.
-        retrain: the number of evenly spaced retrainings of a joint strategy (Cumulative).
+        retrain: the number of evenly spaced retrainings of Cumulative or GDumb.
         limit: learn only so many batches: a trial, not a result.
         hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen.
     """
@@ -167,7 +167,7 @@ class Group(StrictModel):
         runs: how many runs, or which.
         tests: the test sets, each of which makes cells of its own.
         test_every: the number of batches between two tests.
-        retrain: the number of retrainings of joint strategies; the others ignore it.
+        retrain: the number of retrainings of Cumulative and GDumb; the others ignore it.
     """
 
     name: str

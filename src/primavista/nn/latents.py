@@ -134,9 +134,7 @@ class LatentMemory(Memory):
 
     latents: Tensor
 
-    def __init__(
-        self, limit: int, shape: torch.Size, dtype: torch.dtype = torch.float16
-    ) -> None:
+    def __init__(self, limit: int, shape: torch.Size, dtype: torch.dtype = torch.float16) -> None:
         super().__init__(limit, latents=torch.zeros(0, *shape, dtype=dtype))
 
     @torch.no_grad()

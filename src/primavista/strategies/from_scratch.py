@@ -63,9 +63,7 @@ class FromScratch(GradientStrategy):
             return ()
         present, cur = columns.unique(return_counts=True)
         device = self.device
-        union = Batch(
-            1, images, columns, present.to(device), cur.to(device), progress=progress
-        )
+        union = Batch(1, images, columns, present.to(device), cur.to(device), progress=progress)
         self.head.load(union.present, True)
         losses = self.fit(union)
         self.head.consolidate(union.present, union.cur, len(self.classes))

@@ -64,9 +64,7 @@ class GreedySampler:
         random: draws which pattern leaves.
     """
 
-    def __init__(
-        self, k: int, kept: Iterable[tuple[int, int]], random: torch.Generator
-    ) -> None:
+    def __init__(self, k: int, kept: Iterable[tuple[int, int]], random: torch.Generator) -> None:
         self.k, self.random = k, random
         self.D: dict[int, list[int]] = {}
         for pattern, y in kept:

@@ -64,12 +64,14 @@ def herding(phi: Tensor, mean: Tensor, m: int) -> Tensor:
     Returns:
         The indices of the exemplars, the most important first; all N, if m is greater.
     """
-    chosen = torch.zeros(0, dtype=torch.int64, device=phi.device)
-    for k in range(1, min(m, len(phi)) + 1):
-        distance = (mean - (phi + phi[chosen].sum(0)) / k).norm(dim=1)
-        p_k = distance.index_fill(0, chosen, torch.inf).argmin()
-        chosen = torch.cat([chosen, p_k[None]])
-    return chosen
+    w = mean  # k mu - phi(p_1) - ... - phi(p_k-1): k times the distance has the same minimum
+    taken, chosen = torch.zeros(len(phi), device=phi.device), []
+    for _ in range(min(m, len(phi))):
+        p_k = ((w - phi).norm(dim=1) + taken).argmin()
+        taken.index_fill_(0, p_k, torch.inf)
+        w = w + mean - phi[p_k]
+        chosen.append(p_k)
+    return torch.stack(chosen) if chosen else taken[:0].long()
 
 
 class ICaRL(FrameRehearsal):
@@ -104,8 +106,9 @@ class ICaRL(FrameRehearsal):
 
     def score_features(self, z: Tensor) -> Tensor:
         """Score features by minus their distance from the mean of the exemplars (Algorithm 1)."""
-        phi, mu = F.normalize(z), self.exemplar_means.mu
-        squared = (phi**2).sum(1)[:, None] - 2 * phi @ mu.T + (mu**2).sum(1)
+        mu: Tensor = self.exemplar_means.mu
+        phi = z / z.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        squared = (phi * phi).sum(1, keepdim=True) + (mu * mu).sum(1) - 2 * (phi @ mu.T)
         return -squared.clamp(min=0).sqrt()
 
     def update_representation(self, B: Batch, D: Batch) -> SGD:
