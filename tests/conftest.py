@@ -31,7 +31,7 @@ class ShortCumulative(CumulativeOptions):
 
 @dataclass(frozen=True)
 class ShortGDumb(GDumbOptions):
-    """By default GDumb passes 256 times over its memory; in tests, on tiny networks, three times."""
+    """By default GDumb passes 256 times over its memory; in tests three times."""
 
     epochs_1: Count = 3
     minibatch: Annotated[int, Range(1, 2**20)] = 32

@@ -62,7 +62,7 @@ def test_a_reservoir_with_drawn_numbers_worked_by_hand(monkeypatch):
 
 @pytest.mark.parametrize(("size", "count"), [(1, 2), (2, 5), (3, 4)])
 def test_a_reservoir_keeps_every_pattern_with_the_same_probability(size, count):
-    """size / count, within four deviations of 4,000 draws; and so for those that came in two parts."""
+    """size / count, within four deviations of 4,000 draws, if the patterns come in two parts."""
     runs, found = 4000, Counter()
     for seed in range(runs):
         reservoir = Reservoir(size, [], 0, generator(seed))
@@ -84,6 +84,16 @@ def test_samples_of_a_reservoir_have_no_pattern_twice():
 
 
 # experience replay and DER++
+
+
+def slow_loss(h, y, new, stored):
+    """Equation 6 with alpha 0.2 and beta 0.5."""
+    loss = F.cross_entropy(h[:new], y[:new])
+    if stored:
+        squares = (h[new : new + len(stored)] - torch.stack(stored)).square()
+        loss = loss + 0.2 * squares.sum() / squares.numel()
+        loss = loss + 0.5 * F.cross_entropy(h[new + len(stored) :], y[new + len(stored) :])
+    return loss
 
 
 @pytest.mark.parametrize("name", ["er", "der++"])
@@ -120,15 +130,8 @@ def test_three_batches_equal_a_slow_version(name):
             everything = [*new, *(pattern for drawn in draws for pattern in drawn)]
             h = head(network(torch.stack([x for x, _, _ in everything])))
             y = torch.tensor([y for _, y, _ in everything])
-            if name == "er":
-                loss = F.cross_entropy(h, y)
-            else:
-                loss, k = F.cross_entropy(h[: len(new)], y[: len(new)]), len(new)
-                if draws[0]:
-                    z = torch.stack([z for _, _, z in draws[0]])
-                    squares = (h[k : k + len(z)] - z).square()
-                    loss = loss + 0.2 * squares.sum() / squares.numel()
-                    loss = loss + 0.5 * F.cross_entropy(h[k + len(z) :], y[k + len(z) :])
+            stored = [z for _, _, z in draws[0]] if name == "der++" else []
+            loss = slow_loss(h, y, len(new), stored) if name == "der++" else F.cross_entropy(h, y)
             losses += float(loss.detach()) * len(everything)
             shown += len(everything)
             sgd.zero_grad()

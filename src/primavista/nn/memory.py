@@ -14,7 +14,7 @@ from primavista.nn.class_rows import Rows
 
 
 class Memory(Rows):
-    """Patterns of earlier batches with their labels: frames, features, or anything else per pattern.
+    """Patterns of earlier batches with their labels: frames, features, or anything else.
 
     A strategy that rehearses makes one in its constructor and replaces its contents by `store`.
     Everything else follows from that. `Strategy.forget` removes the patterns of the class; the

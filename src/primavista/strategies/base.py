@@ -76,8 +76,8 @@ class LearnReport:
         new_classes: the labels that were never seen before.
         losses: the mean loss of each epoch; empty for strategies without gradient descent.
         saturated: the share of guarded weights at F = max_F, for strategies with a guard.
-        stored_bytes: the size of all stored frames or activations; 0 if rehearsal-free. What is in a
-            `Memory` is counted by `Strategy.learn`.
+        stored_bytes: the size of all stored frames or activations; 0 if rehearsal-free. `learn`
+            counts what is in a `Memory`.
     """
 
     batch: int

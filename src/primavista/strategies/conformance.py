@@ -207,8 +207,8 @@ def stored_data_is_bounded(factory: Factory) -> None:
         )
         assert stored <= most, f"the memory holds {stored} bytes, and its limit is {most}"
     assert beside[3] == beside[7], (
-        f"beside its Memory, what it keeps went from {beside[3]} bytes in batch 4 to {beside[7]} in "
-        "batch 8: keep patterns in primavista.Memory, which has a limit"
+        f"beside its Memory, what it keeps went from {beside[3]} bytes in batch 4 to {beside[7]} "
+        "in batch 8: keep patterns in primavista.Memory, which has a limit"
     )
 
 

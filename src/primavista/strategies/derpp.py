@@ -25,7 +25,7 @@ from primavista.strategies.options import Count, Lambda, Range
 
 @dataclass(frozen=True)
 class DERppOptions(EROptions):
-    """The values of that paper for a memory of 500 (its appendix: CIFAR-10 and Tiny ImageNet alike).
+    """The values of that paper for a memory of 500, on CIFAR-10 and Tiny ImageNet alike.
 
     The learning rate is 0.03 without momentum or weight decay, minibatches have 32 patterns of the
     stream and twice 32 of the memory. The number of epochs, there 50 and 100 per task, is this

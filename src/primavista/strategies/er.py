@@ -156,4 +156,5 @@ class ExperienceReplay(FrameRehearsal):
             found.append(torch.cat([new, *(M.sample(o.replayed) for _ in range(draws))]))  # line 6
             if epoch == 0:
                 M.update(new.tolist())  # lines 8 and 9
-        return torch.cat(found).to(self.device).split([len(index) for index in found])
+        sizes = [len(index) for index in found]
+        return torch.split(torch.cat(found).to(self.device), sizes)

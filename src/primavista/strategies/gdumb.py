@@ -32,9 +32,9 @@ class GDumbOptions(RehearsalOptions):
 
     256 passes over the memory in minibatches of 16, a learning rate between 0.05 and 0.0005 by
     `warm_restarts`, momentum 0.9, weight decay 1e-6, CutMix in half of the minibatches, gradients
-    clipped at a norm of 10. A memory of 500 is among those of its CIFAR-10 experiments. Its networks
-    start from random weights; ours starts from the pretrained network, as Cumulative does. All
-    training is that of a batch 1, so that `epochs` and `lr` have no effect.
+    clipped at a norm of 10. A memory of 500 is among those of its CIFAR-10 experiments. Its
+    networks start from random weights; ours starts from the pretrained network, as Cumulative does.
+    All training is that of a batch 1, so that `epochs` and `lr` have no effect.
 
     Args:
         every: the number of batches after which it is retrained; None leaves it to `retrain()`.

@@ -74,6 +74,20 @@ def herding(phi: Tensor, mean: Tensor, m: int) -> Tensor:
     return torch.stack(chosen) if chosen else taken[:0].long()
 
 
+class ExemplarMeans(Rows):
+    """mu, the mean of the features of the exemplars of each class, normalised.
+
+    Args:
+        dim: the number of features.
+    """
+
+    mu: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.add_rows("mu", torch.zeros(0, dim))
+
+
 class ICaRL(FrameRehearsal):
     """y* = argmin_y ||phi(x) - mu_y||,  mu_y the mean of the exemplars P_y   (Algorithm 1)
 
@@ -90,8 +104,7 @@ class ICaRL(FrameRehearsal):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        self.exemplar_means = Rows()
-        self.exemplar_means.add_rows("mu", torch.zeros(0, self.backbone.dim))
+        self.exemplar_means = ExemplarMeans(self.backbone.dim)
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch (Algorithm 2); see `Strategy.learn_batch`."""
@@ -106,9 +119,9 @@ class ICaRL(FrameRehearsal):
 
     def score_features(self, z: Tensor) -> Tensor:
         """Score features by minus their distance from the mean of the exemplars (Algorithm 1)."""
-        mu: Tensor = self.exemplar_means.mu
-        phi = z / z.norm(dim=1, keepdim=True).clamp(min=1e-12)
-        squared = (phi * phi).sum(1, keepdim=True) + (mu * mu).sum(1) - 2 * (phi @ mu.T)
+        mu = self.exemplar_means.mu
+        phi: Tensor = z / z.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        squared: Tensor = (phi * phi).sum(1, keepdim=True) + (mu * mu).sum(1) - 2 * (phi @ mu.T)
         return -squared.clamp(min=0).sqrt()
 
     def update_representation(self, B: Batch, D: Batch) -> SGD:
@@ -207,7 +220,7 @@ class ICaRL(FrameRehearsal):
 
     @torch.no_grad()
     def average(self, phi: Tensor, columns: Tensor, chosen: Tensor) -> None:
-        """mu_y = mean of phi(p) over P_y, normalised again; a class without exemplars keeps its own.
+        """mu_y = mean of phi(p) over P_y, normalised again; without exemplars it stays as it is.
 
         Args:
             phi: the normalised features of D.
@@ -215,7 +228,7 @@ class ICaRL(FrameRehearsal):
             chosen: the indices of the exemplars; those of B_i, if there are more classes than
                 places in the memory.
         """
-        mu: Tensor = self.exemplar_means.mu
+        mu = self.exemplar_means.mu
         y = columns[chosen]
         total = torch.zeros_like(mu)
         total.index_add_(0, y.to(mu.device), phi[chosen.to(mu.device)].to(mu))

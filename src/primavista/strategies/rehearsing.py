@@ -37,6 +37,16 @@ class RehearsalOptions(Options):
     memory: Patterns = 500
 
 
+class SeenCounts(Rows):
+    """n, the number of frames seen of each class, kept or not."""
+
+    n: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_rows("n", torch.zeros(0, dtype=torch.int64))
+
+
 class FrameRehearsal(GradientStrategy):
     """Keeps a bounded memory M of frames, as bytes, and the number n of frames seen of each class.
 
@@ -57,8 +67,7 @@ class FrameRehearsal(GradientStrategy):
         super().__init__(backbone, **settings)
         side = self.backbone.spec.size
         self.memory = self._empty_memory(torch.zeros(0, side, side, 3, dtype=torch.uint8))
-        self.seen = Rows()
-        self.seen.add_rows("n", torch.zeros(0, dtype=torch.int64))
+        self.seen = SeenCounts()
 
     @property
     def frames(self) -> Tensor:
@@ -97,7 +106,7 @@ class FrameRehearsal(GradientStrategy):
         Args:
             B: the batch B_i.
         """
-        n: Tensor = self.seen.n
+        n = self.seen.n
         n.index_add_(0, B.present.to(self.device), B.cur.to(self.device, n.dtype))
 
     def _empty_memory(self, frames: Tensor) -> Memory:
