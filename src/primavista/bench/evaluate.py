@@ -20,7 +20,6 @@ from primavista.bench.metrics import Tally
 from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
 from primavista.frames import Selection
-from primavista.nn.memory import Memory
 from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage.settings import OptionValue
@@ -31,7 +30,7 @@ from primavista.streams.dataset import Patterns, Stream
 
 # With the backbone, these tensors are the model that anybody would keep.
 SCORING = ("head.weight", "head.bias", "head.cw")
-# Not state of its own: the network, the one that a strategy begins anew with, and stored data,
+# Not state of its own: the network, the one that Cumulative begins anew with, and stored data,
 # which `LearnReport.stored_bytes` counts. The network has hundreds of tensors, too.
 NOT_STATE = ("backbone", "scratch", "memory")
 
@@ -114,8 +113,8 @@ def evaluate(
         seed: for a strategy by name: the seed of every random choice.
         test_every: test after the first batch, every `test_every`-th, and the last.
         test_thin: test on one frame in `test_thin` of each test session.
-        retrain: for Cumulative and GDumb with `every=None`: retrain so many times, evenly spaced,
-            the last time after the last batch, and test only then.
+        retrain: for Cumulative with `every=None`: retrain so many times, evenly spaced, the last
+            time after the last batch, and test only then.
         start: how many batches `strategy` has learned already; the next one comes first.
         tally: the tally after those batches, which continues.
         features: a cache of features; runs that share one compute each feature once.
@@ -138,8 +137,7 @@ def evaluate(
     if retrain is not None and (not isinstance(strategy, Retrainable) or retrain < 1):
         name = type(strategy).__name__
         raise InputError(
-            "retrain is a number of retrainings, for Cumulative and GDumb; "
-            f"got {retrain} for {name}"
+            f"retrain is a number of retrainings, for Cumulative; got {retrain} for {name}"
         )
     schedule = TestSchedule(len(stream), test_every, retrain)
     test_set = TestSet(stream, test_thin, features or FeatureCache())
@@ -221,7 +219,7 @@ def collect(
 
 @runtime_checkable
 class Retrainable(Protocol):
-    """A strategy that is retrained from scratch on everything that it has stored."""
+    """A joint strategy, which is retrained from scratch on everything that it has seen."""
 
     def retrain(self) -> tuple[float, ...]:
         """Train from scratch; return the mean loss of each epoch."""
@@ -229,7 +227,7 @@ class Retrainable(Protocol):
 
 @dataclass(frozen=True)
 class TestSchedule:
-    """The batches after which a run is tested and, for strategies that start anew, retrained.
+    """The batches after which a run is tested and, for joint strategies, retrained.
 
     Args:
         batches: how many batches the stream has.
@@ -465,7 +463,7 @@ def state_bytes(strategy: Strategy) -> int:
     """
     own = chain(strategy.named_parameters(recurse=False), strategy.named_buffers(recurse=False))
     for part, module in strategy.named_children():
-        if part not in NOT_STATE and not isinstance(module, Memory):
+        if part not in NOT_STATE:
             own = chain(own, module.named_parameters(part), module.named_buffers(part))
     return sum(t.numel() * t.element_size() for name, t in own if name not in SCORING)
 

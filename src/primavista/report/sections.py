@@ -252,10 +252,7 @@ def _retraining_note(cells: Sequence[StoredCell]) -> list[str]:
         return []
     often = " or ".join("once, at the end" if n == 1 else f"at {n} evenly spaced" for n in times)
     batches = "" if times == [1] else " batches"
-    names = dict.fromkeys(cell.strategy for cell in cells if cell.retrain is not None)
-    titles = " and ".join(strategy_info(name).title for name in names)
-    many = "are" if len(names) > 1 else "is"
-    return [f"{titles} {many} trained from scratch {often}{batches}."]
+    return [f"Cumulative, the upper bound, is trained from scratch {often}{batches}."]
 
 
 def _final(data: ReportData) -> Section | None:

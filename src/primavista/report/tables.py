@@ -196,8 +196,7 @@ def efficiency_table(series: Sequence[Series]) -> Table | None:
 
 
 def _retrained_note(series: Sequence[Series]) -> list[str]:
-    joint = [one for one in series if strategy_info(one.strategy).joint]
-    times = sorted({cell.retrain for one in joint for cell in one.done if cell.retrain})
+    times = sorted({cell.retrain for one in series for cell in one.done if cell.retrain})
     if not times:
         return []
     often = " or ".join(f"{count} times" if count > 1 else "once" for count in times)

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from primavista.backbones.base import Backbone, Spec
 from primavista.errors import InputError
-from primavista.nn.memory import memories
+from primavista.nn.memory import Memory, memories
 from primavista.strategies.base import Strategy
 from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.merging import MergeableStrategy, merge
@@ -191,25 +191,31 @@ def stored_data_is_bounded(factory: Factory) -> None:
     if strategy.keeps_everything:
         assert not strategy.rehearsal_free, "a strategy that keeps everything is not rehearsal-free"
         return
-    beside, kept = [], list(memories(strategy))
+    kept = list(memories(strategy))
     assert not (kept and strategy.rehearsal_free), (
         "a strategy with a Memory is not rehearsal-free: set rehearsal_free = False"
     )
     if strategy.rehearsal_free:
         return  # see `cost_is_constant`
+    beside = []
     for k in range(8):
         report = strategy.learn(*toy_batch([0, 1, 2] * 4, seed=k))
-        stored, most = sum(m.bytes for m in kept), sum(m.most_bytes for m in kept)
-        state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
-        beside.append(state - stored + hidden_size(strategy))
         assert report.stored_bytes > 0, (
             "a strategy that rehearses reports stored_bytes; what is in a Memory is counted for it"
         )
-        assert stored <= most, f"the memory holds {stored} bytes, and its limit is {most}"
+        beside.append(_bytes_beside(strategy, kept))
     assert beside[3] == beside[7], (
         f"beside its Memory, what it keeps went from {beside[3]} bytes in batch 4 to {beside[7]} "
         "in batch 8: keep patterns in primavista.Memory, which has a limit"
     )
+
+
+def _bytes_beside(strategy: Strategy, kept: list[Memory]) -> int:
+    """Return the size of what a strategy keeps beside its memories, and check their limits."""
+    stored, most = sum(m.bytes for m in kept), sum(m.most_bytes for m in kept)
+    assert stored <= most, f"the memory holds {stored} bytes, and its limit is {most}"
+    state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
+    return state - stored + hidden_size(strategy)
 
 
 def any_size_of_batch(factory: Factory) -> None:

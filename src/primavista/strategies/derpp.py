@@ -88,7 +88,7 @@ class DERpp(ExperienceReplay):
             stored = (len(index) - new) // 2
             h = step(x, columns[index], Z[index[new : new + stored]])
             assert h is not None
-            Z[index[:new]] = h[:new]  # z <- h(x)
+            Z[index[:new]] = h[:new].to(Z.dtype)  # z <- h(x)
         self.head.consolidate(both.present, both.cur, len(self.classes))
         self.remember(both, M.kept, logits=Z[torch.tensor(M.kept, device=self.device)])
         self.count_seen(B)
