@@ -214,7 +214,7 @@ def _bytes_beside(strategy: Strategy, kept: list[Memory]) -> int:
     """Return the size of what a strategy keeps beside its memories, and check their limits."""
     stored, most = sum(m.bytes for m in kept), sum(m.most_bytes for m in kept)
     assert stored <= most, f"the memory holds {stored} bytes, and its limit is {most}"
-    state = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
+    state: int = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
     return state - stored + hidden_size(strategy)
 
 
