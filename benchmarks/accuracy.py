@@ -2,6 +2,7 @@
 
     python benchmarks/accuracy.py --data gtsrb_tracks.tar --device cuda --jobs 6
     python benchmarks/accuracy.py --data rendered --device cuda --jobs 6
+    python benchmarks/accuracy.py ... --strategies er der++ gdumb icarl     # those that keep frames
 
 Traffic signs: the run number seeds the split and the order; there are 10 classes in batch 1, and 3
 test tracks of each class that has at least 9, otherwise a quarter of its tracks. Rendered: 50
@@ -31,13 +32,14 @@ from PIL import Image
 
 from primavista.backbones.registry import build
 from primavista.frames import crop_and_resize
-from primavista.strategies.cumulative import Cumulative
-from primavista.strategies.registry import create
+from primavista.strategies.from_scratch import FromScratch
+from primavista.strategies.registry import create, strategy_info
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.protocols import nicv2
 from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene
 
+REHEARSAL = ["er", "der++", "gdumb", "icarl"]  # these keep frames
 STRATEGIES = [
     "naive",
     "naive:norm=bn",
@@ -59,6 +61,7 @@ STRATEGIES = [
     "lda",
     "ridge",
     "prima",
+    *REHEARSAL,
 ]
 
 
@@ -162,7 +165,7 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
     data, first = data_set(array, index, run, args.device)
     stream = nicv2(data, run=run, first=first)
     name, options = parse(spec)
-    if name == "cumulative":
+    if strategy_info(name).retrains:
         options = {"every": None, **options}
     strategy = create(name, build(size=args.size), seed=run, **options).to(args.device)
     strategy.backbone.precision = args.precision
@@ -182,11 +185,11 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
         batch = stream[i]
         report = strategy.learn(batch.images, batch.labels, batch.sessions)
         saturated = report.saturated if i == 0 else saturated
-        if (i + 1) % args.test_every == 0 and name != "cumulative":
+        if (i + 1) % args.test_every == 0 and not strategy_info(name).retrains:
             now = time.perf_counter()
             curve.append([i + 1, accuracy()])
             tested += time.perf_counter() - now
-    if isinstance(strategy, Cumulative):
+    if isinstance(strategy, FromScratch):
         strategy.retrain()
     if args.device == "cuda":
         torch.cuda.synchronize()

@@ -32,7 +32,7 @@ from matplotlib.axes import Axes
 
 from primavista.backbones.registry import build
 from primavista.bench.cost import state_bytes
-from primavista.strategies.latent_replay import LatentReplay
+from primavista.nn.memory import memories
 from primavista.strategies.registry import STRATEGIES, create
 
 LESSONS = 5
@@ -61,10 +61,9 @@ def cost(name: str, lessons: int) -> tuple[float, int, int]:
         0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
     )
     strategy.learn(frames, torch.arange(300) // 30)
-    if isinstance(strategy, LatentReplay):
-        memory = strategy.memory
-        full = torch.arange(strategy.options.memory) % len(memory.labels)
-        memory.latents, memory.labels = memory.latents[full], memory.labels[full]
+    for memory in memories(strategy):
+        full = torch.arange(memory.limit) % len(memory)
+        memory.store(memory.labels[full], **{n: t[full] for n, t in memory.fields.items()})
     seconds = []
     for k in range(lessons):
         began = time.process_time()

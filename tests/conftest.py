@@ -5,13 +5,15 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import torch
 from PIL import Image
 
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
+from primavista.strategies.gdumb import GDumb, GDumbOptions
+from primavista.strategies.options import Count, Range
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 torch.set_num_threads(1)
@@ -27,7 +29,16 @@ class ShortCumulative(CumulativeOptions):
     most: Steps = 6
 
 
+@dataclass(frozen=True)
+class ShortGDumb(GDumbOptions):
+    """By default GDumb passes 256 times over its memory; in tests three times."""
+
+    epochs_1: Count = 3
+    minibatch: Annotated[int, Range(1, 2**20)] = 32
+
+
 Cumulative.OPTIONS = ShortCumulative
+GDumb.OPTIONS = ShortGDumb
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ _WHERE = {
     "StrategyInfo": "strategies.registry",
     "strategy_info": "strategies.registry",
     "create": "strategies.registry",
+    "Memory": "nn.memory",
     "check_strategy": "strategies.conformance",
     "build_backbone": "backbones.registry:build",
     # data sets and the benchmark
@@ -50,6 +51,7 @@ __all__ = [
     "InputError",
     "LearnReport",
     "Learner",
+    "Memory",
     "Prediction",
     "PrimavistaError",
     "Progress",
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from primavista.learner.lesson import AlreadyTaughtError
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
+    from primavista.nn.memory import Memory
     from primavista.progress import Progress
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy

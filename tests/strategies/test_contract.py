@@ -4,11 +4,16 @@ behaviour.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from primavista import Learner
+from primavista.nn.memory import Memory
+from primavista.strategies.base import LearnReport
 from primavista.strategies.conformance import CHECKS, check_strategy, tiny_backbone, toy_batch
+from primavista.strategies.naive import Naive
 from primavista.strategies.registry import STRATEGIES, create, names
 
 TRAINED = [name for name, preset in STRATEGIES.items() if preset.training_options]
@@ -23,6 +28,11 @@ VARIANTS = {
     "latent-replay-2020, small": {"memory": 5, "cut": 3},
     "latent-replay-2020, guard": {"guard": "modulate"},
     "rehearsal, small": {"memory": 5},
+    "er, small": {"memory": 5, "epochs": 2},
+    "der++, small": {"memory": 5},
+    "gdumb, small": {"memory": 5},
+    "gdumb, every 2": {"every": 2},
+    "icarl, small": {"memory": 5},
     "ar1*, no guard": {"guard": "none"},
     "ridge, expand": {"expand": 40},
     "ridge, balance 0": {"balance": 0},
@@ -62,8 +72,6 @@ def test_every_registered_strategy_is_checked():
 
 def test_a_broken_strategy_is_caught():
     """The suite can fail: each of these breaks one clause."""
-    from primavista.strategies.base import LearnReport
-    from primavista.strategies.naive import Naive
 
     class KeepsFrames(Naive):
         def learn_batch(self, batch):
@@ -128,6 +136,71 @@ def test_a_broken_strategy_is_caught():
         (ScoresAtRandom, "differently"),
     ]:
         with pytest.raises((AssertionError, RuntimeError), match=words):
+            check_strategy(lambda backbone, broken=broken: broken(backbone))
+
+
+def test_a_broken_memory_is_caught():
+    """Each of these breaks what the suite asks of stored data, or ignores the given backbone."""
+
+    class KeepsTheForgotten(Naive):
+        """Experience replay as somebody might write it, with a buffer that `forget` misses."""
+
+        rehearsal_free = False
+
+        def __init__(self, backbone, **settings):
+            super().__init__(backbone, **settings)
+            self.register_buffer("kept", torch.zeros(500, 16, 16, 3, dtype=torch.uint8))
+
+        def learn_batch(self, batch):
+            some = batch.images[torch.arange(min(len(batch.images), 4))]
+            self.kept[: len(some)] = some
+            return replace(super().learn_batch(batch), stored_bytes=self.kept.numel())
+
+    class ForgetsItsLabels(KeepsTheForgotten):
+        def __init__(self, backbone, **settings):
+            super().__init__(backbone, **settings)
+            self.register_buffer("whose", torch.full((500,), -1))
+
+        def learn_batch(self, batch):
+            column = {label: j for j, label in enumerate(self.classes.tolist())}
+            [column[label] for label in self.whose.tolist() if label >= 0]
+            labels = self.classes[batch.columns[:4]]
+            self.whose[: len(labels)] = labels
+            return super().learn_batch(batch)
+
+        def _forgot(self, label):
+            self.kept[:] = 0
+
+    class GrowsForEver(Naive):
+        rehearsal_free = False
+
+        def __init__(self, backbone, **settings):
+            super().__init__(backbone, **settings)
+            self.register_buffer("kept", torch.zeros(0, 16, 16, 3, dtype=torch.uint8))
+            self._any_size.append("kept")
+
+        def learn_batch(self, batch):
+            frames = batch.images[torch.arange(len(batch.images))]
+            self.kept = torch.cat([self.kept, frames])
+            return replace(super().learn_batch(batch), stored_bytes=self.kept.numel())
+
+    class SaysNothingOfItsMemory(Naive):
+        def __init__(self, backbone, **settings):
+            super().__init__(backbone, **settings)
+            self.memory = Memory(9, frames=torch.zeros(0, 16, 16, 3, dtype=torch.uint8))
+
+    class BringsItsOwnBackbone(Naive):
+        def __init__(self, backbone, **settings):
+            super().__init__(tiny_backbone(), **settings)
+
+    for broken, words in [
+        (KeepsTheForgotten, "frames of a forgotten class"),
+        (ForgetsItsLabels, "^0$"),
+        (GrowsForEver, "beside its Memory"),
+        (SaysNothingOfItsMemory, "rehearsal_free = False"),
+        (BringsItsOwnBackbone, "two backbones"),
+    ]:
+        with pytest.raises((AssertionError, KeyError), match=words):
             check_strategy(lambda backbone, broken=broken: broken(backbone))
 
 

@@ -140,7 +140,7 @@ def test_the_memory_holds_h_of_each_batch_and_never_more_than_its_limit():
 
     Batch i gives min(limit / i, its size), and takes the places of others when full.
     """
-    memory = LatentMemory(torch.Size([2]))
+    memory = LatentMemory(24, torch.Size([2]))
     expected = [
         12,
         20,
@@ -151,7 +151,7 @@ def test_the_memory_holds_h_of_each_batch_and_never_more_than_its_limit():
     added = [12, 8, 8, 6, 4]
     for i, size in enumerate([12, 8, 8, 8, 8], 1):
         labels = torch.arange(size) + 100 * i
-        memory.add(torch.stack([labels, -labels], 1).float(), labels, 24, i, generator(3, i))
+        memory.add(torch.stack([labels, -labels], 1).float(), labels, i, generator(3, i))
         assert len(memory.labels) == len(memory.latents) == expected[i - 1]
         assert int((memory.labels >= 100 * i).sum()) == added[i - 1]
         assert torch.equal(memory.latents, torch.stack([memory.labels, -memory.labels], 1).half())
@@ -488,11 +488,11 @@ def test_a_full_memory_of_the_publication_has_98_megabytes_and_of_frames_74():
     """512 x 8 x 8 values of two bytes, or 128 x 128 x 3 bytes, and a label, 1,500 times."""
     latent = create("latent-replay-2020", build("mobilenet_v1", "random", size=128)).memory
     assert latent.latents.shape[1:] == (512, 8, 8)
-    latent.add(torch.zeros(1500, 512, 8, 8), torch.zeros(1500).long(), 1500, 1, generator(0))
+    latent.add(torch.zeros(1500, 512, 8, 8), torch.zeros(1500).long(), 1, generator(0))
     assert latent.bytes == 1500 * (512 * 8 * 8 * 2 + 8) == 98_316_000
     native = create("rehearsal", build("mobilenet_v1", "random", width=0.125, size=128)).memory
     frames = torch.zeros(1500, 128, 128, 3, dtype=torch.uint8)
-    native.add(frames, torch.zeros(1500).long(), 1500, 1, generator(0))
+    native.add(frames, torch.zeros(1500).long(), 1, generator(0))
     assert native.bytes == 1500 * (128 * 128 * 3 + 8) == 73_740_000
 
 

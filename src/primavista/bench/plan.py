@@ -109,7 +109,7 @@ class Cell(StrictModel):
         test_every: the number of batches between two tests.
         test_thin: one frame in so many of each test session is tested; of the full test set of
             CORe50, one in so many of the whole list.
-        retrain: the number of evenly spaced retrainings of a joint strategy (Cumulative).
+        retrain: the number of evenly spaced retrainings of Cumulative or GDumb.
         limit: learn only so many batches: a trial, not a result.
         hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen, if the plan
             says so; format 1 wrote 0 always.
@@ -199,7 +199,7 @@ class Group(StrictModel):
         runs: how many runs, or which.
         tests: the test sets, each of which makes cells of its own.
         test_every: the number of batches between two tests.
-        retrain: the number of retrainings of joint strategies; the others ignore it.
+        retrain: the number of retrainings of Cumulative and GDumb; the others ignore it.
     """
 
     name: str
@@ -334,7 +334,7 @@ class Plan(StrictModel):
         numbers = range(runs) if isinstance(runs, int) else runs
         grid = product(group.protocols, group.strategies, group.variants)
         for protocol, strategy, variant in grid:
-            retrain = group.retrain if strategy_info(strategy).joint else None
+            retrain = group.retrain if strategy_info(strategy).retrains else None
             options = self._options(group, strategy, protocol, variant, retrain)
             engine = self._engine(strategy, options)
             for test, run in product(group.tests or [self.test], numbers):

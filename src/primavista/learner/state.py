@@ -21,6 +21,7 @@ from primavista.heads.arrays import ClassArrays, own_arrays, restored_beside, st
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.packed import packed_size
 from primavista.nn.class_rows import Rows
+from primavista.nn.memory import memories
 from primavista.storage.learner_file import GRAPH
 from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord
 from primavista.storage.settings import OptionValue
@@ -266,6 +267,8 @@ def restore_state(
     for name, part in strategy.named_modules():
         if isinstance(part, Rows) and part.has_rows and part.rows < len(classes):
             raise InputError(f"{name} has {part.rows} rows for {len(classes)} classes")
+    for memory in memories(strategy):
+        memory.check_labels(strategy.classes)
     counts = {c.id: c.frames for c in record.classes}
     lessons = tuple(record.lessons)
     held_out = from_records({c.id: c.held_out_counts for c in record.classes})

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from primavista.backbones.mobilenet_v1 import LAYERS, MobileNetV1
 from primavista.errors import InputError
-from primavista.nn.class_rows import AnySize
+from primavista.nn.memory import Memory
 
 INPUT = "input"
 
@@ -123,38 +123,22 @@ def _last_below(body: nn.Module, at: int | str | None) -> nn.Module:
     return units[count - 1]
 
 
-class LatentMemory(AnySize):
+class LatentMemory(Memory):
     """RM, the memory of patterns: activations at the cut, or frames, and their labels.
 
-    It never holds more than the `limit` of `add`.
-
     Args:
+        limit: RM_size, the number of patterns that it holds at most.
         shape: the shape of one pattern.
         dtype: how patterns are stored: activations in half precision, frames as bytes.
     """
 
     latents: Tensor
-    labels: Tensor
 
-    def __init__(self, shape: torch.Size, dtype: torch.dtype = torch.float16) -> None:
-        super().__init__()
-        self.register_buffer("latents", torch.zeros(0, *shape, dtype=dtype))
-        self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
-        self._any_size += ["latents", "labels"]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @property
-    def bytes(self) -> int:
-        """The size of the patterns and labels."""
-        stored = (self.latents, self.labels)
-        return sum(tensor.numel() * tensor.element_size() for tensor in stored)
+    def __init__(self, limit: int, shape: torch.Size, dtype: torch.dtype = torch.float16) -> None:
+        super().__init__(limit, latents=torch.zeros(0, *shape, dtype=dtype))
 
     @torch.no_grad()
-    def add(
-        self, latents: Tensor, labels: Tensor, limit: int, i: int, random: torch.Generator
-    ) -> None:
+    def add(self, latents: Tensor, labels: Tensor, i: int, random: torch.Generator) -> None:
         """h = RM_size / i,  RM = (RM - R_replace) u R_add
 
         R_add are h random patterns of batch B_i, or all of them if there are fewer. R_replace are
@@ -163,19 +147,13 @@ class LatentMemory(AnySize):
         Args:
             latents: the patterns of the batch at the cut.
             labels: their labels.
-            limit: RM_size, the capacity.
             i: the number of the batch.
             random: draws which patterns are added and replaced.
         """
-        h = min(limit // i, len(latents))
+        h = min(self.limit // i, len(latents))
         r_add = torch.randperm(len(latents), generator=random)[:h].to(latents.device)
         shuffled = torch.randperm(len(self), generator=random)
-        kept = shuffled[: limit - h].sort().values.to(latents.device)  # RM - R_replace
+        kept = shuffled[: self.limit - h].sort().values.to(latents.device)  # RM - R_replace
         added = latents[r_add].to(self.latents.dtype)
-        self.latents = torch.cat([self.latents[kept], added])
-        self.labels = torch.cat([self.labels[kept], labels[r_add].to(self.labels.device)])
-
-    def forget(self, label: int) -> None:
-        """Remove the patterns of one class."""
-        wanted = self.labels != label
-        self.latents, self.labels = self.latents[wanted], self.labels[wanted]
+        labels = torch.cat([self.labels[kept], labels[r_add].to(self.labels.device)])
+        self.store(labels, latents=torch.cat([self.latents[kept], added]))

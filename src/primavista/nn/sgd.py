@@ -118,7 +118,7 @@ class SGD:
         torch._foreach_add_(self.theta, dtheta)
         return dtheta
 
-    def captured(self, step: Callable[..., None]) -> CapturedFunction:
+    def captured(self, step: Callable[..., Tensor | None]) -> CapturedFunction:
         """Return a step that runs as a CUDA graph on a GPU: a decorator for the step of a strategy.
 
         In a later batch the graph of an earlier one is returned, which reads and writes the same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, final
 
 import torch
@@ -17,6 +17,7 @@ from primavista.errors import InputError
 from primavista.frames import Frames, check_frames, check_labels, split_indices
 from primavista.nn.class_rows import AnySize, drop_all, grow_all
 from primavista.nn.derived import Derived
+from primavista.nn.memory import memories
 from primavista.progress import Progress
 
 # These buffers stay on the CPU: to read one on a GPU, the program would have to wait for the GPU.
@@ -75,7 +76,8 @@ class LearnReport:
         new_classes: the labels that were never seen before.
         losses: the mean loss of each epoch; empty for strategies without gradient descent.
         saturated: the share of guarded weights at F = max_F, for strategies with a guard.
-        stored_bytes: the size of all stored frames or activations; 0 if rehearsal-free.
+        stored_bytes: the size of all stored frames or activations; 0 if rehearsal-free. `learn`
+            counts what is in a `Memory`.
     """
 
     batch: int
@@ -90,7 +92,8 @@ class Strategy(AnySize, ABC):
     """Learns a stream, one batch at a time, and scores frames at any time.
 
     A subclass implements `learn_batch` and `score_features`. All that it must remember are
-    parameters and buffers, so that `state_dict()` is complete. Random numbers come from generators
+    parameters and buffers, so that `state_dict()` is complete. Patterns of earlier batches are kept
+    in a `Memory`, which bounds, counts and forgets them. Random numbers come from generators
     seeded by (seed, batch, epoch), so that there is no random state. A class whose representation
     is frozen extends `EmbeddingStrategy`, one that can be merged `MergeableStrategy`, and one that
     tells strangers satisfies `OpenSet`.
@@ -101,7 +104,8 @@ class Strategy(AnySize, ABC):
         first_batch: False leaves the paper's B_1 out: the first batch is learned as B_2 would be.
     """
 
-    rehearsal_free: ClassVar[bool] = True
+    rehearsal_free: ClassVar[bool] = True  # False if it stores frames or activations
+    keeps_everything: ClassVar[bool] = False  # True if what it stores has no bound
     freezes: ClassVar[bool] = False  # whether `embeds` is, or becomes, true
     classes: Tensor
     batches: Tensor
@@ -210,6 +214,8 @@ class Strategy(AnySize, ABC):
         self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
         self.derived.clear()
         self.gpu_cache.clear()  # the rows of the head are elsewhere now
+        for memory in memories(self):
+            memory.forget(label)
         self._forgot(label)
 
     @abstractmethod
@@ -306,7 +312,8 @@ class Strategy(AnySize, ABC):
     def _learn(self, B: Batch) -> LearnReport:
         report = self.learn_batch(B)
         self.end_batch()
-        return report
+        stored = sum(memory.bytes for memory in memories(self))
+        return replace(report, stored_bytes=stored or report.stored_bytes)
 
     def _rows_for(self, classes: int) -> int:
         """The number of rows that tensors with one row per class should have."""

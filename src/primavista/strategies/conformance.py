@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from primavista.backbones.base import Backbone, Spec
 from primavista.errors import InputError
+from primavista.nn.memory import Memory, memories
 from primavista.strategies.base import Strategy
 from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.merging import MergeableStrategy, merge
@@ -42,10 +43,14 @@ def check_strategy(factory: Factory) -> list[str]:
     return [check.__name__ for check in CHECKS]
 
 
-def tiny_backbone() -> Backbone:
-    """Return a depthwise separable network with 16 features, for checks that take milliseconds."""
+def tiny_backbone(seed: int = 1) -> Backbone:
+    """Return a depthwise separable network with 16 features, for checks that take milliseconds.
+
+    Args:
+        seed: the seed of its weights.
+    """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
+        torch.manual_seed(seed)
         body = nn.Sequential(
             nn.Conv2d(3, 8, 3, 2, 1, bias=False),
             nn.BatchNorm2d(8),
@@ -176,6 +181,43 @@ def cost_is_constant(factory: Factory) -> None:
     )
 
 
+def stored_data_is_bounded(factory: Factory) -> None:
+    """Check that a strategy that rehearses keeps its patterns in a `Memory`, and nowhere else.
+
+    A `Memory` has a limit, so that everything beside it must stay as large as it is. A strategy
+    that keeps everything says so by `keeps_everything`.
+    """
+    strategy = factory(tiny_backbone())
+    if strategy.keeps_everything:
+        assert not strategy.rehearsal_free, "a strategy that keeps everything is not rehearsal-free"
+        return
+    kept = list(memories(strategy))
+    assert not (kept and strategy.rehearsal_free), (
+        "a strategy with a Memory is not rehearsal-free: set rehearsal_free = False"
+    )
+    if strategy.rehearsal_free:
+        return  # see `cost_is_constant`
+    beside = []
+    for k in range(8):
+        report = strategy.learn(*toy_batch([0, 1, 2] * 4, seed=k))
+        assert report.stored_bytes > 0, (
+            "a strategy that rehearses reports stored_bytes; what is in a Memory is counted for it"
+        )
+        beside.append(_bytes_beside(strategy, kept))
+    assert beside[3] == beside[7], (
+        f"beside its Memory, what it keeps went from {beside[3]} bytes in batch 4 to {beside[7]} "
+        "in batch 8: keep patterns in primavista.Memory, which has a limit"
+    )
+
+
+def _bytes_beside(strategy: Strategy, kept: list[Memory]) -> int:
+    """Return the size of what a strategy keeps beside its memories, and check their limits."""
+    stored, most = sum(m.bytes for m in kept), sum(m.most_bytes for m in kept)
+    assert stored <= most, f"the memory holds {stored} bytes, and its limit is {most}"
+    state: int = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
+    return state - stored + hidden_size(strategy)
+
+
 def any_size_of_batch(factory: Factory) -> None:
     """Check batches of one frame, of one class, and of more frames than a minibatch."""
     strategy = factory(tiny_backbone())
@@ -289,6 +331,45 @@ def forgets_and_learns_again(factory: Factory) -> None:
     except InputError:
         return
     raise AssertionError("forgetting an unknown class must be an InputError")
+
+
+def forgets_one_and_learns_another(factory: Factory) -> None:
+    """Check that another class can be learned in the place of a forgotten one.
+
+    Nothing of the forgotten class may be left: no label in a `Memory`, and none of its frames.
+    """
+    strategy = factory(tiny_backbone())
+    if len(strategy.classes):
+        return  # all outputs are known from the start
+    images, labels = toy_batch([0, 1] * 4)
+    strategy.learn(images, labels)
+    strategy.forget(0)
+    for memory in memories(strategy):
+        assert 0 not in memory.labels.tolist(), "the memory still has labels of a forgotten class"
+    for name, tensor in strategy.state_dict().items():
+        if tensor.shape[1:] == images.shape[1:]:
+            same = (tensor[:, None].cpu() == images[labels == 0]).flatten(2).all(2)
+            assert not same.any(), f"{name} still has frames of a forgotten class"
+    for k, taught in enumerate(([1, 2] * 4, [3] * 4, [2, 1] * 3)):
+        strategy.learn(*toy_batch(taught, seed=k))
+    assert strategy.classes.tolist() == [1, 2, 3], (
+        f"after learning 0 and 1, forgetting 0 and learning 1, 2 and 3, the known classes are "
+        f"{strategy.classes.tolist()}"
+    )
+    _finite(strategy)
+
+
+def uses_the_backbone_it_is_given(factory: Factory) -> None:
+    """Check that the scores depend on the weights of the backbone that the caller gives."""
+    images, labels = toy_batch([0, 1, 2] * 4)
+    scores = []
+    for seed in (1, 2):
+        strategy = factory(tiny_backbone(seed))
+        strategy.learn(images, labels)
+        scores.append(strategy.scores(images))
+    assert not scores[0].equal(scores[1]), (
+        "two backbones with different weights give the same scores: use the one that is given"
+    )
 
 
 def _check_others_after_forgetting(strategy: Strategy, before: Tensor, after: Tensor) -> None:
@@ -447,6 +528,7 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
     saved_and_loaded_goes_on_the_same,
     same_seed_same_result,
     cost_is_constant,
+    stored_data_is_bounded,
     any_size_of_batch,
     classes_in_any_order,
     single_class_lessons_from_nothing,
@@ -454,6 +536,8 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
     scores_do_not_depend_on_company,
     judges_what_it_scores,
     forgets_and_learns_again,
+    forgets_one_and_learns_another,
+    uses_the_backbone_it_is_given,
     labels_matter_in_every_batch,
     learns_what_it_is_shown,
     embedding_is_the_same_road,

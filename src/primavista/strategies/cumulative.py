@@ -20,7 +20,7 @@ from primavista.nn.class_rows import AnySize
 from primavista.nn.freezing import Freeze
 from primavista.nn.renorm import Norm
 from primavista.strategies.base import Batch, LearnReport
-from primavista.strategies.gradient import GradientStrategy
+from primavista.strategies.from_scratch import FromScratch
 from primavista.strategies.options import Options, Range, Rate
 
 Steps = Annotated[int, Range(1, 2**31)]
@@ -157,7 +157,7 @@ class StoredData(AnySize):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-class Cumulative(GradientStrategy):
+class Cumulative(FromScratch):
     """Joint training on everything seen so far: an upper bound.
 
     It is not rehearsal-free, and its time and memory grow with the stream.
@@ -167,45 +167,28 @@ class Cumulative(GradientStrategy):
         settings: `seed`, `options`, and options by name; see `GradientStrategy`.
     """
 
-    rehearsal_free = False
-    IN_RELEASE = False
+    keeps_everything = True
     OPTIONS = CumulativeOptions
     options: CumulativeOptions
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        self.scratch = copy.deepcopy(self.backbone).requires_grad_(False)
         self.memory = StoredData()
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Store one batch, and retrain if it is time; see `Strategy.learn_batch`."""
         self.memory.add(B.images, self.classes.cpu()[B.columns])
-        every = self.options.every
-        losses: tuple[float, ...] = ()
-        if every is not None and (int(self.batches) + 1) % every == 0:
-            losses = self.retrain()
+        losses = self.retrain_if_due(B, self.options.every)
         return LearnReport(B.i, B.count, B.new, losses, stored_bytes=self.memory.stored_bytes)
 
-    def retrain(self) -> tuple[float, ...]:
-        """Train from scratch on everything seen so far; return the mean loss of each epoch."""
-        self.backbone.load_state_dict(self.scratch.state_dict())
-        with torch.no_grad():
-            for tensor in self.head.state_dict().values():
-                tensor.zero_()
-        if not len(self.memory.labels):
-            return ()
+    def stored(self) -> tuple[Frames, Tensor]:
+        """Return all frames seen so far; see `FromScratch.stored`."""
+        labels = self.memory.labels.tolist()
         column = {label: j for j, label in enumerate(self.classes.tolist())}
-        columns = torch.tensor([column[label] for label in self.memory.labels.tolist()])
-        present, cur = columns.unique(return_counts=True)
-        union = Batch(
-            1, self.memory.images(), columns, present.to(self.device), cur.to(self.device)
-        )
-        self.head.load(union.present, True)
-        losses = self._train(union)
-        self.head.consolidate(union.present, union.cur, len(self.classes))
-        return losses
+        columns = torch.tensor([column[label] for label in labels], dtype=torch.int64)
+        return (self.memory.images() if labels else self.memory.frames), columns
 
-    def _train(self, union: Batch) -> tuple[float, ...]:
+    def fit(self, union: Batch) -> tuple[float, ...]:
         """Train until the loss is flat; return its mean over each window of steps."""
         o = self.options
         sgd = self.sgd(union, self.free_weights(union.i))

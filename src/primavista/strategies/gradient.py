@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -141,7 +141,11 @@ class GradientStrategy(Strategy):
         return sgd
 
     def minibatches(
-        self, B: Batch, sgd: SGD, targets: Tensor | None = None
+        self,
+        B: Batch,
+        sgd: SGD,
+        targets: Tensor | None = None,
+        order: Callable[[int], Iterable[Tensor]] | None = None,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the minibatches (x, y) of all epochs of a batch, with the norms in training mode.
 
@@ -151,7 +155,9 @@ class GradientStrategy(Strategy):
         Args:
             B: a batch of frames; or of features, if only the head learns.
             sgd: is told when an epoch ends.
-            targets: soft targets, N x rows; by default y are the columns of the classes.
+            targets: soft targets, N x rows, or anything else with one entry per pattern; by default
+                y are the columns of the classes.
+            order: gives the indices of the minibatches of each epoch; by default `shuffled` does.
 
         Yields:
             x, frames or features; and y.
@@ -163,7 +169,7 @@ class GradientStrategy(Strategy):
         if trains:
             self._train_mode(B)
         for epoch in range(epochs):
-            minibatches = list(self.shuffled(B, epoch))
+            minibatches = list(self.shuffled(B, epoch) if order is None else order(epoch))
             shown = sum(map(len, minibatches))
             for index in minibatches:
                 if trains:

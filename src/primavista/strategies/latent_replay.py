@@ -93,7 +93,8 @@ class LatentReplay(AR1):
         with torch.no_grad():
             self._cut().check(self.backbone.eval(), black, 255 - black)
         dtype = torch.uint8 if frames else torch.float16
-        self.memory = LatentMemory(self._latents(black).shape[1:], dtype)  # RM is empty
+        shape = self._latents(black).shape[1:]
+        self.memory = LatentMemory(self.options.memory, shape, dtype)  # RM is empty
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`."""
@@ -106,8 +107,8 @@ class LatentReplay(AR1):
         labels = self.classes[B.columns.to(self.device)]
         i = int(self.batches) + 1
         random = generator(int(self.seed), i, -1)
-        self.memory.add(latents, labels, self.options.memory, i, random)
-        return replace(report, patterns=B.count, stored_bytes=self.memory.bytes)
+        self.memory.add(latents, labels, i, random)
+        return replace(report, patterns=B.count)
 
     def shuffled(self, B: Batch, epoch: int) -> Iterator[Tensor]:
         """Return the minibatches of an epoch; see `GradientStrategy.shuffled`.
@@ -145,9 +146,7 @@ class LatentReplay(AR1):
 
     def _with_memory(self, B: Batch, latents: Tensor) -> Batch:
         """Return B_i u RM, as one batch of patterns at the cut: those of B_i come first."""
-        column = {label: j for j, label in enumerate(self.classes.tolist())}
-        kept = [column[label] for label in self.memory.labels.tolist()]
-        columns = torch.cat([B.columns, torch.tensor(kept, dtype=torch.int64)])
+        columns = torch.cat([B.columns, self.memory.columns(self.classes)])
         present, cur = columns.unique(return_counts=True)
         inputs = torch.cat([latents.to(self.memory.latents.dtype), self.memory.latents])
         return replace(B, inputs=inputs, columns=columns, present=present, cur=cur.float())
@@ -193,7 +192,3 @@ class LatentReplay(AR1):
                 "the memory keeps patterns of images of one size: "
                 f"resize the frames to {side} x {side}"
             )
-
-    def _forgot(self, label: int) -> None:
-        super()._forgot(label)
-        self.memory.forget(label)

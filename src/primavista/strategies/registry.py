@@ -68,6 +68,7 @@ class StrategyInfo:
         rehearsal_free: False if it stores frames or activations.
         open_set_option: whether the option `open_set=True` makes it tell strangers.
         joint: whether it trains on all data at once, as the upper bound Cumulative does.
+        retrains: whether it trains from scratch on what it stores, so that a plan says how often.
         stackable: whether several runs on one GPU can learn and be tested as one stack.
         norm: the normalisation that its results are shown without naming, if it has one.
         cost: the time of one batch relative to AR1*, for estimates of the time left.
@@ -86,6 +87,7 @@ class StrategyInfo:
     rehearsal_free: bool = True
     open_set_option: bool = False
     joint: bool = False
+    retrains: bool = False
     stackable: bool = False
     norm: Literal["bn", "brn"] | None = None
     cost: float = 1.0
@@ -125,6 +127,14 @@ _REPLAY: dict[str, Any] = {
     "training_options": True,
     "rehearsal_free": False,
     "norm": "brn",
+}
+_MINIBATCH = ("minibatch", "momentum", "weight_decay")
+# the weight of the past in the moments is that of their papers, and not of a protocol
+_KEEPS_FRAMES: dict[str, Any] = {
+    "options": {"moments_decay": 0.9},
+    "training_options": True,
+    "rehearsal_free": False,
+    "norm": "bn",
 }
 _PUBLISHED_REPLAY: dict[str, OptionValue] = {
     "guard": "none",
@@ -225,6 +235,7 @@ _OURS = (
         training_options=True,
         rehearsal_free=False,
         joint=True,
+        retrains=True,
         norm="bn",
         look=Look("#3f9fd6", "#8ecdf4", "*"),
     ),
@@ -289,6 +300,47 @@ _OURS = (
         **_REPLAY,
         cost=6.0,
         look=Look("#937860", "#d3b8a0", "H"),
+    ),
+    _ours(
+        "er",
+        "ER (rehearses)",
+        "er:ExperienceReplay",
+        source="Chaudhry et al. 2019, Algorithm 1; NOT rehearsal-free",
+        table=("memory", "replayed", *_MINIBATCH, *_RATES),
+        **_KEEPS_FRAMES,
+        cost=1.0,
+        look=Look("#a5402d", "#e08573", ">"),
+    ),
+    _ours(
+        "der++",
+        "DER++ (rehearses)",
+        "derpp:DERpp",
+        source="Buzzega et al. 2020, equation 6; NOT rehearsal-free",
+        table=("memory", "replayed", "alpha", "beta", *_MINIBATCH, *_RATES),
+        **_KEEPS_FRAMES,
+        cost=2.0,
+        look=Look("#3d5a80", "#8fb0da", "d"),
+    ),
+    _ours(
+        "gdumb",
+        "GDumb (rehearses)",
+        "gdumb:GDumb",
+        source="Prabhu et al. 2020, Algorithm 1; NOT rehearsal-free",
+        table=("memory", "cutmix", "clip", "lr_min", "epochs_1", "lr_1", *_MINIBATCH),
+        **_KEEPS_FRAMES,
+        retrains=True,
+        cost=100.0,
+        look=Look("#6b6b00", "#c9c94f", "8"),
+    ),
+    _ours(
+        "icarl",
+        "iCaRL (rehearses)",
+        "icarl:ICaRL",
+        source="Rebuffi et al. 2017, Algorithms 1 to 5; NOT rehearsal-free",
+        table=("memory", *_MINIBATCH, *_RATES),
+        **_KEEPS_FRAMES,
+        cost=4.0,
+        look=Look("#005f60", "#4fb8b9", "p"),
     ),
     _ours(
         "ncm",

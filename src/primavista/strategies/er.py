@@ -1,0 +1,160 @@
+"""ER: experience replay with a reservoir (Chaudhry et al. 2019).
+
+*On Tiny Episodic Memories in Continual Learning*, arXiv 1902.10486. It is not rehearsal-free; it is
+here for comparison. Algorithm 1 of that paper, line by line:
+
+| line | here |
+|---|---|
+| 2, 3: M <- {}, n <- 0 | `FrameRehearsal` |
+| 5: B_n, a minibatch of K patterns of the stream | `order` in `learn_batch` |
+| 6: B_M, a minibatch of K patterns of M | `Reservoir.sample` |
+| 7: theta <- SGD(B_n u B_M, theta, lr) | `step` in `learn_batch` |
+| 8: M <- UpdateMemory(mem_sz, t, n, B_n), Algorithm 2 | `Reservoir.update` |
+| 9: n <- n + K | `Reservoir.update` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from primavista.nn.minibatches import generator, shuffled_minibatches
+from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.options import Count, Range, Rate, Share
+from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
+
+
+@dataclass(frozen=True)
+class EROptions(RehearsalOptions):
+    """The values of that paper where it fine-tunes a pretrained network, on CUB (its section 5).
+
+    Each pattern is seen once, in minibatches of K = 10 with as many replayed ones, by gradient
+    descent without momentum or weight decay, at a learning rate of 0.03. The memory there is 1 to
+    15 patterns per class; 500 in all is ours, the same for all strategies that keep frames.
+
+    Args:
+        replayed: the number of patterns of M in a minibatch, beside `minibatch` new ones.
+    """
+
+    epochs_1: Count = 1
+    lr_1: Rate = 0.03
+    epochs: Count = 1
+    lr: Rate = 0.03
+    minibatch: Annotated[int, Range(1, 2**20)] = 10
+    replayed: Annotated[int, Range(1, 2**20)] = 10
+    momentum: Share = 0.0
+    weight_decay: Rate = 0.0
+
+
+class Reservoir:
+    """Algorithm 2: of n patterns that have come one by one, each is kept with equal probability.
+
+    It holds numbers that stand for patterns, so that frames are moved once per batch.
+
+    Args:
+        size: mem_sz, the number of patterns that are kept.
+        kept: the patterns that are kept already.
+        n: the number of patterns that have come already.
+        random: draws which patterns are replaced and sampled.
+    """
+
+    def __init__(self, size: int, kept: Iterable[int], n: int, random: torch.Generator) -> None:
+        self.size, self.kept, self.random = size, list(kept), random
+        self.n = min(max(n, len(self.kept)), 2**62)
+
+    def update(self, patterns: Sequence[int]) -> None:
+        """Offer patterns to the memory, one by one.
+
+        Args:
+            patterns: the numbers of the patterns.
+        """
+        for pattern in patterns:
+            if len(self.kept) < self.size:
+                self.kept.append(pattern)
+            else:
+                i = int(torch.randint(self.n + 1, (), generator=self.random))
+                if i < self.size:
+                    self.kept[i] = pattern
+            self.n += 1
+
+    def sample(self, count: int) -> Tensor:
+        """Draw patterns without replacement, all of them if there are fewer.
+
+        Args:
+            count: the number of patterns.
+        """
+        drawn = torch.randperm(len(self.kept), generator=self.random)[:count]
+        return torch.tensor(self.kept, dtype=torch.int64)[drawn]
+
+
+class ExperienceReplay(FrameRehearsal):
+    """theta <- SGD(B_n u B_M, theta, lr)   (Chaudhry et al. 2019, Algorithm 1)
+
+    B_M are random patterns of a memory M that holds a uniform sample of all patterns seen. After
+    `forget` it fills up again before it replaces anything.
+
+    Args:
+        backbone: the network. The strategy works on a copy of it.
+        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
+    """
+
+    OPTIONS = EROptions
+    options: EROptions
+
+    def learn_batch(self, B: Batch) -> LearnReport:
+        """Learn one batch; see `Strategy.learn_batch`."""
+        both = self.with_memory(B)
+        M = self.reservoir(B)
+
+        def order(epoch: int) -> Iterable[Tensor]:
+            return self.replaying(B, epoch, M, draws=1)  # lines 5, 6, 8 and 9
+
+        self.head.load(both.present, B.i == 1)
+        sgd = self.sgd(B, self.free_weights(B.i))
+
+        @sgd.captured
+        def step(x: Tensor, y: Tensor) -> None:
+            g = sgd.gradient(self.cross_entropy(x, y), len(x))  # line 7
+            sgd.step(g)
+
+        for x, y in self.minibatches(both, sgd, order=order):
+            step(x, y)
+        self.head.consolidate(both.present, both.cur, len(self.classes))
+        self.remember(both, M.kept)
+        self.count_seen(B)
+        return self.report(B, sgd)
+
+    def reservoir(self, B: Batch) -> Reservoir:
+        """Return the memory M as numbers: its patterns are numbered after those of B_i.
+
+        Args:
+            B: the batch B_i.
+        """
+        kept = range(B.count, B.count + len(self.memory))
+        n = int(self.seen.n.sum())
+        return Reservoir(self.options.memory, kept, n, generator(int(self.seed), B.i, -1))
+
+    def replaying(self, B: Batch, epoch: int, M: Reservoir, draws: int) -> Sequence[Tensor]:
+        """Return the minibatches of an epoch, as indices into B_i u M.
+
+        Each has new patterns first, and then `draws` times as many of M as `replayed` says. M is
+        updated after each minibatch of the first epoch, so that every pattern is offered once.
+
+        Args:
+            B: the batch B_i.
+            epoch: the number of the epoch, from 0.
+            M: the memory.
+            draws: how often M is sampled for a minibatch.
+        """
+        o, found = self.options, []
+        random = generator(int(self.seed), B.i, epoch)
+        for new in shuffled_minibatches(B.count, o.minibatch, random):  # line 5
+            found.append(torch.cat([new, *(M.sample(o.replayed) for _ in range(draws))]))  # line 6
+            if epoch == 0:
+                M.update(new.tolist())  # lines 8 and 9
+        sizes = [len(index) for index in found]
+        return torch.split(torch.cat(found).to(self.device), sizes)

@@ -1,0 +1,81 @@
+"""The common part of strategies that train from scratch on all that they store."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from primavista.backbones.base import Backbone
+from primavista.frames import Frames
+from primavista.progress import Progress
+from primavista.strategies.base import Batch
+from primavista.strategies.gradient import GradientStrategy
+
+
+class FromScratch(GradientStrategy):
+    """Keeps the network as it was given, and trains it on stored data when it is time.
+
+    With `every=None` it is never time: a benchmark calls `retrain` before it tests.
+
+    Args:
+        backbone: the network. The strategy works on a copy of it.
+        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
+    """
+
+    rehearsal_free: ClassVar[bool] = False
+    IN_RELEASE = False
+
+    def __init__(self, backbone: Backbone, **settings: Any) -> None:
+        super().__init__(backbone, **settings)
+        self.scratch = copy.deepcopy(self.backbone).requires_grad_(False)
+
+    @abstractmethod
+    def stored(self) -> tuple[Frames, Tensor]:
+        """Return the stored frames, and the column of the class of each, on the CPU."""
+
+    @abstractmethod
+    def fit(self, union: Batch) -> tuple[float, ...]:
+        """Train the network, which is as it was given, and a head of 0, on all stored frames.
+
+        Args:
+            union: the stored frames as one batch, whose number is 1.
+
+        Returns:
+            The mean loss of each epoch, or of each other span of steps.
+        """
+
+    def retrain(self, progress: Progress | None = None) -> tuple[float, ...]:
+        """Train from scratch on everything that is stored; return the mean loss of each epoch.
+
+        Args:
+            progress: is told how many patterns are learned.
+        """
+        self.backbone.load_state_dict(self.scratch.state_dict())
+        with torch.no_grad():
+            for tensor in self.head.state_dict().values():
+                tensor.zero_()
+        images, columns = self.stored()
+        if not len(columns):
+            return ()
+        present, cur = columns.unique(return_counts=True)
+        device = self.device
+        union = Batch(1, images, columns, present.to(device), cur.to(device), progress=progress)
+        self.head.load(union.present, True)
+        losses = self.fit(union)
+        self.head.consolidate(union.present, union.cur, len(self.classes))
+        return losses
+
+    def retrain_if_due(self, B: Batch, every: int | None) -> tuple[float, ...]:
+        """Train from scratch if enough batches have come; return the mean loss of each epoch.
+
+        Args:
+            B: the batch that was just stored.
+            every: the number of batches after which it is time; None for never.
+        """
+        if every is None or (int(self.batches) + 1) % every:
+            return ()
+        return self.retrain(B.progress)

@@ -1,0 +1,237 @@
+"""iCaRL: incremental classifier and representation learning (Rebuffi et al. 2017).
+
+*iCaRL: Incremental Classifier and Representation Learning*, CVPR 2017. It is not rehearsal-free; it
+is here for comparison. The algorithms of that paper:
+
+| algorithm | here |
+|---|---|
+| 1: iCaRL Classify, the nearest mean of exemplars | `score_features` |
+| 2: iCaRL IncrementalTrain | `learn_batch` |
+| 3: iCaRL UpdateRepresentation | `update_representation`, `targets` |
+| 4: iCaRL ConstructExemplarSet, herding | `herding` |
+| 5: iCaRL ReduceExemplarSet | `choose_exemplars` |
+
+That paper meets each class in one batch. If a class comes again, its exemplars and its new frames
+compete for its places, and the mean that herding approaches is that of all frames of the class: its
+exemplars stand for the frames that they were chosen from. This is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from primavista.backbones.base import Backbone
+from primavista.nn.class_rows import Rows
+from primavista.nn.sgd import SGD
+from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.options import Count, Rate
+from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
+
+
+@dataclass(frozen=True)
+class ICaRLOptions(RehearsalOptions):
+    """The values of that paper, less its number of epochs (section 4.1, CIFAR-100; and its code).
+
+    Minibatches of 128, weight decay 1e-5, momentum 0.9, and a learning rate that is divided by 5
+    after 7/10 and after 9/10 of the steps of a batch. Its rate of 2.0 is for the loss averaged over
+    100 outputs; the loss here is their sum, as in its Algorithm 3, so that the rate is 0.02. Its 70
+    epochs are for 10 batches of 5,000 images; there are 4 here, those of AR1*. K, there 2,000 for
+    100 classes, is 500, the same for all strategies that keep frames.
+    """
+
+    epochs_1: Count = 4
+    lr_1: Rate = 0.02
+    epochs: Count = 4
+    lr: Rate = 0.02
+    weight_decay: Rate = 1e-5
+
+
+def herding(phi: Tensor, mean: Tensor, m: int) -> Tensor:
+    """p_k = argmin_x ||mu - (phi(x) + phi(p_1) + ... + phi(p_k-1)) / k||,  k = 1 .. m
+
+    Algorithm 4: the mean of the first k exemplars is as close to mu as it can be, for every k.
+
+    Args:
+        phi: the features of the patterns to choose from, N x D.
+        mean: mu, the mean to approach.
+        m: the number of exemplars.
+
+    Returns:
+        The indices of the exemplars, the most important first; all N, if m is greater.
+    """
+    w = mean  # k mu - phi(p_1) - ... - phi(p_k-1): k times the distance has the same minimum
+    taken, chosen = torch.zeros(len(phi), device=phi.device), []
+    for _ in range(min(m, len(phi))):
+        p_k = ((w - phi).norm(dim=1) + taken).argmin()
+        taken.index_fill_(0, p_k, torch.inf)
+        w = w + mean - phi[p_k]
+        chosen.append(p_k)
+    return torch.stack(chosen) if chosen else taken[:0].long()
+
+
+class ExemplarMeans(Rows):
+    """mu, the mean of the features of the exemplars of each class, normalised.
+
+    Args:
+        dim: the number of features.
+    """
+
+    mu: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.add_rows("mu", torch.zeros(0, dim))
+
+
+class ICaRL(FrameRehearsal):
+    """y* = argmin_y ||phi(x) - mu_y||,  mu_y the mean of the exemplars P_y   (Algorithm 1)
+
+    The network learns by the cross-entropy of one sigmoid per class, with the outputs of the
+    previous network as the targets of the classes that are not in the batch (Algorithm 3).
+
+    Args:
+        backbone: the network. The strategy works on a copy of it.
+        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
+    """
+
+    OPTIONS = ICaRLOptions
+    options: ICaRLOptions
+
+    def __init__(self, backbone: Backbone, **settings: Any) -> None:
+        super().__init__(backbone, **settings)
+        self.exemplar_means = ExemplarMeans(self.backbone.dim)
+
+    def learn_batch(self, B: Batch) -> LearnReport:
+        """Learn one batch (Algorithm 2); see `Strategy.learn_batch`."""
+        D = self.with_memory(B)
+        sgd = self.update_representation(B, D)
+        phi = F.normalize(self.features(D))
+        chosen = self.choose_exemplars(B, D.columns, phi)
+        self.remember(D, chosen.tolist())
+        self.count_seen(B)
+        self.average(phi, D.columns, chosen if len(chosen) else torch.arange(B.count))
+        return self.report(B, sgd)
+
+    def score_features(self, z: Tensor) -> Tensor:
+        """Score features by minus their distance from the mean of the exemplars (Algorithm 1)."""
+        mu = self.exemplar_means.mu
+        phi: Tensor = z / z.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        squared: Tensor = (phi * phi).sum(1, keepdim=True) + (mu * mu).sum(1) - 2 * (phi @ mu.T)
+        return -squared.clamp(min=0).sqrt()
+
+    def update_representation(self, B: Batch, D: Batch) -> SGD:
+        """Train the network on D = B_i u P (Algorithm 3).
+
+        Args:
+            B: the batch B_i.
+            D: the batch with all exemplars.
+        """
+        q = self.targets(B, D)
+        known = torch.arange(self.head.rows, device=self.device) < len(self.classes)
+        self.head.load(D.present, B.i == 1)
+        sgd = self.sgd(B, self.free_weights(B.i))
+
+        @sgd.captured
+        def step(x: Tensor, q: Tensor, known: Tensor, rate: Tensor) -> None:
+            with torch.enable_grad():
+                loss = self.loss(self.logits(x), q, known)
+                g = sgd.gradient(loss, len(x))
+            sgd.step(g, rate)
+
+        steps = self.options.epochs_of(B.i) * self._per_epoch(D)
+        for t, (x, y) in enumerate(self.minibatches(D, sgd, targets=q)):
+            rate = 5.0 ** -((t >= 0.7 * steps) + (t >= 0.9 * steps))
+            step(x, y, known, torch.tensor(rate).to(self.device))
+        self.head.consolidate(D.present, D.cur, len(self.classes))
+        return sgd
+
+    @torch.no_grad()
+    def targets(self, B: Batch, D: Batch) -> Tensor:
+        """Return the targets of all outputs, N x rows: q of Algorithm 3.
+
+        They are 1 and 0 for the classes in B_i, and the outputs of the network before it is updated
+        for the other known classes.
+
+        Args:
+            B: the batch B_i.
+            D: the batch with all exemplars.
+        """
+        previous = self.head.scores(self.features(D)).sigmoid()
+        onehot = F.one_hot(D.columns, self.head.rows).to(previous)
+        absent = torch.ones(self.head.rows, dtype=torch.bool)
+        absent[B.present] = False
+        return torch.where(absent.to(self.device), previous, onehot)
+
+    def loss(self, outputs: Tensor, q: Tensor, known: Tensor) -> Tensor:
+        """-sum_y [q_y log g_y(x) + (1 - q_y) log(1 - g_y(x))],  g = sigmoid(outputs)
+
+        The sum is over the known classes, and its mean over the patterns.
+
+        Args:
+            outputs: the outputs of the network before the sigmoid, N x rows.
+            q: their targets.
+            known: which outputs are of known classes.
+        """
+        each = F.binary_cross_entropy_with_logits(outputs, q, reduction="none")
+        return (each * known).sum(1).mean()
+
+    @torch.no_grad()
+    def choose_exemplars(self, B: Batch, columns: Tensor, phi: Tensor) -> Tensor:
+        """Return the indices of the exemplars in D, class by class, the most important first.
+
+        Each class has m = K / t places. The classes in B_i choose anew, by herding (Algorithm 4);
+        the others keep their first m exemplars (Algorithm 5).
+
+        Args:
+            B: the batch B_i, whose patterns come first in D.
+            columns: the column of each pattern of D.
+            phi: the normalised features of D.
+        """
+        m = self.options.memory // len(self.classes)
+        here, seen = set(B.present.tolist()), self.seen.n.tolist()
+        chosen = []
+        for y in range(len(self.classes)):
+            own = (columns == y).nonzero()[:, 0]
+            if y in here:
+                some = phi[own.to(phi.device)]
+                mean = self.class_mean(some, own < B.count, seen[y])
+                own = own[herding(some, mean, m).cpu()]
+            chosen.append(own[:m])
+        return torch.cat(chosen)
+
+    def class_mean(self, phi: Tensor, is_new: Tensor, seen: int) -> Tensor:
+        """Return the mean of all frames of a class; its exemplars stand for those seen before.
+
+        Args:
+            phi: the features of its new frames and of its exemplars.
+            is_new: which of them are new.
+            seen: the number of frames that the exemplars stand for.
+        """
+        exemplars = int((~is_new).sum())
+        weight = torch.ones(len(phi), device=phi.device)
+        if exemplars:
+            weight[(~is_new).to(phi.device)] = max(seen, exemplars) / exemplars
+        return weight @ phi / weight.sum()
+
+    @torch.no_grad()
+    def average(self, phi: Tensor, columns: Tensor, chosen: Tensor) -> None:
+        """mu_y = mean of phi(p) over P_y, normalised again; without exemplars it stays as it is.
+
+        Args:
+            phi: the normalised features of D.
+            columns: the column of each pattern of D.
+            chosen: the indices of the exemplars; those of B_i, if there are more classes than
+                places in the memory.
+        """
+        mu = self.exemplar_means.mu
+        y = columns[chosen]
+        total = torch.zeros_like(mu)
+        total.index_add_(0, y.to(mu.device), phi[chosen.to(mu.device)].to(mu))
+        has = torch.zeros(len(mu), 1, dtype=torch.bool)
+        has[y] = True
+        mu.copy_(torch.where(has.to(mu.device), F.normalize(total), mu))
