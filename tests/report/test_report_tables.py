@@ -332,6 +332,18 @@ def test_latex_escapes() -> None:
     assert format_value(MeanStd(-1.0, None, 1)) == "−1.00"
 
 
+def test_what_is_stored_stands_beside_the_accuracy(tmp_path: Path) -> None:
+    """2 MB more after each of three batches: 6 MB at most. Naive stores none, and has no entry."""
+    make_cell(tmp_path, "latent-replay", stored=2_000_000)
+    make_cell(tmp_path, "naive")
+    table = final_table("final", "Final", build_series(read_results(tmp_path).cells))
+    assert table.columns[4:6] == ("test frames", "stored data (MB)")
+    assert {row[1]: row[5] for row in table.rows} == {
+        "latent replay (rehearses)": 6.0,
+        "Naive": None,
+    }
+
+
 def test_final_table_leaves_out_empty_columns(tmp_path: Path) -> None:
     make_cell(tmp_path)
     table = final_table("final", "Final", build_series(read_results(tmp_path).cells))

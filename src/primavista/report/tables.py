@@ -74,6 +74,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         "final accuracy (%)",
         "runs",
         "test frames",
+        "stored data (MB)",
         f"without {tuned_title} (%)",
         *(column for column, _ in MEASURES),
         "frames for forward transfer",
@@ -131,7 +132,8 @@ def _final_row(series: Series, tuned: Sequence[int]) -> Row:
     finals = series.finals()
     untuned = mean_std([v for run, v in finals.items() if run not in tuned]) if tuned else None
     metrics = [series.final(field) for _, field in MEASURES]
-    accuracy = (series.final(), len(finals), series.test_frames, untuned)
+    stored = _megabytes(series, "stored_bytes") or None  # empty if it is rehearsal-free
+    accuracy = (series.final(), len(finals), series.test_frames, stored, untuned)
     asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
     frames = " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
     last = frames, series.orders, _unfinished_runs(series)
