@@ -37,7 +37,9 @@ from primavista.backbones.generic import generic_frames
 from primavista.backbones.middle import MiddleBackbone
 from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.backbones.registry import build
-from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
+from primavista.heads.lesson_sample import LessonSample
+from primavista.heads.lesson_statistics import LessonStatistics
+from primavista.heads.lessons import LessonHead
 from primavista.heads.prima import PrimaHead
 from primavista.heads.statistics import SufficientStatistics
 

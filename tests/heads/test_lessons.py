@@ -8,16 +8,14 @@ import torch
 
 from primavista.errors import InputError
 from primavista.heads.buffers import ArrayBuffers
-from primavista.heads.lessons import (
-    LESSONS_KEPT,
-    LEVEL,
+from primavista.heads.lesson_sample import LESSONS_KEPT, LessonSample, feature_keys
+from primavista.heads.lesson_statistics import LessonStatistics
+from primavista.heads.lessons import LessonHead
+from primavista.heads.place_fit import LEVEL
+from primavista.heads.place_weights import (
     LOGIT_SCALE,
     SCALE_SPREAD,
     WEIGHT_SPREAD,
-    LessonHead,
-    LessonSample,
-    LessonStatistics,
-    feature_keys,
     place_weights,
 )
 

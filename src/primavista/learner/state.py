@@ -225,19 +225,24 @@ def restore_history(
     stored = {
         name.removeprefix(UNDO): array for name, array in arrays.items() if name.startswith(UNDO)
     }
-    different = restored_beside(groups_of(state.strategy), stored)
-    before = {}
-    for name in manifest.undo.tensors:
-        array = different.get(name, current.get(name))
-        if array is None:
-            raise InputError(f"it lacks {name}")
-        before[name] = array
+    before = _arrays_before(state.strategy, current, stored, manifest.undo.tensors)
     if any(name.startswith(BACKBONE) for name in stored):
         other = make_strategy(settings, network, manifest.strategy.seed)
     else:
         other = state.strategy.draft()  # a frozen network is shared, as after a lesson
     restored = restore_state(other, before, manifest.undo, device)
     return state, replace(restored, stored=stored)
+
+
+def _arrays_before(
+    strategy: Strategy, current: Arrays, stored: Arrays, names: Iterable[str]
+) -> Arrays:
+    """The arrays `names` of the state before, of which a file has in `stored` what differs."""
+    known = current | restored_beside(groups_of(strategy), stored)
+    for name in names:
+        if name not in known:
+            raise InputError(f"it lacks {name}")
+    return {name: known[name] for name in names}
 
 
 def restore_state(

@@ -1,0 +1,141 @@
+"""The ridge regression of one place, and what it would say without one lesson or one class.
+
+Everything is written for numpy and torch arrays alike.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from array_api_compat import array_namespace
+
+from .arrays import Array, float64, identity, solve_rows, to_library_of, zeros_like
+from .lesson_sample import Lessons
+
+LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
+ROUNDING = 1e-7  # what the rounding of G may add to an eigenvalue, as a share of tr G
+
+
+class PlaceFit(NamedTuple):
+    """The ridge regression of one place, and its scores of lessons that it has not seen.
+
+    Args:
+        w: its weights, K x D.
+        b: its offsets, K.
+        left_out: the scores of the frame of each lesson of the sample that is not the only one of
+            its class, by the regression on all other lessons, L x K.
+    """
+
+    w: Array
+    b: Array
+    left_out: Array
+
+
+def fit_place(n: Array, s: Array, gram: Array, t: float, lessons: Lessons) -> PlaceFit:
+    """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
+
+    S = G - sum_c s_c s_c^T / n_c  and  rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on
+    z - m, where every class has the same weight. mu_c is the mean of the lessons of a class, m the
+    mean of the mu_c, S the scatter of the frames around mu_c, L the number of lessons. The features
+    keep their scale: what hardly varied in a few lessons may vary in the next.
+
+    Args:
+        n: the number of lessons of each class, K.
+        s: the sum of their means, K x D.
+        gram: G, D x D, of which the lower triangle is read; it is overwritten.
+        t: the number of lessons in G.
+        lessons: those to leave out one by one, in float64.
+
+    Returns:
+        The fit.
+    """
+    classes, dim = s.shape
+    mu = s / n.clip(1)[:, None]
+    m = mu.mean(0)
+    offset = mu - m
+    if classes == 1:
+        return PlaceFit(offset * 0, n * 0, zeros_like((len(lessons.means), 1), s))
+    xp, t = array_namespace(s), max(t, 1.0)
+    tc = gram  # t C = G + sum_c (t / K - n_c) mu_c mu_c^T - t m m^T
+    tc += xp.concat([(t / classes - n)[:, None] * mu, -t * m[None]]).T @ xp.concat([mu, m[None]])
+    rho = LEVEL * float(tc.trace()) / t / max(float(n.sum()), 1)
+    rho += ROUNDING * float((mu * mu).sum(1).mean()) + 1e-30  # if all frames are equal
+    tc.reshape(-1)[:: dim + 1] += t * rho  # the diagonal
+    x = lessons.means - m
+    solved = solve_rows(tc, xp.concat([offset * (t / classes), x * t]))
+    w, px = solved[:classes], solved[classes:]
+    columns = to_library_of(lessons.columns, s)
+    left_out = left_out_scores(w, offset, columns, n[columns], t, x, px, lessons.frames - m)
+    return PlaceFit(w, -(w * m).sum(1), left_out)
+
+
+def left_out_scores(
+    w: Array, offset: Array, columns: Array, n: Array, t: float, x: Array, px: Array, z: Array
+) -> Array:
+    """The scores of a frame of each lesson by the same regression on all other lessons.
+
+    Without a lesson of the mean x its class c has the mean mu_c - a d, and all classes together
+    m - a d / K, with d = x - mu_c, e = mu_c - m and a = 1 / (n_c - 1). S loses (1 + a) d d^T; the
+    scatter within the lesson stays in it, and so do t and rho. So C changes by F M F^T, F = [d e],
+
+    M = [[(1 - 1 / K) a^2 / K - (1 + a) / t, -a / K], [-a / K, 0]],
+
+    and with P = inv(C + rho I), G = F^T P F and N = inv(I + M G) M the inverse by
+    -P F N F^T P.
+
+    Args:
+        w: the weights of the regression on all lessons, K x D.
+        offset: mu_k - m of each class, K x D.
+        columns: the column of the class of each lesson.
+        n: n_c, the number of lessons of its class, at least 2.
+        t: the number of lessons in S.
+        x: the mean of each lesson, less m, L x D.
+        px: P x, L x D.
+        z: a frame of each lesson, less m, L x D.
+
+    Returns:
+        L x K.
+    """
+    classes = len(w)
+    a = 1 / (n - 1)
+    e, pe = offset[columns], classes * w[columns]
+    d, pd = x - e, px - pe
+    dd, de, ee = ((u * v).sum(1) for u, v in ((d, pd), (d, pe), (e, pe)))  # G
+    m_dd, m_de = (1 - 1 / classes) / classes * a * a - (1 + a) / max(t, 1), -a / classes
+    reduced = m_dd - m_de * m_de * ee
+    det = ((1 + m_de * de) ** 2 + dd * reduced).clip(1e-9)  # that of I + M G, positive
+    n_dd, n_de, n_ee = reduced / det, m_de * (1 + m_de * de) / det, -m_de * m_de * dd / det
+    z = z + (a / classes)[:, None] * d
+    zd, ze = (z * pd).sum(1), (z * pe).sum(1)  # F^T P z
+    vd, ve = n_dd * zd + n_de * ze, n_de * zd + n_ee * ze
+    scores = z @ w.T - vd[:, None] * (d @ w.T) - ve[:, None] * (offset @ w.T)[columns]
+    along = a * (zd - dd * vd - de * ve) / classes  # a d^T P z / K, of the P without the lesson
+    return scores - along[:, None] * (identity(classes, w)[columns] - 1 / classes)
+
+
+def strange_scores(w: Array, offset: Array, columns: Array, z: Array) -> Array:
+    """The scores of a frame of each lesson by the same regression without its class.
+
+    Without class c all classes have the mean m - a e, with e = mu_c - m and a = 1 / (K - 1). C
+    loses a e e^T; S and rho stay, and so does the weight 1 / K of the others. So with
+    P = inv(C + rho I) and y = z + a e the scores are
+
+    y^T P v / K + y^T P e e^T P v a / (1 - a e^T P e) / K,  v = mu_k - m + a e.
+
+    Args:
+        w: the weights of the regression on all classes, K x D.
+        offset: mu_k - m of each class, K x D.
+        columns: the column of the class of each lesson.
+        z: a frame of each lesson, less m, L x D.
+
+    Returns:
+        L x K; what is returned for the own class means nothing.
+    """
+    classes = len(w)
+    a = 1 / max(classes - 1, 1)
+    zp, ep = z @ w.T, (offset @ w.T)[columns]  # z^T P (mu_k - m) / K, e^T P (mu_k - m) / K
+    own = float64(identity(classes, w)[columns])
+    ze, ee = ((x * own).sum(1)[:, None] for x in (zp, ep))  # z^T P e / K, e^T P e / K
+    ye, ev = ze + a * ee, ep + a * ee
+    yv = zp + a * ep + a * ye
+    return yv + ye * ev * (a * classes / (1 - a * classes * ee).clip(1e-9))
