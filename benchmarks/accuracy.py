@@ -3,6 +3,7 @@
     python benchmarks/accuracy.py --data gtsrb_tracks.tar --device cuda --jobs 6
     python benchmarks/accuracy.py --data rendered --device cuda --jobs 6
     python benchmarks/accuracy.py ... --strategies er der++ gdumb icarl     # those that keep frames
+    python benchmarks/accuracy.py ... --backbone efficientnet_lite0
 
 Traffic signs: the run number seeds the split and the order; there are 10 classes in batch 1, and 3
 test tracks of each class that has at least 9, otherwise a quarter of its tracks. Rendered: 50
@@ -167,7 +168,9 @@ def cell(spec: str, run: int, array: Path, index: Path, args: argparse.Namespace
     name, options = parse(spec)
     if strategy_info(name).retrains:
         options = {"every": None, **options}
-    strategy = create(name, build(size=args.size), seed=run, **options).to(args.device)
+    strategy = create(name, build(args.backbone, size=args.size), seed=run, **options).to(
+        args.device
+    )
     strategy.backbone.precision = args.precision
     strategy.representation.use_engine(args.engine)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = (
@@ -221,6 +224,7 @@ def arguments() -> argparse.Namespace:
     form = "name or name:option=value,option=value"
     add("--strategies", nargs="+", default=STRATEGIES, help=form)
     add("--runs", nargs="+", type=int, default=[0, 1, 2])
+    add("--backbone", default="mobilenet_v1", help="or efficientnet_lite0")
     add("--size", type=int, default=128)
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--precision", choices=["float32", "tf32", "bf16"], default="float32")
@@ -292,12 +296,13 @@ def print_table(results: list[dict[str, Any]]) -> None:
     for spec in dict.fromkeys(r["strategy"] for r in results):
         own = sorted((r for r in results if r["strategy"] == spec), key=lambda r: r["run"])
         accuracies = [r["accuracy"] for r in own]
+        spread = f" ± {statistics.stdev(accuracies):.1f}" if len(own) > 1 else ""
         full = own[0]["saturated_after_batch_1"]
         saturated = "" if full is None else f"{full:.0%}"
         stored = own[0].get("stored_bytes")
         rehearses = f"{stored / 1e6:.1f} MB: rehearses" if stored else ""
         print(
-            f"| {spec} | {statistics.mean(accuracies):.1f} ± {statistics.pstdev(accuracies):.1f} | "
+            f"| {spec} | {statistics.mean(accuracies):.1f}{spread} | "
             f"{', '.join(f'{a:.1f}' for a in accuracies)} | {saturated} | "
             f"{rehearses} | {statistics.mean(r['learn_seconds'] for r in own):.0f} |"
         )
@@ -308,13 +313,17 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     frames = args.frames if args.data == "rendered" else 0
     what = [Path(args.data).stem, args.size, frames, args.test_thin, args.precision]
+    if args.backbone != "mobilenet_v1":
+        what.append(args.backbone)
     results = results_so_far(args, what)
     done = {(r["strategy"], r["run"]) for r in results}
     todo = [(s, r) for r in args.runs for s in args.strategies if (s, r) not in done]
     failed = run_cells(sorted(todo, key=slow_first), what, results, args)
     gpu = torch.cuda.get_device_name() if args.device == "cuda" else ""
     device = gpu or f"CPU, {os.cpu_count()} cores"
-    print(f"\n{device}, torch {torch.__version__}, {args.size} px, runs {args.runs}\n")
+    print(
+        f"\n{device}, torch {torch.__version__}, {args.backbone}, {args.size} px, runs {args.runs}\n"
+    )
     print_table(results)
     if failed:
         raise SystemExit(f"{failed} cells failed")
