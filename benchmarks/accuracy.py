@@ -321,9 +321,8 @@ def main() -> None:
     failed = run_cells(sorted(todo, key=slow_first), what, results, args)
     gpu = torch.cuda.get_device_name() if args.device == "cuda" else ""
     device = gpu or f"CPU, {os.cpu_count()} cores"
-    print(
-        f"\n{device}, torch {torch.__version__}, {args.backbone}, {args.size} px, runs {args.runs}\n"
-    )
+    how = f"{args.backbone}, {args.size} px, runs {args.runs}"
+    print(f"\n{device}, torch {torch.__version__}, {how}\n")
     print_table(results)
     if failed:
         raise SystemExit(f"{failed} cells failed")
