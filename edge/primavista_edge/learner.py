@@ -241,13 +241,14 @@ class Learner:
     def _open(self, arrays: dict[str, Array], manifest: dict[str, Any], threads: int) -> None:
         self._writing = Lock()
         self._manifest = manifest
-        self._graph = arrays.pop(files.GRAPH)
+        names = (files.GRAPH, files.GRAPH_WEIGHTS)  # earlier versions have no weights apart
+        self._graph = {name: arrays.pop(name) for name in names if name in arrays}
         self.strategy = str(manifest["strategy"]["name"])
         self._options = manifest["strategy"]["options"]
         self.size, self.threshold = int(manifest["backbone"]["size"]), float(manifest["threshold"])
         check_finite(arrays)
-        self._session = _session(self._graph.tobytes(), threads)
         now = {name: array for name, array in arrays.items() if not name.startswith(UNDO)}
+        self._session = _session(self._graph, now, threads)
         self._state = self._restored(now, manifest)
         self._before: _State | None = None
         undo = manifest["undo"]
@@ -540,7 +541,7 @@ class Learner:
         Raises:
             FileError: it cannot be written.
         """
-        arrays, undo = {**self._state.arrays, files.GRAPH: self._graph}, None
+        arrays, undo = {**self._state.arrays, **self._graph}, None
         if self._before is not None:
             before = self._before.arrays
             different = {n: a for n, a in before.items() if not same_bits(a, arrays.get(n))}
@@ -577,13 +578,23 @@ class Learner:
         raise InputError(f"there is no {label!r}; known are {', '.join(self.labels) or 'none yet'}")
 
 
-def _session(graph: bytes, threads: int) -> Any:
+def _session(graph: dict[str, Array], arrays: dict[str, Array], threads: int) -> Any:
+    """A session of the graph of a file, whose constants are arrays of the file."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    weights = json.loads(graph[files.GRAPH_WEIGHTS].tobytes()) if len(graph) == 2 else {}
+    if weights:
+        values = [
+            onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(arrays[name], np.float32))
+            for name in weights.values()
+        ]
+        options.add_external_initializers(list(weights), values)
+    return onnxruntime.InferenceSession(
+        graph[files.GRAPH].tobytes(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def lesson_id(images: Array) -> str:

@@ -14,7 +14,7 @@ from PIL import Image
 from primavista import InputError, Learner
 from primavista.frames import crop_and_resize
 from primavista.heads.arrays import from_five_bytes
-from primavista.learner.export import export
+from primavista.learner.export import export, onnx_model
 from primavista.learner.lesson import lesson_id
 from primavista.storage import learner_file as files
 
@@ -62,7 +62,7 @@ def assert_same(learner: Learner, small, tmp_path) -> None:
     small.save(tmp_path / "small.pv")
     one, told = files.read(tmp_path / "big.pv")
     two, said = files.read(tmp_path / "small.pv")
-    assert set(two) == {*one, files.GRAPH}
+    assert set(two) == {*one, files.GRAPH, files.GRAPH_WEIGHTS}
     for name, stored in one.items():
         assert stored.dtype == two[name].dtype
         assert stored.shape == two[name].shape, name
@@ -262,6 +262,33 @@ def test_a_lesson_that_fails_changes_nothing(twins, edge, tmp_path):
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
 
 
+@pytest.mark.parametrize("strategy", ["prima", "naive"])
+def test_a_file_holds_the_network_once(twins, strategy, tmp_path):
+    learner, small = twins(strategy)
+    network = {n: a for n, a in learner.content()[0].items() if n.startswith("backbone.")}
+    more = (tmp_path / "a.edge.pv").stat().st_size - len(learner.to_bytes())
+    assert more < sum(a.nbytes for a in network.values()) / 4 < len(onnx_model(learner)) / 4
+    small.save(tmp_path / "again.edge.pv")
+    same_size = (tmp_path / "again.edge.pv").stat().st_size
+    assert abs(same_size - (tmp_path / "a.edge.pv").stat().st_size) < 100
+
+
+@pytest.mark.parametrize("strategy", ["prima", "cwr*", "naive"])
+def test_a_file_with_the_whole_graph_is_read(twins, edge, strategy, tmp_path):
+    """Version 0.1 wrote the network twice: in the arrays of the learner and in the graph."""
+    learner, small = twins(strategy)
+    arrays, manifest = learner.content()
+    graph = np.frombuffer(onnx_model(learner), np.uint8)
+    files.write(tmp_path / "old.edge.pv", {**arrays, files.GRAPH: graph}, manifest)
+    old = edge.Learner.load(tmp_path / "old.edge.pv")
+    given = np.concatenate([frames(0), frames(1)])
+    assert old.predict(given) == small.predict(given)
+    old.save(tmp_path / "again.edge.pv")
+    assert edge.Learner.load(tmp_path / "again.edge.pv").predict(given) == small.predict(given)
+    loaded = Learner.load(tmp_path / "again.edge.pv")
+    assert np.abs(shares(loaded.predict(given)) - shares(old.predict(given))).max() < 1e-4
+
+
 def test_files_that_are_not_for_it(edge, tmp_path):
     learner = taught("cwr*")
     learner.save(tmp_path / "a.pv")
@@ -270,6 +297,17 @@ def test_files_that_are_not_for_it(edge, tmp_path):
     manifest = learner.content()[1]
     strange = [
         ({files.GRAPH: np.zeros(9, np.uint8)}, {}),
+        *(
+            ({files.GRAPH_WEIGHTS: np.frombuffer(text, np.uint8)}, {})
+            for text in (
+                b"{",
+                b"[]",
+                b"{}",
+                b'{"c4": "nothing"}',
+                b'{"c4": "batches"}',
+                b'{"c4": 1}',
+            )
+        ),
         ({}, {"format": 2}),
         ({}, {"classes": 3}),
         ({}, {"strategy": {}}),

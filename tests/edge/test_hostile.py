@@ -57,12 +57,9 @@ def loaders(edge, tmp_path_factory):
         yield lambda: Learner.load(folder / "evil.pv", device="cpu")
         if strategy in ("prima", "ridge", "lda", "ncm"):
             yield lambda: small(strategy).merge(folder / "evil.pv")
-        graph = files.read(export(small_taught(strategy), folder / "good.edge.pv", "edge"))[0][
-            files.GRAPH
-        ]
-        files.write(
-            folder / "evil.edge.pv", {**arrays, files.GRAPH: graph}, {**manifest, "engine": "onnx"}
-        )
+        good = files.read(export(small_taught(strategy), folder / "good.edge.pv", "edge"))[0]
+        graph = {name: good[name] for name in (files.GRAPH, files.GRAPH_WEIGHTS)}
+        files.write(folder / "evil.edge.pv", {**arrays, **graph}, {**manifest, "engine": "onnx"})
         yield lambda: edge.Learner.load(folder / "evil.edge.pv")
 
     return attempts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,8 +15,9 @@ from torch import Tensor
 from primavista.backbones.base import Spec
 from primavista.engine.onnx_runtime import make_session
 from primavista.engine.onnx_trace import CannotTraceError, trace
-from primavista.errors import InputError, file_errors
+from primavista.errors import InputError, file_errors, require_extra
 from primavista.learner.learner import Learner
+from primavista.learner.state import BACKBONE, Array, Arrays
 from primavista.storage import learner_file
 from primavista.storage.atomic import write_atomically
 from primavista.strategies.base import Strategy
@@ -56,8 +57,7 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
     model, target = onnx_model(learner), Path(path)
     if kind == "edge":
         arrays, manifest = learner.content()
-        graph = np.frombuffer(model, np.uint8)
-        learner_file.write(target, {**arrays, learner_file.GRAPH: graph}, manifest)
+        learner_file.write(target, {**arrays, **graph_arrays(model, arrays)}, manifest)
         return target
     with file_errors("write", target):
         write_atomically(target, model)
@@ -110,6 +110,39 @@ def onnx_model(learner: Learner) -> bytes:
         raise InputError(f"this backbone cannot be written as ONNX: {error}") from error
     _compare(make_session(model, 1), probe, expected)
     return model
+
+
+def graph_arrays(model: bytes, arrays: Mapping[str, Array]) -> Arrays:
+    """Return the arrays that a file for the edge has besides those of the learner.
+
+    `GRAPH` is the model without the constants that the file has anyway, and `GRAPH_WEIGHTS` says
+    which arrays they are, so the file holds the network once.
+
+    Args:
+        model: The serialised model.
+        arrays: The arrays of the learner's file; those of the network may be float16.
+    """
+    onnx = require_extra("onnx", "onnx")
+    network = {
+        (array.shape, array.astype(np.float32).tobytes()): name
+        for name, array in arrays.items()
+        if name.startswith(BACKBONE) and array.dtype in (np.float16, np.float32)
+    }
+    graph, weights = onnx.load_from_string(model), {}
+    for constant in graph.graph.initializer:
+        numbers = onnx.numpy_helper.to_array(constant)
+        name = network.get((numbers.shape, numbers.tobytes()))
+        if numbers.dtype == np.float32 and name is not None:
+            weights[constant.name] = name
+            constant.ClearField("raw_data")
+            constant.data_location = onnx.TensorProto.EXTERNAL
+            constant.external_data.add(key="location", value=learner_file.GRAPH_WEIGHTS)
+    return {
+        learner_file.GRAPH: np.frombuffer(graph.SerializeToString(deterministic=True), np.uint8),
+        learner_file.GRAPH_WEIGHTS: np.frombuffer(
+            json.dumps(weights, sort_keys=True).encode(), np.uint8
+        ),
+    }
 
 
 def _features_and_scores(

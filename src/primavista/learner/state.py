@@ -22,7 +22,7 @@ from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.packed import packed_size
 from primavista.nn.class_rows import Rows
 from primavista.nn.memory import memories
-from primavista.storage.learner_file import GRAPH
+from primavista.storage.learner_file import GRAPH, GRAPH_WEIGHTS
 from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord
 from primavista.storage.settings import OptionValue
 from primavista.storage.tensors import exact_halves, same_bits
@@ -210,7 +210,9 @@ def restore_history(
         InputError: If the arrays do not fit what the manifest asks for.
     """
     current = {
-        name: array for name, array in arrays.items() if not name.startswith(UNDO) and name != GRAPH
+        name: array
+        for name, array in arrays.items()
+        if not name.startswith(UNDO) and name not in (GRAPH, GRAPH_WEIGHTS)
     }
     check_sizes(current, manifest, settings.spec)
     if backbone is None:

@@ -21,6 +21,8 @@ from .tensors import packed_parts, raw_bytes, unpack
 # The one metadata key: the header of a file with several would not have equal bytes each time.
 KEY = "primavista"
 GRAPH = "onnx/graph"  # an ONNX model of the learner, as bytes, in files for the edge
+# which arrays of the file are constants of that model: a JSON object, array by constant, as bytes
+GRAPH_WEIGHTS = "onnx/weights"
 MAX_HEADER = 16 * 2**20
 MAX_FILE = 16 * 2**30
 Arrays = Mapping[str, np.ndarray[Any, Any]]
