@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-EAGER = 2  # calls with one shape before it is captured: kernels are chosen and compiled in them
+EAGER = 2  # calls before the first shape is captured: kernels are chosen and compiled in them
+RARE = 8  # calls before another shape is: a capture costs more than a few calls, and its memory
 SHAPES = 8  # captured shapes that are kept; the oldest is dropped first
 
 
@@ -27,8 +28,9 @@ class CapturedFunction:
     """A function of tensors that runs as a CUDA graph from its third call on.
 
     On the CPU the function is called as it is. On a GPU the third call with inputs of one shape is
-    captured, and later calls launch the graph over copies of the inputs. The numbers are the same.
-    A function that cannot be captured is called as it is, with a warning.
+    captured, and later calls launch the graph over copies of the inputs; another shape, such as
+    that of a last minibatch, has to come more often. The numbers are the same. A function that
+    cannot be captured is called as it is, with a warning.
 
     Args:
         function: gives a tensor or None. All other tensors that it reads or writes must stay where
@@ -47,7 +49,7 @@ class CapturedFunction:
         key = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
         capture = self._captures.setdefault(key, _Capture())
         capture.calls += 1
-        if capture.graph is None and capture.calls > EAGER:
+        if capture.graph is None and capture.calls > (RARE if self.graphs else EAGER):
             self._capture(capture, inputs)
         if capture.graph is None:
             return self.function(*inputs)
