@@ -389,6 +389,19 @@ def test_icarl_scores_by_the_distance_from_the_mean_of_the_exemplars():
         assert strategy.scores(images)[:, j].tolist() == pytest.approx(expected, abs=1e-3)
 
 
+def test_icarl_leaves_out_the_incomplete_minibatch_of_an_epoch():
+    strategy = create("icarl", tiny_backbone(), minibatch=4, epochs_1=3)
+    sizes: list[int] = []
+    logits = strategy.logits
+    strategy.logits = lambda x: sizes.append(len(x)) or logits(x)
+    images, labels = toy_batch([0, 1] * 5)[:2]
+    strategy.learn(images, labels)
+    assert sizes == [4] * 6  # 10 patterns are two minibatches of 4 in each of three epochs
+    small = create("icarl", tiny_backbone(), minibatch=16)
+    small.learn(images, labels)
+    assert len(small.memory) == 10
+
+
 def test_icarl_learns_more_classes_than_it_has_places():
     strategy, _ = taught("icarl", [0] * 4, [1] * 4, [2] * 4, memory=2)
     assert len(strategy.memory) == 0

@@ -19,6 +19,7 @@ exemplars stand for the frames that they were chosen from. This is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.nn.class_rows import Rows
+from primavista.nn.minibatches import generator
 from primavista.nn.sgd import SGD
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.options import Count, Rate
@@ -143,12 +145,27 @@ class ICaRL(FrameRehearsal):
                 g = sgd.gradient(loss, len(x))
             sgd.step(g, rate)
 
-        steps = self.options.epochs_of(B.i) * self._per_epoch(D)
-        for t, (x, y) in enumerate(self.minibatches(D, sgd, targets=q)):
+        order = partial(self.whole_minibatches, D)
+        steps = self.options.epochs_of(B.i) * len(order(0))
+        for t, (x, y) in enumerate(self.minibatches(D, sgd, targets=q, order=order)):
             rate = 5.0 ** -((t >= 0.7 * steps) + (t >= 0.9 * steps))
             step(x, y, known, torch.tensor(rate).to(self.device))
         self.head.consolidate(D.present, D.cur, len(self.classes))
         return sgd
+
+    def whole_minibatches(self, D: Batch, epoch: int) -> list[Tensor]:
+        """Return the indices of the minibatches of an epoch; an incomplete one is left out.
+
+        So does the code of that paper. A minibatch whose size follows that of the memory would also
+        cost seconds on a GPU, each time that the size changes.
+
+        Args:
+            D: the batch with all exemplars.
+            epoch: the number of the epoch, from 0.
+        """
+        size = min(self.options.minibatch, D.count)
+        shuffled = torch.randperm(D.count, generator=generator(int(self.seed), D.i, epoch))
+        return list(shuffled[: D.count - D.count % size].to(self.device).split(size))
 
     @torch.no_grad()
     def targets(self, B: Batch, D: Batch) -> Tensor:
