@@ -28,11 +28,16 @@ _WHERE = {
     "build_backbone": "backbones.registry:build",
     # data sets and the benchmark
     "DataSet": "streams.dataset",
+    "Session": "streams.dataset",
     "Stream": "streams.dataset",
+    "open_dataset": "streams.open",
+    "open_stream": "streams.open:stream",
     "folder": "streams.folder",
     "rendered": "streams.rendered.dataset",
     "CORe50": "streams.core50.dataset",
     "nicv2": "streams.protocols",
+    "class_incremental": "streams.protocols",
+    "domain_incremental": "streams.protocols",
     "evaluate": "bench.evaluate",
     "Step": "bench.evaluate",
     # errors
@@ -55,6 +60,7 @@ __all__ = [
     "Prediction",
     "PrimavistaError",
     "Progress",
+    "Session",
     "Step",
     "Strategy",
     "StrategyInfo",
@@ -63,11 +69,15 @@ __all__ = [
     "__version__",
     "build_backbone",
     "check_strategy",
+    "class_incremental",
     "create",
+    "domain_incremental",
     "evaluate",
     "folder",
     "nicv2",
+    "open_dataset",
     "open_frames",
+    "open_stream",
     "rendered",
     "strategy_info",
 ]
@@ -88,9 +98,11 @@ if TYPE_CHECKING:
     from primavista.strategies.conformance import check_strategy
     from primavista.strategies.registry import StrategyInfo, create, strategy_info
     from primavista.streams.core50.dataset import CORe50
-    from primavista.streams.dataset import DataSet, Stream
+    from primavista.streams.dataset import DataSet, Session, Stream
     from primavista.streams.folder import folder
-    from primavista.streams.protocols import nicv2
+    from primavista.streams.open import open_dataset
+    from primavista.streams.open import stream as open_stream
+    from primavista.streams.protocols import class_incremental, domain_incremental, nicv2
     from primavista.streams.rendered.dataset import rendered
     from primavista.streams.video import open_frames
 

@@ -153,7 +153,10 @@ def test_cumulative_is_retrained_by_number():
         ({"options": {"lerning": 1}}, "group 'g', 'cwr\\*': there is no option lerning"),
         ({"options": {"norm": "layer"}}, "norm='layer' is not one of bn, brn"),
         ({"options": {"lr": "fast"}}, "group 'g', 'cwr\\*': .*lr"),
-        ({"protocols": ["nicv3-391"]}, "group 'g': there is no protocol 'nicv3-391'"),
+        (
+            {"protocols": ["nicv3-391"]},
+            "groups.0.protocols.0: Value error, no protocol 'nicv3-391'",
+        ),
         ({"strategies": []}, "groups.0.strategies"),
         ({"runs": 0}, "groups.0.runs"),
         ({"tests": ["half"]}, "groups.0.tests.0"),

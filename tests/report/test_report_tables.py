@@ -266,6 +266,8 @@ def test_hyperparameters_come_from_the_presets(tmp_path: Path) -> None:
         "NI (ours)",
         "NC (ours)",
         "NIC (ours)",
+        "class-incremental (ours)",
+        "domain-incremental (ours)",
     )
     renorm = {row[0]: row[1:4] for row in renorm_table().rows}
     assert renorm["r_max"] == ("1.25", "1.25", "1.5")

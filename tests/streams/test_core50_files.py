@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista.errors import FileError
-from primavista.streams.core50 import pickles, unzip
-from primavista.streams.core50.pickles import loads, read_pickle
+from primavista.streams import pickles
+from primavista.streams.core50 import unzip
+from primavista.streams.pickles import loads, read_pickle
 
 plain = st.recursive(
     st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20),

@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 
 from primavista.errors import InputError
 from primavista.streams.dataset import DataSet, Session, Stream
-from primavista.streams.protocols import generated_stream, nc, ni, nic, nicv2
+from primavista.streams.protocols import (
+    class_incremental,
+    domain_incremental,
+    generated_stream,
+    nc,
+    ni,
+    nic,
+    nicv2,
+    parse_protocol,
+)
 
 TRAINING = (1, 2, 4, 5, 6, 8, 9, 11)
 MAX_START = {79: 68, 196: 165, 391: 340}
@@ -355,3 +364,123 @@ def test_a_data_set_without_test_sessions_says_so() -> None:
     data = DataSet("bare", CORE50.frames, CORE50.train, (), CORE50.classes, CORE50.categories)
     with pytest.raises(InputError, match="bare"):
         ni(data).test()
+
+
+def labels_of(stream: Stream) -> list[set[int]]:
+    return [{session.label for session in batch} for batch in stream.batches]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 4), min_size=2, max_size=30),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.sampled_from(["random", "given", "icarl"]),
+    st.integers(0, 3),
+)
+def test_class_incremental_brings_each_class_once_and_whole(
+    counts: list[int], each: int, first: int, order: str, run: int
+) -> None:
+    data = shaped(counts)
+    each, first = min(each, len(counts)), min(first, len(counts))
+    made = class_incremental(data, run, classes_per_batch=each, first=first, order=order)
+    check_each_once(made)
+    groups = labels_of(made)
+    assert len(groups[0]) == first
+    assert all(len(group) == each for group in groups[1:-1])
+    assert sum(map(len, groups)) == len(counts)  # no class comes twice
+    if order == "given":
+        assert sorted(groups[0]) == list(range(first))
+
+
+def test_class_incremental_by_default_has_a_tenth_of_the_classes_per_batch() -> None:
+    assert [len(group) for group in labels_of(class_incremental(shaped([1] * 100)))] == [10] * 10
+    assert [len(group) for group in labels_of(class_incremental(shaped([1] * 5)))] == [2, 2, 1]
+    other = labels_of(class_incremental(shaped([1] * 100), run=1))
+    assert other != labels_of(class_incremental(shaped([1] * 100)))
+
+
+def test_the_order_of_icarl_is_the_published_one() -> None:
+    """The first classes of CIFAR-100 as iCaRL's followers print them (seed 1993)."""
+    made = class_incremental(shaped([1] * 100), classes_per_batch=1, order="icarl")
+    first = [batch[0].label for batch in made.batches[:10]]
+    assert first == [68, 56, 78, 8, 23, 84, 90, 65, 74, 76]
+
+
+def test_domain_incremental_brings_all_classes_of_a_session_number() -> None:
+    made = domain_incremental(CORE50)
+    check_each_once(made)
+    assert [{s.number for s in batch} for batch in made.batches] == [{n} for n in TRAINING]
+    assert all(len(batch) == 50 for batch in made.batches)
+    pairs = domain_incremental(CORE50, domains_per_batch=3)
+    assert [len({s.number for s in batch}) for batch in pairs.batches] == [3, 3, 2]
+    orders = {
+        tuple(b[0].number for b in domain_incremental(CORE50, run, order="random").batches)
+        for run in range(5)
+    }
+    assert len(orders) == 5
+    assert all(sorted(order) == list(TRAINING) for order in orders)
+
+
+def test_nicv2_takes_the_number_of_classes_of_batch_1() -> None:
+    made = nicv2(CORE50, 50, first=20)
+    check_each_once(made)
+    labels = [session.label for session in made.batches[0]]
+    assert Counter(label // 5 for label in labels) == dict.fromkeys(range(10), 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("NICv2_391", "nicv2-391"),
+        ("nicv2:batches=391", "nicv2-391"),
+        ("nicv2-50:max_start=40,first=20", "nicv2-50:first=20,max_start=40"),
+        ("nc:each=5,first=10", "nc:first=10,each=5"),
+        ("class-incremental:first=50, classes_per_batch=10", None),
+        ("domain-incremental:order=random", "domain-incremental:order=random"),
+        ("ni", "ni"),
+    ],
+)
+def test_a_protocol_has_one_text(text: str, canonical: str | None) -> None:
+    found = str(parse_protocol(text))
+    assert found == (canonical or "class-incremental:classes_per_batch=10,first=50")
+    assert str(parse_protocol(found)) == found
+
+
+def test_the_text_of_a_protocol_says_what_its_function_is_given() -> None:
+    by_text = generated_stream("class-incremental:first=20,classes_per_batch=15", CORE50, 3)
+    by_call = class_incremental(CORE50, 3, first=20, classes_per_batch=15)
+    assert by_text.batches == by_call.batches
+    assert [len(group) for group in labels_of(by_text)] == [20, 15, 15]
+    assert (
+        generated_stream("nc:first=20,each=15", CORE50).batches
+        == nc(CORE50, first=20, each=15).batches
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nicv3", "no protocol 'nicv3': there are ni, nc, nic, nicv2, class-incremental"),
+        ("ni:first=3", "the protocol ni has no parameter 'first'; it has none"),
+        ("nc:frist=3", "no parameter 'frist'; it has first, each"),
+        (
+            "class-incremental:first=many",
+            "first of class-incremental is a whole number; got 'many'",
+        ),
+        ("class-incremental:order=3", "order of class-incremental is a word; got 3"),
+        ("class-incremental:first=3,first=4", "gives first twice"),
+        ("nicv2-3:batches=4", "gives the number of batches twice"),
+        ("class-incremental:first=51", "first must lie from 1 to 50"),
+        ("class-incremental:classes_per_batch=0", "classes_per_batch must lie from 1 to 50"),
+        ("class-incremental:order=mine", "order must be 'random', 'given' or 'icarl'; got 'mine'"),
+        ("domain-incremental:domains_per_batch=9", "must lie from 1 to 8, the number of domains"),
+        ("domain-incremental:order=icarl", "order must be 'given' or 'random'"),
+        ("nicv2:first=0", "first must lie from 1 to 50"),
+        ("nicv2:run=3", "no parameter 'run'"),
+        ("nicv2:data=3", "no parameter 'data'"),
+    ],
+)
+def test_a_wrong_protocol_is_explained(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        generated_stream(text, CORE50)

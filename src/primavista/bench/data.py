@@ -27,7 +27,12 @@ from primavista.progress import Progress
 from primavista.storage.lock import FileLock
 from primavista.streams.core50.dataset import REDUCED_EVERY
 from primavista.streams.dataset import CORe50Facts, DataSet, Stream
-from primavista.streams.open import DataSource, open_dataset, parse_source
+from primavista.streams.open import (
+    DataSource,
+    check_source_options,
+    open_dataset,
+    parse_source,
+)
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import VERSION, Scene
 from primavista.streams.rendered.written import read_scene
@@ -163,7 +168,54 @@ class FolderData(StrictModel):
         return table
 
 
-Data = Annotated[RenderedData | CORe50Data | StoreData | FolderData, Field(discriminator="kind")]
+class OfficialData(StrictModel):
+    """The official files of another data set than CORe50.
+
+    Args:
+        kind: which data set.
+        name: the name in reports; by default the kind.
+        path: the folder or archive.
+        size: the side of the frames in pixels.
+        labels: of CIFAR-100, its classes or its superclasses; see `open_dataset`.
+        sessions: the number of sessions per class, where the data set has none of its own.
+    """
+
+    kind: Literal["cifar100"]
+    name: str = ""
+    path: str
+    size: Positive = 128
+    labels: Literal["object", "category"] | None = None
+    sessions: Positive | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, table: Any) -> Any:
+        if isinstance(table, dict) and not table.get("name"):
+            return {**table, "name": table.get("kind")}
+        return table
+
+    @model_validator(mode="after")
+    def _fits(self) -> OfficialData:
+        try:
+            check_source_options(self.source, self.options)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @property
+    def source(self) -> DataSource:
+        """The source, as `open_dataset` takes it."""
+        return DataSource(self.kind, Path(self.path))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `open_dataset`."""
+        return self.model_dump(exclude={"kind", "name", "path"})
+
+
+Data = Annotated[
+    RenderedData | CORe50Data | StoreData | FolderData | OfficialData, Field(discriminator="kind")
+]
 
 
 def data_settings(source: str, **settings: Any) -> dict[str, Any]:
@@ -181,13 +233,13 @@ def data_settings(source: str, **settings: Any) -> dict[str, Any]:
         return {"kind": "rendered", **settings, **found.scene}
     assert found.path is not None
     path = found.path.resolve()
-    if not path.is_dir():
+    if not path.is_dir() and found.kind == "folder":
         raise InputError(
             f"there is no folder {path}: give a data set, a packed store, "
             "or rendered:objects=2,frames=12"
         )
     table: dict[str, Any] = {"kind": found.kind, "path": str(path)}
-    if found.kind != "core50":
+    if found.kind in ("store", "folder"):
         table["name"] = path.name
     if found.kind != "store" and "size" in settings:
         table["size"] = settings["size"]
@@ -382,7 +434,9 @@ def compare_with_core50(facts: DataFacts | None) -> CORe50Comparison:
     return CORe50Comparison(True, core50.test_set)
 
 
-def _open_source(data: CORe50Data | StoreData | FolderData, split: int) -> DataSet:
+def _open_source(data: CORe50Data | StoreData | FolderData | OfficialData, split: int) -> DataSet:
+    if isinstance(data, OfficialData):
+        return open_dataset(data.source, **data.options)
     source = DataSource(data.kind, Path(data.path))
     if data.kind == "core50":
         return open_dataset(source, size=data.size, labels=data.labels, test=data.test)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
@@ -34,10 +35,10 @@ from primavista.errors import InputError
 from primavista.progress import Progress
 from primavista.storage.settings import OptionValue, parse_setting
 from primavista.strategies.registry import RENAMED, current_names, strategy_info
+from primavista.streams.protocols import parse_protocol
 
 # Fields of a cell that its plan does not set, or that format 1 did not have.
 IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "weights_sha256"})
-PROTOCOL = re.compile(r"ni|nc|nic|nicv2(-\d{1,9})?")
 # Files and the names of folders keep the names that options had when the first results were
 # written, so that results of every version resume.
 STORED = {new: old for old, new in RENAMED.items()}
@@ -96,7 +97,7 @@ class Cell(StrictModel):
         format: the version of `run.json`; 1 had no fingerprints.
         strategy: the name of the strategy.
         options: every option of the strategy, under its present name.
-        protocol: `ni`, `nc`, `nic`, or `nicv2` with an optional number of batches.
+        protocol: the protocol with its parameters, as `streams.protocols.Protocol` writes it.
         run: which random order of the protocol.
         data: the data set.
         backbone: the network as it begins.
@@ -177,12 +178,35 @@ class Cell(StrictModel):
         changed = stored_options(self.changed_options)
         options = "".join(f"-{option}={value}" for option, value in changed.items())
         safe = re.sub(r"[^\w.=-]", "_", name + options)[:80]
-        return f"{self.protocol}/{safe}-run{self.run}-{self.key[:8]}"
+        protocol = re.sub(r"[^\w.=-]", "-", self.protocol)[:80]
+        return f"{protocol}/{safe}-run{self.run}-{self.key[:8]}"
 
 
 Runs = Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 TestSet = Literal["reduced", "full"]
 Names = Annotated[list[str], Field(min_length=1)]
+
+
+def _protocol_text(item: Any) -> Any:
+    """Return the canonical text of a protocol that a plan gives as a text or as a table."""
+    table = {"protocol": item} if isinstance(item, str) else item
+    if not isinstance(table, dict) or not isinstance(table.get("protocol"), str):
+        raise ValueError(
+            'a protocol is a text, such as "nicv2", or a table, such as '
+            '{ protocol = "class-incremental", first = 50 }'
+        )
+    try:
+        return str(parse_protocol(table["protocol"], **_without(table, "protocol")))
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
+def _without(table: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name != key}
+
+
+ProtocolText = Annotated[str, BeforeValidator(_protocol_text)]
+Protocols = Annotated[list[ProtocolText], Field(min_length=1)]
 NO_VARIANTS: list[dict[str, OptionValue]] = [{}]
 
 
@@ -193,7 +217,7 @@ class Group(StrictModel):
         name: the figure or the claim that the group is for.
         title: the heading in reports.
         strategies: the names of strategies.
-        protocols: the names of protocols.
+        protocols: protocols as texts, such as "nicv2-391", or as tables of their parameters.
         options: options of all the strategies.
         variants: sets of options, each of which makes cells of its own.
         runs: how many runs, or which.
@@ -205,7 +229,7 @@ class Group(StrictModel):
     name: str
     title: str = ""
     strategies: Names
-    protocols: Names
+    protocols: Protocols
     options: StrategyOptions = Field(default_factory=dict)
     variants: Annotated[list[StrategyOptions], Field(min_length=1)] = NO_VARIANTS
     runs: Runs | None = None
@@ -329,7 +353,7 @@ class Plan(StrictModel):
 
     def _cells(self, group: Group) -> Iterator[Cell]:
         device = self._device()
-        self._check(group, device)
+        self._check(device)
         runs = self.runs if group.runs is None else group.runs
         numbers = range(runs) if isinstance(runs, int) else runs
         grid = product(group.protocols, group.strategies, group.variants)
@@ -359,13 +383,7 @@ class Plan(StrictModel):
                     hyperparameters_chosen_on_run=self.hyperparameters_chosen_on_run,
                 )
 
-    def _check(self, group: Group, device: str) -> None:
-        for protocol in group.protocols:
-            if not PROTOCOL.fullmatch(protocol):
-                raise InputError(
-                    f"group {group.name!r}: there is no protocol {protocol!r}: "
-                    "choose from ni, nc, nic and nicv2-<batches>"
-                )
+    def _check(self, device: str) -> None:
         if self.precision != "float32" and device == "cpu":
             raise InputError(f"precision {self.precision} needs a GPU: the CPU has float32 alone")
 

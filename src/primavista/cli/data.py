@@ -31,7 +31,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="""Data sets: draw one, fetch CORe50, pack any into one fast file, check it, look at it.
 
-    A SOURCE is a CORe50 folder, a folder of your own (`<class>/<session>/<frame>.png` pictures or
+    A SOURCE is the official files of CORe50, CIFAR-100, CLEAR-10, Tiny ImageNet or
+    OpenLORIS-Object, a folder of your own (`<class>/<session>/<frame>.png` pictures or
     `<class>/<session>.mp4` videos), a packed store, or `rendered`: videos drawn on the spot, as
     large as you say (`rendered:objects=2,frames=12`; also categories, sessions, size, seed).""",
 )
@@ -51,7 +52,13 @@ FpsOption = Annotated[
 ]
 LabelsOption = Annotated[
     Literal["object", "category"] | None,
-    typer.Option(help="CORe50: 50 objects (default) or 10 categories."),
+    typer.Option(
+        help="Objects (default) or categories: 50 or 10 of CORe50, 100 or 20 of CIFAR-100."
+    ),
+]
+SessionsOption = Annotated[
+    int | None,
+    typer.Option(help="CIFAR-100: sessions that each class is divided into (default: 1).", min=1),
 ]
 CacheOption = Annotated[
     Path | None,
@@ -147,6 +154,7 @@ def pack(
         ),
     ] = False,
     labels: LabelsOption = None,
+    sessions: SessionsOption = None,
     skip_bad: SkipBadOption = False,
     max_frames: MaxFramesOption = None,
     fps: FpsOption = None,
@@ -168,6 +176,7 @@ def pack(
             test=test,
             official="full" if full_test else None,
             labels=labels,
+            sessions=sessions,
             skip_bad=skip_bad,
             max_frames=max_frames,
             fps=fps,
@@ -242,7 +251,11 @@ def matrix(
         ),
     ] = None,
     protocol: Annotated[
-        str, typer.Option(help="ni, nc, nic, nicv2-79, nicv2-196, nicv2-391 or nicv2-N.")
+        str,
+        typer.Option(
+            help="ni, nc, nic, nicv2-N, class-incremental or domain-incremental; parameters follow "
+            "a colon: class-incremental:first=50,classes_per_batch=10."
+        ),
     ] = "nicv2",
     order: Annotated[int, typer.Option("--run", help="Number of the random order.", min=0)] = 0,
     orders: Annotated[
@@ -250,6 +263,7 @@ def matrix(
     ] = None,
     size: SizeOption = None,
     labels: LabelsOption = None,
+    sessions: SessionsOption = None,
     skip_bad: SkipBadOption = False,
     max_frames: MaxFramesOption = None,
     fps: FpsOption = None,
@@ -268,7 +282,14 @@ def matrix(
     from primavista.streams.pictures import protocol_row, save_stream_picture
 
     data = open_data(
-        source, size, labels=labels, skip_bad=skip_bad, max_frames=max_frames, fps=fps, cache=cache
+        source,
+        size,
+        labels=labels,
+        sessions=sessions,
+        skip_bad=skip_bad,
+        max_frames=max_frames,
+        fps=fps,
+        cache=cache,
     )
     stream = open_stream(data, protocol, order, orders=orders)
     row = protocol_row(stream)
@@ -293,6 +314,7 @@ def open_data(
     test: list[str] | None = None,
     official: Literal["full", "reduced"] | None = None,
     labels: Literal["object", "category"] | None = None,
+    sessions: int | None = None,
     skip_bad: bool = False,
     max_frames: int | None = None,
     fps: float | None = None,
@@ -305,7 +327,8 @@ def open_data(
         size: The side of the frames in pixels.
         test: The names of the test sessions of a class/session folder.
         official: Which test set of CORe50 to use.
-        labels: Objects or categories, for CORe50.
+        labels: Objects or categories, for CORe50 and CIFAR-100.
+        sessions: The number of sessions per class, for CIFAR-100.
         skip_bad: Leave out and count what cannot be decoded.
         max_frames: The number of frames kept per video.
         fps: The number of frames per second to read from each video.
@@ -323,6 +346,7 @@ def open_data(
     given: dict[str, Any] = {
         "size": size,
         "labels": labels,
+        "sessions": sessions,
         "test": official,
         "test_sessions": test,
         "skip_bad": skip_bad,

@@ -49,7 +49,11 @@ def run(
         int, typer.Option("--run", help="Which of the random orders (0 to 9 in the paper).", min=0)
     ] = 0,
     protocol: Annotated[
-        str, typer.Option(help="ni, nc, nic, nicv2-79, ...; nicv2: one session per batch.")
+        str,
+        typer.Option(
+            help="ni, nc, nic, nicv2-79, ..., class-incremental:first=50, domain-incremental; "
+            "nicv2: one session per batch."
+        ),
     ] = "nicv2",
     data: Annotated[
         str, typer.Option(help="rendered, or the folder of a data set or packed store.")

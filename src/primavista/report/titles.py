@@ -23,7 +23,14 @@ class FreezingScheme:
 
 
 # Data sets that have another name in figures and sentences than in files.
-DATA_TITLES = {"rendered": "rendered objects", "core50": "CORe50"}
+DATA_TITLES = {
+    "rendered": "rendered objects",
+    "core50": "CORe50",
+    "cifar100": "CIFAR-100",
+    "clear10": "CLEAR-10",
+    "tiny-imagenet": "Tiny ImageNet",
+    "openloris": "OpenLORIS-Object",
+}
 
 # In the order of the paper's fig:NI.
 FREEZING = {
@@ -52,14 +59,18 @@ def protocol_title(protocol: str) -> str:
     """Return the name of a protocol as the paper writes it; other names stay as they are.
 
     Args:
-        protocol: the name of a protocol, such as `nicv2-391`.
+        protocol: a protocol, such as `nicv2-391`; its parameters follow its name.
 
     >>> protocol_title("nicv2-391"), protocol_title("ni"), protocol_title("mine")
     ('NICv2-391', 'NI', 'mine')
+    >>> protocol_title("class-incremental:classes_per_batch=10,first=50")
+    'class-incremental, classes_per_batch=10, first=50'
     """
-    if re.fullmatch(r"nicv2(-\d+)?", protocol):
-        return protocol.replace("nicv2", "NICv2")
-    return protocol.upper() if protocol in ("ni", "nc", "nic") else protocol
+    name, _, rest = protocol.partition(":")
+    if re.fullmatch(r"nicv2(-\d+)?", name):
+        name = name.replace("nicv2", "NICv2")
+    name = name.upper() if name in ("ni", "nc", "nic") else name
+    return ", ".join([name, *rest.split(",")]) if rest else name
 
 
 def protocol_order(protocol: str) -> tuple[str, int, str]:

@@ -106,11 +106,12 @@ class StrategyInfo:
         """Return the row of `table:renormpar` for a protocol, less what `options` sets.
 
         Args:
-            protocol: the name of a protocol; one without a row has no limits.
+            protocol: a protocol, with its parameters if it has any; one without a row has no
+                limits.
         """
         if not self.training_options:
             return {}
-        row = RENORM.get(protocol, {})
+        row = RENORM.get(protocol.partition(":")[0], {})
         return {name: value for name, value in row.items() if name not in self.options}
 
     @property
@@ -371,8 +372,8 @@ _OURS = (
 )
 STRATEGIES: dict[str, StrategyInfo] = {info.name: info for info in _OURS}
 
-# table:renormpar. The rows of NI, NC and NIC are ours: their batches are at least as large as those
-# of NICv2-79, whose limits they have.
+# table:renormpar. The rows of NI, NC, NIC and of the class- and domain-incremental protocols are
+# ours: their batches are at least as large as those of NICv2-79, whose limits they have.
 RENORM: dict[str, dict[str, Any]] = {
     "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
     "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
@@ -380,6 +381,8 @@ RENORM: dict[str, dict[str, Any]] = {
     "ni": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
     "nc": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
     "nic": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "class-incremental": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
+    "domain-incremental": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
 }
 
 

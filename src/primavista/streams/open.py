@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from primavista.errors import InputError
 from primavista.progress import Progress
@@ -19,7 +19,8 @@ from primavista.streams.core50.layout import is_core50
 from primavista.streams.core50.orders import official_batches
 from primavista.streams.dataset import DataSet, Stream
 from primavista.streams.folder import folder
-from primavista.streams.protocols import generated_stream
+from primavista.streams.official.cifar100 import cifar100, is_cifar100
+from primavista.streams.protocols import Parameter, parse_protocol
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.rendered.written import read_scene
@@ -29,7 +30,7 @@ DEFAULT_SIZE = 128  # pixels
 SCENE_FIELDS = tuple(item.name for item in fields(Scene))
 MAX_DIGITS = 20  # of a number in a source text
 
-Kind = Literal["rendered", "store", "core50", "folder"]
+Kind = Literal["rendered", "store", "core50", "folder", "cifar100"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class DataSource:
 
     Args:
         kind: "rendered" (videos that the package draws), "store" (a packed store), "core50" (a
-            CORe50 folder or archive), or "folder" (pictures and videos by class and session).
+            CORe50 folder or archive), "folder" (pictures and videos by class and session), or the
+            official files of another data set, such as "cifar100".
         path: The folder or file; None for rendered videos.
         scene: The values that the source text gives for the fields of `Scene`.
         text: The source as the user wrote it, for messages.
@@ -58,7 +60,8 @@ def parse_source(text: str | Path) -> DataSource:
 
     Args:
         text: "rendered", "rendered:objects=2,frames=12" (the keys are the fields of `Scene`), or
-            the path of a packed store, of CORe50, or of a folder of pictures and videos.
+            the path of a packed store, of CORe50, of the official files of another data set, or of
+            a folder of pictures and videos.
 
     Returns:
         The source. A path that does not exist counts as a folder; opening it raises an error.
@@ -70,12 +73,8 @@ def parse_source(text: str | Path) -> DataSource:
     if source == "rendered" or source.startswith("rendered:"):
         return DataSource("rendered", scene=_scene_values(source), text=source)
     path = Path(text).expanduser()
-    kind: Kind = "folder"
-    if is_store(path):
-        kind = "store"
-    elif is_core50(path):
-        kind = "core50"
-    return DataSource(kind, path, text=source)
+    recognised = (kind for kind, one in READERS.items() if one.recognises(path))
+    return DataSource(next(recognised, "folder"), path, text=source)
 
 
 def open_dataset(
@@ -83,6 +82,7 @@ def open_dataset(
     *,
     size: int | None = None,
     labels: Literal["object", "category"] | None = None,
+    sessions: int | None = None,
     test: str | Path | None = None,
     test_sessions: Sequence[str] | None = None,
     split: int = 0,
@@ -92,13 +92,16 @@ def open_dataset(
     cache: str | Path | None = None,
     progress: Progress | None = None,
 ) -> DataSet:
-    """Open any data set: rendered videos, a packed store, CORe50, or a folder of your own.
+    """Open any data set: rendered videos, a packed store, official files, or a folder of your own.
 
     Args:
         source: A source text or path as in `parse_source`, or a source that was parsed before.
         size: The side of the frames in pixels. The default is 128, or the size of the scene for a
             folder that `primavista data render` wrote. A packed store has a fixed size.
-        labels: For CORe50, 50 objects (the default) or 10 categories.
+        labels: For CORe50, 50 objects (the default) or 10 categories; for CIFAR-100, 100 classes
+            (the default) or 20 superclasses.
+        sessions: For CIFAR-100, the number of sessions that the training pictures of a class are
+            divided into; 1 by default.
         test: For CORe50, which test frames to use; see `CORe50`.
         test_sessions: For a folder, the names of the sessions to test on; see `folder`.
         split: For a folder, which random choice of test sessions; 0 is the fixed one.
@@ -116,9 +119,10 @@ def open_dataset(
         FileError: If the data cannot be read.
     """
     found = source if isinstance(source, DataSource) else parse_source(source)
-    options = {
+    options: dict[str, Any] = {
         "size": size,
         "labels": labels,
+        "sessions": sessions,
         "test": test,
         "test_sessions": test_sessions,
         "split": split,
@@ -131,27 +135,24 @@ def open_dataset(
     if found.kind == "rendered":
         return rendered(scene_of(found, size))
     assert found.path is not None
+    taken = {key: options[key] for key in _given(options)}
     if found.kind == "store":
         return open_store(found.path)
-    side = size or _written_size(found.path) or DEFAULT_SIZE
-    if found.kind == "core50":
-        kind = labels or "object"
-        return CORe50(found.path, kind, test, size=side, skip_bad=skip_bad, progress=progress)
-    return folder(
-        found.path,
-        test=test_sessions or "quarter",
-        split=split,
-        size=side,
-        max_frames=max_frames,
-        fps=fps,
-        skip_bad=skip_bad,
-        cache=cache,
-        progress=progress,
-    )
+    taken["size"] = size or _written_size(found.path) or DEFAULT_SIZE
+    if found.kind == "folder":
+        return folder(
+            found.path, test=taken.pop("test_sessions", "quarter"), progress=progress, **taken
+        )
+    return READERS[found.kind].read(found.path, progress=progress, **taken)
 
 
 def stream(
-    dataset: DataSet, protocol: str, run: int = 0, *, orders: str | Path | None = None
+    dataset: DataSet,
+    protocol: str,
+    run: int = 0,
+    *,
+    orders: str | Path | None = None,
+    **parameters: Parameter,
 ) -> Stream:
     """Order the training sessions of a data set into batches.
 
@@ -163,10 +164,12 @@ def stream(
 
     Args:
         dataset: Any data set.
-        protocol: "ni", "nc", "nic", "nicv2-79", "nicv2-196", "nicv2-391" or "nicv2-<batches>".
+        protocol: "ni", "nc", "nic", "nicv2-<batches>", "class-incremental", "domain-incremental",
+            with parameters after a colon if you like: "class-incremental:first=50".
         run: The number of the random order.
         orders: Another folder with the official files. It serves any data set whose class i is
             object i + 1 of CORe50.
+        **parameters: Parameters of the protocol, such as `first=50`.
 
     Returns:
         The stream. `stream.source` is "generated" or the file that the order comes from.
@@ -175,15 +178,18 @@ def stream(
         InputError: If there is no such protocol, or the data set has too few sessions for it.
         FileError: If the official files are there but damaged, or do not fit the data set.
     """
-    name = protocol.lower().replace("_", "-")
-    official = official_batches(dataset, name, run, orders)
+    found = parse_protocol(protocol, **parameters)
+    official = official_batches(dataset, str(found), run, orders)
     if official is not None:
         batches, source = official
-        return Stream(dataset, batches, name, run, source)
+        return Stream(dataset, batches, str(found), run, source)
     objects = dataset.objects
-    if all(s.label == thing - 1 for s, thing in zip(dataset.train, objects, strict=True)):
-        return generated_stream(protocol, dataset, run)
-    drawn = generated_stream(protocol, _labelled_by_object(dataset), run)
+    by_class = found.name == "class-incremental"
+    if by_class or all(
+        s.label == thing - 1 for s, thing in zip(dataset.train, objects, strict=True)
+    ):
+        return found.stream(dataset, run)
+    drawn = found.stream(_labelled_by_object(dataset), run)
     originals = {session.start: session for session in dataset.train}
     batches = [[originals[session.start] for session in batch] for batch in drawn.batches]
     return Stream(dataset, batches, drawn.name, run)
@@ -205,6 +211,35 @@ def scene_of(source: DataSource, size: int | None = None) -> Scene:
     return Scene(**{"size": size or DEFAULT_SIZE, **source.scene})
 
 
+class Reader(NamedTuple):
+    """A kind of data set that is recognised by its files.
+
+    Args:
+        recognises: A function that returns True if a path holds such files.
+        read: A function of the path, `progress`, and the options of `_TAKES`.
+    """
+
+    recognises: Callable[[Path], bool]
+    read: Callable[..., DataSet]
+
+
+def _quietly(read: Callable[..., DataSet]) -> Callable[..., DataSet]:
+    """A reader that opens at once, and so has no progress to report."""
+
+    def opened(path: Path, progress: Progress | None = None, **options: Any) -> DataSet:
+        return read(path, **options)
+
+    return opened
+
+
+# In this order; what none of them recognises is a folder of the user's own.
+READERS: dict[Kind, Reader] = {
+    "store": Reader(is_store, _quietly(open_store)),
+    "core50": Reader(is_core50, CORe50),
+    "cifar100": Reader(is_cifar100, _quietly(cifar100)),
+}
+
+
 class _Takes(NamedTuple):
     """The name of a kind of source in messages, and the options that it takes."""
 
@@ -217,6 +252,7 @@ _TAKES = {
     "rendered": _Takes("rendered videos", frozenset({"size"})),
     "store": _Takes("a packed store", frozenset()),
     "core50": _Takes("a CORe50 folder", frozenset({"size", "test", "labels", "skip_bad"})),
+    "cifar100": _Takes("CIFAR-100", frozenset({"size", "labels", "sessions"})),
     "written": _Takes("a folder of drawn videos", _VIDEO_OPTIONS),
     "folder": _Takes("a class/session folder", _VIDEO_OPTIONS | {"test_sessions", "split"}),
 }

@@ -1,15 +1,21 @@
 """Protocols order the training sessions of a data set into batches.
 
-An order depends on the data set and the number of the run alone. `ni`, `nc` and `nic` are those of
-CORe50 (2017); `nicv2` is the paper's (section 3). Batches are counted from 0 in this module.
+An order depends on the data set, the parameters of the protocol and the number of the run alone.
+`ni`, `nc` and `nic` are those of CORe50 (2017); `nicv2` is the paper's (section 3);
+`class_incremental` and `domain_incremental` are those that most of the literature uses. Batches are
+counted from 0 in this module.
 """
 
 from __future__ import annotations
 
+import inspect
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
 
 from primavista.errors import InputError
 from primavista.streams.dataset import DataSet, Session, Stream
@@ -18,14 +24,128 @@ from primavista.streams.nicv2 import paper_order, sampled_order
 # The last batch in which the official orders introduce a class, by the number of batches.
 MAX_START = {79: 68, 196: 165, 391: 340}
 MAX_START_SHARE = 0.86  # of the batches, for other numbers of them
+ICARL_SEED = 1993  # of the order of classes in iCaRL's code and in what compares with it
 Queues = dict[int, list[Session]]
+Parameter = int | str
 
 
-def generated_stream(name: str, data: DataSet, run: int = 0) -> Stream:
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol by name, with its parameters, before it meets a data set.
+
+    Its text, such as "class-incremental:classes_per_batch=10,first=50", is how plans, results and
+    the command line write it. Two texts that mean the same have one canonical form, `str(self)`.
+
+    Args:
+        name: A key of `PROTOCOLS`.
+        parameters: Arguments of the function of that name, those that differ from its defaults or
+            were given.
+    """
+
+    name: str
+    parameters: Mapping[str, Parameter]
+
+    def __str__(self) -> str:
+        given = dict(self.parameters)
+        name = self.name
+        if name == "nicv2" and "batches" in given:
+            name = f"nicv2-{given.pop('batches')}"
+        values = ",".join(f"{key}={value}" for key, value in given.items())
+        return f"{name}:{values}" if values else name
+
+    def stream(self, data: DataSet, run: int = 0) -> Stream:
+        """Generate a stream.
+
+        Args:
+            data: Any data set.
+            run: The number of the random order.
+
+        Returns:
+            The stream; equal arguments give equal orders.
+
+        Raises:
+            InputError: If a parameter is out of range, or the data set lacks what the protocol
+                needs.
+        """
+        return PROTOCOLS[self.name](data, run=run, **self.parameters)
+
+
+def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
+    """Read the text of a protocol, such as "nicv2-391" or "class-incremental:first=50".
+
+    Args:
+        text: The name, in any case, and perhaps a colon and parameters as "key=value" with commas
+            between them.
+        **parameters: Further parameters.
+
+    Returns:
+        The protocol; its parameters are in the order of the function's arguments.
+
+    Raises:
+        InputError: If there is no such protocol or parameter, or a value is of the wrong kind.
+
+    >>> str(parse_protocol("Class_Incremental:first=50,classes_per_batch=10"))
+    'class-incremental:classes_per_batch=10,first=50'
+    >>> str(parse_protocol("nicv2", batches=79))
+    'nicv2-79'
+    """
+    name, _, rest = text.partition(":")
+    name = name.strip().lower().replace("_", "-")
+    given = {**parameters, **_written(rest, text, parameters)}
+    if match := re.fullmatch(r"nicv2-(\d{1,9})", name):
+        if "batches" in given:
+            raise InputError(f"the protocol '{text}' gives the number of batches twice")
+        name, given = "nicv2", {"batches": int(match[1]), **given}
+    if name not in PROTOCOLS:
+        raise InputError(
+            f"no protocol '{text}': there are {', '.join(PROTOCOLS)}; nicv2-391 has 391 batches, "
+            "and class-incremental:first=50,classes_per_batch=10 shows how parameters are written"
+        )
+    return Protocol(name, _checked(name, given))
+
+
+def _written(rest: str, text: str, others: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """The parameters after the colon of a text; none may come twice, or be among the others."""
+    found: dict[str, Parameter] = {}
+    for part in filter(None, rest.split(",")):
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        if key in found or key in others:
+            raise InputError(f"the protocol '{text}' gives {key} twice: give it once")
+        found[key] = int(value) if re.fullmatch(r"-?\d{1,9}", value) else value
+    return found
+
+
+def _checked(name: str, given: Mapping[str, Parameter]) -> dict[str, Parameter]:
+    """The parameters in the order of the function's arguments; wrong ones are refused."""
+    kinds = _parameters(name)
+    unknown = [key for key in given if key not in kinds]
+    if unknown:
+        taken = ", ".join(kinds) or "none"
+        raise InputError(
+            f"the protocol {name} has no parameter {', '.join(map(repr, unknown))}; it has {taken}"
+        )
+    for key, value in given.items():
+        if type(value) is not kinds[key]:
+            kind = "a whole number" if kinds[key] is int else "a word"
+            raise InputError(f"the parameter {key} of {name} is {kind}; got {value!r}")
+    return {key: given[key] for key in kinds if key in given}
+
+
+def _parameters(name: str) -> dict[str, type]:
+    """The parameters of a protocol that a text can give, and whether they are numbers or words."""
+    arguments = inspect.signature(PROTOCOLS[name]).parameters.values()
+    return {
+        one.name: int if str(one.annotation).startswith("int") else str
+        for one in arguments
+        if one.name not in ("data", "run")
+    }
+
+
+def generated_stream(protocol: str | Protocol, data: DataSet, run: int = 0) -> Stream:
     """Generate the stream of a protocol by name.
 
     Args:
-        name: "ni", "nc", "nic", "nicv2" or "nicv2-<batches>", such as "nicv2-391".
+        protocol: A protocol or its text, such as "ni", "nicv2-391" or "class-incremental:first=50".
         data: Any data set.
         run: The number of the random order.
 
@@ -35,17 +155,99 @@ def generated_stream(name: str, data: DataSet, run: int = 0) -> Stream:
     Raises:
         InputError: If there is no such protocol, or the data set has too few sessions for it.
     """
-    simple = {"ni": ni, "nc": nc, "nic": nic}
-    key = name.lower().replace("_", "-")
-    if key in simple:
-        return simple[key](data, run)
-    if key == "nicv2":
-        return nicv2(data, run=run)
-    if match := re.fullmatch(r"nicv2-(\d{1,9})", key):
-        return nicv2(data, int(match[1]), run)
-    raise InputError(
-        f"no protocol '{name}': there are ni, nc, nic and nicv2-<batches>, for example nicv2-391"
-    )
+    found = parse_protocol(protocol) if isinstance(protocol, str) else protocol
+    return found.stream(data, run)
+
+
+def class_incremental(
+    data: DataSet,
+    run: int = 0,
+    *,
+    classes_per_batch: int | None = None,
+    first: int | None = None,
+    order: Literal["random", "given", "icarl"] = "random",
+) -> Stream:
+    """Class-incremental learning: each batch holds all training frames of some new classes.
+
+    Unlike `nc`, it does not spread batch 1 over the categories. "50 classes, then 10 at a time" of
+    CIFAR-100 is `first=50, classes_per_batch=10`. The last batch takes what remains.
+
+    Args:
+        data: Any data set with two classes or more.
+        run: The number of the random order.
+        classes_per_batch: The number of classes in each batch but the first; by default a tenth of
+            the classes, and at least two.
+        first: The number of classes in batch 1; `classes_per_batch` by default.
+        order: The order of the classes. "random" differs from run to run; "given" is that of the
+            data set, in every run; "icarl" is numpy's permutation with the seed 1993 + run, which
+            in run 0 is the order of iCaRL (Rebuffi et al. 2017) and of the papers that compare
+            with it.
+
+    Returns:
+        The stream.
+
+    Raises:
+        InputError: If a parameter is out of range.
+    """
+    queues = _queues(data)
+    labels = list(queues)
+    tenth = min(len(labels), max(2, len(labels) // 10))
+    each = tenth if classes_per_batch is None else classes_per_batch
+    opening = each if first is None else first
+    _check_range("classes_per_batch", each, len(labels), "the number of classes")
+    _check_range("first", opening, len(labels), "the number of classes")
+    if order == "random":
+        random.Random(f"class-incremental/{run}").shuffle(labels)
+    elif order == "icarl":
+        positions = np.random.RandomState(ICARL_SEED + run).permutation(len(labels))
+        labels = [labels[i] for i in positions.tolist()]
+    elif order != "given":
+        raise InputError(f"order must be 'random', 'given' or 'icarl'; got {order!r}")
+    groups = _groups(labels, opening, each)
+    batches = [[session for label in group for session in queues[label]] for group in groups]
+    return Stream(data, batches, "class-incremental", run)
+
+
+def domain_incremental(
+    data: DataSet,
+    run: int = 0,
+    *,
+    domains_per_batch: int = 1,
+    order: Literal["given", "random"] = "given",
+) -> Stream:
+    """Domain-incremental learning: each batch holds all classes in some new domain.
+
+    A domain is a session number: a place of CORe50, a period of CLEAR-10, a segment of
+    OpenLORIS-Object, a subclass of CIFAR-100 with the labels of its categories.
+
+    Args:
+        data: A data set with two session numbers or more.
+        run: The number of the random order.
+        domains_per_batch: The number of domains in each batch; the last batch takes what remains.
+        order: "given" has the domains by their numbers, in every run, as the periods of CLEAR-10
+            follow each other; "random" permutes them, as `ni` does.
+
+    Returns:
+        The stream.
+
+    Raises:
+        InputError: If the data set has one session number only, or a parameter is out of range.
+    """
+    by_number = _by_number(data)
+    numbers = sorted(by_number)
+    if len(numbers) < 2:
+        raise InputError(
+            f"the data set '{data.name}' has one session per class, so that it has one domain: "
+            "domain-incremental needs two or more. Choose class-incremental, or other data"
+        )
+    _check_range("domains_per_batch", domains_per_batch, len(numbers), "the number of domains")
+    if order == "random":
+        random.Random(f"domain-incremental/{run}").shuffle(numbers)
+    elif order != "given":
+        raise InputError(f"order must be 'given' or 'random'; got {order!r}")
+    groups = _groups(numbers, domains_per_batch, domains_per_batch)
+    batches = [[session for number in group for session in by_number[number]] for group in groups]
+    return Stream(data, batches, "domain-incremental", run)
 
 
 def ni(data: DataSet, run: int = 0) -> Stream:
@@ -58,9 +260,7 @@ def ni(data: DataSet, run: int = 0) -> Stream:
     Returns:
         A stream with as many batches as there are session numbers.
     """
-    by_number: dict[int, list[Session]] = {}
-    for session in _sorted(data):
-        by_number.setdefault(session.number, []).append(session)
+    by_number = _by_number(data)
     numbers = sorted(by_number)
     random.Random(f"ni/{run}").shuffle(numbers)
     return Stream(data, [by_number[number] for number in numbers], "ni", run)
@@ -98,7 +298,7 @@ def nc(data: DataSet, run: int = 0, *, first: int | None = None, each: int | Non
     draw.shuffle(labels)
     head = _spread(labels, data.categories)[:opening]
     tail = [label for label in labels if label not in set(head)]
-    groups = [head] + [tail[i : i + step] for i in range(0, len(tail), step)]
+    groups = _groups([*head, *tail], opening, step)
     batches = [[s for label in sorted(group) for s in queues[label]] for group in groups]
     return Stream(data, batches, "nc", run)
 
@@ -148,7 +348,7 @@ def nicv2(
     batches: int | None = None,
     run: int = 0,
     *,
-    first: Sequence[int] | None = None,
+    first: int | Sequence[int] | None = None,
     max_start: int | None = None,
     method: Literal["statistics", "paper"] = "statistics",
 ) -> Stream:
@@ -160,8 +360,9 @@ def nicv2(
         data: Any data set.
         batches: The number of batches. By default each later batch has one session.
         run: The number of the random order.
-        first: The labels of batch 1. By default it is the first class of each category, or the
-            first fifth of the classes if no category has two.
+        first: The labels of batch 1, or how many classes it has, spread over the categories. By
+            default it is the first class of each category, or the first fifth of the classes if no
+            category has two.
         max_start: The last batch, counted from 0, in which a class may be introduced.
         method: "statistics" reproduces the statistics of the official orders (`sampled_order`).
             "paper" is Algorithm 3 to the letter (`paper_order`), which places no later session of
@@ -175,7 +376,7 @@ def nicv2(
         InputError: If an argument is out of range, or the data set has too few sessions.
     """
     queues = _queues(data)
-    opening = _opening(data, queues) if first is None else _check_first(first, queues)
+    opening = _opening(data, queues) if first is None else _check_first(first, queues, data)
     count = _batch_count(batches, queues, opening, data.name)
     last = MAX_START.get(count, round(MAX_START_SHARE * count))
     if max_start is not None:
@@ -229,6 +430,25 @@ def _spread(labels: Sequence[int], categories: Sequence[int]) -> list[int]:
     return [labels[position] for _, position in sorted(turns)]
 
 
+def _groups(items: Sequence[int], first: int, each: int) -> list[list[int]]:
+    """Cut a sequence: `first` items, then `each` at a time; the last group takes what remains."""
+    rest = items[first:]
+    return [list(items[:first])] + [list(rest[i : i + each]) for i in range(0, len(rest), each)]
+
+
+def _check_range(name: str, value: int, most: int, what: str) -> None:
+    if not 1 <= value <= most:
+        raise InputError(f"{name} must lie from 1 to {most}, {what}; got {value}")
+
+
+def _by_number(data: DataSet) -> dict[int, list[Session]]:
+    """The training sessions of each session number, by class."""
+    found: dict[int, list[Session]] = {}
+    for session in _sorted(data):
+        found.setdefault(session.number, []).append(session)
+    return found
+
+
 def _key(session: Session) -> tuple[int, int, int]:
     return session.number, session.label, session.start
 
@@ -259,7 +479,10 @@ def _opening(data: DataSet, queues: Queues) -> list[int]:
     return list(firsts.values())
 
 
-def _check_first(first: Sequence[int], queues: Queues) -> list[int]:
+def _check_first(first: int | Sequence[int], queues: Queues, data: DataSet) -> list[int]:
+    if isinstance(first, int):
+        _check_range("first", first, len(queues), "the number of classes")
+        return sorted(_spread(list(queues), data.categories)[:first])
     labels = [int(label) for label in first]
     if not labels or len(set(labels)) < len(labels):
         raise InputError(f"first must name at least one class, and each once; got {labels}")
@@ -269,3 +492,14 @@ def _check_first(first: Sequence[int], queues: Queues) -> list[int]:
             f"there are {list(queues)}"
         )
     return labels
+
+
+# By the name that plans, results and the command line use.
+PROTOCOLS: dict[str, Callable[..., Stream]] = {
+    "ni": ni,
+    "nc": nc,
+    "nic": nic,
+    "nicv2": nicv2,
+    "class-incremental": class_incremental,
+    "domain-incremental": domain_incremental,
+}

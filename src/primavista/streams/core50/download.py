@@ -23,8 +23,8 @@ from typing import Any
 
 from primavista.errors import FileError, InputError, file_errors
 from primavista.storage.atomic import write_atomically
-from primavista.streams.core50.pickles import read_pickle
 from primavista.streams.core50.unzip import DownloadProgress, unzip
+from primavista.streams.pickles import read_pickle
 
 _IMAGES = "http://bias.csr.unibo.it/maltoni/download/core50/"
 _LISTS = "https://vlomonaco.github.io/core50/data/"

@@ -15,7 +15,7 @@ from torch import Tensor
 from primavista.errors import FileError, file_errors
 from primavista.frames import ImageArray, crop_and_resize
 from primavista.storage.atomic import replacing
-from primavista.streams.core50.pickles import read_pickle
+from primavista.streams.pickles import read_pickle
 
 ARRAYS = ("core50_imgs.npz", "core50_imgs.npy", "core50_imgs.bin")
 COPY_BYTES = 1 << 22

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from primavista.errors import FileError
 from primavista.streams.core50.layout import core50_folder, parse_name
-from primavista.streams.core50.pickles import read_pickle
 from primavista.streams.dataset import DataSet, Session, SessionKey, SessionRows
+from primavista.streams.pickles import read_pickle
 
 BATCHES = {"ni": 8, "nc": 9, "nic": 79, "nicv2-79": 79, "nicv2-196": 196, "nicv2-391": 391}
 RUNS = 10

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from primavista.errors import FileError, file_errors
-from primavista.streams.core50.pickled_arrays import (
+from primavista.streams.pickled_arrays import (
     ALLOWED,
     PickledName,
     call_allowed,
@@ -67,7 +67,7 @@ def read_pickle(path: str | Path) -> Any:
         if size > MAX_BYTES:
             raise FileError(
                 f"{target} has {size:,} bytes, over the limit of {MAX_BYTES:,} for a pickle: "
-                "it is not CORe50's"
+                "it is not an official file of a data set"
             )
         data = target.read_bytes()
     return loads(data, str(target))
@@ -143,8 +143,8 @@ class _Machine:
 
     def _refused(self, what: str) -> FileError:
         return FileError(
-            f"refused to read {self.name}: it holds {what}. CORe50's pickles hold only lists, "
-            "tuples, dicts, integers, strings and numpy arrays of them; "
+            f"refused to read {self.name}: it holds {what}. The pickles of CORe50 and CIFAR-100 "
+            "hold only lists, tuples, dicts, integers, strings and numpy arrays of them; "
             "delete this file and download it again"
         )
 
@@ -233,7 +233,7 @@ def _update(m: _Machine, items: list[Any]) -> None:
     if type(target) is not dict or len(items) % 2:
         raise ValueError("pairs are added to something that is not a dict")
     for key, value in zip(items[::2], items[1::2], strict=True):
-        if type(key) not in (int, str):
+        if type(key) not in (int, str, bytes):
             raise ValueError("a key is neither an integer nor a string")
         target[key] = value
 
