@@ -4,6 +4,8 @@ reference's formulas.
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -153,3 +155,21 @@ def test_fisher_saved_and_loaded_goes_on():
     second.observe([torch.tensor([[0.0], [2.0]])], 1)
     second.consolidate()
     assert second.clipped()[0].flatten().tolist() == [2, 10]
+
+
+def test_the_next_guard_is_written_where_the_one_before_was():
+    """New copies of the weights in each batch left holes in the heap."""
+    theta = [torch.ones(2, 3)]
+    fisher = Fisher({"w": theta[0]}, max_f=1.0)
+    fisher.observe([torch.full((2, 3), 0.5)], 1)
+    fisher.consolidate()
+    before = fisher.guard("penalty", 8, theta)
+    places = [tensor.data_ptr() for tensor in before.tensors()]
+    theta[0] *= 3
+    fisher.observe([torch.full((2, 3), 0.25)], 1)
+    after = fisher.guard("penalty", 8, theta)
+    assert [tensor.data_ptr() for tensor in after.tensors()] == places
+    f, theta_star = (tensor[0, 0].item() for tensor in after.tensors())
+    assert (f, theta_star) == (8 * 0.3125, 3)
+    copied = copy.deepcopy(fisher).guard("penalty", 8, theta)
+    assert not {tensor.data_ptr() for tensor in copied.tensors()} & set(places)

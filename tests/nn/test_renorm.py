@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from primavista.backbones.registry import build
+from primavista.engine.renorm_function import mean_and_variance
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import (
     BatchRenorm,
@@ -479,3 +480,29 @@ def test_a_checkpoint_keeps_the_moments(kind):
     assert not math.isclose(fresh.moments()[0][0].item(), 0, abs_tol=0.1)
     assert fresh(x).equal(layer(x))
     assert fresh.eval()(x).equal(layer.eval()(x))
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (7, 5, 3, 3), (40, 8, 32, 32), (300, 2048)])
+@pytest.mark.parametrize("last", [False, True])
+def test_mean_and_variance_round_to_the_exact_ones(shape, last):
+    """Several parts of a minibatch are added up in the largest ones; the mean is far from 0."""
+    x = (random(*shape) * 0.1 + 30).float()
+    if last and x.ndim == 4:
+        x = x.to(memory_format=torch.channels_last)
+    mean, variance = mean_and_variance(x)
+    values = x.double().movedim(1, 0).flatten(1)
+    exact = values.sum(1) / values.shape[1]
+    assert mean.dtype == torch.float32
+    torch.testing.assert_close(mean.double(), exact, rtol=2**-24, atol=0)
+    squares = (values - exact[:, None]).square().sum(1) / values.shape[1]
+    torch.testing.assert_close(variance.double(), squares, rtol=2**-24, atol=0)
+
+
+def test_a_mean_halfway_between_two_numbers_rounds_as_before():
+    # 1 and 1 + 2^-23: the mean 1 + 2^-24 lies halfway between them
+    x = torch.tensor([1.0, 1.0 + 2**-23]).reshape(2, 1)
+    variance, mean = torch.var_mean(x, 0, correction=0)
+    assert [values.tolist() for values in mean_and_variance(x)] == [
+        mean.tolist(),
+        variance.tolist(),
+    ]

@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+ROUNDED = 2**29 - 1  # the bits of a float64 that rounding to float32 takes away
+PART = 2**18  # numbers that are added up at a time
+
 
 class RenormFunction(torch.autograd.Function):
     """y = gamma r xhat_bn + gamma d + beta:  batch norm with scale gamma r and shift gamma d + beta
@@ -32,12 +35,11 @@ class RenormFunction(torch.autograd.Function):
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return y, mu_mb and sigma_mb; see `BatchRenorm`."""
-        dims = [0, *range(2, x.ndim)]
         if x.is_cuda:
             mu_mb, invstd = torch.batch_norm_stats(x, eps)
             sigma_mb = invstd.reciprocal()
         else:
-            var_mb, mu_mb = torch.var_mean(x, dims, correction=0)
+            mu_mb, var_mb = mean_and_variance(x)
             sigma_mb = (var_mb + eps).sqrt()
             invstd = sigma_mb.reciprocal()
         r_max, d_max = limits[0], limits[1]
@@ -81,6 +83,40 @@ class RenormFunction(torch.autograd.Function):
                 [ctx.needs_input_grad[0], True, True],
             )
         return dx, r * dweight + d * dbias, dbias, None, None, None, None
+
+
+def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean and the biased variance of each channel, to the precision of `x`.
+
+    On a CPU the sums are batch norm's, in float64 and over parts of the minibatch that fit into the
+    cache: they round to the same numbers as `torch.var_mean`, which takes 5 to 10 times as long and
+    by itself made batch renormalisation 1.5 times as slow as batch norm.
+
+    Args:
+        x: N x C, N x C x L or N x C x H x W.
+
+    >>> [values.tolist() for values in mean_and_variance(torch.tensor([[1.0], [3.0]]))]
+    [[2.0], [1.0]]
+    """
+    if x.device.type != "cpu":
+        return _by_var_mean(x)
+    parts = x.split(max(PART // max(x[:1].numel(), 1), 1))
+    sums = [torch.batch_norm_update_stats(part.double(), None, None, 0.0) for part in parts]
+    mean, variance = sums[0]
+    if len(parts) > 1:
+        share = x.new_tensor([[len(part) / len(x)] for part in parts], dtype=torch.float64)
+        means, variances = (torch.stack(values) for values in zip(*sums, strict=True))
+        mean = (share * means).sum(0)
+        variance = (share * (variances + (means - mean) ** 2)).sum(0)
+    halfway = (mean.view(torch.int64) & ROUNDED) == 2**28
+    if x.dtype == torch.float32 and halfway.any():
+        return _by_var_mean(x)  # either neighbour is right; learners of version 0.1 have this one
+    return mean.to(x.dtype), variance.to(x.dtype)
+
+
+def _by_var_mean(x: Tensor) -> tuple[Tensor, Tensor]:
+    variance, mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=0)
+    return mean, variance
 
 
 def can_fuse(x: Tensor) -> bool:
