@@ -21,8 +21,10 @@ _WHERE = {
     "Strategy": "strategies.base",
     "LearnReport": "strategies.base",
     "StrategyInfo": "strategies.registry",
+    "Look": "strategies.registry",
     "strategy_info": "strategies.registry",
     "create": "strategies.registry",
+    "register": "strategies.registry",
     "Memory": "nn.memory",
     "check_strategy": "strategies.conformance",
     "build_backbone": "backbones.registry:build",
@@ -56,6 +58,7 @@ __all__ = [
     "InputError",
     "LearnReport",
     "Learner",
+    "Look",
     "Memory",
     "Prediction",
     "PrimavistaError",
@@ -78,6 +81,7 @@ __all__ = [
     "open_dataset",
     "open_frames",
     "open_stream",
+    "register",
     "rendered",
     "strategy_info",
 ]
@@ -96,7 +100,7 @@ if TYPE_CHECKING:
     from primavista.progress import Progress
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy
-    from primavista.strategies.registry import StrategyInfo, create, strategy_info
+    from primavista.strategies.registry import Look, StrategyInfo, create, register, strategy_info
     from primavista.streams.core50.dataset import CORe50
     from primavista.streams.dataset import DataSet, Session, Stream
     from primavista.streams.folder import folder

@@ -1,9 +1,12 @@
-"""Backbones that are built by name, with their weights, or made of a module of the user."""
+"""Backbones that are built by name, with their weights, or made of a module of the user.
+
+A name is one of ours, or that of a function of the user's own that returns a module; see
+`primavista.register`.
+"""
 
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,8 +16,10 @@ from torch import nn
 from primavista.backbones.base import CUSTOM, Backbone, NetworkOption, Spec, check_seed
 from primavista.backbones.efficientnet_lite import EfficientNetLite0
 from primavista.backbones.mobilenet_v1 import MobileNetV1
+from primavista.backbones.own import HALF, OWN_NETWORKS, check_arguments, own_backbone
 from primavista.backbones.weights import SOURCES, load_file, load_state, load_weights
 from primavista.errors import InputError
+from primavista.references import is_reference, must_be_registered
 
 NETWORKS: dict[str, type[nn.Module]] = {
     "mobilenet_v1": MobileNetV1,
@@ -22,7 +27,6 @@ NETWORKS: dict[str, type[nn.Module]] = {
 }
 MAX_SIZE = 2048
 MAX_WIDTH = 8
-HALF = (0.5, 0.5, 0.5)
 
 
 def build(
@@ -38,16 +42,18 @@ def build(
     """Build a backbone by name, with its weights, or make one of any module.
 
     Args:
-        name: "mobilenet_v1", "efficientnet_lite0", or a module from N x 3 x H x W to N x D (or
-            N x D x h x w). A module is copied and stays on its device; `weights`, `seed` and
-            `options` do not apply to it.
+        name: "mobilenet_v1", "efficientnet_lite0", the name of a function that was registered by
+            `register`, or a module from N x 3 x H x W to N x D (or N x D x h x w). A module is
+            copied and stays on its device; `weights`, `seed` and `options` do not apply to it.
         weights: "imagenet", "timm" (MobileNet v1 from the hub), the path of a .safetensors or
-            .pth file, or "random".
+            .pth file, or "random". A function of your own gives its module weights itself, unless
+            this is the path of a file.
         size: Side of the images in pixels.
         mean: Mean of each colour channel, as a share of 255; by default that of the weights.
         std: Divisor of each colour channel, as a share of 255; by default that of the weights.
         seed: Seed of random weights; the global random state is neither read nor changed.
-        **options: Arguments of the network, e.g. the `width` of MobileNet v1.
+        **options: Arguments of the network, e.g. the `width` of MobileNet v1, or of a registered
+            function, which gets `size` and `seed` too if it has arguments of these names.
 
     Returns:
         The backbone.
@@ -63,6 +69,8 @@ def build(
     check_seed(seed)
     if isinstance(name, nn.Module):
         return Backbone(copy.deepcopy(name), Spec(CUSTOM, size, mean or HALF, std or HALF))
+    if name in OWN_NETWORKS:
+        return own_backbone(name, weights, size, mean, std, seed, options)
     _check_options(name, options)
     source = SOURCES.get(f"{name}/{weights}")
     if source is not None:
@@ -86,6 +94,8 @@ def rebuild(spec: Spec) -> Backbone:
             "this file was made with a backbone of your own: "
             "Learner.load(path, backbone=your_module)"
         )
+    if spec.name in OWN_NETWORKS:
+        return own_backbone(spec.name, None, spec.size, spec.mean, spec.std, 0, spec.options)
     _check_sizes(spec.size, spec.options.get("width", 1.0))
     _check_options(spec.name, spec.options)
     return Backbone(_random_network(spec.name, 0, spec.options), spec)
@@ -116,19 +126,15 @@ def _check_sizes(size: int, width: NetworkOption) -> None:
 
 
 def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
+    if is_reference(name):
+        raise InputError(must_be_registered(name))
     if name not in NETWORKS:
-        names = ", ".join(NETWORKS)
+        names = ", ".join([*NETWORKS, *OWN_NETWORKS])
         raise InputError(
-            f"there is no backbone {name!r}: choose from {names}; "
-            "from Python, build_backbone takes any nn.Module"
+            f"there is no backbone {name!r}: choose from {names}, or name a function that returns "
+            "a torch.nn.Module by package.module:function"
         )
-    accepted = set(inspect.signature(NETWORKS[name]).parameters)
-    unknown = sorted(set(options) - accepted)
-    if unknown:
-        raise InputError(
-            f"{name} has no option {', '.join(unknown)}: "
-            f"it has {', '.join(sorted(accepted)) or 'none'}"
-        )
+    check_arguments(name, NETWORKS[name], options)
 
 
 def _network(

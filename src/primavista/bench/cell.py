@@ -6,7 +6,7 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -38,6 +38,7 @@ from primavista.frames import read_frames
 from primavista.learner.state import strategy_arrays
 from primavista.storage import learner_file
 from primavista.strategies import Strategy, create
+from primavista.strategies.registry import register_all
 from primavista.streams.dataset import DataSet, Stream
 from primavista.streams.open import stream as open_stream
 
@@ -53,12 +54,15 @@ class RunSettings:
         checkpoint_seconds: a checkpoint is due after so many seconds.
         checkpoint_batches: a checkpoint is due after so many batches already, if it is cheap.
         checkpoint_share: it is cheap if the last one took at most this share of the time since.
+        registered: the references of strategies and backbones of the user's own, by name, which
+            the process that runs a cell registers first.
     """
 
     cache: Path
     checkpoint_seconds: float = 30.0
     checkpoint_batches: int = 20
     checkpoint_share: float = 0.02
+    registered: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,7 @@ class CellRun:
         alone: bool = True,
     ) -> None:
         cell = job.cell
+        register_all(settings.registered)
         data = kept_data(cell.data, settings.cache, cell.device, split_of(cell.data, cell.run))
         self.cell = cell
         self._memory = PeakMemory(cell.device) if alone else None

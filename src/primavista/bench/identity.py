@@ -32,7 +32,7 @@ from primavista.errors import FileError, file_errors
 from primavista.progress import Progress
 from primavista.storage.atomic import write_atomically
 from primavista.strategies import registry
-from primavista.strategies.registry import STRATEGIES, strategy_info
+from primavista.strategies.registry import STRATEGIES, registered, strategy_info
 from primavista.streams.store.index import INDEX
 from primavista.streams.store.reading import is_store
 
@@ -51,33 +51,37 @@ BLOCK = 2**20  # bytes that are hashed at a time
 FRESH = 2 * 10**9  # nanoseconds; a file as young as this may change again within one tick
 
 
-def code_fingerprint(strategy: str) -> str:
+def code_fingerprint(strategy: str, backbone: str = "") -> str:
     """Return the fingerprint of the code that computes a cell of a strategy.
 
     Args:
-        strategy: the name of a strategy, ours or that of an installed package.
+        strategy: the name of a strategy, ours, a registered one, or that of an installed package.
+        backbone: the name of its backbone, whose code counts if it is a registered function.
 
     Returns:
         Hexadecimal digits.
     """
     found = hashlib.sha256()
-    for name in sorted(modules_of(strategy)):
+    for name in sorted(modules_of(strategy, backbone)):
         found.update(f"{name} {_module_fingerprint(name)}\n".encode())
     return found.hexdigest()[:DIGITS]
 
 
-def modules_of(strategy: str) -> set[str]:
+def modules_of(strategy: str, backbone: str = "") -> set[str]:
     """Return the names of the modules that compute a cell of a strategy.
 
     Args:
         strategy: the name of the strategy. If it is of another package, the modules of that package
             which it imports are among them.
+        backbone: the name of its backbone; so it is with a registered function.
     """
     roots = [*MEASURING, *STREAMS]
     if strategy in STRATEGIES:
         roots.append(strategy_info(strategy).where.partition(":")[0])
     elif strategy in registry._third_parties():
         roots.append(registry._third_parties()[strategy].module)
+    own = registered()
+    roots += [own[name].partition(":")[0] for name in (strategy, backbone) if name in own]
     if strategy_info(strategy).stackable:
         roots.append(STACKED)
     packages = {root.partition(".")[0] for root in roots}

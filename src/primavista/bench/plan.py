@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from primavista.backbones.base import Precision
+from primavista.backbones.own import FROM_FUNCTION, OWN_NETWORKS
 from primavista.bench.data import Data, Positive, RenderedData, StrictModel, choose_test_set
 from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options, freezes
@@ -33,8 +34,9 @@ from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
 from primavista.progress import Progress
+from primavista.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
-from primavista.strategies.registry import RENAMED, current_names, strategy_info
+from primavista.strategies.registry import RENAMED, current_names, register, strategy_info
 from primavista.streams.protocols import parse_protocol
 
 # Fields of a cell that its plan does not set, or that format 1 did not have.
@@ -74,8 +76,10 @@ class BackboneSpec(StrictModel):
     """A backbone by name; its input has the size of the data's frames.
 
     Args:
-        name: the name of the backbone, as `primavista.backbones.registry.build` takes it.
-        weights: `imagenet`, `random`, `timm`, or the path of a file.
+        name: the name of the backbone, as `primavista.backbones.registry.build` takes it; or a
+            function of your own, `package.module:function`, which returns a module.
+        weights: `imagenet`, `random`, `timm`, or the path of a file. A function of your own gives
+            its module weights itself, which is called `own`, unless this is the path of a file.
         options: arguments of the backbone, such as `width`.
         seed: the seed of random weights.
     """
@@ -84,6 +88,16 @@ class BackboneSpec(StrictModel):
     weights: str = "imagenet"
     options: dict[str, OptionValue] = Field(default_factory=dict)
     seed: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weights_of_function(cls, table: Any) -> Any:
+        """Say where the weights of a function's module come from, if the plan does not."""
+        if isinstance(table, dict) and "weights" not in table:
+            name = table.get("name")
+            if isinstance(name, str) and (is_reference(name) or name in OWN_NETWORKS):
+                return {**table, "weights": FROM_FUNCTION}
+        return table
 
 
 class Cell(StrictModel):
@@ -216,7 +230,8 @@ class Group(StrictModel):
     Args:
         name: the figure or the claim that the group is for.
         title: the heading in reports.
-        strategies: the names of strategies.
+        strategies: the names of strategies; one of your own may be named by its reference,
+            `package.module:Class`.
         protocols: protocols as texts, such as "nicv2-391", or as tables of their parameters.
         options: options of all the strategies.
         variants: sets of options, each of which makes cells of its own.
@@ -320,7 +335,7 @@ class Plan(StrictModel):
         """
         found: dict[str, PlannedCell] = {}
         code = {
-            name: code_fingerprint(name)
+            name: code_fingerprint(name, self.backbone.name)
             for name in {name for group in self.groups for name in group.strategies}
         }
         data = fingerprint_of(self.data, progress)
@@ -477,7 +492,9 @@ def make_plan(
 ) -> Plan:
     """Make a plan from the content of a TOML file.
 
-    Options under a name of an earlier version are accepted with a `DeprecationWarning`.
+    Strategies and a backbone of your own that the plan names by reference are registered, which
+    imports them: a plan is a program that you run. Options under a name of an earlier version are
+    accepted with a `DeprecationWarning`.
 
     Args:
         table: the content of the file.
@@ -498,13 +515,17 @@ def make_plan(
     for keys, value in pairs:
         _override(content, keys, value)
     try:
-        return Plan.model_validate(content)
+        plan = Plan.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise InputError(
             f"{where}: {place}: {first['msg']} (got {first['input']!r:.80})"
         ) from error
+    for name in (plan.backbone.name, *(name for one in plan.groups for name in one.strategies)):
+        if is_reference(name):
+            register(name)
+    return plan
 
 
 def _tables(table: Mapping[str, Any], key: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -33,7 +33,7 @@ from primavista.errors import InputError
 from primavista.frames import read_frames
 from primavista.progress import Progress
 from primavista.storage.lock import FileLock
-from primavista.strategies.registry import strategy_info
+from primavista.strategies.registry import registered, strategy_info
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import rendered
 
@@ -180,6 +180,7 @@ class Suite:
             KeyboardInterrupt: if the user stopped it; the same call resumes.
         """
         assert self.settings is not None
+        self.settings = replace(self.settings, registered=self._registered())
         make_folder(self.out)
         with FileLock(self.out / LOCK):
             claim_folder(self.out, self.plan, self._planned)
@@ -200,6 +201,12 @@ class Suite:
                 for tracker in trackers:
                     tracker.close()
         return [state for state in self.states if state.status == "failed"]
+
+    def _registered(self) -> dict[str, str]:
+        """Return the references of the code of the user's own that the cells need."""
+        cells = [state.planned.cell for state in self.states]
+        needed = {self.plan.backbone.name, *(cell.strategy for cell in cells)}
+        return {name: where for name, where in registered().items() if name in needed}
 
     def _jobs(self) -> list[CellJob]:
         jobs = []

@@ -19,7 +19,7 @@ from rich.markup import escape
 import primavista.cli.bench as bench
 import primavista.cli.data as data
 from primavista import __version__
-from primavista.cli.arguments import printable
+from primavista.cli.arguments import printable, register_named
 from primavista.cli.change import forget, rename, undo
 from primavista.cli.doctor import doctor
 from primavista.cli.export import export
@@ -28,7 +28,8 @@ from primavista.cli.learn import learn
 from primavista.cli.predict import predict
 from primavista.cli.run import run
 from primavista.cli.teach import teach
-from primavista.errors import PrimavistaError
+from primavista.errors import InputError, PrimavistaError
+from primavista.references import is_reference
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,11 +50,22 @@ app.add_typer(data.app, name="data")
 @app.callback()
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    register: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A strategy or backbone of your own that a file may use: package.module:Name. "
+            "Its code is imported. Repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Handle the options that come before a command."""
     if version:
         print(f"primavista {__version__}")
         raise typer.Exit
+    for text in register or ():
+        if not is_reference(text):
+            raise InputError(f"--register {text}: expected package.module:Name")
+    register_named(*(register or ()))
 
 
 def main() -> None:

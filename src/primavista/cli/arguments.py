@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from primavista.references import is_reference
+
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")
 ]
@@ -20,6 +22,24 @@ Threshold = Annotated[
     ),
 ]
 MIN_SIZE, MAX_SIZE = 32, 512  # sides of the images, in pixels
+
+
+def register_named(*names: str | None) -> None:
+    """Register the references among names that the user wrote on the command line.
+
+    Args:
+        names: names of strategies or backbones, or references `package.module:Name`.
+
+    Raises:
+        InputError: if a reference cannot be imported.
+    """
+    references = [name for name in names if name is not None and is_reference(name)]
+    if not references:
+        return
+    from primavista.strategies.registry import register
+
+    for reference in references:
+        register(reference)
 
 
 def printable(text: str) -> str:

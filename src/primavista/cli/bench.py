@@ -159,8 +159,19 @@ def report(
     """
     from primavista.report import write_report
 
-    folder = out or RESULTS / find_plan(plan, None, None).name
+    folder = _results_folder(plan, out)
     typer.echo(f"wrote {write_report(folder, against=against)}")
+
+
+def _results_folder(plan: str, out: Path | None) -> Path:
+    """Return the folder of a plan's results. Reading the plan registers its own strategies."""
+    try:
+        name = find_plan(plan, None, None).name
+    except InputError:
+        if out is None:
+            raise
+        return out  # a report needs no plan
+    return out or RESULTS / name
 
 
 def find_plan(name: str, overrides: Sequence[str] | None, source: str | None) -> Plan:

@@ -26,7 +26,15 @@ from rich.progress import (
 )
 from rich.progress import Progress as ProgressBars
 
-from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, Device, Model, Threshold, printable
+from primavista.cli.arguments import (
+    MAX_SIZE,
+    MIN_SIZE,
+    Device,
+    Model,
+    Threshold,
+    printable,
+    register_named,
+)
 from primavista.cli.sources import CAMERA, Media, find_lessons
 from primavista.errors import InputError, PrimavistaError
 
@@ -91,10 +99,15 @@ def learn(
         ),
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help=NEW + "prima (default), cwr*, ar1*, ...")
+        str | None,
+        typer.Option(help=NEW + "prima (default), cwr*, ..., or your own: package.module:Class."),
     ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help=NEW + "mobilenet_v1 (default) or efficientnet_lite0.")
+        str | None,
+        typer.Option(
+            help=NEW + "mobilenet_v1 (default), efficientnet_lite0, or your own: "
+            "package.module:function, which returns a torch.nn.Module."
+        ),
     ] = None,
     weights: Annotated[
         str | None, typer.Option(help=NEW + "imagenet (default), timm, random, or a file.")
@@ -159,6 +172,7 @@ def learn(
     from primavista.storage.lock import file_lock
 
     _check_place(on)
+    register_named(strategy, backbone)
     lessons = find_lessons(sources, label)
     target = model.expanduser().resolve()
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}

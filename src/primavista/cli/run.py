@@ -38,7 +38,10 @@ COLUMNS = ("strategy", "accuracy", "change", "learning", "per batch", "extra sta
 def run(
     strategies: Annotated[
         list[str] | None,
-        typer.Argument(help="Strategies, e.g. 'ar1*' 'cwr*'; all of the paper's if none."),
+        typer.Argument(
+            help="Strategies, e.g. 'ar1*' 'cwr*', or your own, package.module:Class; all of the "
+            "paper's if none."
+        ),
     ] = None,
     objects: Annotated[int, typer.Option(help="Objects in each of the 10 categories.", min=1)] = 2,
     frames: Annotated[int, typer.Option(help="Frames per session (CORe50 has 300).", min=1)] = 8,
@@ -59,11 +62,16 @@ def run(
         str, typer.Option(help="rendered, or the folder of a data set or packed store.")
     ] = "rendered",
     backbone: Annotated[
-        str, typer.Option(help="mobilenet_v1 or efficientnet_lite0.")
+        str,
+        typer.Option(
+            help="mobilenet_v1, efficientnet_lite0, or your own: package.module:function, which "
+            "returns a torch.nn.Module."
+        ),
     ] = "mobilenet_v1",
     weights: Annotated[
-        str, typer.Option(help="imagenet, timm, random, or the path of a file.")
-    ] = "imagenet",
+        str | None,
+        typer.Option(help="imagenet (default), timm, random, or the path of a file."),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(help="An option of every strategy, e.g. norm=bn; repeat it."),
@@ -100,7 +108,7 @@ def run(
         "precision": precision,
         "deterministic": deterministic,
         "test_thin": max(1, frames // TEST_FRAMES),
-        "backbone": {"name": backbone, "weights": weights},
+        "backbone": {"name": backbone, **({} if weights is None else {"weights": weights})},
         "groups": [{"name": "fig:results", "strategies": names, "protocols": [protocol]}],
     }
     scene = {"objects": objects, "frames": frames, "size": size}

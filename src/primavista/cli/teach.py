@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, printable
+from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, printable, register_named
 from primavista.errors import require_extra
 
 MAX_NAMES = 8  # objects that are listed when the service starts
@@ -48,7 +48,9 @@ def teach(
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(help="Strategy of a new model, e.g. prima (default) or 'cwr*'."),
+        typer.Option(
+            help="Strategy of a new model: prima (default), 'cwr*', ..., or package.module:Class."
+        ),
     ] = None,
     size: Annotated[
         int | None,
@@ -82,6 +84,7 @@ def teach(
     from primavista.serve.server import open_for_teaching, serve
 
     check_token(host, token)
+    register_named(strategy)
     if not os.environ.get("OMP_NUM_THREADS"):  # one half recognises while the other half learns
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 

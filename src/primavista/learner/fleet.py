@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 from torch import nn
 
-from primavista.backbones.base import CUSTOM
+from primavista.backbones.registry import NETWORKS
 from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.frames import model_frames
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError, Lesson
+from primavista.strategies.registry import register_all, registered
 from primavista.streams.video import open_frames
 
 SHARDS_PER_PROCESSOR = 4  # small enough that the last shards end at about the same time
@@ -274,11 +275,13 @@ class LearnerLoader:
         backbone: A backbone that is not in the file, if the learner has one.
         device: Where the learner computes.
         engine: What computes its features: those of another engine could not be merged.
+        registered: The reference of its strategy by name, if that is code of the user's own.
     """
 
     backbone: nn.Module | None
     device: str
     engine: Engine
+    registered: Mapping[str, str] = field(default_factory=dict)
 
     def load(self, data: bytes) -> Learner:
         """Return the learner.
@@ -289,6 +292,7 @@ class LearnerLoader:
         Raises:
             PrimavistaError: If this machine does not have the engine.
         """
+        register_all(self.registered)
         backbone, device, engine = self.backbone, self.device, self.engine
         return Learner.from_bytes(data, backbone=backbone, device=device, engine=engine)
 
@@ -345,10 +349,11 @@ def _connect(ray: Any, address: str) -> None:
 
 def _loader(learner: Learner, machines: Machines) -> LearnerLoader:
     backbone = learner.strategy.backbone
-    own = backbone if backbone.spec.name == CUSTOM else None
+    own = None if backbone.spec.name in NETWORKS else backbone
     # a task of a cluster has a processor and no GPU
     device = str(learner.strategy.device) if isinstance(machines, ThisProcess) else "cpu"
-    return LearnerLoader(own, device, learner.engine)
+    needed = {n: r for n, r in registered().items() if n == learner.strategy_name}
+    return LearnerLoader(own, device, learner.engine, needed)
 
 
 def _split(lessons: Sequence[Lesson[Any]], count: int) -> list[list[Lesson[Any]]]:

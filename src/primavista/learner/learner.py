@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from primavista.backbones.base import CUSTOM
+from primavista.backbones.registry import NETWORKS
 from primavista.coach import (
     Advice,
     HeldOutTests,
@@ -508,7 +508,7 @@ class Learner:
             FileError: If the file cannot be loaded.
         """
         if not isinstance(other, Learner):
-            own = self.strategy.backbone if self._settings.spec.name == CUSTOM else None
+            own = None if self._settings.spec.name in NETWORKS else self.strategy.backbone
             other = Learner.load(other, backbone=own, device=self.strategy.device)
         if self.strategy_name != other.strategy_name:
             raise InputError(
@@ -588,7 +588,8 @@ class Learner:
         Args:
             path: The file.
             backbone: The module, if it was made with a module of your own, which is not in the
-                file.
+                file. A strategy or a backbone by reference must have been registered: a file alone
+                never imports code (see `register`).
             device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
             engine: What computes frozen features; by default the engine that it was saved with, if
                 that is installed.

@@ -24,6 +24,7 @@ from primavista.learner.state import (
     strategy_arrays,
     undo_arrays,
 )
+from primavista.references import is_reference, must_be_registered
 from primavista.storage.manifest import (
     FORMAT,
     BackboneRecord,
@@ -32,7 +33,7 @@ from primavista.storage.manifest import (
     UndoRecord,
     parse_manifest,
 )
-from primavista.strategies.registry import current_names, options_of_file
+from primavista.strategies.registry import current_names, options_of_file, registered
 
 
 class RestoredContent(NamedTuple):
@@ -103,6 +104,12 @@ def restore_content(
     """
     manifest = parse_manifest(raw, name)
     _warn_of_old_names(manifest, name)
+    named = [manifest.strategy.name]
+    if backbone is None:
+        named.append(manifest.backbone.name)
+    missing = [text for text in named if is_reference(text) and text not in registered()]
+    if missing:
+        raise FileError(f"{name} cannot be loaded: {must_be_registered(*missing)}")
     chosen_device = choose_device(device)
     try:
         settings = LearnerSettings(

@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from primavista.backbones.own import OWN_NETWORKS
+from primavista.backbones.registry import NETWORKS
 from primavista.bench.data import CORe50Comparison, compare_with_core50
 from primavista.bench.folder import (
     FAILED,
@@ -359,7 +361,7 @@ class _Fingerprints:
     """The fingerprints of code and data as they are now, each computed once."""
 
     def __init__(self) -> None:
-        self._code: dict[str, str] = {}
+        self._code: dict[tuple[str, str], str] = {}
         self._data: dict[str, str | None] = {}
 
     def staleness(self, stored: StoredCell) -> str | None:
@@ -367,9 +369,11 @@ class _Fingerprints:
         cell = stored.valid_cell
         if cell is None or cell.code is None:
             return None
-        if cell.strategy not in self._code:
-            self._code[cell.strategy] = code_fingerprint(cell.strategy)
-        if cell.strategy in names() and self._code[cell.strategy] != cell.code:
+        code = cell.strategy, cell.backbone.name
+        is_here = code[0] in names() and code[1] in {*NETWORKS, *OWN_NETWORKS}
+        if is_here and code not in self._code:
+            self._code[code] = code_fingerprint(*code)
+        if is_here and self._code[code] != cell.code:
             return "the code that computes it has changed"
         if cell.data_sha256 is None:
             return None

@@ -79,7 +79,7 @@ class ClassRecord(ManifestRecord):
 class StrategyRecord(ManifestRecord):
     """The name of the strategy, its seed and all of its options."""
 
-    name: Annotated[str, Field(max_length=100)]
+    name: Annotated[str, Field(max_length=200)]
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)]
     options: dict[str, OptionValue]
 
@@ -91,7 +91,7 @@ class BackboneRecord(ManifestRecord):
     becomes (x / 255 - mean) / std.
     """
 
-    name: Annotated[str, Field(max_length=100)]
+    name: Annotated[str, Field(max_length=200)]
     size: Annotated[int, Field(ge=1, le=2048)]
     mean: Triple
     std: tuple[Positive, Positive, Positive]

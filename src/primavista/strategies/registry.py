@@ -5,19 +5,26 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
+
+from torch import nn
 
 from primavista.backbones.base import Backbone, device_of
+from primavista.backbones.own import OWN_NETWORKS
+from primavista.backbones.registry import NETWORKS
 from primavista.errors import InputError
+from primavista.references import is_reference, load_reference, must_be_registered, reference_to
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
 
 ENTRY_POINTS = "primavista.strategies"
+_NAME = re.compile(r"[\w.+*-]{1,60}")
 RENAMED = {"past": "moments_decay"}  # options that had another name before version 0.2
 # options of gradient descent that version 0.1 did not have, with the values of what it did
 ADDED: dict[str, OptionValue] = {"moments": "pretrained", "unseen": "reset"}
@@ -39,12 +46,16 @@ class Look:
     marker: str
 
 
-# Chosen by name for strategies without colours of their own.
+# For strategies of the user's own without a look: none of them is one of ours.
 OTHER_LOOKS = (
-    Look("#7f3c8d", "#c58fd3", "h"),
-    Look("#937860", "#d3b8a0", "H"),
-    Look("#a5402d", "#e08573", ">"),
-    Look("#3d5a80", "#8fb0da", "d"),
+    Look("#e7298a", "#ff7dbd", "P"),
+    Look("#1b4dff", "#86a0ff", "X"),
+    Look("#00a5b5", "#5be0ec", "*"),
+    Look("#7cae00", "#b6e34a", "s"),
+    Look("#5e2ca5", "#b08ae8", "D"),
+    Look("#ff6f61", "#ff9f95", "^"),
+    Look("#795548", "#c7a397", "o"),
+    Look("#607d8b", "#a9bfca", "v"),
 )
 
 
@@ -52,8 +63,8 @@ OTHER_LOOKS = (
 class StrategyInfo:
     """Everything that the package needs to know about a strategy without building it.
 
-    A third-party strategy class may have a class attribute `info` of this type; without one it gets
-    the defaults, and a look that depends on its name alone.
+    A strategy class of your own may have a class attribute `info` of this type; without one it gets
+    the defaults, and a look that depends on its name and on those registered before it.
 
     Args:
         name: the name that `create` and the command line know it by, such as `ar1*`.
@@ -117,7 +128,9 @@ class StrategyInfo:
     @property
     def drawn(self) -> Look:
         """The look, chosen by name if there is none of its own."""
-        return self.look or OTHER_LOOKS[sum(map(ord, self.name)) % len(OTHER_LOOKS)]
+        if self.look is not None:
+            return self.look
+        return _OWN_LOOKS.get(self.name) or OTHER_LOOKS[_first_choice(self.name)]
 
 
 _TABLE = "tab:hyper_core50"
@@ -281,6 +294,7 @@ _OURS = (
         source="Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
         **_REPLAY,
         cost=2.0,
+        look=Look("#a02c7a", "#e38cc6", "d"),
     ),
     _ours(
         "latent-replay-2020",
@@ -351,6 +365,7 @@ _OURS = (
         analytic=True,
         stackable=True,
         cost=0.04,
+        look=Look("#6a5acd", "#a79bf0", "^"),
     ),
     _ours(
         "lda",
@@ -360,6 +375,7 @@ _OURS = (
         analytic=True,
         stackable=True,
         cost=0.05,
+        look=Look("#b8860b", "#e5c15a", ">"),
     ),
     _ours(
         "ridge",
@@ -368,6 +384,7 @@ _OURS = (
         source="ours: nothing to set",
         analytic=True,
         cost=0.06,
+        look=Look("#c0392b", "#f08a7d", "H"),
     ),
 )
 STRATEGIES: dict[str, StrategyInfo] = {info.name: info for info in _OURS}
@@ -386,9 +403,130 @@ RENORM: dict[str, dict[str, Any]] = {
 }
 
 
+Code = Callable[..., nn.Module]  # a class of a strategy, or a function that returns a module
+Made = TypeVar("Made", bound=Code)
+_OWN: dict[str, Callable[..., Strategy]] = {}  # the strategies that were registered, by name
+_OWN_LOOKS: dict[str, Look] = {}
+
+
+@overload
+def register(what: str, name: str | None = None) -> Code: ...
+
+
+@overload
+def register(what: Made, name: str | None = None) -> Made: ...
+
+
+def register(what: str | Code, name: str | None = None) -> Code:
+    """Make a strategy or a backbone of your own known by name.
+
+    From then on `create`, `Learner`, `evaluate` and plans know it, in worker processes too. It is
+    always known by its reference, `package.module:Name`; the command line and plans register the
+    references that they contain. Saved files only use what was registered before: a file alone
+    never imports code.
+
+    Args:
+        what: a strategy class; a function that returns a module, for a backbone; or a reference to
+            one of these, which is imported.
+        name: a short name; by default that of the `info` of a strategy class, if it has one.
+
+    Returns:
+        The class or the function, so that `register` can be a decorator.
+
+    Raises:
+        InputError: if it is neither, cannot be imported, or if the name is taken.
+
+    >>> class Mine(Strategy):
+    ...     info = StrategyInfo("my-own", "My own")
+    >>> register(Mine) is Mine, strategy_info("my-own").title
+    (True, 'My own')
+    """
+    made = load_reference(what) if isinstance(what, str) else what
+    if not callable(made):
+        raise InputError(
+            f"{what!r} is neither a strategy class nor a function that returns a torch.nn.Module"
+        )
+    is_strategy = isinstance(made, type) and issubclass(made, Strategy)
+    info = vars(made).get("info") if is_strategy else None
+    if name is None and isinstance(info, StrategyInfo):
+        name = info.name
+    references = {reference_to(made), *([what] if isinstance(what, str) else ())}
+    if name is not None:
+        _check_name(name, made)
+    for known in (*references, *([name] if name is not None else ())):
+        if is_strategy:
+            _OWN[known] = made
+            _OWN_LOOKS.setdefault(known, _free_look(known, made))
+        else:
+            OWN_NETWORKS[known] = made
+    return made
+
+
+def registered() -> dict[str, str]:
+    """Return the reference of everything that was registered, by name, for other processes."""
+    return {name: reference_to(made) for name, made in {**_OWN, **OWN_NETWORKS}.items()}
+
+
+def register_all(references: Mapping[str, str]) -> None:
+    """Register what another process has registered, and which this one was started by.
+
+    Args:
+        references: what `registered` returned there.
+
+    Raises:
+        InputError: if something cannot be imported here, such as a class of a notebook.
+    """
+    for name, reference in references.items():
+        if name not in _OWN and name not in OWN_NETWORKS:
+            register(reference, None if is_reference(name) else name)
+
+
+def _check_name(name: str, made: Code) -> None:
+    if not _NAME.fullmatch(name):
+        raise InputError(f"a name has 1 to 60 letters, digits and . _ + * -; got {name!r}")
+    taken = _OWN.get(name) or OWN_NETWORKS.get(name)
+    other = taken is not None and reference_to(taken) != reference_to(made)
+    if name in STRATEGIES or name in NETWORKS or other:
+        owner = reference_to(taken) if taken is not None else "primavista"
+        raise InputError(f"the name {name!r} is taken by {owner}: choose another one")
+
+
+def _first_choice(name: str) -> int:
+    return sum(map(ord, name)) % len(OTHER_LOOKS)
+
+
+def _free_look(name: str, made: Code) -> Look:
+    """Return the look of another name of the same strategy, or one that no other strategy has."""
+    for known, own in _OWN.items():
+        if own is made and known in _OWN_LOOKS:
+            return _OWN_LOOKS[known]
+    first = _first_choice(name)
+    order = (*OTHER_LOOKS[first:], *OTHER_LOOKS[:first])
+    return next((look for look in order if look not in _OWN_LOOKS.values()), order[0])
+
+
 def names() -> list[str]:
-    """Return the name of every strategy: ours, then those of installed packages."""
-    return [*STRATEGIES, *sorted(set(_third_parties()) - set(STRATEGIES))]
+    """Return the name of every strategy: ours, then those of installed packages and your own."""
+    others = {*_third_parties(), *_OWN} - set(STRATEGIES)
+    return [*STRATEGIES, *sorted(others)]
+
+
+def own_strategy(name: str) -> Callable[..., Strategy] | None:
+    """Return a strategy that is not ours: a registered one, or that of an installed package.
+
+    Args:
+        name: the name of the strategy. A reference that was not registered is not imported.
+
+    Returns:
+        Its class; None if there is none of this name.
+    """
+    if name in _OWN:
+        return _OWN[name]
+    point = _third_parties().get(name)
+    if point is None:
+        return None
+    found: Callable[..., Strategy] = point.load()
+    return found
 
 
 def strategy_info(name: str) -> StrategyInfo:
@@ -400,20 +538,21 @@ def strategy_info(name: str) -> StrategyInfo:
     Args:
         name: the name of a strategy.
 
-    >>> strategy_info("ar1*").title, strategy_info("my-own").title
-    ('AR1*', 'my-own')
+    >>> strategy_info("ar1*").title, strategy_info("my_package:Nearest").title
+    ('AR1*', 'Nearest')
     """
     if name in STRATEGIES:
         return STRATEGIES[name]
-    if name in _third_parties():
-        try:
-            made = _third_parties()[name].load()
-        except Exception:  # a broken package must not break the report of the others
-            return StrategyInfo(name, name)
-        own = getattr(made, "info", None)
-        if isinstance(own, StrategyInfo):
-            return own
-    return StrategyInfo(name, name)
+    try:
+        made = own_strategy(name)
+    except Exception:  # a broken package must not break the report of the others
+        made = None
+    own = vars(made).get("info") if made is not None else None
+    if isinstance(own, StrategyInfo):
+        return own
+    free = True if made is None else getattr(made, "rehearsal_free", True)
+    title = name.rpartition(":")[2] if is_reference(name) else name
+    return StrategyInfo(name, title if free else f"{title} (rehearses)", rehearsal_free=free)
 
 
 def load_strategy(info: StrategyInfo) -> Any:
@@ -460,16 +599,27 @@ def create(
         make: Callable[..., Strategy] = load_strategy(info)
         limits = info.limits(protocol) if protocol else {}
         options = {**info.options, **limits, **overrides}
-    elif name in _third_parties():
-        make, options = _third_parties()[name].load(), overrides
     else:
-        raise InputError(f"there is no strategy {name!r}: choose from {', '.join(names())}")
+        make = _own_or_refused(name)
+        options = {**strategy_info(name).options, **overrides}
     _check_options(name, make, options)
     device = device_of(backbone)
     if device.type == "cpu":
         return make(backbone, seed=seed, **options)
     # strategies are made on the CPU, with the same numbers as there, and moved when complete
     return make(copy.deepcopy(backbone).cpu(), seed=seed, **options).to(device)
+
+
+def _own_or_refused(name: str) -> Callable[..., Strategy]:
+    make = own_strategy(name)
+    if make is not None:
+        return make
+    if is_reference(name):
+        raise InputError(must_be_registered(name))
+    raise InputError(
+        f"there is no strategy {name!r}: choose from {', '.join(names())}, or name one of your own "
+        "by package.module:Class"
+    )
 
 
 def current_names(options: Mapping[str, Any], *, warn: bool = True) -> dict[str, Any]:

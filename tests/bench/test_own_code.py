@@ -1,0 +1,153 @@
+"""A strategy and a backbone of the user's own, in a package beside, through the command line.
+
+Everything runs in processes of its own, as it would for a user: the command, and its workers.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+HEADS = """
+import torch
+from primavista import Look, StrategyInfo
+from primavista.nn.class_rows import Rows
+from primavista.strategies.base import LearnReport
+from primavista.strategies.embedding import EmbeddingStrategy
+
+
+class NearestMean(EmbeddingStrategy):
+    def __init__(self, backbone, *, seed=0, scale=1.0):
+        super().__init__(backbone, seed=seed)
+        self.means = Rows()
+        self.means.add_rows("total", torch.zeros(0, backbone.dim))
+        self.means.add_rows("count", torch.zeros(0, 1))
+
+    def learn_batch(self, B):
+        self.means.total.index_add_(0, B.columns, self.features(B))
+        self.means.count.index_add_(0, B.columns, torch.ones(B.count, 1))
+        return LearnReport(B.i, B.count, B.new)
+
+    def score_features(self, z):
+        return -torch.cdist(z, self.means.total / self.means.count.clamp(min=1))
+
+
+class Sharp(NearestMean):
+    info = StrategyInfo("sharp", "Sharp-9", source="a paper", look=Look("#123abc", "#9fb4ff", "8"))
+"""
+NETS = """
+from torch import nn
+
+
+def small(width=8):
+    return nn.Sequential(nn.Conv2d(3, width, 3, 2, 1), nn.BatchNorm2d(width), nn.ReLU())
+"""
+PLAN = """
+name = "mine"
+device = "cpu"
+runs = 2
+
+[data]
+kind = "folder"
+path = "toys"
+size = 32
+
+[backbone]
+name = "lab_of_a_test.nets:small"
+options = {width = 6}
+
+[[groups]]
+name = "main"
+strategies = ["lab_of_a_test.heads:NearestMean", "lab_of_a_test.heads:Sharp", "ncm"]
+protocols = ["nicv2"]
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A working folder with a plan and data, and a folder `site` with a package."""
+    package = tmp_path / "site" / "lab_of_a_test"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "heads.py").write_text(HEADS)
+    (package / "nets.py").write_text(NETS)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    draw = np.random.default_rng(0)
+    for channel, name in enumerate(("cup", "ball")):
+        for session in range(4):
+            for frame in range(2):
+                path = tmp_path / "toys" / name / f"s{session}" / f"{frame}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                picture = draw.integers(0, 80, (32, 32, 3), np.uint8)
+                picture[8:20, 8:20, channel] = 220
+                Image.fromarray(picture).save(path)
+    return tmp_path
+
+
+def primavista(place: Path, *arguments: str, path: bool = True) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, OMP_NUM_THREADS="1", XDG_CACHE_HOME=str(place / "cache"))
+    environment.pop("PYTHONPATH", None)
+    if path:
+        environment["PYTHONPATH"] = str(place / "site")
+    command = [str(Path(sys.executable).with_name("primavista")), *arguments]
+    return subprocess.run(
+        command, cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.slow
+def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) -> None:
+    ran = primavista(place, "bench", "run", "plan.toml", "--threads", "2")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    again = primavista(place, "bench", "status", "plan.toml")
+    assert "6 of 6 cells done" in again.stdout
+    told = primavista(place, "bench", "report", "plan.toml")
+    assert told.returncode == 0, told.stderr
+    out = place / "primavista-runs" / "mine"
+
+    with (out / "tables" / "final-main.csv").open() as file:
+        rows = {row["strategy"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["ncm", "NearestMean", "Sharp-9"]
+    assert {row["runs"] for row in rows.values()} == {"2"}
+    # the same rule as ours, on the same features
+    assert len({row["final accuracy (%)"] for row in rows.values()}) == 1
+    page = (out / "report.html").read_text("utf-8")
+    assert "#123abc" in page
+    assert "lab_of_a_test.nets:small" in page
+    assert not (out / "tables" / "stale.csv").exists()
+
+    # a changed network is a changed cell
+    nets = place / "site" / "lab_of_a_test" / "nets.py"
+    nets.write_text(NETS.replace("nn.ReLU()", "nn.ReLU6()"))
+    changed = primavista(place, "bench", "status", "plan.toml")
+    assert "0 of 6 cells done" in changed.stdout
+
+    # without the package the report is still written, and says what it knows
+    bare = primavista(place, "bench", "report", "plan.toml", "--out", str(out), path=False)
+    assert bare.returncode == 0, bare.stderr
+    assert "Sharp" in (out / "tables" / "final-main.csv").read_text()
+    missing = primavista(place, "bench", "run", "plan.toml", path=False)
+    assert missing.returncode == 1
+    assert "there is no module 'lab_of_a_test'" in missing.stderr
+
+
+def test_a_learner_with_own_code_is_used_again_if_the_user_names_it(place: Path) -> None:
+    strategy, backbone = "lab_of_a_test.heads:NearestMean", "lab_of_a_test.nets:small"
+    options = ("--strategy", strategy, "--backbone", backbone, "--size", "32")
+    learned = primavista(place, "learn", "toys.pv", "toys", *options)
+    assert learned.returncode == 0, learned.stdout + learned.stderr
+    frame = "toys/cup/s0/0.png"
+    refused = primavista(place, "predict", "toys.pv", frame)
+    assert refused.returncode == 1
+    named = ("--register", strategy, "--register", backbone)
+    assert " ".join(named) in refused.stderr
+    found = primavista(place, *named, "predict", "toys.pv", frame)
+    assert found.returncode == 0, found.stderr
+    assert "cup" in found.stdout
