@@ -446,20 +446,23 @@ def register(what: str | Code, name: str | None = None) -> Code:
         raise InputError(
             f"{what!r} is neither a strategy class nor a function that returns a torch.nn.Module"
         )
-    is_strategy = isinstance(made, type) and issubclass(made, Strategy)
-    info = vars(made).get("info") if is_strategy else None
-    if name is None and isinstance(info, StrategyInfo):
-        name = info.name
-    references = {reference_to(made), *([what] if isinstance(what, str) else ())}
-    if name is not None:
-        _check_name(name, made)
-    for known in (*references, *([name] if name is not None else ())):
-        if is_strategy:
-            _OWN[known] = made
-            _OWN_LOOKS.setdefault(known, _free_look(known, made))
+    known = {reference_to(made), *([what] if isinstance(what, str) else ())}
+    short = _name_in_info(made) if name is None else name
+    if short is not None:
+        _check_name(short, made)
+        known.add(short)
+    for one in sorted(known):
+        if isinstance(made, type) and issubclass(made, Strategy):
+            _OWN[one] = made
+            _OWN_LOOKS.setdefault(one, _free_look(one, made))
         else:
-            OWN_NETWORKS[known] = made
+            OWN_NETWORKS[one] = made
     return made
+
+
+def _name_in_info(made: object) -> str | None:
+    info = vars(made).get("info")
+    return info.name if isinstance(info, StrategyInfo) else None
 
 
 def registered() -> dict[str, str]:
