@@ -522,10 +522,14 @@ def make_plan(
         raise InputError(
             f"{where}: {place}: {first['msg']} (got {first['input']!r:.80})"
         ) from error
+    _register_references(plan)
+    return plan
+
+
+def _register_references(plan: Plan) -> None:
     for name in (plan.backbone.name, *(name for one in plan.groups for name in one.strategies)):
         if is_reference(name):
             register(name)
-    return plan
 
 
 def _tables(table: Mapping[str, Any], key: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeGuard, TypeVar, overload
 
 from torch import nn
 
@@ -441,23 +441,33 @@ def register(what: str | Code, name: str | None = None) -> Code:
     >>> register(Mine) is Mine, strategy_info("my-own").title
     (True, 'My own')
     """
-    made = load_reference(what) if isinstance(what, str) else what
-    if not callable(made):
-        raise InputError(
-            f"{what!r} is neither a strategy class nor a function that returns a torch.nn.Module"
-        )
+    made = _loaded(what) if isinstance(what, str) else what
     known = {reference_to(made), *([what] if isinstance(what, str) else ())}
     short = _name_in_info(made) if name is None else name
     if short is not None:
         _check_name(short, made)
         known.add(short)
     for one in sorted(known):
-        if isinstance(made, type) and issubclass(made, Strategy):
+        if _is_strategy(made):
             _OWN[one] = made
             _OWN_LOOKS.setdefault(one, _free_look(one, made))
         else:
             OWN_NETWORKS[one] = made
     return made
+
+
+def _is_strategy(made: Code) -> TypeGuard[type[Strategy]]:
+    return isinstance(made, type) and issubclass(made, Strategy)
+
+
+def _loaded(reference: str) -> Code:
+    found = load_reference(reference)
+    if not callable(found):
+        raise InputError(
+            f"{reference} is neither a strategy class nor a function that returns a torch.nn.Module"
+        )
+    code: Code = found
+    return code
 
 
 def _name_in_info(made: object) -> str | None:
