@@ -550,9 +550,8 @@ class Learner:
                 stored = stored_beside(self._before.groups, self._state.groups, different)
             arrays |= {UNDO + name: a for name, a in stored.items()}
             undo = {**self._before.record, "tensors": sorted(before)}
-        files.write(
-            path, arrays, {**self._manifest, **self._state.record, "undo": undo, "engine": "onnx"}
-        )
+        record = {**self._manifest, **self._state.record, "undo": undo, "engine": "onnx"}
+        files.write(os.path.realpath(path), arrays, record)
 
     def _features(self, images: Array) -> Array:
         return np.concatenate(

@@ -19,7 +19,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,8 +27,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from primavista.bench.data import DataFacts, StrictModel
 from primavista.bench.plan import Cell, Plan, PlannedCell
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
-from primavista.storage import learner_file
-from primavista.storage.atomic import write_atomically
+from primavista.storage import disk, learner_file
+from primavista.storage.atomic import remove_leftovers, write_atomically
 from primavista.storage.lock import FileLock, is_locked
 
 RUN = "run.json"
@@ -259,7 +258,7 @@ class CellFolder:
         self.path = path
         self.cell = cell
         self._lock = FileLock(path / LOCK)
-        self._lines: dict[str, FileIO] = {}
+        self._lines: dict[str, int] = {}  # descriptors
 
     def __enter__(self) -> CellFolder:
         make_folder(self.path)
@@ -273,7 +272,7 @@ class CellFolder:
 
     def __exit__(self, *_: object) -> None:
         for file in self._lines.values():
-            file.close()
+            os.close(file)
         self._lines = {}
         self._lock.__exit__()
 
@@ -300,7 +299,7 @@ class CellFolder:
         position = 0 if state is None else state[1]["position"]
         with self._writing():
             for name in (METRICS, TIMINGS):
-                self._lines[name] = FileIO(self.path / name, "a+")
+                self._lines[name] = disk.open_regular(self.path / name)
                 _truncate(self._lines[name], position, self.path)
         return state
 
@@ -322,8 +321,7 @@ class CellFolder:
             data: the lines.
         """
         with self._writing():
-            while data:
-                data = data[self._lines[name].write(data) :]
+            disk.write(self._lines[name], data)
 
     def checkpoint(self, arrays: learner_file.Arrays, manifest: Mapping[str, Any]) -> None:
         """Write everything that is needed to resume after `manifest["position"]` batches.
@@ -356,7 +354,7 @@ class CellFolder:
         self._sync()
         write_json(self.path / RESULT, result)
         with contextlib.suppress(OSError):
-            (self.path / CHECKPOINT).unlink(missing_ok=True)
+            disk.remove(self.path / CHECKPOINT)
 
     def fail(self, reason: str, traceback: str = "") -> None:
         """Write why the cell failed, if the disk allows it.
@@ -381,14 +379,13 @@ class CellFolder:
             difference = _difference(found, wanted)
             raise InputError(f"{self.path} holds {difference}: choose another folder, or delete it")
         with self._writing():
-            (self.path / FAILED).unlink(missing_ok=True)
-            for left in self.path.glob(".*.part"):  # of a process killed while it wrote
-                left.unlink(missing_ok=True)
+            disk.remove(self.path / FAILED)
+            remove_leftovers(self.path)
 
     def _sync(self) -> None:
         with self._writing():
             for file in self._lines.values():
-                os.fsync(file.fileno())
+                disk.sync(file)
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return file_errors("write in", self.path, KEPT)
@@ -630,17 +627,18 @@ def _damaged(out: Path, error: Exception) -> FileError:
     )
 
 
-def _truncate(file: FileIO, lines: int, folder: Path) -> None:
-    """Cut a file after so many lines."""
-    file.seek(0)
-    data, end = file.readall(), 0
+def _truncate(file: int, lines: int, folder: Path) -> None:
+    """Cut a file after so many lines, and go to its end."""
+    with open(file, "rb", closefd=False) as reader:
+        data, end = reader.read(), 0
     for _ in range(lines):
         end = data.find(b"\n", end) + 1
         if not end:
             raise FileError(
                 f"{folder} lacks lines that its checkpoint has seen: delete it to restart this cell"
             )
-    file.truncate(end)
+    disk.truncate(file, end)
+    os.lseek(file, end, os.SEEK_SET)
 
 
 def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:

@@ -47,9 +47,9 @@ def forget(model: Model, name: Known) -> None:
 def _change(model: Model, change: Callable[[Learner], None]) -> None:
     """Load, change and save under the lock of the file; a change that fails leaves it as it was."""
     from primavista.learner.learner import Learner
-    from primavista.storage.lock import file_lock
+    from primavista.storage.lock import file_lock, resolved
 
-    target = model.expanduser().resolve()
+    target = resolved(model)
     with file_lock(target):
         learner = Learner.load(target, device="cpu")
         change(learner)

@@ -169,12 +169,12 @@ def learn(
     written once, at the end.
     """
     from primavista.learner.opening import open_learner
-    from primavista.storage.lock import file_lock
+    from primavista.storage.lock import file_lock, resolved
 
     _check_place(on)
     register_named(strategy, backbone)
     lessons = find_lessons(sources, label)
-    target = model.expanduser().resolve()
+    target = resolved(model)
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
     asked = {name: value for name, value in given.items() if value is not None}
     options = _strategy_options(option or (), reserved=(*given, "device", "threshold"))

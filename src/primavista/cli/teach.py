@@ -82,6 +82,7 @@ def teach(
 
     from primavista.serve.security import check_token
     from primavista.serve.server import open_for_teaching, serve
+    from primavista.storage.lock import resolved
 
     check_token(host, token)
     register_named(strategy)
@@ -94,7 +95,7 @@ def teach(
         if browser:
             Thread(target=webbrowser.open, args=(page,), daemon=True).start()
 
-    path = model.expanduser().absolute()
+    path = resolved(model)
     options = {"strategy": strategy, "size": size}
     with open_for_teaching(path, device, threshold=threshold, **options) as learner:
         serve(learner, path, host=host, port=port, token=token, tls=tls, ready=ready)

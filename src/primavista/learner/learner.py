@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -555,12 +556,13 @@ class Learner:
         """Write everything into one file, whole or not at all; equal learners give equal bytes.
 
         Args:
-            path: The file, by convention with the suffix .pv. Its folder must exist.
+            path: The file, by convention with the suffix .pv. Its folder must exist. Of a symbolic
+                link, the file that it leads to is written, and keeps its permissions.
 
         Raises:
             FileError: If the file cannot be written; what was there before is untouched.
         """
-        learner_file.write(path, *self.content())
+        learner_file.write(os.path.realpath(path), *self.content())
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the file that `save` writes."""

@@ -21,7 +21,7 @@ from primavista.serve.asgi import create_app
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
 from primavista.serve.limits import ServiceLimits
 from primavista.serve.security import check_token, is_loopback
-from primavista.storage.lock import file_lock
+from primavista.storage.lock import file_lock, resolved
 
 Certificate = tuple[Path, Path]  # the certificate and its key
 
@@ -49,7 +49,7 @@ def open_for_teaching(
         InputError: If the file was made with other options, or if the strategy keeps frames.
         FileError: If the path is not usable, or if another process is teaching the file.
     """
-    path = path.expanduser().absolute()
+    path = resolved(path)
     if path.is_dir():
         raise FileError(f"{path} is a folder: name a file in it, e.g. {path / 'objects.pv'}")
     if not path.parent.is_dir():

@@ -6,13 +6,16 @@ import errno
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
 from primavista.errors import InputError, file_errors
 from primavista.frames import Frames
 from primavista.progress import Progress
-from primavista.storage.atomic import write_atomically
+from primavista.storage import disk
+from primavista.storage.atomic import remove_leftovers, write_atomically
 from primavista.storage.lock import FileLock
 from primavista.streams.dataset import DataSet
 from primavista.streams.store.index import (
@@ -63,13 +66,17 @@ def pack(
     folder, index = Path(path).expanduser(), make_index(data)
     if workers is not None and workers < 1:
         raise InputError(f"workers must be at least 1; got {workers}")
-    if not (folder / INDEX).exists():
+    # a complete store has an index and, if the power was cut at the very end, the unfinished one
+    if not (folder / INDEX).exists() or (folder / PART).exists():
         with file_errors("write", f"the store {folder}", KEPT):
             folder.mkdir(parents=True, exist_ok=True)
             with packing_lock(folder):
+                remove_leftovers(folder)
                 if not (folder / INDEX).exists():
                     _begin(index, folder)
                     _fill(data.frames, index, folder, workers, progress or _silent)
+                for name in (DONE, PART):
+                    disk.remove(folder / name)
     _check_same(index, load_index(folder / INDEX)[0], folder)
     return open_store(folder)
 
@@ -113,19 +120,17 @@ def _fill(
     missing = [chunk for chunk in range(index.chunks) if chunk not in checksums]
     done = sum(stop - start for start, stop in map(index.bounds, checksums))
     progress(done, index.count)
-    with open(folder / DONE, "ab") as log:
+    with _opened(folder / DONE) as log:
+        os.lseek(log, 0, os.SEEK_END)
         for chunk, digest in decode_chunks(frames, index, folder, missing, workers):
             checksums[chunk] = digest
-            log.write(json.dumps({"chunk": chunk, "sha256": digest}).encode() + b"\n")
-            log.flush()
-            os.fsync(log.fileno())
+            disk.write(log, json.dumps({"chunk": chunk, "sha256": digest}).encode() + b"\n")
+            disk.sync(log)
             start, stop = index.bounds(chunk)
             done += stop - start
             progress(done, index.count)
     ordered = [checksums[chunk] for chunk in range(index.chunks)]
     write_atomically(folder / INDEX, dump_index(index, ordered))
-    for name in (PART, DONE):
-        (folder / name).unlink(missing_ok=True)
 
 
 def _intact_chunks(folder: Path, index: StoreIndex) -> dict[int, str]:
@@ -155,17 +160,26 @@ def _check_disk_space(folder: Path, index: StoreIndex) -> None:
 
 def _reserve(path: Path, index: StoreIndex) -> None:
     """Reserve the whole file, so that a disk that is too small is found now, not hours later."""
-    with open(path, "r+b" if path.exists() else "w+b") as file:
-        file.write(index.header)
-        file.flush()
-        file.truncate(index.file_bytes)
+    with _opened(path) as file:
+        disk.write(file, index.header)
+        disk.truncate(file, index.file_bytes)
         if hasattr(os, "posix_fallocate"):
             try:
-                os.posix_fallocate(file.fileno(), 0, index.file_bytes)
+                os.posix_fallocate(file, 0, index.file_bytes)
             except OSError as error:
                 # Not every file system can.
                 if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                     raise
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a file of the store; a symbolic link is not followed."""
+    file = disk.open_regular(path)
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def _check_same(index: StoreIndex, found: StoreIndex, folder: Path) -> None:

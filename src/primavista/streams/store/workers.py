@@ -23,6 +23,7 @@ from torch import Tensor
 
 from primavista.errors import InputError, PrimavistaError
 from primavista.frames import Frames, read_frames
+from primavista.storage import disk
 from primavista.streams import decode
 from primavista.streams.store.index import FRAMES, StoreIndex
 
@@ -127,12 +128,13 @@ def _write_chunk(frames: Frames, index: StoreIndex, folder: Path, chunk: int) ->
             "all frames of a store must have one size"
         )
     data = images.numpy().reshape(-1).data
-    with open(folder / FRAMES, "r+b", buffering=0) as file:
-        file.seek(len(index.header) + start * index.frame_bytes)
-        sent = 0
-        while sent < len(data):
-            sent += file.write(data[sent:]) or 0
-        os.fsync(file.fileno())
+    file = disk.open_regular(folder / FRAMES, make=False)
+    try:
+        os.lseek(file, len(index.header) + start * index.frame_bytes, os.SEEK_SET)
+        disk.write(file, data)
+        disk.sync(file)
+    finally:
+        os.close(file)
     return hashlib.sha256(data).hexdigest()
 
 
