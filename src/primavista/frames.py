@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -14,12 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError
+from primavista.images import MIN_SIDE, ImageArray, centre_square, to_picture
 
-MIN_SIDE = 1
 # Pixels, the side of the frames of a new learner. The benchmark keeps the 128 of the paper.
 LEARNER_SIZE = 192
-# Per image. Decoding a larger one is more likely an attack than a photograph.
-MAX_PIXELS = 64_000_000
 
 
 @runtime_checkable
@@ -38,7 +35,6 @@ class Frames(Protocol):
     def __getitem__(self, indices: Tensor, /) -> Tensor: ...
 
 
-ImageArray: TypeAlias = NDArray[np.uint8]
 # One image of any size: H x W x 3 (RGB), H x W or H x W x 1 (grey), or H x W x 4 (RGBA).
 ImageLike: TypeAlias = Image.Image | ImageArray | Tensor
 # Several images of any size: N x H x W x C arrays, sequences of images, or anything lazy.
@@ -163,14 +159,10 @@ def split_indices(count: int, size: int) -> Iterator[Tensor]:
 
 
 def crop_and_resize(image: ImageLike, size: int) -> ImageArray:
-    """Cut out the centre square of an image and resize it to `size` x `size`.
-
-    The whole package uses this function, with Pillow's antialiased bilinear filter, so that a frame
-    looks the same to the model however it was read.
+    """Cut out the centre square of an image and resize it, see `primavista.images.centre_square`.
 
     Args:
-        image: A PIL image or a uint8 array: H x W x 3 (RGB), H x W or H x W x 1 (grey, repeated
-            three times), or H x W x 4 (alpha is dropped).
+        image: An image of any size, which may also be a tensor.
         size: The side of the result in pixels.
 
     Returns:
@@ -179,28 +171,10 @@ def crop_and_resize(image: ImageLike, size: int) -> ImageArray:
     Raises:
         InputError: If the image is empty, too large, or not an image.
 
-    >>> crop_and_resize(np.zeros((4, 6), np.uint8), 2).shape
+    >>> crop_and_resize(torch.zeros(4, 6, dtype=torch.uint8), 2).shape
     (2, 2, 3)
     """
-    if isinstance(image, Tensor):
-        image = image.cpu().numpy()
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape == (size, size, 3):
-        return image.copy()
-    picture = image if isinstance(image, Image.Image) else _to_pil(np.asarray(image))
-    shape = f"{picture.width} x {picture.height}"
-    if picture.width * picture.height > MAX_PIXELS:
-        raise InputError(f"an image of {shape} pixels is over the limit of {MAX_PIXELS}")
-    side = min(picture.size)
-    if side < MIN_SIDE:
-        raise InputError(f"an image of {shape} pixels holds nothing to see")
-    left, top = (picture.width - side) // 2, (picture.height - side) // 2
-    with warnings.catch_warnings():
-        # Pillow warns about palettes with transparency; the alpha channel is dropped anyway.
-        warnings.simplefilter("ignore", UserWarning)
-        picture = picture.convert("RGB")
-    # Crop first: versions of Pillow differ in how they resize a box of an oblong image.
-    picture = picture.crop((left, top, left + side, top + side))
-    return np.array(picture.resize((size, size), Image.Resampling.BILINEAR))
+    return centre_square(image.cpu().numpy() if isinstance(image, Tensor) else image, size)
 
 
 def model_frames(images: ImageLike | FramesLike, size: int) -> tuple[Frames, bool]:
@@ -339,26 +313,4 @@ def _check_image(image: object) -> None:
             '  wrong: learner.learn(["mug.jpg"], "mug")\n'
             '  right: learner.learn(primavista.open_frames("mug.jpg"), "mug")'
         )
-    _to_pil(image.cpu().numpy() if isinstance(image, Tensor) else image)
-
-
-def _to_pil(array: NDArray[Any]) -> Image.Image:
-    if array.dtype != np.uint8:
-        raise InputError(
-            f"a frame must be uint8 with values 0 to 255; got {array.dtype}.\n"
-            "  wrong: learner.predict(image / 255)\n"
-            "  right: learner.predict((image * 255).round().astype('uint8'))"
-            "   # floats in [0, 1], no NaN"
-        )
-    if array.ndim == 3 and array.shape[-1] == 1:
-        array = array[..., 0]
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (3, 4)):
-        raise InputError(
-            "a frame must be H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA); "
-            f"got shape {array.shape}.\n"
-            "  wrong: learner.predict(image_chw)\n"
-            "  right: learner.predict(image_chw.transpose(1, 2, 0))"
-        )
-    if 0 in array.shape:
-        raise InputError(f"a frame of shape {array.shape} holds nothing to see")
-    return Image.fromarray(np.ascontiguousarray(array))
+    to_picture(image.cpu().numpy() if isinstance(image, Tensor) else image)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
-    from primavista.streams.video import BadFiles
+    from primavista.streams.sampler import BadFiles
 
 UNKNOWN = "unknown"
 FPS = 2.0  # frames per second that are recognised, to be read as lines
@@ -76,7 +76,7 @@ def predict(
     Examples: `primavista predict kitchen.pv photo.jpg`,
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
     """
-    from primavista.streams.video import BadFiles
+    from primavista.streams.sampler import BadFiles
 
     if annotate is not None:
         _check_target(source, annotate)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
-    from primavista.streams.video import BadFiles
+    from primavista.streams.sampler import BadFiles
 
 BATCH = 16  # frames that are recognised together, except from a camera
 

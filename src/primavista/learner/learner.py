@@ -29,11 +29,11 @@ from primavista.frames import (
     LEARNER_SIZE,
     Frames,
     FramesLike,
-    ImageArray,
     ImageLike,
     check_frames,
     model_frames,
 )
+from primavista.images import ImageArray
 from primavista.learner.answers import held_out_tests, named_predictions
 from primavista.learner.defaults import (
     all_options,

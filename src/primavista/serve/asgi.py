@@ -21,7 +21,7 @@ from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import Health
 from primavista.serve.security import AccessControl
-from primavista.serve.threads import ThreadPools
+from primavista.serve.threads import WorkerThreads
 from primavista.storage.names import MAX_LABEL
 
 MEDIA_TYPES = {
@@ -51,13 +51,13 @@ def create_app(
     Returns:
         The application.
     """
-    threads = ThreadPools()
+    threads = WorkerThreads()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await threads.run_long(service.start)
+        await threads.run(service.start)
         yield
-        await threads.run_long(service.stop)
+        await threads.run(service.stop)
         threads.close()
 
     app = FastAPI(

@@ -1,4 +1,4 @@
-"""Dependencies of every route: the learner service, the thread pools, refusals for OpenAPI."""
+"""Dependencies of every route: the learner service, the threads, refusals for OpenAPI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi.requests import HTTPConnection
 
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.schemas import Problem
-from primavista.serve.threads import ThreadPools
+from primavista.serve.threads import WorkerThreads
 
 REASONS = {
     400: "the body cannot be parsed",
@@ -45,10 +45,10 @@ def _service(connection: HTTPConnection) -> LearnerService:
     return service
 
 
-def _threads(connection: HTTPConnection) -> ThreadPools:
-    threads: ThreadPools = connection.app.state.threads
+def _threads(connection: HTTPConnection) -> WorkerThreads:
+    threads: WorkerThreads = connection.app.state.threads
     return threads
 
 
 Service = Annotated[LearnerService, Depends(_service)]
-Threads = Annotated[ThreadPools, Depends(_threads)]
+Threads = Annotated[WorkerThreads, Depends(_threads)]

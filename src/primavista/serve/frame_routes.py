@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
 from primavista.coach import NOTHING
-from primavista.frames import ImageArray
+from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
 from primavista.serve.dependencies import Service, Threads, refusals
@@ -20,7 +20,6 @@ from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.operations import recognise, submit_lesson, wait_for_job
 from primavista.serve.schemas import Checked, JobStatus, Recognised
-from primavista.serve.threads import ThreadPools
 from primavista.serve.uploads import decode_frame, decode_frames, decode_video
 
 router = APIRouter(prefix="/api")
@@ -49,7 +48,6 @@ CHECK_CHUNK = 16
 @router.post("/lessons", status_code=202, tags=["teach"], responses=refusals(400, 408, 413, 422))
 async def teach(
     service: Service,
-    threads: Threads,
     label: LabelForm,
     frames: FrameFiles,
     video: VideoFile = None,
@@ -62,7 +60,7 @@ async def teach(
     out, because they would count twice; `known` is true then.
     """
     name = check_label(label, service.learner.labels)
-    images = await _decode(service, threads, frames, video)
+    images = await _decode(service, frames, video)
     lesson = service.learner.open_lesson()
     for image in images:
         lesson.add(image)
@@ -92,7 +90,6 @@ async def progress(
 @router.post("/predict", tags=["recognise"], responses=refusals(400, 408, 413, 422))
 async def predict(
     service: Service,
-    threads: Threads,
     frame: Annotated[UploadFile, File(description="one image; its centre square is used")],
 ) -> Recognised:
     """Recognise the object in one frame, which is not kept.
@@ -101,7 +98,7 @@ async def predict(
     comes from.
     """
     size = service.learner.size
-    image = await threads.run_short(decode_frame, frame.file, size, service.limits)
+    image = await decode_frame(frame.file, size, service.limits)
     return await recognise(service, image)
 
 
@@ -121,12 +118,12 @@ async def check(
     name = check_label(label, snapshot.learner.labels)
     if name not in snapshot.learner.labels:
         raise RefusedError(409, f"{name!r} was not taught, so it cannot be checked")
-    images = await _decode(service, threads, frames, video)
+    images = await _decode(service, frames, video)
     counts: Counter[str] = Counter()
     # In chunks, so that frames of other clients are recognised in between.
     for start in range(0, len(images), CHECK_CHUNK):
         chunk = images[start : start + CHECK_CHUNK]
-        predictions = await threads.run_long(_predict_all, snapshot.learner, chunk)
+        predictions = await threads.run(_predict_all, snapshot.learner, chunk)
         counts.update(_outcome(prediction, name) for prediction in predictions)
     right = counts.pop(name, 0)
     return Checked(
@@ -154,7 +151,6 @@ def _outcome(prediction: Prediction, expected: str) -> str:
 
 async def _decode(
     service: LearnerService,
-    threads: ThreadPools,
     frames: list[UploadFile],
     video: UploadFile | None,
 ) -> list[ImageArray]:
@@ -163,6 +159,6 @@ async def _decode(
     if bool(frames) == (video is not None):
         raise RefusedError(422, "send either frames or a video")
     if video is not None:
-        return await threads.run_long(decode_video, video.file, size, service.limits)
+        return await decode_video(video.file, size, service.limits)
     files = [frame.file for frame in frames]
-    return await threads.run_long(decode_frames, files, size, service.limits)
+    return await decode_frames(files, size, service.limits)

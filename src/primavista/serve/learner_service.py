@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from primavista.errors import InputError, PrimavistaError
-from primavista.frames import ImageArray
+from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError
 from primavista.learner.prediction import Prediction

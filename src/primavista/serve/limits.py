@@ -17,7 +17,9 @@ class ServiceLimits:
     Attributes:
         body_bytes: Size of a request; a saved model may have 50 MiB.
         frame_bytes: Size of one encoded image, in a request or in a WebSocket message.
-        frame_pixels: Number of pixels of one image.
+        frame_pixels: Number of pixels of one image, or of one frame of a video.
+        frame_seconds: Time that one image may take to decode.
+        decoder_bytes: Memory that decoding may take, beyond the frames that it makes.
         lesson_frames: Number of frames of one lesson or one check.
         image_side: Side, in pixels, of the images that an uploaded model reads.
         messages_per_second: Messages per second on one WebSocket, averaged over two seconds.
@@ -28,12 +30,15 @@ class ServiceLimits:
         finished_jobs: Finished jobs whose status can still be asked for.
         replaced_models: Files with models that were replaced by an upload.
         idle_seconds: Time after which a silent request or WebSocket is closed.
-        wait_seconds: Time that a request may wait for a job, or a video may take to decode.
+        wait_seconds: Time that a request may wait for a job, or that its video or all its images
+            may take to decode.
     """
 
     body_bytes: int = 128 * 2**20
     frame_bytes: int = 8 * 2**20
     frame_pixels: int = 16_000_000
+    frame_seconds: float = 10.0
+    decoder_bytes: int = 300 * 2**20
     lesson_frames: int = 600
     image_side: int = 512
     messages_per_second: int = 120

@@ -111,7 +111,7 @@ async def save(service: Service, threads: Threads) -> Response:
     It contains what undo needs as well, so the last change can be taken back after a load in
     Python.
     """
-    return _attachment(await threads.run_long(service.learner.to_buffers), service.path.name)
+    return _attachment(await threads.run(service.learner.to_buffers), service.path.name)
 
 
 @router.get("/export", response_class=Response, responses={**refusals(409, 422), **FILE_RESPONSE})
@@ -122,7 +122,7 @@ async def export(service: Service, threads: Threads, format: Format = "onnx") ->
     to learn. The request is refused with 409 if nothing was taught yet.
     """
     try:
-        data = await threads.run_long(_exported, service.learner, format)
+        data = await threads.run(_exported, service.learner, format)
     except MissingExtraError as error:
         reason = "this machine cannot export: run pip install 'primavista[onnx]' on it"
         raise RefusedError(422, reason) from error
@@ -142,7 +142,7 @@ async def load(
     The current model is kept next to its file as NAME.before-load, or -2, -3 and so on.
     """
     device = service.learner.strategy.device
-    loaded = await threads.run_long(_loaded, file.file, device, service.limits.image_side)
+    loaded = await threads.run(_loaded, file.file, device, service.limits.image_side)
     if isinstance(loaded, RefusedError):
         raise loaded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 
-from primavista.frames import ImageArray
+from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import LessonBuffer
 from primavista.serve.learner_service import (

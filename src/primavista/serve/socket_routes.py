@@ -18,7 +18,7 @@ from primavista.serve.limits import RateLimiter, RefusedError, check_label
 from primavista.serve.operations import StreamWatch, submit_lesson, wait_for_job
 from primavista.serve.schemas import JobStatus
 from primavista.serve.security import PROTOCOL
-from primavista.serve.threads import ThreadPools
+from primavista.serve.threads import WorkerThreads
 from primavista.serve.uploads import decode_frame
 
 router = APIRouter()
@@ -26,7 +26,7 @@ STATUS_SECONDS = 0.1  # between two messages about the progress of a lesson
 
 
 @router.websocket("/api/stream")
-async def stream(socket: WebSocket, service: Service, threads: Threads) -> None:
+async def stream(socket: WebSocket, service: Service) -> None:
     """Recognise a stream of frames: binary images come in, JSON objects go out.
 
     Each answer says what the frame shows by itself and, in `recent`, what the last second of the
@@ -40,7 +40,7 @@ async def stream(socket: WebSocket, service: Service, threads: Threads) -> None:
         with contextlib.suppress(WebSocketDisconnect):
             while True:
                 number, frame = await latest.get()
-                recognised = await _recognised(service, threads, watch, frame)
+                recognised = await _recognised(service, watch, frame)
                 await socket.send_json({"frame": number, **recognised})
 
     async with anyio.create_task_group() as group:
@@ -88,7 +88,7 @@ async def _send_status(socket: WebSocket, job: ChangeJob) -> None:
 
 
 async def _receive_lesson(
-    socket: WebSocket, service: LearnerService, threads: ThreadPools
+    socket: WebSocket, service: LearnerService, threads: WorkerThreads
 ) -> ChangeJob | None:
     """Receive a lesson and submit it; None if the socket closes before its end."""
     label = None
@@ -115,7 +115,7 @@ async def _receive_lesson(
 async def _add_frame(
     socket: WebSocket,
     service: LearnerService,
-    threads: ThreadPools,
+    threads: WorkerThreads,
     lesson: LessonBuffer,
     data: bytes,
 ) -> None:
@@ -125,9 +125,9 @@ async def _add_frame(
         reason = f"a lesson has at most {limits.lesson_frames} frames: end it, and begin another"
         raise RefusedError(413, reason)
     name = f"frame {len(lesson) + 1}"
-    lesson.add(await threads.run_short(decode_frame, data, lesson.size, limits, name))
+    lesson.add(await decode_frame(data, lesson.size, limits, name))
     await socket.send_json({"frames": len(lesson)})
-    await threads.run_long(lesson.prepare)
+    await threads.run(lesson.prepare)
 
 
 async def _accept(socket: WebSocket) -> None:
@@ -158,13 +158,13 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
 
 
 async def _recognised(
-    service: LearnerService, threads: ThreadPools, watch: StreamWatch, frame: bytes | str
+    service: LearnerService, watch: StreamWatch, frame: bytes | str
 ) -> dict[str, Any]:
     try:
         if isinstance(frame, str):
             raise RefusedError(422, "send images, as binary messages")
         size = service.learner.size
-        image = await threads.run_short(decode_frame, frame, size, service.limits)
+        image = await decode_frame(frame, size, service.limits)
         return (await watch.recognise(image)).model_dump()
     except RefusedError as refused:
         return {"error": refused.reason}

@@ -18,11 +18,12 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from primavista.errors import FileError, PrimavistaError, require_extra
-from primavista.frames import MAX_PIXELS, ImageArray, crop_and_resize
+from primavista.images import MAX_PIXELS, ImageArray, centre_square
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the file's name says
 # Of FFmpeg: no playlists, which could name other files.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
+MAX_SCANS = 100  # of a progressive JPEG; a photograph has about ten, and each costs a whole pass
 SKIP = "skip bad files (--skip-bad, skip_bad=True)"
 # A frame, converted when it is called, or the error in its place.
 DecodedItem = Callable[[], ImageArray] | FileError
@@ -90,12 +91,16 @@ def decode_image(
             warnings.simplefilter("ignore")
             with Image.open(file, formats=FORMATS) as picture:
                 _check_pixels(name, picture.width, picture.height, max_pixels)
+                _check_scans(name, picture, file)
                 upright = ImageOps.exif_transpose(picture)
-                return crop_and_resize(_eight_bits(upright), size or min(upright.size))
+                return centre_square(_eight_bits(upright), size or min(upright.size))
     except PrimavistaError:
         raise
     except Image.DecompressionBombError as error:
         raise _too_large(name, str(error)) from error
+    except MemoryError as error:
+        what, limit = "it takes more memory than there is", "that of the process"
+        raise _too_large(name, what, limit) from error
     except PermissionError as error:
         raise FileError(f"cannot read {name}: {error.strerror}. Check its permissions") from error
     except Exception as error:  # a decoder may fail in any way on foreign bytes
@@ -105,34 +110,44 @@ def decode_image(
         ) from error
 
 
-def video_frames(path: str | Path, size: int, fps: float | None = None) -> Iterator[DecodedItem]:
-    """Decode the frames of a video file in order.
+def video_frames(
+    video: str | Path | BinaryIO,
+    size: int,
+    fps: float | None = None,
+    max_pixels: int | None = None,
+) -> Iterator[DecodedItem]:
+    """Decode the frames of a video in order.
 
     Args:
-        path: The file.
+        video: The path, or an open file, which messages call "the video".
         size: The side of the frames in pixels.
         fps: The number of frames per second to take; all by default.
+        max_pixels: The largest number of pixels of a frame.
 
     Yields:
         Functions that convert and resize a frame, and a `FileError` in place of a damaged one.
     """
-    for _, frame in timed_frames(path, fps):
+    for _, frame in timed_frames(video, fps, max_pixels):
         yield frame if isinstance(frame, FileError) else partial(upright, frame, size)
 
 
-def timed_frames(path: str | Path, fps: float | None = None) -> Iterator[tuple[float, Any]]:
-    """Decode the frames of a video file in order, with their times.
+def timed_frames(
+    video: str | Path | BinaryIO, fps: float | None = None, max_pixels: int | None = None
+) -> Iterator[tuple[float, Any]]:
+    """Decode the frames of a video in order, with their times.
 
     Args:
-        path: The file.
+        video: The path, or an open file, which messages call "the video".
         fps: The number of frames per second to take; all by default.
+        max_pixels: The largest number of pixels of a frame.
 
     Yields:
         The seconds from the start, and a frame of PyAV or a `FileError` in place of a damaged one.
     """
     av = require_extra("av", "video")
-    with _opened(av, Path(path)) as (container, stream):
-        yield from _decode(av, container, stream, Path(path), fps)
+    with _opened(av, video) as (container, stream):
+        name = _video_name(video)
+        yield from _decode(av, container, stream, name, fps, max_pixels or MAX_PIXELS)
 
 
 def video_rate(path: str | Path) -> tuple[Fraction, int]:
@@ -144,39 +159,51 @@ def video_rate(path: str | Path) -> tuple[Fraction, int]:
     Raises:
         FileError: If the file is missing, damaged or not a video.
     """
-    with _opened(require_extra("av", "video"), Path(path)) as (container, stream):
+    with _opened(require_extra("av", "video"), path) as (container, stream):
         rate = Fraction(stream.average_rate or stream.guessed_rate or 25)
         return rate, stream.frames or round((_end(container, stream) or 0) * rate)
 
 
+def _video_name(video: str | Path | BinaryIO) -> Path:
+    """What messages call a video."""
+    return Path(video) if isinstance(video, str | Path) else Path("the video")
+
+
 @contextmanager
-def _opened(av: Any, path: Path) -> Iterator[tuple[Any, Any]]:
-    """The container of a video file, and the first stream in it that can be decoded."""
-    _check_file(path)
-    with _failures(av, path, "is damaged or not a video"):
+def _opened(av: Any, video: str | Path | BinaryIO) -> Iterator[tuple[Any, Any]]:
+    """The container of a video, and the first stream in it that can be decoded."""
+    name = _video_name(video)
+    if isinstance(video, str | Path):
+        _check_file(name)
         # The prefix keeps FFmpeg from reading a file's name as an address or a list of files.
-        options = {"protocol_whitelist": "file", "format_whitelist": CONTAINERS}
-        container = av.open(f"file:{path}", options=options, metadata_errors="replace")
+        source: str | BinaryIO = f"file:{name}"
+        protocols = "file"
+    else:
+        source, protocols = video, "none"
+    with _failures(av, name, "is damaged or not a video"):
+        options = {"protocol_whitelist": protocols, "format_whitelist": CONTAINERS}
+        container = av.open(source, options=options, metadata_errors="replace")
     with container:
         stream = next((s for s in container.streams.video if s.codec_context is not None), None)
         if stream is None:
             raise FileError(
-                f"{path} holds no video that can be decoded: "
-                f"convert it (ffmpeg -i {path.name} out.mp4)"
+                f"{name} holds no video that can be decoded: "
+                f"convert it (ffmpeg -i {name.name} out.mp4)"
             )
         yield container, stream
 
 
 def _decode(
-    av: Any, container: Any, stream: Any, path: Path, fps: float | None
+    av: Any, container: Any, stream: Any, path: Path, fps: float | None, max_pixels: int
 ) -> Iterator[tuple[float, Any]]:
-    _check_pixels(path, stream.codec_context.width, stream.codec_context.height)
-    stream.codec_context.options = {"max_pixels": str(MAX_PIXELS)}
+    _check_pixels(path, stream.codec_context.width, stream.codec_context.height, max_pixels)
+    # FFmpeg's own limit counts the padding of a frame, too.
+    stream.codec_context.options = {"max_pixels": str(2 * max_pixels + 2**16)}
     stream.codec_context.thread_count = threads
     stream.thread_type = "AUTO"
     rate, start, due = float(stream.average_rate or 25), _start(stream), FrameTimer(fps)
     count, reached = 0, 0.0
-    for frame in _raw_frames(av, container, stream, path):
+    for frame in _raw_frames(av, container, stream, path, max_pixels):
         if isinstance(frame, FileError):
             yield reached, frame
             continue
@@ -201,7 +228,7 @@ def _decode(
         yield reached, FileError(f"{path} was cut off: {found}. Restore it, or {SKIP} to use these")
 
 
-def _raw_frames(av: Any, container: Any, stream: Any, path: Path) -> Iterator[Any]:
+def _raw_frames(av: Any, container: Any, stream: Any, path: Path, max_pixels: int) -> Iterator[Any]:
     """Decoded frames, and a `FileError` in place of a packet that does not decode.
 
     The packets after it may.
@@ -219,7 +246,7 @@ def _raw_frames(av: Any, container: Any, stream: Any, path: Path) -> Iterator[An
             yield error
             continue
         for frame in frames:
-            _check_pixels(path, frame.width, frame.height)
+            _check_pixels(path, frame.width, frame.height, max_pixels)
             count += 1
             yield frame
 
@@ -234,7 +261,7 @@ def upright(frame: Any, size: int) -> ImageArray:
     Returns:
         uint8, size x size x 3.
     """
-    return crop_and_resize(turned(frame), size)
+    return centre_square(turned(frame), size)
 
 
 def turned(frame: Any) -> Image.Image:
@@ -389,11 +416,27 @@ def _check_file(path: Path) -> None:
 
 def _check_pixels(name: str | Path, width: int, height: int, limit: int | None = None) -> None:
     if width * height > (limit or MAX_PIXELS):
-        raise _too_large(name, f"{width} x {height} pixels", limit)
+        raise _too_large(name, f"{width} x {height} pixels", f"{limit or MAX_PIXELS} pixels")
 
 
-def _too_large(name: str | Path, what: str, limit: int | None = None) -> TooLargeError:
-    limited = f"{what}; the limit is {limit or MAX_PIXELS} pixels"
+def _check_scans(name: str | Path, picture: Image.Image, file: Path | BinaryIO) -> None:
+    """Refuse a JPEG of thousands of scans: a small file could take minutes to decode."""
+    if picture.format != "JPEG":
+        return
+    if isinstance(file, Path):
+        data = file.read_bytes()
+    else:
+        position = file.tell()
+        file.seek(0)
+        data = file.read()
+        file.seek(position)
+    scans = data.count(b"\xff\xda")
+    if scans > MAX_SCANS:
+        raise _too_large(name, f"a JPEG of {scans} scans", f"{MAX_SCANS} scans")
+
+
+def _too_large(name: str | Path, what: str, limit: str = "") -> TooLargeError:
+    limited = f"{what}; the limit is {limit or f'{MAX_PIXELS} pixels'}"
     return TooLargeError(
         f"{name} is too large to be decoded safely ({limited}): make it smaller first"
     )

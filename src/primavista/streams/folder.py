@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.frames import ImageArray
+from primavista.images import ImageArray
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.decode import read_image
@@ -31,8 +31,9 @@ from primavista.streams.rendered.written import (
     scene_classes,
     scene_name,
 )
+from primavista.streams.sampler import BadFiles
 from primavista.streams.split import held_out
-from primavista.streams.video import IMAGES, VIDEOS, BadFiles, media_in, natural
+from primavista.streams.video import IMAGES, VIDEOS, media_in, natural
 from primavista.streams.video_cache import VideoCache, default_video_cache, map_video
 
 MAX_FRAMES = 600  # per video

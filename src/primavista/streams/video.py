@@ -7,8 +7,7 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,20 +16,13 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.frames import LEARNER_SIZE, ImageArray
+from primavista.frames import LEARNER_SIZE
 from primavista.progress import Progress
-from primavista.streams.decode import (
-    DecodedItem,
-    camera_frames,
-    read_image,
-    video_frames,
-    video_rate,
-    without_skip,
-)
+from primavista.streams.decode import camera_frames, read_image, video_frames, video_rate
+from primavista.streams.sampler import BadFiles, FrameSampler, ToldError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
-MAX_PROBLEMS = 100
 WILDCARDS = "*?["
 # A path, a glob or a camera, or several paths.
 MediaSource = str | Path | Sequence[str | Path]
@@ -271,95 +263,6 @@ def _glob(pattern: Path) -> list[Path]:
     except (OSError, ValueError, NotImplementedError):
         return []
     return sorted(found, key=lambda p: natural(str(p)))
-
-
-class FrameSampler:
-    """Keeps at most `limit` frames, evenly spread over all that were offered.
-
-    Args:
-        limit: The largest number of frames to keep.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.step, self.offered = limit, 1, 0
-        self.frames: list[ImageArray] = []
-        self.on_offer: Callable[[int], None] = lambda offered: None
-
-    def expect(self, count: int) -> None:
-        """Announce how many frames will be offered, if that is known.
-
-        Frames that would be dropped later are then not decoded at all.
-
-        Args:
-            count: The number of frames.
-        """
-        while -(-count // self.step) > self.limit:
-            self.step *= 2
-
-    def offer(self, frames: Iterable[DecodedItem], bad: BadFiles) -> None:
-        """Offer frames, in order; those that are not kept are not converted either.
-
-        Args:
-            frames: Functions that convert a frame, or errors in place of frames.
-            bad: Where frames that cannot be decoded are counted.
-        """
-        for read in frames:
-            self.offered += 1
-            self.on_offer(self.offered)
-            with bad.guard():
-                if isinstance(read, FileError):
-                    raise read
-                if self._wants(self.offered - 1):
-                    self.frames.append(read())
-
-    def _wants(self, index: int) -> bool:
-        if index % self.step == 0 and len(self.frames) == self.limit:
-            del self.frames[1::2]
-            self.step *= 2
-        return index % self.step == 0 and len(self.frames) < self.limit
-
-
-class ToldError(FileError):
-    """Raised if nothing of a source could be read and each reason has been logged already."""
-
-
-class BadFiles:
-    """Counts files and frames that could not be read, or raises their errors.
-
-    Args:
-        skip: Count them; otherwise the first one raises its error.
-        quiet: Do not log them.
-    """
-
-    def __init__(self, skip: bool = False, quiet: bool = False) -> None:
-        self.skip, self.quiet, self.skipped = skip, quiet, 0
-        self.problems: list[str] = []
-
-    @property
-    def note(self) -> str:
-        """The number that were skipped, and the first reason; empty if there were none."""
-        if not self.skipped:
-            return ""
-        return f"skipped {self.skipped} that could not be decoded, the first: {self.problems[0]}"
-
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """Guard the reading of one file or frame.
-
-        Yields:
-            Nothing; a `FileError` of the block is counted if files are skipped, and raised
-            otherwise.
-        """
-        try:
-            yield
-        except FileError as error:
-            if not self.skip:
-                raise
-            self.skipped += 1
-            if len(self.problems) < MAX_PROBLEMS:
-                self.problems.append(without_skip(error))
-            if not self.quiet and not isinstance(error, ToldError):
-                log.warning("skipped: %s", without_skip(error))
 
 
 def _count(paths: Sequence[Path], fps: float | None) -> int:

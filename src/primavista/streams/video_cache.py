@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.frames import ImageArray
+from primavista.images import ImageArray
 from primavista.storage.atomic import replacing, write_atomically
 from primavista.streams.video import Clip, open_frames
 

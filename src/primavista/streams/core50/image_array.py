@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, file_errors
-from primavista.frames import ImageArray, crop_and_resize
+from primavista.frames import crop_and_resize
+from primavista.images import ImageArray
 from primavista.storage.atomic import replacing
 from primavista.streams.pickles import read_pickle
 

@@ -16,7 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError, file_errors, require_extra
-from primavista.frames import Frames, ImageArray
+from primavista.frames import Frames
+from primavista.images import ImageArray
 from primavista.progress import Progress
 from primavista.storage.atomic import replacing, write_atomically
 from primavista.streams.dataset import DataSet, Session

@@ -1,0 +1,86 @@
+"""Images of any size: the centre square at model size. This module does not need torch."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from primavista.errors import InputError
+
+MIN_SIDE = 1
+# Per image. Decoding a larger one is more likely an attack than a photograph.
+MAX_PIXELS = 64_000_000
+ImageArray: TypeAlias = NDArray[np.uint8]
+
+
+def centre_square(image: Image.Image | ImageArray, size: int) -> ImageArray:
+    """Cut out the centre square of an image and resize it to `size` x `size`.
+
+    The whole package uses this function, with Pillow's antialiased bilinear filter, so that a frame
+    looks the same to the model however it was read.
+
+    Args:
+        image: A PIL image or a uint8 array: H x W x 3 (RGB), H x W or H x W x 1 (grey, repeated
+            three times), or H x W x 4 (alpha is dropped).
+        size: The side of the result in pixels.
+
+    Returns:
+        uint8, size x size x 3. It never shares memory with `image`.
+
+    Raises:
+        InputError: If the image is empty, too large, or not an image.
+
+    >>> centre_square(np.zeros((4, 6), np.uint8), 2).shape
+    (2, 2, 3)
+    """
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape == (size, size, 3):
+        return image.copy()
+    picture = image if isinstance(image, Image.Image) else to_picture(np.asarray(image))
+    shape = f"{picture.width} x {picture.height}"
+    if picture.width * picture.height > MAX_PIXELS:
+        raise InputError(f"an image of {shape} pixels is over the limit of {MAX_PIXELS}")
+    side = min(picture.size)
+    if side < MIN_SIDE:
+        raise InputError(f"an image of {shape} pixels holds nothing to see")
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    with warnings.catch_warnings():
+        # Pillow warns about palettes with transparency; the alpha channel is dropped anyway.
+        warnings.simplefilter("ignore", UserWarning)
+        picture = picture.convert("RGB")
+    # Crop first: versions of Pillow differ in how they resize a box of an oblong image.
+    picture = picture.crop((left, top, left + side, top + side))
+    return np.array(picture.resize((size, size), Image.Resampling.BILINEAR))
+
+
+def to_picture(array: NDArray[Any]) -> Image.Image:
+    """Convert an array to a PIL image.
+
+    Args:
+        array: uint8, H x W x 3 (RGB), H x W or H x W x 1 (grey), or H x W x 4 (RGBA).
+
+    Raises:
+        InputError: If it is not an image. The message shows the wrong call and the right one.
+    """
+    if array.dtype != np.uint8:
+        raise InputError(
+            f"a frame must be uint8 with values 0 to 255; got {array.dtype}.\n"
+            "  wrong: learner.predict(image / 255)\n"
+            "  right: learner.predict((image * 255).round().astype('uint8'))"
+            "   # floats in [0, 1], no NaN"
+        )
+    if array.ndim == 3 and array.shape[-1] == 1:
+        array = array[..., 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (3, 4)):
+        raise InputError(
+            "a frame must be H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA); "
+            f"got shape {array.shape}.\n"
+            "  wrong: learner.predict(image_chw)\n"
+            "  right: learner.predict(image_chw.transpose(1, 2, 0))"
+        )
+    if 0 in array.shape:
+        raise InputError(f"a frame of shape {array.shape} holds nothing to see")
+    return Image.fromarray(np.ascontiguousarray(array))

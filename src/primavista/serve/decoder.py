@@ -1,0 +1,179 @@
+"""Decoding of what clients send, in child processes that are killed when they overstep."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import shutil
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import BinaryIO
+
+import numpy as np
+
+from primavista.images import ImageArray
+from primavista.serve.decoder_child import DecodeAnswer, DecodeJob, receive_header, send_header
+from primavista.serve.limits import RefusedError
+
+PROCESSES = 2  # for pictures, and as many for videos, so that a picture never waits for a video
+
+
+class DecoderProcess:
+    """A child process that decodes one job at a time; it is started when it is needed."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def run(self, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
+        """Decode a picture or a video.
+
+        Args:
+            job: What it is, and the limits.
+            file: Its bytes, `job.length` of them from the present position.
+
+        Returns:
+            The frames.
+
+        Raises:
+            RefusedError: If it cannot be decoded (422), or not within the limits (413).
+        """
+        child = self._started()
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            child.kill()
+
+        timer = threading.Timer(job.seconds, expire)
+        timer.start()
+        try:
+            answer = self._ask(child, job, file)
+        finally:
+            timer.cancel()
+            if child.poll() is not None or expired.is_set():
+                self.close()
+        if answer is None:
+            self.close()
+            raise _gave_up(job, expired.is_set())
+        return answer
+
+    def close(self) -> None:
+        """End the process; the next job starts another one."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._child is None or self._child.poll() is not None:
+            self.close()
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "primavista.serve.decoder_child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        return self._child
+
+    def _ask(
+        self, child: subprocess.Popen[bytes], job: DecodeJob, file: BinaryIO
+    ) -> list[ImageArray] | None:
+        """Send a job and receive its frames; None if the child ends or answers nonsense."""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            send_header(child.stdin, job)
+            shutil.copyfileobj(file, child.stdin)
+            child.stdin.flush()
+        except OSError:  # it has ended
+            return None
+        fields = receive_header(child.stdout)
+        if fields is None:
+            return None
+        answer = _checked_answer(fields, job)
+        if answer is None:
+            return None
+        if answer.status != 200:
+            raise RefusedError(answer.status, answer.reason)
+        shape = (answer.frames, job.size, job.size, 3)
+        data = child.stdout.read(int(np.prod(shape)))
+        if len(data) < int(np.prod(shape)):
+            return None
+        return list(np.frombuffer(bytearray(data), np.uint8).reshape(shape))
+
+
+class Decoder:
+    """Child processes for pictures and for videos; jobs wait for one in the order of coming."""
+
+    def __init__(self) -> None:
+        self._pools = {kind: ThreadPoolExecutor(PROCESSES, kind) for kind in ("picture", "video")}
+        self._own = threading.local()
+        self._processes: list[DecoderProcess] = []
+
+    async def run(self, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
+        """Decode a picture or a video without blocking the event loop.
+
+        Args:
+            job: What it is, and the limits.
+            file: Its bytes.
+
+        Returns:
+            The frames.
+
+        Raises:
+            RefusedError: If it cannot be decoded (422), or not within the limits (413).
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pools[job.kind], self._run, job, file)
+
+    def close(self) -> None:
+        """End all processes; jobs that run are refused."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        for process in self._processes:
+            process.close()
+
+    def _run(self, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
+        """Decode in the process of this thread."""
+        process = getattr(self._own, "process", None)
+        if process is None:
+            process = self._own.process = DecoderProcess()
+            self._processes.append(process)
+        return process.run(job, file)
+
+
+@cache
+def shared_decoder() -> Decoder:
+    """Return the decoder of this process; it ends with the process."""
+    decoder = Decoder()
+    atexit.register(decoder.close)
+    return decoder
+
+
+def _checked_answer(fields: dict[str, object], job: DecodeJob) -> DecodeAnswer | None:
+    """Check an answer: the child may have been taken over by what it decoded."""
+    try:
+        answer = DecodeAnswer(**fields)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    most = job.frames if job.kind == "video" else 1
+    if answer.status == 200:
+        return answer if type(answer.frames) is int and 1 <= answer.frames <= most else None
+    is_refusal = answer.status in (413, 422) and isinstance(answer.reason, str)
+    return answer if is_refusal else None
+
+
+def _gave_up(job: DecodeJob, expired: bool) -> RefusedError:
+    if expired:
+        reason = f"{job.name} takes more than {job.seconds:g} seconds to decode"
+        return RefusedError(413, f"{reason}: send a shorter or smaller one")
+    return RefusedError(422, f"{job.name} cannot be decoded: it made the decoder stop")

@@ -1,0 +1,173 @@
+"""The child process that decodes what clients send: one picture or video after another.
+
+A decoder is the part of the service that reads hostile bytes with the most code. Here it has
+neither the model nor the network, and limits on memory and processor time: whatever it meets costs
+one request. `primavista.serve.decoder` starts it, and kills it when it takes too long. Jobs and
+answers go through pipes: a header in JSON, then bytes. This module does not import torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import struct
+import sys
+from dataclasses import asdict, dataclass
+from typing import IO, Literal
+
+from primavista.errors import FileError, MissingExtraError, require_extra
+from primavista.images import ImageArray
+from primavista.streams import decode
+from primavista.streams.sampler import BadFiles, FrameSampler
+
+MAX_HEADER = 65536  # bytes
+_LENGTH = struct.Struct("!I")
+
+
+@dataclass(frozen=True)
+class DecodeJob:
+    """One picture or video to decode; its bytes follow.
+
+    Attributes:
+        kind: What the bytes are.
+        name: What the messages call it.
+        length: The number of bytes.
+        size: The side of the frames to make, in pixels.
+        pixels: The largest number of pixels of a picture, or of a frame of a video.
+        frames: The largest number of frames to keep of a video.
+        seconds: The processor time that decoding may take.
+        memory: The bytes of memory that decoding may take beyond the frames that it makes.
+    """
+
+    kind: Literal["picture", "video"]
+    name: str
+    length: int
+    size: int
+    pixels: int
+    frames: int
+    seconds: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class DecodeAnswer:
+    """How a job ended; the frames follow as bytes.
+
+    Attributes:
+        frames: The number of frames, 0 if there was an error.
+        status: The HTTP status of a refusal; 200 if there was none.
+        reason: The reason of a refusal.
+    """
+
+    frames: int = 0
+    status: int = 200
+    reason: str = ""
+
+
+def send_header(pipe: IO[bytes], header: DecodeJob | DecodeAnswer) -> None:
+    """Write a header to a pipe.
+
+    Args:
+        pipe: The pipe; the bytes that belong to the header are written by the caller.
+        header: The job or the answer.
+    """
+    data = json.dumps(asdict(header)).encode()
+    pipe.write(_LENGTH.pack(len(data)) + data)
+
+
+def receive_header(pipe: IO[bytes]) -> dict[str, object] | None:
+    """Read a header from a pipe.
+
+    Args:
+        pipe: The pipe.
+
+    Returns:
+        Its fields, or None if the pipe has ended or what comes is no header.
+    """
+    prefix = pipe.read(_LENGTH.size)
+    if len(prefix) < _LENGTH.size:
+        return None
+    length = _LENGTH.unpack(prefix)[0]
+    if length > MAX_HEADER:
+        return None
+    try:
+        fields = json.loads(pipe.read(length))
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def main() -> None:
+    """Decode jobs from standard input until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this
+    jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # a decoder that prints does not disturb the answers
+    decode.threads = 1
+    with contextlib.suppress(MissingExtraError):
+        require_extra("av", "video")  # before there are limits, which are for jobs
+    while (fields := receive_header(jobs)) is not None:
+        job = DecodeJob(**fields)  # type: ignore[arg-type]
+        answer, frames = run_job(job, jobs.read(job.length))
+        send_header(answers, answer)
+        for frame in frames:
+            answers.write(frame.tobytes())
+        answers.flush()
+
+
+def run_job(job: DecodeJob, data: bytes) -> tuple[DecodeAnswer, list[ImageArray]]:
+    """Decode one picture or video within its limits.
+
+    Args:
+        job: The job.
+        data: The encoded picture or video.
+
+    Returns:
+        The answer and the frames.
+    """
+    _set_limits(job)
+    try:
+        frames = _decoded(job, data)
+    except MissingExtraError:
+        return DecodeAnswer(status=422, reason="this machine cannot read videos: send frames"), []
+    except MemoryError:
+        reason = f"{job.name} takes more than {job.memory >> 20} MiB to decode: make it smaller"
+        return DecodeAnswer(status=413, reason=reason), []
+    except FileError as error:
+        status = 413 if isinstance(error, decode.TooLargeError) else 422
+        return DecodeAnswer(status=status, reason=decode.without_skip(error)), []
+    return DecodeAnswer(frames=len(frames)), frames
+
+
+def _decoded(job: DecodeJob, data: bytes) -> list[ImageArray]:
+    file = io.BytesIO(data)
+    if job.kind == "picture":
+        return [decode.decode_image(file, job.name, job.size, job.pixels)]
+    sampler = FrameSampler(job.frames)
+    sampler.offer(decode.video_frames(file, job.size, max_pixels=job.pixels), BadFiles())
+    return sampler.frames
+
+
+def _set_limits(job: DecodeJob) -> None:
+    """Let this process have the memory and the processor time of one job, and no more."""
+    try:
+        import resource
+    except ImportError:  # Windows: the service ends what takes too long
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(used.ru_utime + used.ru_stime + job.seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+    try:
+        with open("/proc/self/statm") as statm:
+            private = int(statm.read().split()[5]) * resource.getpagesize()
+    except OSError:  # not Linux
+        return
+    memory = private + job.memory + job.frames * job.size**2 * 3
+    # RLIMIT_AS would count what is reserved only, such as 64 MiB for each thread.
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.RLIM_INFINITY))
+
+
+if __name__ == "__main__":
+    main()
