@@ -50,6 +50,8 @@ class Backbone(nn.Module):
         body: A network from N x 3 x H x W to N x D or N x D x h x w. It becomes part of the
             backbone; it is not copied.
         spec: The size of the images and how they are normalised.
+        body_dim: The number of features of the body, if it is known; otherwise it is found by
+            computing those of one image.
 
     Raises:
         InputError: The body fails on an image of `spec.size`, or its result has another shape.
@@ -59,7 +61,7 @@ class Backbone(nn.Module):
     shift: Tensor
     precision: Precision = "float32"
 
-    def __init__(self, body: nn.Module, spec: Spec) -> None:
+    def __init__(self, body: nn.Module, spec: Spec, body_dim: int | None = None) -> None:
         super().__init__()
         self.body, self.spec = body.float(), spec
         # torch's channels-last GroupNorm can crash in the backward pass behind a frozen layer
@@ -71,7 +73,8 @@ class Backbone(nn.Module):
         self.register_buffer("shift", shift.reshape(3, 1, 1), persistent=False)
         if self.channels_last:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.dim = self._probe()
+        self.body_dim = self._probe() if body_dim is None else body_dim
+        self.dim = self.body_dim
 
     def forward(self, frames: Tensor) -> Tensor:
         """Compute the features of some frames.

@@ -69,7 +69,7 @@ class MiddleBackbone(Backbone):
     priors: tuple[float, ...] = (1.0,)
 
     def __init__(self, backbone: Backbone) -> None:
-        super().__init__(copy.deepcopy(backbone.body), backbone.spec)
+        super().__init__(copy.deepcopy(backbone.body), backbone.spec, backbone.body_dim)
         self._remove_hooks()
         blocks = blocks_with_maps(self)
         places = PLACES if blocks else ()

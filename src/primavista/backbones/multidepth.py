@@ -62,7 +62,7 @@ class MultiDepthBackbone(Backbone):
     sizes: tuple[int, ...] = ()
 
     def __init__(self, backbone: Backbone) -> None:
-        super().__init__(copy.deepcopy(backbone.body), backbone.spec)
+        super().__init__(copy.deepcopy(backbone.body), backbone.spec, backbone.body_dim)
         self._remove_hooks()
         blocks = blocks_with_maps(self)
         chosen = sorted({math.ceil(len(blocks) * depth / 6) - 1 for depth in DEPTHS if blocks})

@@ -80,14 +80,17 @@ def build(
     return Backbone(body, Spec(name, size, mean or HALF, std or HALF, dict(options)))
 
 
-def rebuild(spec: Spec) -> Backbone:
-    """Build a backbone of the given shape whose weights will be loaded from elsewhere.
+def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Backbone:
+    """Build a backbone of the given shape whose weights, now 0, will be loaded from elsewhere.
 
     Args:
         spec: The spec of a backbone that was built by name.
+        shapes: The shapes of the arrays that will be loaded, by name in the body's `state_dict`.
+            Those of the convolutions are checked before anything is allocated.
 
     Raises:
-        InputError: The backbone was a module of the user, which no file can hold.
+        InputError: The backbone was a module of the user, which no file can hold, or `shapes` are
+            not those of a backbone of this spec.
     """
     if spec.name == CUSTOM:
         raise InputError(
@@ -98,22 +101,22 @@ def rebuild(spec: Spec) -> Backbone:
         return own_backbone(spec.name, None, spec.size, spec.mean, spec.std, 0, spec.options)
     _check_sizes(spec.size, spec.options.get("width", 1.0))
     _check_options(spec.name, spec.options)
-    return Backbone(_random_network(spec.name, 0, spec.options), spec)
-
-
-def convolution_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a backbone's convolution weights without allocating them.
-
-    Args:
-        spec: The spec of a backbone; one that was not built by name has no shapes.
-
-    Returns:
-        The shapes by the name of the array in the body's `state_dict`.
-    """
     with torch.device("meta"):
-        body = NETWORKS[spec.name](**spec.options) if spec.name in NETWORKS else nn.Identity()
+        body = NETWORKS[spec.name](**spec.options)
     state = body.state_dict()
-    return {key: tuple(state[key].shape) for key in state if key.endswith("conv.weight")}
+    for name, tensor in state.items():
+        shape = tuple(tensor.shape)
+        fits = shapes is None or shapes.get(name) == shape
+        if name.endswith("conv.weight") and not fits:
+            raise InputError(
+                f"its backbone needs {name} of shape {shape}, which is not in the file"
+            )
+    if any(module._non_persistent_buffers_set for module in body.modules()):
+        body = _random_network(spec.name, 0, spec.options)  # no file has these buffers
+    else:
+        zeros = {name: torch.zeros(x.shape, dtype=x.dtype) for name, x in state.items()}
+        body.load_state_dict(zeros, assign=True)
+    return Backbone(body, spec)
 
 
 def _check_sizes(size: int, width: NetworkOption) -> None:

@@ -39,14 +39,15 @@ class OnnxFeatures:
     """Features of a backbone in evaluation mode whose weights no longer change.
 
     One graph per size of images is made when the size is first seen, compared with torch, and kept.
-    A single frame is computed by one thread: a second one would gain a millisecond on idle cores
-    and lose more on busy ones. If a backbone cannot be translated, or the graph does not give the
-    same numbers, torch computes the features, and a warning says so. Other weights need another
-    object.
+    A single frame is computed by one thread, in a session of its own over the same graph: a second
+    thread would gain a millisecond on idle cores and lose more on busy ones. If a backbone cannot
+    be translated, or the graph does not give the same numbers, torch computes the features, and a
+    warning says so. Other weights need another object.
     """
 
     def __init__(self) -> None:
-        self._sessions: dict[tuple[int, int, int], OnnxSession | None] = {}
+        self._graphs: dict[tuple[int, int], bytes | None] = {}
+        self._sessions: dict[tuple[int, int, int], OnnxSession] = {}
 
     def __deepcopy__(self, memo: object) -> OnnxFeatures:
         return self  # a copy of a strategy has the same weights until its version changes
@@ -74,10 +75,17 @@ class OnnxFeatures:
             frames: uint8, N x H x W x 3; one frame and several have sessions of their own.
         """
         threads = 1 if len(frames) == 1 else torch.get_num_threads()
-        key = (int(frames.shape[1]), int(frames.shape[2]), threads)
-        if key not in self._sessions:
-            self._sessions[key] = _compared_session(backbone, *key)
-        return self._sessions[key]
+        height, width = int(frames.shape[1]), int(frames.shape[2])
+        key = (height, width, threads)
+        if (height, width) not in self._graphs:
+            graph, session = _compared_session(backbone, *key)
+            self._graphs[height, width] = graph
+            if session is not None:
+                self._sessions[key] = session
+        graph = self._graphs[height, width]
+        if graph is not None and key not in self._sessions:
+            self._sessions[key] = make_session(graph, threads)
+        return self._sessions.get(key)
 
 
 def make_session(model: bytes, threads: int) -> OnnxSession:
@@ -117,13 +125,20 @@ def run_session(session: OnnxSession, frames: Tensor) -> Tensor:
 
 def _compared_session(
     backbone: Backbone, height: int, width: int, threads: int
-) -> OnnxSession | None:
-    """Return a session whose features equal torch's; otherwise warn and return None."""
+) -> tuple[bytes, OnnxSession] | tuple[None, None]:
+    """Return a graph and a session of it whose features equal torch's; otherwise warn."""
     backbone.eval()
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, height, width, 3)
+    frames = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
     try:
-        session = make_session(trace(backbone, (height, width, 3)), threads)
-        if _equals_torch(session, backbone, height, width):
-            return session
+        graph, (expected,) = trace(backbone, frames)
+        session = make_session(graph, threads)
+        found = run_session(session, frames)
+        if found.shape == expected.shape and torch.allclose(
+            found, expected, TOLERANCE, TOLERANCE, equal_nan=True
+        ):
+            return graph, session
         reason = "its numbers differ"
     except CannotTraceError as error:
         reason = str(error)
@@ -132,16 +147,4 @@ def _compared_session(
     warnings.warn(
         f"this backbone is computed by torch, not by ONNX Runtime: {reason}", stacklevel=2
     )
-    return None
-
-
-def _equals_torch(session: OnnxSession, backbone: Backbone, height: int, width: int) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    shape = (3, height, width, 3)
-    frames = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    with torch.no_grad():
-        expected = backbone(frames)
-    found = run_session(session, frames)
-    return found.shape == expected.shape and torch.allclose(
-        found, expected, TOLERANCE, TOLERANCE, equal_nan=True
-    )
+    return None, None

@@ -20,7 +20,6 @@ from primavista.errors import PrimavistaError, require_extra
 
 OPSET = 18
 IR_VERSION = 9
-BATCH = 2  # frames of the recorded run; the graph accepts any number
 aten = torch.ops.aten
 
 
@@ -126,21 +125,22 @@ def _out_of_place(func: Any) -> Any:
 
 def trace(
     function: Callable[[Tensor], Tensor | tuple[Tensor, ...]],
-    shape: Sequence[int],
+    frames: Tensor,
     *,
     outputs: Sequence[str] = ("z",),
     metadata: Mapping[str, str] | None = None,
-) -> bytes:
+) -> tuple[bytes, tuple[Tensor, ...]]:
     """Translate a function of frames into an ONNX model.
 
     Args:
-        function: Maps frames, uint8, N x `shape`, to one or several tensors, N x ... each.
-        shape: The shape of one frame.
+        function: Maps frames, uint8, N x H x W x 3, to one or several tensors, N x ... each.
+        frames: The frames of the recorded run, two or more; the graph accepts any number.
         outputs: The names of the results.
         metadata: Texts to store in the model.
 
     Returns:
-        The serialised model. Its input is called `frames` and accepts any N.
+        The serialised model, whose input is called `frames` and accepts any N, and what the
+        function gave for `frames`.
 
     Raises:
         CannotTraceError: An operation has no translation, or a result does not depend on the
@@ -148,20 +148,19 @@ def trace(
         MissingExtraError: The package `onnx` is not installed.
     """
     onnx = require_extra("onnx", "onnx")
-    source = torch.zeros(BATCH, *shape, dtype=torch.uint8)
-    with torch.no_grad(), TracedGraph(source, "frames") as graph:
-        given = function(source)
+    with torch.no_grad(), TracedGraph(frames, "frames") as graph:
+        given = function(frames)
         results = (given,) if isinstance(given, Tensor) else given
         for name, result in zip(outputs, results, strict=True):
-            if not graph.depends_on_input(result) or result.ndim < 1 or len(result) != BATCH:
+            if not graph.depends_on_input(result) or result.ndim < 1 or len(result) != len(frames):
                 raise CannotTraceError(f"{name} does not depend on the frames one by one")
             graph.node("Identity", [graph.value(result)], name)
     inside = graph.model.graph
-    _declare(onnx, inside.input, "frames", source)
+    _declare(onnx, inside.input, "frames", frames)
     for name, result in zip(outputs, results, strict=True):
         _declare(onnx, inside.output, name, result)
     onnx.helper.set_model_props(graph.model, dict(sorted((metadata or {}).items())))
-    return graph.model.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
+    return graph.model.SerializeToString(deterministic=True), results
 
 
 def _declare(onnx: Any, ends: Any, name: str, x: Tensor) -> None:

@@ -23,6 +23,7 @@ from .arrays import (
     rows_beside,
     rows_earlier,
     shorten,
+    to_library_of,
     to_numpy,
 )
 from .packed import add_gram, diagonal, low_rank_factor, unpack_lower
@@ -131,13 +132,14 @@ class LessonStatistics(SufficientStatistics):
                 fits = len(factor) <= MOST_CHANGED and factor.shape[1] == self.dim
                 check_that(fits, prefix + name, f"has shape {factor.shape}")
                 check_at_most(prefix + name, factor, MAX_FEATURE, "feature")
-                change = to_numpy(self.gram) * 0
-                for packed, features in self._packed_parts():
-                    add_gram(change[packed], float64(factor[:, features]))
-                before_all = not np.asarray(found.get("t", 1)).any()  # no lesson, so no sums
-                gram = change * 0 if before_all else to_numpy(self.gram) - sign * change
-                shorten(gram)
-                found["gram"] = five_bytes(gram)
+                gram = self.gram * 0
+                if np.asarray(found.get("t", 1)).any():  # before the first lesson G is 0
+                    x = float64(to_library_of(factor, gram))
+                    for packed, features in self._packed_parts():
+                        add_gram(gram[packed], x[:, features])
+                    gram = self.gram - sign * gram
+                    shorten(gram)
+                found["gram"] = five_bytes(to_numpy(gram))
                 del found[name]
         return found
 

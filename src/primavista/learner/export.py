@@ -87,15 +87,14 @@ def onnx_model(learner: Learner) -> bytes:
     strategy.backbone.eval()
     names = learner.columns
     function = _features_and_scores(strategy, names)
-    probe = _probe_frames(3, learner.size)
-    with torch.no_grad():
-        # what a strategy solves when it is first asked is solved before the graph is traced
-        expected = function(probe)
+    probe = _probe_frames(2, learner.size)
+    # what a strategy solves when it is first asked is solved before the graph is traced
+    temperature = judge(strategy, probe).temperature
     about = {
         "format": METADATA_FORMAT,
         "strategy": learner.strategy_name,
         "classes": [name for name in names if name is not None],
-        "temperature": judge(strategy, probe).temperature,
+        "temperature": temperature,
         "threshold": learner.threshold,
         "threshold_of": "familiarity" if tells_strangers(strategy) else "confidence",
         "preprocessing": _preprocessing(strategy.backbone.spec),
@@ -103,9 +102,8 @@ def onnx_model(learner: Learner) -> bytes:
         "priors": list(getattr(strategy.backbone, "priors", [1.0])),  # what each part is worth
     }
     metadata = {"primavista": json.dumps(about, sort_keys=True, ensure_ascii=False)}
-    shape = (learner.size, learner.size, 3)
     try:
-        model = trace(function, shape, outputs=OUTPUTS, metadata=metadata)
+        model, expected = trace(function, probe, outputs=OUTPUTS, metadata=metadata)
     except CannotTraceError as error:
         raise InputError(f"this backbone cannot be written as ONNX: {error}") from error
     _compare(make_session(model, 1), probe, expected)

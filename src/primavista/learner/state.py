@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone, Spec
-from primavista.backbones.registry import convolution_shapes, rebuild
+from primavista.backbones.registry import rebuild
 from primavista.coach import HeldOutTests, from_records, to_records, with_tests
 from primavista.errors import InputError
 from primavista.frames import check_labels
@@ -214,12 +214,8 @@ def restore_history(
         for name, array in arrays.items()
         if not name.startswith(UNDO) and name not in (GRAPH, GRAPH_WEIGHTS)
     }
-    check_sizes(current, manifest, settings.spec)
-    if backbone is None:
-        network = rebuild(settings.spec)
-    else:
-        body = backbone.body if isinstance(backbone, Backbone) else backbone
-        network = Backbone(copy.deepcopy(body), settings.spec)
+    check_sizes(current, manifest)
+    network = _network(settings.spec, current, backbone)
     made = make_strategy(settings, network, manifest.strategy.seed)
     state = restore_state(made, current, manifest, device)
     if manifest.undo is None:
@@ -234,6 +230,16 @@ def restore_history(
         other = state.strategy.draft()  # a frozen network is shared, as after a lesson
     restored = restore_state(other, before, manifest.undo, device)
     return state, replace(restored, stored=stored)
+
+
+def _network(spec: Spec, arrays: Arrays, backbone: nn.Module | None) -> Backbone:
+    """The network of a file, without its weights, or a copy of the user's own."""
+    if backbone is not None:
+        body = backbone.body if isinstance(backbone, Backbone) else backbone
+        return Backbone(copy.deepcopy(body), spec)
+    prefix = BACKBONE + "body."
+    shapes = {n.removeprefix(prefix): a.shape for n, a in arrays.items() if n.startswith(prefix)}
+    return rebuild(spec, shapes)
 
 
 def _arrays_before(
@@ -282,20 +288,19 @@ def restore_state(
     return LearnerState(strategy.to(device), names, counts, record.next_id, lessons, held_out)
 
 
-def check_sizes(arrays: Mapping[str, Array], manifest: Manifest, spec: Spec) -> None:
+def check_sizes(arrays: Mapping[str, Array], manifest: Manifest) -> None:
     """Check that a file holds arrays as large as what its manifest asks to be built.
 
     Without this check a small hostile file could make the reader allocate any amount of memory.
+    `rebuild` checks the network in the same way.
 
     Args:
         arrays: The arrays of the file.
         manifest: Its manifest.
-        spec: The backbone that the manifest asks for.
 
     Raises:
         InputError: If the manifest asks for more than the file holds.
     """
-    _check_backbone(arrays, spec)
     capacity = manifest.strategy.options.get("capacity")
     rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
     if rows and isinstance(capacity, int) and capacity > max(rows):
@@ -306,15 +311,6 @@ def check_sizes(arrays: Mapping[str, Array], manifest: Manifest, spec: Spec) -> 
         raise InputError(
             f"it asks for {expand} random features, but does not hold their statistics"
         )
-
-
-def _check_backbone(arrays: Mapping[str, Array], spec: Spec) -> None:
-    for name, shape in convolution_shapes(spec).items():
-        array = arrays.get(f"backbone.body.{name}")
-        if array is None or tuple(array.shape) != shape:
-            raise InputError(
-                f"its backbone needs {name} of shape {shape}, which is not in the file"
-            )
 
 
 def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tensor]:

@@ -343,8 +343,9 @@ class Prima(AnalyticStrategy):
         else:
             middle = MiddleBackbone(backbone)
             super().__init__(middle, seed=seed)
-            lessons = LessonStatistics.empty(middle.dim, blocks=middle.sizes)
-            sample = LessonSample.empty(middle.sizes)
+            like = torch.zeros(0)  # of torch from the start: array-api-compat's numpy loads slowly
+            lessons = LessonStatistics.empty(middle.dim, blocks=middle.sizes, like=like)
+            sample = LessonSample.empty(middle.sizes, like=like)
             self._use_head(LessonHead(lessons, sample, middle.priors))
             self.known_from = LESSON_THRESHOLD
         self.options = options
