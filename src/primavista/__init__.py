@@ -17,6 +17,7 @@ _WHERE = {
     "open_frames": "streams.video",
     "Frames": "frames",
     "Progress": "progress",
+    "TrainingStep": "progress",
     # strategies
     "Strategy": "strategies.base",
     "LearnReport": "strategies.base",
@@ -68,6 +69,7 @@ __all__ = [
     "Strategy",
     "StrategyInfo",
     "Stream",
+    "TrainingStep",
     "Watch",
     "__version__",
     "build_backbone",
@@ -97,7 +99,7 @@ if TYPE_CHECKING:
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
     from primavista.nn.memory import Memory
-    from primavista.progress import Progress
+    from primavista.progress import Progress, TrainingStep
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy
     from primavista.strategies.registry import Look, StrategyInfo, create, register, strategy_info

@@ -1,7 +1,8 @@
-"""Progress reports: the one form in which long calls say how far they are."""
+"""Progress reports, the one form in which long calls say how far they are; steps of training."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -24,4 +25,39 @@ class Progress(Protocol):
         Args:
             done: How many units (frames, batches, bytes) are done so far; never decreases.
             total: How many there are in all, or None if that is unknown.
+        """
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """One step of gradient descent, for logs and plots; see `Strategy.on_step`.
+
+    Args:
+        batch: The number of the batch, from 1; 1 also for a training from scratch.
+        epoch: The number of the epoch in the batch, from 0.
+        step: The number of the step in the batch, from 0.
+        loss: The mean loss of the minibatch before the step.
+        lr: The learning rate of the representation, or of the head if the head alone learns.
+        patterns: The number of patterns in the minibatch.
+    """
+
+    batch: int
+    epoch: int
+    step: int
+    loss: float
+    lr: float
+    patterns: int
+
+
+class OnStep(Protocol):
+    """A function that is told of every step of gradient descent.
+
+    It runs in the thread that learns. An exception that it raises stops the lesson.
+    """
+
+    def __call__(self, step: TrainingStep, /) -> None:
+        """Take note of a step.
+
+        Args:
+            step: What was done.
         """

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from primavista import Learner
+from primavista.errors import InputError
 from primavista.nn.memory import Memory
 from primavista.strategies.base import LearnReport
 from primavista.strategies.conformance import CHECKS, check_strategy, tiny_backbone, toy_batch
+from primavista.strategies.frozen import NCM
 from primavista.strategies.naive import Naive
 from primavista.strategies.registry import STRATEGIES, create, names
 
@@ -201,6 +203,47 @@ def test_a_broken_memory_is_caught():
         (BringsItsOwnBackbone, "two backbones"),
     ]:
         with pytest.raises((AssertionError, KeyError), match=words):
+            check_strategy(lambda backbone, broken=broken: broken(backbone))
+
+
+def test_features_that_stay_and_a_memory_beyond_its_limit_are_caught():
+    """A store of one's own instead of a `Memory`, and a `Memory` that is not used as one."""
+
+    class KeepsFeaturesOfTheForgotten(NCM):
+        """Features in a buffer of its own, instead of a `Memory`."""
+
+        rehearsal_free = False
+
+        def __init__(self, backbone, **settings):
+            super().__init__(backbone, **settings)
+            self.register_buffer("kept", torch.zeros(50, backbone.dim))
+
+        def learn_batch(self, batch):
+            z = self.features(batch)[:50]
+            self.kept[: len(z)] = z
+            return replace(super().learn_batch(batch), stored_bytes=4 * self.kept.numel())
+
+    class BreaksTheLimit(Naive):
+        """A `Memory` that is written to behind its back."""
+
+        rehearsal_free = False
+
+        def __init__(self, backbone, **settings):
+            super().__init__(backbone, **settings)
+            self.memory = Memory(9, frames=torch.zeros(0, 16, 16, 3, dtype=torch.uint8))
+
+        def learn_batch(self, batch):
+            frames = batch.images[torch.arange(len(batch.images))]
+            memory, labels = self.memory, self.classes[batch.columns]
+            memory.frames = torch.cat([memory.frames, frames])
+            memory.labels = torch.cat([memory.labels, labels])
+            return super().learn_batch(batch)
+
+    for broken, words in [
+        (KeepsFeaturesOfTheForgotten, "kept still has features of a forgotten class"),
+        (BreaksTheLimit, "its limit is"),
+    ]:
+        with pytest.raises((AssertionError, InputError), match=words):
             check_strategy(lambda backbone, broken=broken: broken(backbone))
 
 

@@ -21,7 +21,7 @@ from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
 from primavista.frames import Selection
 from primavista.notebook import html_table
-from primavista.progress import Progress
+from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue
 from primavista.strategies import Strategy, create
 from primavista.strategies.base import LearnReport
@@ -123,6 +123,7 @@ def evaluate(
     tally: Tally | None = None,
     features: FeatureCache | None = None,
     progress: Progress | None = None,
+    on_step: OnStep | None = None,
     **options: OptionValue,
 ) -> Iterator[Step]:
     """Learn every batch of a stream in order, with tests after some of them.
@@ -145,6 +146,7 @@ def evaluate(
         tally: the tally after those batches, which continues.
         features: a cache of features; runs that share one compute each feature once.
         progress: called after each batch with the number of batches learned and their total.
+        on_step: called after each step of gradient descent within a batch; see `Strategy.on_step`.
         **options: for a strategy by name: options that replace its hyperparameters.
 
     Yields:
@@ -165,6 +167,8 @@ def evaluate(
         raise InputError(
             f"retrain is a number of retrainings, for Cumulative; got {retrain} for {name}"
         )
+    if on_step is not None:
+        strategy.on_step = on_step
     schedule = TestSchedule(len(stream), test_every, retrain)
     test_set = TestSet(stream, test_thin, features or FeatureCache())
     return _learn_and_test(strategy, stream, schedule, test_set, start, tally or Tally(), progress)
@@ -231,6 +235,7 @@ def collect(
     tally: Tally | None = None,
     features: FeatureCache | None = None,
     progress: Progress | None = None,
+    on_step: OnStep | None = None,
     **options: OptionValue,
 ) -> list[Step]:
     """Return all the steps of `evaluate`, which has the same arguments, as a list."""
@@ -246,6 +251,7 @@ def collect(
         tally=tally,
         features=features,
         progress=progress,
+        on_step=on_step,
         **options,
     )
     return list(steps)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -65,6 +66,7 @@ class SGD:
         self._guarded = [k for k, weight in enumerate(weights) if weight.guarded]
         self._loss_sum = torch.zeros((), device=self.theta[0].device)
         self._captured: CapturedFunction | None = None
+        self._rate: Tensor | None = None  # in a captured step: where the rate is written
 
     def restart(self, *, keep_velocity: bool = False) -> None:
         """Start another batch with the same weights, in the same place in memory.
@@ -106,6 +108,7 @@ class SGD:
         Returns:
             dtheta, what was added to each weight.
         """
+        self._rate = rate
         direction = torch._foreach_mul(self.theta, self.decay)
         torch._foreach_add_(direction, list(g))
         if self._guarded:
@@ -117,6 +120,21 @@ class SGD:
             torch._foreach_mul_(dtheta, rate)
         torch._foreach_add_(self.theta, dtheta)
         return dtheta
+
+    @contextmanager
+    def observed(self) -> Iterator[list[float]]:
+        """Measure the step that is taken inside the block; the sums of losses are the same after.
+
+        Yields:
+            A list which has, after the block, the loss of the step summed over its patterns, and
+            the learning rate of the first weight.
+        """
+        before, found = self._loss_sum.clone(), list[float]()
+        self._loss_sum.zero_()
+        yield found
+        rate = 1.0 if self._rate is None else float(self._rate)
+        found += [float(self._loss_sum), self.lr[0] * rate]
+        self._loss_sum += before
 
     def captured(self, step: Callable[..., Tensor | None]) -> CapturedFunction:
         """Return a step that runs as a CUDA graph on a GPU: a decorator for the step of a strategy.

@@ -18,7 +18,7 @@ from primavista.frames import Frames, check_frames, check_labels, split_indices
 from primavista.nn.class_rows import AnySize, drop_all, grow_all
 from primavista.nn.derived import Derived
 from primavista.nn.memory import memories
-from primavista.progress import Progress
+from primavista.progress import OnStep, Progress
 
 # These buffers stay on the CPU: to read one on a GPU, the program would have to wait for the GPU.
 COUNTERS = ("batches", "seed", "embedding_version")
@@ -120,6 +120,7 @@ class Strategy(AnySize, ABC):
         self.first_batch = first_batch
         self.derived = Derived()  # values computed from the state; empty after every change of it
         self.gpu_cache = NotCopiedCache()  # captured functions; empty after every move
+        self._hooks = NotCopiedCache()  # a copy that measures something tells nobody
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
@@ -130,6 +131,28 @@ class Strategy(AnySize, ABC):
     def device(self) -> torch.device:
         """The device on which the strategy computes."""
         return self.classes.device
+
+    @property
+    def on_step(self) -> OnStep | None:
+        """The function that is told of every step of gradient descent, for logs; None for nobody.
+
+        It costs nothing if there is none. On a GPU, each step that is told waits for the GPU. It is
+        not part of the state: copies and files do not have it.
+
+        >>> from primavista.strategies.conformance import tiny_backbone, toy_batch
+        >>> from primavista.strategies.naive import Naive
+        >>> strategy, steps = Naive(tiny_backbone(), epochs_1=2), []
+        >>> strategy.on_step = steps.append
+        >>> report = strategy.learn(*toy_batch([0, 1, 2]))
+        >>> [(step.batch, step.epoch, step.step, step.lr) for step in steps]
+        [(1, 0, 0, 0.001), (1, 1, 1, 0.001)]
+        """
+        hook: OnStep | None = self._hooks.get("step")
+        return hook
+
+    @on_step.setter
+    def on_step(self, hook: OnStep | None) -> None:
+        self._hooks["step"] = hook
 
     @property
     def embeds(self) -> bool:
@@ -299,7 +322,9 @@ class Strategy(AnySize, ABC):
     def draft(self) -> Self:
         """Return a copy to learn into; a frozen representation is shared and not copied."""
         shared = (self.backbone, self.representation) if self.embeds else ()
-        return copy.deepcopy(self, {id(part): part for part in shared})
+        made = copy.deepcopy(self, {id(part): part for part in shared})
+        made.on_step = self.on_step
+        return made
 
     def prepare_like(self, other: Self) -> None:
         """Take over what a strategy that was made alike has computed before its first batch.

@@ -336,20 +336,24 @@ def forgets_and_learns_again(factory: Factory) -> None:
 def forgets_one_and_learns_another(factory: Factory) -> None:
     """Check that another class can be learned in the place of a forgotten one.
 
-    Nothing of the forgotten class may be left: no label in a `Memory`, and none of its frames.
+    Nothing of the forgotten class may be left: no label in a `Memory`, none of its frames, and none
+    of their features.
     """
     strategy = factory(tiny_backbone())
     if len(strategy.classes):
         return  # all outputs are known from the start
     images, labels = toy_batch([0, 1] * 4)
     strategy.learn(images, labels)
+    gone = images[labels == 0]
+    features = strategy.representation.features(gone, frozen=strategy.embeds).cpu()
     strategy.forget(0)
     for memory in memories(strategy):
         assert 0 not in memory.labels.tolist(), "the memory still has labels of a forgotten class"
     for name, tensor in strategy.state_dict().items():
-        if tensor.shape[1:] == images.shape[1:]:
-            same = (tensor[:, None].cpu() == images[labels == 0]).flatten(2).all(2)
-            assert not same.any(), f"{name} still has frames of a forgotten class"
+        for what, rows in (("frames", gone), ("features", features)):
+            if tensor.dtype == rows.dtype and tensor.shape[1:] == rows.shape[1:]:
+                same = (tensor[:, None].cpu() == rows).flatten(2).all(2)
+                assert not same.any(), f"{name} still has {what} of a forgotten class"
     for k, taught in enumerate(([1, 2] * 4, [3] * 4, [2, 1] * 3)):
         strategy.learn(*toy_batch(taught, seed=k))
     assert strategy.classes.tolist() == [1, 2, 3], (

@@ -19,6 +19,7 @@ from primavista.frames import Frames, Selection, read_frames, split_indices
 from primavista.nn.class_rows import AnySize
 from primavista.nn.freezing import Freeze
 from primavista.nn.renorm import Norm
+from primavista.nn.sgd import SGD
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
 from primavista.strategies.options import Options, Range, Rate
@@ -200,7 +201,7 @@ class Cumulative(FromScratch):
             sgd.step(g, rate)
 
         patterns = 0
-        for x, y in self.endless_minibatches(union):
+        for x, y in self.endless_minibatches(union, sgd):
             step(x, y, torch.tensor(schedule.rate).to(self.device))
             schedule.t += 1
             patterns += len(x)
@@ -214,11 +215,12 @@ class Cumulative(FromScratch):
         self._representation_changed()
         return tuple(torch.stack(sgd.losses).tolist())
 
-    def endless_minibatches(self, B: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    def endless_minibatches(self, B: Batch, sgd: SGD) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield minibatches (x, y), epoch after epoch, with the norms in training mode.
 
         Args:
             B: a batch of frames.
+            sgd: takes the steps.
         """
         inputs, y = self.on_device(B).inputs, B.columns.to(self.device)
         self._train_mode(B)
@@ -226,7 +228,8 @@ class Cumulative(FromScratch):
         for epoch in count():
             for index in self.shuffled(B, epoch):
                 limits = self._set_limits(B, t, limits)
-                yield self._select(inputs, index), y[index]
+                with self.telling(B, sgd, epoch, t, len(index)):
+                    yield self._select(inputs, index), y[index]
                 t += 1
 
     def _check_batch(self, frames: Frames) -> None:

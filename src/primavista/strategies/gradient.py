@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -21,6 +22,7 @@ from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import RenormLimits, RenormSchedule, norm_layers, set_limits
 from primavista.nn.sgd import SGD, Weight
 from primavista.nn.shuffling import minibatch_count
+from primavista.progress import TrainingStep
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.options import Options, check_compat, make_options
 
@@ -174,7 +176,8 @@ class GradientStrategy(Strategy):
             for index in minibatches:
                 if trains:
                     limits = self._set_limits(B, t, limits)
-                yield self._select(inputs, index), y[index]
+                with self.telling(B, sgd, epoch, t, len(index)):
+                    yield self._select(inputs, index), y[index]
                 t += 1
                 if B.progress is not None:
                     done += len(index)
@@ -183,6 +186,25 @@ class GradientStrategy(Strategy):
         if trains:
             self.backbone.eval()
             self._representation_changed()
+
+    @contextmanager
+    def telling(self, B: Batch, sgd: SGD, epoch: int, t: int, patterns: int) -> Iterator[None]:
+        """Tell `on_step`, if there is one, of the step that is taken inside the block.
+
+        Args:
+            B: the batch.
+            sgd: takes the step.
+            epoch: the number of the epoch, from 0.
+            t: the number of the step in the batch, from 0.
+            patterns: the number of patterns in the minibatch.
+        """
+        if self.on_step is None:
+            yield
+            return
+        with sgd.observed() as found:
+            yield
+        total, lr = found
+        self.on_step(TrainingStep(B.i, epoch, t, total / patterns, lr, patterns))
 
     def cross_entropy(self, x: Tensor, y: Tensor) -> Tensor:
         """Return L_cross, the mean cross-entropy of the head's outputs with the targets.
