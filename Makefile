@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := video,hub,lite,live,onnx,plots,ray,trackers,dev,docs
+EXTRAS := video,hub,lite,live,onnx,pandas,plots,ray,trackers,dev,docs
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-all lint docs dist chromium clean
+.PHONY: run test test-all lint docs dist chromium latex clean
 
 run: $(STAMP)
 	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
@@ -15,7 +15,7 @@ run: $(STAMP)
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
-test-all: $(STAMP) lint chromium
+test-all: $(STAMP) lint chromium latex
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(STAMP)
@@ -44,6 +44,11 @@ $(STAMP): pyproject.toml constraints.txt
 chromium:
 	command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || \
 		{ apt-get update -q && apt-get install -qy --no-install-recommends chromium; } || true
+
+# the tables and figures of a report are tried in a LaTeX document; without LaTeX that test is skipped
+latex:
+	command -v pdflatex >/dev/null || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -q && apt-get install -qy --no-install-recommends texlive-latex-base texlive-latex-recommended; } || true
 
 clean:
 	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -43,6 +43,8 @@ _WHERE = {
     "domain_incremental": "streams.protocols",
     "evaluate": "bench.evaluate",
     "Step": "bench.evaluate",
+    "load_results": "report.records",
+    "plot": "report.plot",
     # errors
     "PrimavistaError": "errors",
     "InputError": "errors",
@@ -79,10 +81,12 @@ __all__ = [
     "domain_incremental",
     "evaluate",
     "folder",
+    "load_results",
     "nicv2",
     "open_dataset",
     "open_frames",
     "open_stream",
+    "plot",
     "register",
     "rendered",
     "strategy_info",
@@ -100,6 +104,8 @@ if TYPE_CHECKING:
     from primavista.learner.watch import Watch
     from primavista.nn.memory import Memory
     from primavista.progress import Progress, TrainingStep
+    from primavista.report.plot import plot
+    from primavista.report.records import load_results
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy
     from primavista.strategies.registry import Look, StrategyInfo, create, register, strategy_info

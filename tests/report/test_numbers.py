@@ -55,7 +55,7 @@ def test_the_test_frames_are_in_the_text_the_table_and_the_figures(tmp_path: Pat
     assert "40 test frames (one in 20 of each test session)" in text
     assert "whole test set" not in text
     assert rows(tmp_path / "tables" / "final.csv")[0]["test frames"] == "40"
-    for name in ("fig-results-nicv2-3", "confusion-nicv2-3-naive", "classes-nicv2-3-naive"):
+    for name in ("accuracy-nicv2-3", "confusion-nicv2-3-naive", "classes-nicv2-3-naive"):
         assert "40 test frames" in (tmp_path / "figures" / f"{name}.svg").read_text("utf-8"), name
 
 
@@ -185,8 +185,8 @@ def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
     (place / "result.json").write_text(json.dumps(result))
     text = words(write_report(tmp_path))
     (row,) = rows(tmp_path / "tables" / "efficiency.csv")
-    minutes = [float(row[f"{what} (min)"]) for what in ("learning", "solving", "testing")]
-    assert minutes == pytest.approx([0.75, 0.05, 0.2])
+    seconds = [float(row[f"{what} (s)"]) for what in ("learning", "solving", "testing")]
+    assert seconds == pytest.approx([45.0, 3.0, 12.0])
     sizes = [float(row[f"{what} (MB)"]) for what in ("data", "state", "peak memory")]
     assert sizes == [3.0, 2.0, 7.0]
     assert float(row["learning (MFLOP per frame)"]) == 3.0

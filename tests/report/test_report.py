@@ -210,12 +210,12 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
     figures = {path.name for path in (full / "figures").iterdir()}
     tables = {path.name for path in (full / "tables").iterdir()}
     stems = {
-        "fig-results",
-        "fig-results-nicv2-3",
-        "fig-results-nicv2-4",
-        "fig-bn-vs-brn-nicv2-3",
-        "fig-ni-ni",
-        "group-my-own-nicv2-3",
+        "accuracy-all",
+        "accuracy-nicv2-3",
+        "accuracy-nicv2-4",
+        "accuracy-bn-vs-brn-nicv2-3",
+        "accuracy-ni-ni",
+        "accuracy-my-own-nicv2-3",
         "categories-nicv2-3",
         "classes-nicv2-3-ar1-star",
         "classes-nicv2-3-ewc",
@@ -232,7 +232,7 @@ def test_every_figure_and_table_is_written(full: Path) -> None:
         "claims",
         "comparisons",
         "efficiency",
-        "nic",
+        "streams",
         "hyperparameters",
         "renormalisation",
         "machine",
@@ -251,7 +251,7 @@ def test_figures_are_drawings_with_text_as_text(full: Path) -> None:
         )
         assert "batch" in words or "predicted class" in words, path.name
         assert (path.with_suffix(".png")).read_bytes().startswith(b"\x89PNG")
-    curves = (full / "figures" / "fig-results-nicv2-3.svg").read_text("utf-8")
+    curves = (full / "figures" / "accuracy-nicv2-3.svg").read_text("utf-8")
     assert "AR1* 30.5" in curves
     assert "accuracy on 2,249 test frames (%)" in curves
 
@@ -403,14 +403,14 @@ def test_the_streams_of_rendered_cells_are_drawn(tmp_path: Path) -> None:
         line["patterns"] = 10 if line["batch"] == 1 else 5
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     write_report(tmp_path)
-    assert (tmp_path / "figures" / "fig-nicv2-nicv2.svg").exists()
-    head, row, nic = (tmp_path / "tables" / "nic.csv").read_text().splitlines()
+    assert (tmp_path / "figures" / "stream-nicv2.svg").exists()
+    head, row, nic = (tmp_path / "tables" / "streams.csv").read_text().splitlines()
     assert head.startswith("protocol,batches,initial classes,initial images,incremental classes")
     assert row.split(",")[:4] == ["NICv2", "11", "2", "10"]
     # NIC of 2017 needs no cell: it is made from the data, 16 sessions in batches of 2, then 5.
     assert nic.split(",")[0] == "NIC"
     assert nic.split(",")[7] == "generated"
-    assert (tmp_path / "figures" / "fig-nicv2-nic.svg").exists()
+    assert (tmp_path / "figures" / "stream-nic.svg").exists()
 
 
 def test_the_authors_curves_stand_beside_those_of_other_data(shared: Path, tmp_path: Path) -> None:
@@ -418,16 +418,18 @@ def test_the_authors_curves_stand_beside_those_of_other_data(shared: Path, tmp_p
     for protocol in ("nicv2-79", "nicv2-196"):
         make_cell(tmp_path, "ar1*", protocol, 0, (10.0, 20.0), data=data)
     write_report(tmp_path, against=shared / "data")
-    words = drawn_words(tmp_path / "figures" / "fig-results.svg")
+    words = drawn_words(tmp_path / "figures" / "accuracy-all.svg")
     assert "NICv2-79, rendered objects" in words
     assert "NICv2-79, the authors, CORe50" in words
-    assert {"AR1* 20.0", "AR1* 63.5", "AR1* 60.6"} <= words  # theirs: the public files
-    assert drawn_words(tmp_path / "figures" / "fig-results-nicv2-79.svg") >= {"AR1* 20.0"}
+    assert drawn_words(tmp_path / "figures" / "accuracy-nicv2-79.svg") >= {"AR1* 20.0"}
+    for protocol, theirs in (("79", "AR1* 63.5"), ("196", "AR1* 60.6")):  # the public files
+        name = f"accuracy-nicv2-{protocol}-the-authors-core50.svg"
+        assert theirs in drawn_words(tmp_path / "figures" / name)
     assert not any("dotted" in word for word in words)
     on_core50 = tmp_path / "core50"
     make_cell(on_core50, "ar1*", "nicv2-79", 0, (10.0, 20.0))
     write_report(on_core50, against=shared / "data")
-    words = drawn_words(on_core50 / "figures" / "fig-results-nicv2-79.svg")
+    words = drawn_words(on_core50 / "figures" / "accuracy-nicv2-79.svg")
     assert "dotted: the authors' published mean" in words
     assert "AR1* 63.5" not in words
 

@@ -54,7 +54,7 @@ def test_title_colour_and_hyperparameters_come_from_the_info(tmp_path: Path) -> 
     assert presets[-1].endswith("3,a paper about dawn")
     assert "lr 0.5 instead of 0.25" in (tables / "changed.csv").read_text()
 
-    curves = (tmp_path / "figures" / "fig-results-nicv2-3.svg").read_text("utf-8")
+    curves = (tmp_path / "figures" / "accuracy-nicv2-3.svg").read_text("utf-8")
     assert "Aurora-7 30.0" in curves
     assert LIGHT in curves
     page = report.read_text("utf-8")

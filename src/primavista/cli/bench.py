@@ -160,7 +160,15 @@ def report(
     from primavista.report import write_report
 
     folder = _results_folder(plan, out)
-    typer.echo(f"wrote {write_report(folder, against=against)}")
+    columns = (TextColumn("writing the report"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("", total=None)
+
+        def report_progress(done: int, total: int | None, /) -> None:
+            bars.update(task, completed=done, total=total)
+
+        written = write_report(folder, against=against, progress=report_progress)
+    typer.echo(f"wrote {written}")
 
 
 def _results_folder(plan: str, out: Path | None) -> Path:

@@ -1,27 +1,26 @@
-"""Class by class: confusion matrices, the accuracy of every class over time, and categories."""
+"""Class by class: confusion matrices, and the accuracy of every class over time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from primavista.report.curves import line_styles
+from primavista.report.class_names import class_curves, class_names, has_classes
 from primavista.report.figures import (
     FAINT,
-    LineStyle,
+    SMALL,
+    WIDTHS,
     Picture,
     drawing_style,
+    fit_text,
     new_figure,
-    save_picture,
+    text_width,
 )
-from primavista.report.read import StoredCell
-from primavista.report.series import Panel, Series, mean_curve
-from primavista.strategies.registry import strategy_info
-from primavista.streams.names import CATEGORIES as CORE50_CATEGORIES
-from primavista.streams.rendered.renderer import CATEGORIES as RENDERED_CATEGORIES
+from primavista.report.series import Series
+from primavista.report.titles import shorten_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,9 +29,121 @@ if TYPE_CHECKING:
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 # A value is the opacity of this blue, which can be read on white and on a dark page.
 BLUE = (47 / 255, 128 / 255, 202 / 255)
-MOST_CLASS_NAMES = 60  # with more classes, single classes are not named
-MOST_CATEGORIES = 24
-COLUMNS = 2  # of the small multiples of the categories
+NAME_GAP = 1.12 * SMALL / 72  # inches per name
+MOST_INCHES = 8.0  # the height of a page; with more names than fit, classes are not named
+NAME_LETTERS = 20  # longer names are shortened
+KEY, MARGIN = 0.5, 0.24  # inches: the colour key to the right, the label of the axis to the left
+TOP, BOTTOM, LINE = 0.25, 0.34, 0.14  # inches: above, below, and for a second line below
+
+
+@dataclass(frozen=True)
+class RowNames:
+    """The names beside the rows of a matrix: of classes, or of categories.
+
+    Args:
+        texts: the names, shortened so that they stay distinct.
+        places: the row of each name.
+        edges: rows at which a category ends, where categories are named.
+    """
+
+    texts: tuple[str, ...] = ()
+    places: tuple[float, ...] = ()
+    edges: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> float:
+        """The width of the longest name, in inches."""
+        return 0.06 + max((text_width(text, SMALL) for text in self.texts), default=0.0)
+
+    @property
+    def thickness(self) -> float:
+        """The height that the names take below each other, in inches."""
+        return NAME_GAP * len(self.texts)
+
+    def put_on(self, axes: Axes, side: Literal["x", "y"]) -> None:
+        """Write the names beside an axis, with lines between categories.
+
+        Args:
+            axes: the axes.
+            side: `x` or `y`.
+        """
+        for edge in self.edges:
+            line = axes.axhline if side == "y" else axes.axvline
+            line(edge - 0.5, color=FAINT, linewidth=0.4, alpha=0.7)
+        if side == "y":
+            axes.set_yticks(self.places, self.texts, fontsize=SMALL)
+        else:
+            axes.set_xticks(self.places, self.texts, fontsize=SMALL, rotation=90)
+
+
+NO_NAMES = RowNames()
+
+
+def row_names(names: Sequence[str], categories: Sequence[str], count: int) -> RowNames:
+    """Return the categories of the rows of a matrix, or else the names of the classes.
+
+    Args:
+        names: the name of each class.
+        categories: the category of each class, or none.
+        count: the number of rows. There are no names if they would not fit a page.
+    """
+    edges = _category_edges(categories, count)
+    if edges:
+        middles = tuple((a + b - 1) / 2 for a, b in zip([0, *edges], [*edges, count], strict=True))
+        titles = [categories[edge] for edge in (0, *edges)]
+        return RowNames(tuple(shorten_names(titles, NAME_LETTERS)), middles, tuple(edges))
+    if count > len(names) or count * NAME_GAP > MOST_INCHES:
+        return NO_NAMES
+    texts = shorten_names(names[:count], NAME_LETTERS)
+    return RowNames(tuple(texts), tuple(map(float, range(count))))
+
+
+def _category_edges(categories: Sequence[str], count: int) -> list[int]:
+    """Return the classes at which another category begins; nothing without categories."""
+    if len(categories) < max(count, 1):
+        return []
+    return [i for i in range(1, count) if categories[i] != categories[i - 1]]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The place of a matrix in its figure, in inches.
+
+    Args:
+        width: the width of the figure.
+        across: the width of the matrix.
+        down: the height of the matrix.
+        left: the width of what stands to the left.
+        below: the height of what stands below.
+    """
+
+    width: float
+    across: float
+    down: float
+    left: float
+    below: float
+
+    @property
+    def height(self) -> float:
+        """The height of the figure."""
+        return TOP + self.down + self.below
+
+    def draw(self) -> tuple[Figure, Axes]:
+        """Return a new figure and the axes of the matrix."""
+        figure = new_figure(self.width, self.height)
+        return figure, figure.add_axes(self._box(self.left, self.across))
+
+    def key(self, figure: Figure) -> Axes:
+        """Add the axes of the colour key.
+
+        Args:
+            figure: the figure that `draw` returned.
+        """
+        return figure.add_axes(self._box(self.left + self.across + 0.06, 0.09))
+
+    def _box(self, left: float, wide: float) -> tuple[float, float, float, float]:
+        bottom = self.below / self.height
+        return left / self.width, bottom, wide / self.width, self.down / self.height
 
 
 def confusion_matrix(series: Series) -> Matrix | None:
@@ -66,220 +177,87 @@ def _matrix(rows: list[list[int]] | None) -> Matrix | None:
     return np.asarray(rows, dtype=np.float64)
 
 
-def draw_confusion(series: Series, name: str) -> Picture | None:
+def draw_confusion(series: Series, name: str, width: float | None = None) -> Picture | None:
     """Draw the confusion matrix in shades of one colour, from 0 to 100%.
 
     Args:
         series: the runs of one strategy.
         name: the name of the picture.
+        width: the width in inches; None is a column, or a page if the names need it.
     """
     matrix = confusion_matrix(series)
     if matrix is None:
         return None
-    names, categories = class_names(series.done[0])
+    names = row_names(*class_names(series.done[0]), len(matrix))
+    wide = names.thickness > WIDTHS["column"] - names.width - KEY - MARGIN
+    width = width or WIDTHS["page" if wide and names.texts else "column"]
+    across = width - names.width - KEY - MARGIN
+    named = names.thickness <= across and matrix.shape[0] == matrix.shape[1]
+    order = "" if named or not names.texts else ", in the order of the rows"
+    label = fit_text(f"predicted class{order}{frames_note(series)}", across + KEY, 8)
+    below = (names.width if named else 0.0) + BOTTOM - 0.1 + LINE * label.count("\n")
+    down = max(0.9 * min(across, 5.0), names.thickness)
+    frame = Frame(width, across, down, MARGIN + names.width, below)
     with drawing_style():
-        figure = new_figure(4.3, 4.0)
-        axes = figure.add_axes((0.31, 0.325, 0.545, 0.605))
+        figure, axes = frame.draw()
         axes.imshow(_shades(matrix, 0.5), interpolation="nearest", aspect="auto")
-        _name_classes(axes, names, categories, matrix.shape[0], "y")
-        _name_classes(axes, names, categories, matrix.shape[1], "x")
-        axes.set_ylabel("true class")
-        axes.set_xlabel(f"predicted class{_frames_note(series)}")
+        names.put_on(axes, "y")
+        (names if named else NO_NAMES).put_on(axes, "x")
+        axes.set_ylabel("true class", labelpad=2)
+        axes.set_xlabel(label, labelpad=2)
         _finish_matrix(axes, series.name)
-        _draw_key(figure.add_axes((0.88, 0.325, 0.025, 0.605)), "% of the true class", 0.5)
+        _draw_key(frame.key(figure), "% of the true class", 0.5)
     diagonal = float(np.diag(matrix).mean())
     title = f"Confusion matrix of {series.name}, {series.panel.title}"
-    return save_picture(figure, name, f"{title}: mean of the diagonal {diagonal:.1f}%")
+    return Picture(name, f"{title}: mean of the diagonal {diagonal:.1f}%", figure)
 
 
-def draw_class_accuracy(series: Series, name: str) -> Picture | None:
+def draw_class_accuracy(series: Series, name: str, width: float | None = None) -> Picture | None:
     """Draw the accuracy of each class after each tested batch, in the first run that has it.
 
     Args:
         series: the runs of one strategy.
         name: the name of the picture.
+        width: the width in inches; None is a column.
     """
-    cell = next((cell for cell in series.cells if _has_classes(cell)), None)
+    cell = next((cell for cell in series.cells if has_classes(cell)), None)
     if cell is None:
         return None
-    curves = _class_curves(cell)
+    curves = class_curves(cell)
     batches = sorted({batch for curve in curves.values() for batch in curve})
     rows = [[curve.get(batch, np.nan) for batch in batches] for curve in curves.values()]
     matrix = np.array(rows, dtype=np.float64).reshape(len(curves), len(batches))
-    names, categories = class_names(cell, len(curves))
+    names = row_names(*class_names(cell, len(curves)), len(matrix))
+    width = width or WIDTHS["column"]
+    left = 0.05 + names.width
+    across = width - left - KEY
+    label = f"training batch (run {cell.run}{frames_note(series, ', ', '')})"
+    label = fit_text(label, across + KEY, 8)
+    below = BOTTOM + LINE * label.count("\n")
+    frame = Frame(width, across, max(1.9, names.thickness), left, below)
     with drawing_style():
-        figure = new_figure(4.3, 3.5)
-        axes = figure.add_axes((0.27, 0.15, 0.57, 0.77))
+        figure, axes = frame.draw()
         extent = (batches[0] - 0.5, batches[-1] + 0.5, len(matrix) - 0.5, -0.5)
         axes.imshow(_shades(matrix), interpolation="nearest", aspect="auto", extent=extent)
-        _name_classes(axes, names, categories, len(matrix), "y")
-        axes.set_xlabel(f"training batch (run {cell.run}{_frames_note(series, ', ', '')})")
+        names.put_on(axes, "y")
+        axes.locator_params(axis="x", nbins=5, integer=True)
+        axes.set_xlabel(label, labelpad=2)
         _finish_matrix(axes, series.name)
-        _draw_key(figure.add_axes((0.87, 0.15, 0.025, 0.77)), "accuracy (%)")
+        _draw_key(frame.key(figure), "accuracy (%)")
     title = f"Accuracy of every class over the batches, {series.name}, {series.panel.title}"
-    return save_picture(figure, name, title)
+    return Picture(name, title, figure)
 
 
-def _frames_note(series: Series, before: str = " (", after: str = ")") -> str:
-    """Return the number of test frames as part of a label, if it is known."""
+def frames_note(series: Series, before: str = " (", after: str = ")") -> str:
+    """Return the number of test frames as part of a label, if it is known.
+
+    Args:
+        series: the runs.
+        before: the text before it.
+        after: the text after it.
+    """
     found = series.test_frames
     return f"{before}{found} test frames{after}" if found else ""
-
-
-def draw_categories(panel: Panel, series: Sequence[Series], name: str) -> Picture | None:
-    """Draw small multiples: one per category, with the mean accuracy of its classes per strategy.
-
-    Args:
-        panel: the protocol and data set.
-        series: the series of the panel.
-        name: the name of the picture.
-    """
-    labels_of = _labels_by_category(series)
-    if not 1 < len(labels_of) <= MOST_CATEGORIES:
-        return None
-    rows = -(-len(labels_of) // COLUMNS)
-    styles = line_styles(series)
-    with drawing_style():
-        figure = new_figure(4.7, 0.97 + 1.3 * rows)
-        grid = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
-        for axes, (category, labels) in zip(grid.flat, labels_of.items(), strict=False):
-            _draw_category(axes, category, labels, list(zip(series, styles, strict=True)))
-        for place, axes in enumerate(grid.flat):
-            axes.set_visible(place < len(labels_of))
-            axes.tick_params(labelbottom=place + COLUMNS >= len(labels_of))
-        notes = dict.fromkeys(filter(None, map(_frames_note, series)))
-        _finish_categories(figure, panel.title, grid.flat[0], "".join(notes))
-    return save_picture(figure, name, f"Accuracy by category, {panel.title}")
-
-
-def _labels_by_category(series: Sequence[Series]) -> dict[str, list[str]]:
-    """Return the labels of each category, from the first finished cell that knows its classes."""
-    done = [cell for one in series for cell in one.done if _has_classes(cell)]
-    if not done:
-        return {}
-    names, categories = class_names(done[0])
-    labels_of: dict[str, list[str]] = {}
-    for label, category in zip(_class_curves(done[0]), categories or names, strict=False):
-        labels_of.setdefault(category, []).append(label)
-    return labels_of
-
-
-def _finish_categories(figure: Figure, title: str, axes: Axes, tested: str) -> None:
-    """Add the title, the legend and the labels of the axes, and make room for them."""
-    handles, texts = axes.get_legend_handles_labels()
-    height = figure.get_figheight()
-    figure.legend(
-        handles,
-        texts,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 1 - 0.22 / height),
-        ncols=min(4, len(texts)),
-        fontsize=8,
-        columnspacing=1.2,
-    )
-    bold: dict[str, Any] = {"fontsize": 11, "fontweight": "bold", "va": "center"}
-    figure.text(0.02, 1 - 0.16 / height, title, **bold)
-    figure.supxlabel("training batch", fontsize=10, y=0.06 / height)
-    figure.supylabel(f"accuracy (%){tested}", fontsize=10, x=0.01)
-    top = 1 - (0.52 + 0.17 * -(-len(texts) // 4)) / height
-    bottom = 0.5 / height
-    figure.subplots_adjust(left=0.13, right=0.98, bottom=bottom, top=top, hspace=0.32, wspace=0.08)
-
-
-def _draw_category(
-    axes: Axes,
-    category: str,
-    labels: Sequence[str],
-    series: Sequence[tuple[Series, LineStyle]],
-) -> None:
-    for one, line_style in series:
-        points = mean_curve(_curves_of(one, labels))
-        if points:
-            axes.plot(
-                [batch for batch, _ in points],
-                [mean.mean for _, mean in points],
-                color=strategy_info(one.strategy).drawn.light,
-                linewidth=1.2,
-                linestyle=line_style,
-                label=one.name,
-            )
-    axes.set_ylim(0, 100)
-    axes.locator_params(axis="x", nbins=4, integer=True)
-    axes.set_title(category, fontsize=9, loc="left", pad=3)
-    axes.tick_params(labelsize=8, length=2)
-
-
-def _curves_of(series: Series, labels: Sequence[str]) -> list[dict[int, float]]:
-    """Return the curves of some classes in all runs."""
-    curves = [item for cell in series.cells for item in _class_curves(cell).items()]
-    return [curve for label, curve in curves if label in labels]
-
-
-def _has_classes(cell: StoredCell) -> bool:
-    return any(step.class_accuracy for step in cell.steps)
-
-
-def _class_curves(cell: StoredCell) -> dict[str, dict[int, float]]:
-    """Return the accuracy of each class after each tested batch, in the order of the labels."""
-    curves: dict[str, dict[int, float]] = {}
-    for step in cell.steps:
-        for label, accuracy in (step.class_accuracy or {}).items():
-            curves.setdefault(label, {})[step.batch] = accuracy
-    return {label: curves[label] for label in sorted(curves, key=_label_order)}
-
-
-def _label_order(label: str) -> tuple[bool, str]:
-    return not label.isdecimal(), label.zfill(9)
-
-
-def class_names(cell: StoredCell, count: int = 0) -> tuple[list[str], list[str]]:
-    """Return the name of each class and the name of its category.
-
-    Args:
-        cell: a cell; its result names the classes.
-        count: the number of classes if the result does not name them.
-
-    Returns:
-        The names and the categories; there are none of the latter if every category has one class.
-    """
-    names = cell.result.classes if cell.result else []
-    categories = cell.result.categories if cell.result else []
-    if not names:
-        names = [str(label) for label in range(count)]
-    if len(categories) != len(names) or len(set(categories)) == len(names):
-        return names, []
-    return names, _category_names(names, categories, _known_categories(cell))
-
-
-def _category_names(
-    names: Sequence[str], categories: Sequence[int], known: Sequence[str]
-) -> list[str]:
-    """Return the name of each class's category: the known one, or what its classes share."""
-    if all(0 <= category < len(known) for category in categories):
-        return [known[category] for category in categories]
-    members: dict[int, list[str]] = {}
-    for name, category in zip(names, categories, strict=True):
-        members.setdefault(category, []).append(name)
-    titles = {category: _common_name(own) for category, own in members.items()}
-    return [titles[category] for category in categories]
-
-
-def _known_categories(cell: StoredCell) -> tuple[str, ...]:
-    """Return the names of the categories of rendered data and of CORe50."""
-    if cell.data_name == "rendered":
-        return tuple(RENDERED_CATEGORIES)
-    return tuple(CORE50_CATEGORIES) if cell.is_core50 else ()
-
-
-def _common_name(names: Sequence[str]) -> str:
-    """Return what the names of one category share, or else the first and the last.
-
-    >>> _common_name(["cup 1", "cup 2"]), _common_name(["red", "green", "blue"])
-    ('cup', 'red – blue')
-    """
-    stems = {name.rstrip("0123456789").strip(" _-") for name in names}
-    stem = stems.pop()
-    return stem if not stems and len(stem) > 2 else f"{names[0]} – {names[-1]}"
 
 
 def _shades(matrix: Matrix, gamma: float = 1.0) -> Matrix:
@@ -293,43 +271,10 @@ def _shades(matrix: Matrix, gamma: float = 1.0) -> Matrix:
     return shades
 
 
-def _name_classes(
-    axes: Axes, names: Sequence[str], categories: Sequence[str], count: int, side: str
-) -> None:
-    """Name the categories at their middle, or else the classes, or else nothing."""
-    edges = _category_edges(categories, count)
-    if 0 < len(edges) <= MOST_CATEGORIES + 1:
-        line = axes.axhline if side == "y" else axes.axvline
-        for edge in edges[1:-1]:
-            line(edge - 0.5, color=FAINT, linewidth=0.3)
-        ticks = [(low + high - 1) / 2 for low, high in pairwise(edges)]
-        _set_ticks(axes, ticks, [categories[edge] for edge in edges[:-1]], side, 7.5)
-    elif count <= min(len(names), MOST_CLASS_NAMES):
-        size = 7.5 if count <= 20 else 4.0
-        _set_ticks(axes, [float(i) for i in range(count)], names[:count], side, size)
-
-
-def _category_edges(categories: Sequence[str], count: int) -> list[int]:
-    """Return the classes at which a category begins, and the end; nothing without categories."""
-    if not categories or len(categories) < count:
-        return []
-    return [0, *(i for i in range(1, count) if categories[i] != categories[i - 1]), count]
-
-
-def _set_ticks(
-    axes: Axes, ticks: Sequence[float], texts: Sequence[str], side: str, size: float
-) -> None:
-    short = [text if len(text) <= 16 else text[:15] + "…" for text in texts]
-    if side == "y":
-        axes.set_yticks(ticks, short, fontsize=size)
-    else:
-        axes.set_xticks(ticks, short, fontsize=size, rotation=90)
-
-
 def _finish_matrix(axes: Axes, title: str) -> None:
     axes.grid(False)
     axes.tick_params(length=0)
-    axes.set_title(title, loc="left", fontweight="bold")
+    axes.set_title(title, loc="left", fontweight="bold", pad=4)
     for spine in axes.spines.values():
         spine.set_visible(True)
 
@@ -343,7 +288,7 @@ def _draw_key(axes: Axes, text: str, gamma: float = 1.0) -> None:
     axes.yaxis.tick_right()
     axes.yaxis.set_label_position("right")
     axes.set_yticks([0, 50, 100])
-    axes.tick_params(length=0, labelsize=8)
-    axes.set_ylabel(text, fontsize=8, labelpad=1)
+    axes.tick_params(length=0, labelsize=SMALL, pad=2)
+    axes.set_ylabel(text, fontsize=SMALL, labelpad=0)
     for spine in axes.spines.values():
         spine.set_visible(True)

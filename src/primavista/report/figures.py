@@ -1,26 +1,31 @@
-"""Everything that all figures share: style, colours, labels at the ends of curves, and files."""
+"""Everything that all figures share: sizes, style, colours and files."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from primavista.errors import require_extra
+from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
 from primavista.report.titles import FREEZING
+from primavista.storage.atomic import replacing
 from primavista.strategies.registry import Look, strategy_info
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 EXTRA = ("matplotlib", "plots")  # the package that draws, and our extra that installs it
 INK, FAINT, GRID = "#1f2329", "#5b636d", "#dfe3e8"
+# Inches: a column and the page of a two-column paper. All sizes are those of the printed figure.
+WIDTHS = {"column": 3.25, "page": 6.75}
+SMALL = 7.0  # points: the smallest type
+MARKER = 3.0  # points
 LineStyle = str | tuple[int, tuple[float, ...]]
 LINE_STYLES: tuple[LineStyle, ...] = (
     "-",
@@ -29,11 +34,12 @@ LINE_STYLES: tuple[LineStyle, ...] = (
     (0, (2, 1.2)),
 )
 STYLE: dict[str, Any] = {
-    "font.size": 10,
-    "axes.labelsize": 10,
-    "axes.titlesize": 11,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8.5,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
@@ -42,20 +48,26 @@ STYLE: dict[str, Any] = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "axes.edgecolor": FAINT,
-    "axes.linewidth": 0.8,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.pad": 2.5,
+    "ytick.major.pad": 2.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.color": GRID,
-    "grid.linewidth": 0.7,
+    "grid.linewidth": 0.5,
     "axes.axisbelow": True,
     "legend.frameon": False,
-    "lines.linewidth": 1.7,
+    "lines.linewidth": 1.2,
     "svg.fonttype": "none",
     "svg.hashsalt": "primavista",
+    "pdf.fonttype": 42,  # TrueType: journals refuse Type 3
     "text.parse_math": False,
 }
-DPI = 180
+DPI = 300
+SUFFIXES = (".pdf", ".svg", ".png")
 _HEX = re.compile(r"#[0-9a-f]{6}")
 
 
@@ -106,23 +118,84 @@ def palette_of(strategies: Iterable[str]) -> Palette:
     return Palette((*looks, *(scheme.look for scheme in FREEZING.values())))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Picture:
-    """A drawn figure.
+    """A figure at its printed size, as SVG, PNG and PDF; notebooks show it as it is.
 
     Args:
         name: the stem of its files.
         title: a description for readers who cannot see it.
-        svg: the figure as SVG, with text as text.
-        png: the figure as PNG, on white.
+        figure: the drawn matplotlib figure; what is changed before the first rendering is kept.
         on_white: whether the page must show it on a white ground.
     """
 
     name: str
     title: str
-    svg: str
-    png: bytes
+    figure: Figure
     on_white: bool = False
+
+    @cached_property
+    def svg(self) -> str:
+        """The figure as SVG, with text as text; transparent unless it needs a white ground."""
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        content = self._rendered("svg", metadata=nothing, transparent=not self.on_white)
+        return content.decode()
+
+    @cached_property
+    def png(self) -> bytes:
+        """The figure as PNG on white, with 300 pixels per inch."""
+        return self._rendered("png", dpi=DPI, facecolor="white", metadata={"Software": None})
+
+    @cached_property
+    def pdf(self) -> bytes:
+        """The figure as PDF with embedded TrueType fonts."""
+        nothing = dict.fromkeys(("Creator", "Producer", "CreationDate"))
+        return self._rendered("pdf", metadata=nothing, transparent=True)
+
+    @property
+    def width(self) -> float:
+        """The width in inches."""
+        return float(self.figure.get_figwidth())
+
+    def _rendered(self, kind: str, **settings: Any) -> bytes:
+        out = io.BytesIO()
+        with drawing_style():
+            self.figure.savefig(out, format=kind, **settings)
+        return out.getvalue()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure to a file.
+
+        Args:
+            path: the file; its suffix, `.pdf`, `.svg` or `.png`, says how.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            InputError: if the suffix is another one.
+            FileError: if the file cannot be written.
+        """
+        path = Path(path)
+        if path.suffix not in SUFFIXES:
+            raise InputError(f"cannot write {path.name}: choose one of {', '.join(SUFFIXES)}")
+        content = self.content(path.suffix)
+        with file_errors("write", f"the figure {path}", CHOOSE_FOLDER), replacing(path) as part:
+            part.write_bytes(content)
+        return path
+
+    def content(self, suffix: str) -> bytes:
+        """Return the content of a file of the figure.
+
+        Args:
+            suffix: `.pdf`, `.svg` or `.png`.
+        """
+        if suffix == ".svg":
+            return self.svg.encode()
+        return self.pdf if suffix == ".pdf" else self.png
+
+    def _repr_png_(self) -> bytes:
+        return self.png
 
     def inline(self, palette: Palette) -> str:
         """Return the SVG for the page.
@@ -175,148 +248,37 @@ def drawing_style(changes: Mapping[str, Any] | None = None) -> AbstractContextMa
     return context
 
 
-def save_picture(figure: Figure, name: str, title: str, *, on_white: bool = False) -> Picture:
-    """Render a figure; equal figures give equal bytes.
+def text_width(text: str, size: float, *, bold: bool = False) -> float:
+    """Return the width of the longest line of a text, in inches.
 
     Args:
-        figure: the drawn figure.
-        name: the stem of its files.
-        title: a description for readers who cannot see it.
-        on_white: whether it needs a white ground; else the ground is transparent.
+        text: the text, of one line or several.
+        size: the size of the type, in points.
+        bold: whether it is bold.
     """
-    svg, png = io.BytesIO(), io.BytesIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with drawing_style():
-        figure.savefig(svg, format="svg", metadata=nothing, transparent=not on_white)
-        figure.savefig(png, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
-    return Picture(name, title, svg.getvalue().decode(), png.getvalue(), on_white)
-
-
-@dataclass(frozen=True)
-class CurveEnd:
-    """The last point of a curve, with its label.
-
-    Args:
-        x: the last batch.
-        y: the accuracy there.
-        text: the label.
-        look: how the curve is drawn.
-        line_style: the dashes of the curve.
-    """
-
-    x: float
-    y: float
-    text: str
-    look: Look
-    line_style: LineStyle = "-"
-
-
-def label_ends(axes: Axes, ends: Sequence[CurveEnd], right: float, size: float = 9.0) -> None:
-    """Write the label of each curve to the right of the axes.
-
-    Labels are moved so that none overlap, and a thin line leads from each curve to its label.
-
-    Args:
-        axes: the axes, with their limits set.
-        ends: the ends of the curves.
-        right: the x coordinate at which the axes end.
-        size: the size of the text, in points.
-    """
-    if not ends:
-        return
-    low, high = axes.get_ylim()
-    left, last = axes.get_xlim()
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    inches = axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
-    gap = 1.25 * size / (inches.height * 72) * (high - low)
-    one_point = (last - left) / (inches.width * 72)  # in batches
-    places = separate([end.y for end in ends], gap, low, high)
-    for end, place in zip(ends, places, strict=True):
-        _label_end(axes, end, place, right, one_point, size)
-    axes.set_xlim(left, last)
-    axes.set_ylim(low, high)
-
-
-def _label_end(
-    axes: Axes, end: CurveEnd, place: float, right: float, one_point: float, size: float
-) -> None:
-    elbow, stop = right + 6 * one_point, right + 18 * one_point
-    colour = end.look.light
-    axes.plot(
-        [right, elbow, stop],
-        [end.y, place, place],
-        color=colour,
-        linewidth=0.9,
-        linestyle=end.line_style,
-        clip_on=False,
-        solid_capstyle="round",
-        zorder=1,
+    fonts = require_extra("matplotlib.font_manager", "plots")
+    paths = require_extra("matplotlib.textpath", "plots").TextToPath()
+    font = fonts.FontProperties(size=size, weight="bold" if bold else "normal")
+    lines = text.split("\n")
+    return (
+        float(max(paths.get_text_width_height_descent(line, font, False)[0] for line in lines)) / 72
     )
-    if end.x < right:  # an unfinished run: a fainter line, so that it does not look like its curve
-        faint: dict[str, Any] = {"linewidth": 0.6, "alpha": 0.3, "zorder": 1}
-        axes.plot([end.x, right], [end.y, end.y], color=colour, **faint)
-    symbol: dict[str, Any] = {"marker": end.look.marker, "markersize": 4.2, "linestyle": "none"}
-    axes.plot([stop], [place], color=colour, clip_on=False, **symbol)
-    beside: dict[str, Any] = {"fontsize": size, "va": "center", "ha": "left", "clip_on": False}
-    axes.text(stop + 5 * one_point, place, end.text, color=INK, **beside)
 
 
-def separate(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move values apart, as little as possible and without changing their order.
-
-    Of equal values the first comes out highest.
+def fit_text(text: str, width: float, size: float, *, bold: bool = False) -> str:
+    """Break a text into lines that fit a width, if its words allow it.
 
     Args:
-        values: the wished places.
-        gap: the smallest distance between any two of the result.
-        low: the lower bound.
-        high: the upper bound; it is exceeded if there is not enough room.
-
-    >>> separate([5.0, 5.0, 9.0], 2.0, 0.0, 10.0)
-    [6.0, 4.0, 9.0]
+        text: the text.
+        width: the width in inches.
+        size: the size of the type, in points.
+        bold: whether it is bold.
     """
-    order = sorted(range(len(values)), key=lambda i: (values[i], -i))
-    blocks: list[_Block] = []
-    for i in order:
-        blocks.append(_Block(values[i], 1))
-        while len(blocks) > 1 and blocks[-2].overlaps(blocks[-1], gap, low, high):
-            upper = blocks.pop()
-            blocks[-1] = blocks[-1].joined(upper, gap)
-    starts = [
-        block.start(gap, low, high) + member * gap
-        for block in blocks
-        for member in range(block.members)
-    ]
-    places = [0.0] * len(values)
-    for i, place in zip(order, starts, strict=True):
-        places[i] = place
-    return places
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Neighbouring labels that touch.
-
-    Args:
-        total: the sum, over its members, of the place that each wishes for the first.
-        members: the number of labels.
-    """
-
-    total: float
-    members: int
-
-    def start(self, gap: float, low: float, high: float) -> float:
-        """Return the place of the first member: the mean wish, within the bounds."""
-        wish = self.total / self.members
-        return max(low, min(wish, high - (self.members - 1) * gap))
-
-    def overlaps(self, upper: _Block, gap: float, low: float, high: float) -> bool:
-        """Return whether the block above begins before this one ends."""
-        end = self.start(gap, low, high) + self.members * gap
-        return end > upper.start(gap, low, high)
-
-    def joined(self, upper: _Block, gap: float) -> _Block:
-        """Return one block with the members of both."""
-        shift = upper.members * self.members * gap
-        return _Block(self.total + (upper.total - shift), self.members + upper.members)
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}".strip()
+        if lines[-1] and text_width(joined, size, bold=bold) > width:
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return "\n".join(lines)

@@ -1,20 +1,50 @@
-"""The cells, sorted by the figure or claim that they belong to."""
+"""The cells, sorted by the groups of their plan; a name of a group changes nothing but names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from primavista.report.claims import Claim, check_claims
 from primavista.report.published import PublishedResults
-from primavista.report.read import StoredCell
-from primavista.report.series import Panel, Series, build_series
-from primavista.report.titles import FREEZING
+from primavista.report.read import FigureGroup, StoredCell
+from primavista.report.series import Panel, Series, build_series, differing_keys
+from primavista.report.titles import FREEZING, slug, unique_slugs
 from primavista.strategies.registry import strategy_info
 
-# The paper's figures and its table, by the names that groups of plans have.
-RESULTS, NI, BN, TIMES = "fig:results", "fig:NI", "fig:bn_vs_brn", "tab:efficiency"
-FIGURES = (RESULTS, NI, BN, TIMES)
+RESULTS, BN = "results", "bn_vs_brn"  # figures of the paper that its plans divide into groups
+TITLES = {RESULTS: "Accuracy against batches", "NI": "What to freeze"}
+
+
+@dataclass(frozen=True)
+class ReportGroup:
+    """A group of a plan, or several whose names have the same first word after `fig:` or `tab:`.
+
+    Args:
+        title: the heading.
+        stem: a part of the names of its files; empty for the first group of the report.
+        series: its series.
+    """
+
+    title: str
+    stem: str
+    series: Sequence[Series]
+
+    @property
+    def freezing(self) -> bool:
+        """True if the series differ in what is frozen and in nothing else."""
+        settings = [one.cells[0].settings for one in self.series]
+        strategies = {one.strategy for one in self.series}
+        return len(strategies) == 1 and differing_keys(settings) == {"freeze"}
+
+    def file_stem(self, *parts: str) -> str:
+        """Return the name of a file of the group.
+
+        Args:
+            parts: the kind of the figure or table first.
+        """
+        kind, *others = parts
+        return slug(*filter(None, (kind, self.stem, *others)))
 
 
 @dataclass(frozen=True)
@@ -25,28 +55,27 @@ class ReportData:
         cells: all cells.
         published: the authors' curves.
         plots: whether figures can be drawn.
-        results: the series of fig:results.
-        freezing: the series of fig:NI, in the order of the paper and named by what is frozen.
+        groups: the groups of the plan, in its order.
         norms: the series of strategies that were run with batch norm and with renormalisation.
-        times: the series of tab:efficiency.
-        others: the series of the plan's own groups, by title.
+        behind_claims: the series of cells that test a claim of the paper and are in no group.
         claims: the claims of the text, checked.
     """
 
     cells: Sequence[StoredCell]
     published: PublishedResults
     plots: bool
-    results: Sequence[Series]
-    freezing: Sequence[Series]
+    groups: Sequence[ReportGroup]
     norms: Sequence[Series]
-    times: Sequence[Series]
-    others: Mapping[str, Sequence[Series]]
+    behind_claims: Sequence[Series]
     claims: Sequence[Claim]
 
-    def norms_only(self) -> list[Series]:
-        """Return the series of fig:bn_vs_brn that are not in fig:results."""
-        shown = {cell.path for one in self.results for cell in one.cells}
-        return [one for one in self.norms if not shown & {cell.path for cell in one.cells}]
+    @property
+    def series(self) -> list[Series]:
+        """The series of all groups and of `norms`; one that is in several counts once."""
+        found: dict[tuple[str, ...], Series] = {}
+        for one in (*(one for group in self.groups for one in group.series), *self.norms):
+            found.setdefault(tuple(cell.path for cell in one.cells), one)
+        return list(found.values())
 
 
 def group_cells(
@@ -55,42 +84,68 @@ def group_cells(
     """Sort cells by the groups of their plan.
 
     Args:
-        cells: all cells; one without a group belongs to fig:results, or to fig:NI if it is a run
-            of Naive on NI that says what is frozen.
+        cells: all cells. Those without a group are one group, runs of Naive on NI that say what is
+            frozen another.
         published: the authors' curves.
         plots: whether figures can be drawn.
     """
-    cells_of: dict[str, list[StoredCell]] = {figure: [] for figure in FIGURES}
-    titles: dict[str, str] = {}
+    cells_of: dict[str, list[StoredCell]] = {}
+    origins: dict[str, dict[str, FigureGroup]] = {}
     for cell in cells:
-        for name, title in _figures_of(cell):
-            cells_of.setdefault(name, []).append(cell)
-            titles[name] = title
-    others = [name for name in cells_of if name not in FIGURES]
+        for group in _groups_of(cell):
+            figure = _figure(group.name)
+            cells_of.setdefault(figure, []).append(cell)
+            origins.setdefault(figure, {})[group.name] = group
+    norms = _with_both_norms(build_series(cell for own in cells_of.values() for cell in own))
+    order = sorted(cells_of, key=lambda figure: _order(figure, origins[figure].values()))
+    shown = [figure for figure in order if figure != BN or not norms]
+    stems = ["", *unique_slugs(shown)[1:]]
     return ReportData(
         cells=cells,
         published=published,
         plots=plots,
-        results=build_series(cells_of[RESULTS]),
-        freezing=_by_freezing(build_series(cells_of[NI])),
-        norms=_with_both_norms(build_series([*cells_of[BN], *cells_of[RESULTS]])),
-        times=build_series([*cells_of[RESULTS], *cells_of[TIMES]]),
-        others={titles[name]: build_series(cells_of[name]) for name in others},
+        groups=[
+            _report_group(_title(figure, list(origins[figure].values())), stem, cells_of[figure])
+            for figure, stem in zip(shown, stems, strict=False)
+        ],
+        norms=norms,
+        behind_claims=build_series(filter(_only_for_claims, cells)),
         claims=check_claims(cells),
     )
 
 
-def _figures_of(cell: StoredCell) -> list[tuple[str, str]]:
-    """Return name and title of each figure or group that a cell belongs to, claims aside."""
+def _only_for_claims(cell: StoredCell) -> bool:
+    return bool(cell.groups) and all(group.claim for group in cell.groups)
+
+
+def _groups_of(cell: StoredCell) -> list[FigureGroup]:
+    """Return the groups that a cell belongs to, claims aside."""
     if not cell.groups:
-        figure = NI if _shows_freezing(cell) else RESULTS
-        return [(figure, figure)]
-    found = []
-    for group in cell.groups:
-        if not group.claim:
-            figures = (figure for figure in FIGURES if group.name.startswith(figure))
-            found.append((next(figures, group.name), group.title or group.name))
-    return found
+        return [FigureGroup("fig:NI" if _shows_freezing(cell) else f"fig:{RESULTS}")]
+    return [group for group in cell.groups if not group.claim]
+
+
+def _figure(name: str) -> str:
+    """Return the figure of a group: its name, or the first word after `fig:` or `tab:`."""
+    kind, _, rest = name.partition(":")
+    return rest.split()[0] if kind in ("fig", "tab") and rest.strip() else name
+
+
+def _order(figure: str, groups: Iterable[FigureGroup]) -> tuple[int, bool]:
+    """Return a sorting key: the order of the plan; without one, the results come first."""
+    return min(group.number for group in groups), figure != RESULTS
+
+
+def _title(figure: str, groups: Sequence[FigureGroup]) -> str:
+    titles = [group.title for group in groups if group.title]
+    if len(groups) == 1 and titles:
+        return titles[0]
+    return TITLES.get(figure, next(iter(titles), figure))
+
+
+def _report_group(title: str, stem: str, cells: Iterable[StoredCell]) -> ReportGroup:
+    group = ReportGroup(title, stem, build_series(cells))
+    return replace(group, series=_by_freezing(group.series)) if group.freezing else group
 
 
 def _shows_freezing(cell: StoredCell) -> bool:

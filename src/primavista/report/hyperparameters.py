@@ -61,7 +61,7 @@ def preset_table(cells: Iterable[StoredCell]) -> Table | None:
         "rate: that of the CWR layer. Options that a preset does not name have the default of "
         "the strategy's class."
     )
-    title = "tab:hyper_core50: hyperparameters of the presets"
+    title = "Hyperparameters of the presets"
     return Table("hyperparameters", title, columns, tuple(rows), (note,))
 
 
@@ -108,7 +108,7 @@ def renorm_table() -> Table:
         "In batch 1: r_max 1 and d_max 0 for the iterations of two epochs (48 on CORe50), then up "
         "to 3 and 5; the weight of the past is 0.99.",
     )
-    title = "table:renormpar: batch renormalisation from batch 2"
+    title = "Batch renormalisation from batch 2"
     return Table("renormalisation", title, columns, tuple(rows), notes)
 
 
@@ -161,7 +161,7 @@ def machine_table(cells: Iterable[StoredCell]) -> Table:
         values = (plain_text(machine.get(name)) for machine in machines.values())
         rows.append((name, *values, HARDWARE.get(name)))
     rows.append(("cells", *map(str, counts.values()), None))
-    columns = ("", *_machine_titles(len(machines)), "the paper (table:hardware)")
+    columns = ("", *_machine_titles(len(machines)), "the paper")
     return Table("machine", "The machines", columns, tuple(rows))
 
 

@@ -9,9 +9,10 @@ from html import escape
 from importlib.resources import files
 
 from primavista import __version__
-from primavista.report.figures import Palette, Picture
+from primavista.report.figures import WIDTHS, Palette, Picture
+from primavista.report.latex import escape_latex, to_latex
 from primavista.report.published import PAPER
-from primavista.report.table import Table, to_csv, to_html, to_latex
+from primavista.report.table import Table, to_csv, to_html
 from primavista.report.titles import slug
 
 
@@ -23,11 +24,13 @@ class Collapsible:
         title: the heading.
         pictures: the figures.
         is_open: whether they are shown at first.
+        text: a sentence above the figures.
     """
 
     title: str
     pictures: tuple[Picture, ...]
     is_open: bool = False
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,21 +39,23 @@ class Section:
 
     Args:
         title: the heading.
-        label: the paper's label of it, such as `fig:results`.
         text: paragraphs of plain text.
         pictures: the figures.
         tables: the tables.
         collapsibles: figures that are shown on demand.
         extra: figures that are files only, not on the page.
+        narrow: figures that take the place of `pictures` on a small screen.
+        methods: a paragraph to paste into a document.
     """
 
     title: str
-    label: str = ""
     text: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
     tables: tuple[Table, ...] = ()
     collapsibles: tuple[Collapsible, ...] = ()
     extra: tuple[Picture, ...] = ()
+    narrow: tuple[Picture, ...] = ()
+    methods: str = ""
 
     @property
     def anchor(self) -> str:
@@ -61,7 +66,7 @@ class Section:
     def all_pictures(self) -> list[Picture]:
         """Every figure of the section, on the page or not."""
         hidden = [picture for part in self.collapsibles for picture in part.pictures]
-        return [*self.pictures, *self.extra, *hidden]
+        return [*self.pictures, *self.narrow, *self.extra, *hidden]
 
 
 @dataclass(frozen=True)
@@ -140,8 +145,8 @@ def render_page(page: Page) -> str:
 <footer>
 <p>Written by primavista {__version__}. The paper: Lomonaco, Maltoni, Pellegrini,
 <a href="{PAPER}">Rehearsal-Free Continual Learning over Small Non-I.I.D. Batches</a>.
-Next to this file, <code>figures/</code> has every figure as SVG and PNG, and <code>tables/</code>
-has every table as CSV, LaTeX and Markdown.</p>
+Next to this file, <code>figures/</code> has every figure as PDF, SVG and PNG, at the width of a
+column or a page, and <code>tables/</code> has every table as CSV, LaTeX and Markdown.</p>
 </footer>
 </div>
 </body>
@@ -171,12 +176,14 @@ def _paragraphs(texts: Sequence[str]) -> str:
 
 
 def _section(section: Section, palette: Palette) -> str:
-    label = f" <code>{escape(section.label)}</code>" if section.label else ""
     alone = len(section.tables) == 1 and not section.pictures
+    names = "figures only-wide" if section.narrow else "figures"
     parts = [
-        f'<section id="{section.anchor}">\n<h2>{escape(section.title)}{label}</h2>',
+        f'<section id="{section.anchor}">\n<h2>{escape(section.title)}</h2>',
         _paragraphs(section.text),
-        _figures(section.pictures, palette),
+        _methods(section.methods),
+        _figures(section.pictures, palette, names),
+        _figures(section.narrow, palette, "figures only-narrow"),
         *(_table(table, heading=not alone) for table in section.tables),
         *(_collapsible(part, palette) for part in section.collapsibles),
     ]
@@ -192,7 +199,7 @@ def _figures(pictures: Sequence[Picture], palette: Palette, names: str = "figure
         if picture.on_white
     ]
     themed = [
-        f"<figure>\n{picture.inline(palette)}\n</figure>"
+        f"<figure{_page_class(picture)}>\n{picture.inline(palette)}\n</figure>"
         for picture in pictures
         if not picture.on_white
     ]
@@ -200,11 +207,26 @@ def _figures(pictures: Sequence[Picture], palette: Palette, names: str = "figure
     return grid + "\n".join(on_white)
 
 
+def _page_class(picture: Picture) -> str:
+    return ' class="page"' if picture.width > WIDTHS["column"] else ""
+
+
+def _methods(text: str) -> str:
+    if not text:
+        return ""
+    link = _download_link("LaTeX", "methods.tex", "application/x-tex", escape_latex(text) + "\n")
+    return (
+        f'<h3>A paragraph to paste</h3>\n<blockquote class="methods">{escape(text)}</blockquote>\n'
+        f'<p class="files">{link}</p>'
+    )
+
+
 def _collapsible(part: Collapsible, palette: Palette) -> str:
     state = " open" if part.is_open else ""
     figures = _figures(part.pictures, palette, "figures small")
+    text = f"<p>{escape(part.text)}</p>\n" if part.text else ""
     summary = f"<summary>{escape(part.title)}</summary>"
-    return f'<details class="more"{state}>{summary}\n{figures}</details>'
+    return f'<details class="more"{state}>{summary}\n{text}{figures}</details>'
 
 
 def _table(table: Table, heading: bool) -> str:

@@ -62,11 +62,13 @@ class FigureGroup:
         name: the name of the plan's group, without `claim:`.
         title: its title, which may be empty.
         claim: whether it tests a claim of the paper.
+        number: its number among the groups of the folder's plans.
     """
 
     name: str
     title: str = ""
     claim: bool = False
+    number: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,17 +444,17 @@ def _planned_groups(folder: Path) -> dict[Path, tuple[FigureGroup, ...]]:
             record = read_folder_record(place)
         except FileError:
             continue
-        for group in record.groups if record else ():
-            figure_group = _figure_group(group)
+        for number, group in enumerate(record.groups if record else ()):
+            figure_group = _figure_group(group, number)
             for cell in group.cells:
                 found[place / cell] = (*found.get(place / cell, ()), figure_group)
     return found
 
 
-def _figure_group(group: GroupRecord) -> FigureGroup:
+def _figure_group(group: GroupRecord, number: int) -> FigureGroup:
     for_claims = group.plan == CLAIMS and not group.name.startswith(FOR_A_FIGURE)
     claim = group.name.startswith(CLAIM) or for_claims
-    return FigureGroup(group.name.removeprefix(CLAIM).strip(), group.title, claim)
+    return FigureGroup(group.name.removeprefix(CLAIM).strip(), group.title, claim, number)
 
 
 def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> StoredCell:

@@ -274,13 +274,22 @@ def _variant_key(cell: StoredCell) -> str:
 
 
 def _distinct_names(groups: Sequence[tuple[Panel, Sequence[StoredCell]]]) -> list[str]:
-    """Return a name per group; those that would share one mention the settings that differ."""
+    """Return a name per group; those that would share one mention the settings that differ.
+
+    A value that more than half of the rivals have is not mentioned.
+    """
     names = []
     for panel, cells in groups:
         name = base_name(cells[0])
         rivals = [own[0] for other, own in groups if other == panel and base_name(own[0]) == name]
         keys = sorted(differing_keys([cell.settings for cell in rivals]))
         settings = cells[0].settings
-        different = (f", {key}={settings.get(key)}" for key in keys[:MOST_DIFFERENCES])
+        unusual = [key for key in keys if not _is_usual(key, settings.get(key), rivals)]
+        different = (f", {key}={settings.get(key)}" for key in unusual[:MOST_DIFFERENCES])
         names.append(name + "".join(different))
     return names
+
+
+def _is_usual(key: str, value: object, rivals: Sequence[StoredCell]) -> bool:
+    same = sum(_json(rival.settings.get(key)) == _json(value) for rival in rivals)
+    return 2 * same > len(rivals)

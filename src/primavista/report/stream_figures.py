@@ -1,4 +1,4 @@
-"""The streams behind the cells: fig:nicv2 and tab:nic."""
+"""The streams behind the cells: classes over batches, and what batches are made of."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from primavista.bench.cell import cell_stream
 from primavista.bench.data import RenderedData, open_cell_data, split_of
 from primavista.bench.plan import Cell
 from primavista.errors import PrimavistaError
-from primavista.report.figures import Picture, drawing_style, save_picture
+from primavista.report.figures import WIDTHS, Picture, drawing_style
 from primavista.report.published import COMPOSITION
 from primavista.report.read import StoredCell
 from primavista.report.series import Panel, Series
-from primavista.report.table import Row, Table, Value
+from primavista.report.table import Row, Table, Value, without_empty
 from primavista.report.titles import protocol_title, slug
 from primavista.streams.dataset import Stream
 from primavista.streams.pictures import draw_stream, protocol_row
@@ -94,7 +94,7 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
 
 
 def draw_streams(streams: Mapping[Panel, Stream]) -> list[Picture]:
-    """Draw fig:nicv2, one picture per stream.
+    """Draw the classes of each batch, one picture per stream.
 
     Args:
         streams: the stream of each panel; NI is left out, since every batch has every class.
@@ -104,18 +104,18 @@ def draw_streams(streams: Mapping[Panel, Stream]) -> list[Picture]:
         if panel.protocol == "ni":
             continue
         with drawing_style({"axes.grid": False}):
-            figure = draw_stream(stream)
+            figure = draw_stream(stream, WIDTHS["page"])
         order = f"{stream_order(stream)} order"
         title = f"Classes encountered over time, {panel.title}, run {stream.run}, {order}"
-        name = slug("fig:nicv2", panel.title)
-        pictures.append(save_picture(figure, name, title, on_white=True))
+        name = slug("stream", panel.title)
+        pictures.append(Picture(name, title, figure, on_white=True))
     return pictures
 
 
 def composition_table(
     panels: Mapping[Panel, Sequence[Series]], streams: Mapping[Panel, Stream]
 ) -> Table:
-    """Return tab:nic: the number of batches and what they are made of.
+    """Return the number of batches and what they are made of.
 
     Args:
         panels: the series of each panel.
@@ -147,10 +147,10 @@ def composition_table(
     note = (
         "Incremental: the batches after the first; the number of images is their mean. "
         "Two sessions of one class count as one class. Order: official if it comes from the "
-        "authors' files, else generated. NIC is made from the data alone and needs no run."
+        "authors' files, else generated."
     )
-    title = "tab:nic: batch number and composition"
-    return Table("nic", title, columns, tuple(rows), (note,))
+    kept, shown = without_empty(columns, rows, 6)
+    return Table("streams", "Number and composition of batches", kept, shown, (note,))
 
 
 def _published_composition(protocol: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A table, written once and rendered four times: as HTML, LaTeX, CSV and Markdown."""
+"""A table, written once and rendered as HTML, CSV and Markdown; `latex` has the fourth form."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from itertools import groupby
+from math import ceil
 from typing import Any, Literal
 
 from primavista.report.series import MeanStd
@@ -16,6 +17,8 @@ from primavista.report.series import MeanStd
 Tone = Literal["good", "bad", "open"]
 SIGNS = {"good": "✓", "bad": "✗", "open": "?"}  # colour alone must not carry a verdict
 ONE_LINE = 24  # texts up to this length are not wrapped
+# For the least width of a table on the page: a letter, the padding of a column, the widest class.
+LETTER_REM, PADDING_REM, WIDEST_REM = 0.47, 1.3, 160
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,13 @@ class Table:
 
     Args:
         name: the stem of its files.
-        title: the heading and caption.
+        title: the heading.
         columns: the titles of the columns.
         rows: as many values per row as there are columns.
         notes: remarks below the table.
         digits: digits after the decimal point of every float.
+        caption: the caption in a document, in sentences; the title if it is empty.
+        bold: the places, row and column, of the values that are printed in bold.
     """
 
     name: str
@@ -66,6 +71,8 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     digits: int = 2
+    caption: str = ""
+    bold: frozenset[tuple[int, int]] = frozenset()
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -84,6 +91,20 @@ class Table:
     def numeric_columns(self) -> list[bool]:
         """Return, for each column, whether it holds numbers only."""
         return [self.is_numeric(column) for column in range(len(self.columns))]
+
+
+def without_empty(
+    columns: Sequence[str], rows: Sequence[Row], first: int
+) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+    """Leave out columns in which no row has a value.
+
+    Args:
+        columns: the titles of the columns.
+        rows: the rows.
+        first: the number of columns, from the left, that stay in any case.
+    """
+    kept = [i for i in range(len(columns)) if i < first or any(row[i] is not None for row in rows)]
+    return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)
 
 
 def format_value(value: Value, digits: int = 2) -> str:
@@ -124,7 +145,8 @@ def _decimal(value: float, digits: int) -> str:
 def to_html(table: Table) -> str:
     """Return the `<table>` in a box that scrolls if it is wide; all texts are escaped.
 
-    Successive rows with the same first value share one first cell.
+    Successive rows with the same first value share one first cell. Where the box is narrower than
+    the table, a line above it says that it scrolls.
 
     Args:
         table: the table.
@@ -133,13 +155,34 @@ def to_html(table: Table) -> str:
     titles = zip(table.columns, numeric, strict=True)
     head = "".join(_header_html(title, is_number) for title, is_number in titles)
     body: list[str] = []
-    for first, group in groupby(table.rows, key=lambda row: row[0]):
-        body += _block_html(first, list(group), numeric, table.digits)
+    for _, block in groupby(range(len(table.rows)), key=lambda place: table.rows[place][0]):
+        body += _block_html(table, list(block), numeric)
     lines = "\n".join(body)
     return (
+        f'<div class="wide w{_least_width(table)}">'
+        '<p class="hint">This table is wider than the page: it scrolls sideways. \u2192</p>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div>"
+        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div></div>"
     )
+
+
+def _least_width(table: Table) -> int:
+    """Estimate the least width of a table, in steps of 10 rem; `style.css` has a rule per step."""
+    numeric = table.numeric_columns()
+    letters = 0
+    for column, title in enumerate(table.columns):
+        texts = [_longest_word(title)]
+        for row in table.rows:
+            text = format_value(row[column], table.digits)
+            whole = numeric[column] or _fits_one_line(row[column])
+            texts.append(len(text) if whole else _longest_word(text))
+        letters += max(texts)
+    rems = LETTER_REM * letters + PADDING_REM * len(table.columns)
+    return min(WIDEST_REM, 10 * ceil(rems / 10))
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split()), default=0)
 
 
 def _header_html(title: str, is_number: bool) -> str:
@@ -147,22 +190,33 @@ def _header_html(title: str, is_number: bool) -> str:
     return f'<th scope="col"{_class_attribute(names)}>{escape(title)}</th>'
 
 
-def _block_html(
-    first: Value, rows: Sequence[Row], numeric: Sequence[bool], digits: int
-) -> list[str]:
+def _block_html(table: Table, places: Sequence[int], numeric: Sequence[bool]) -> list[str]:
     """Return the lines of rows that share their first value."""
-    span = f' rowspan="{len(rows)}" scope="rowgroup"' if len(rows) > 1 else ' scope="row"'
+    first = table.rows[places[0]][0]
+    span = f' rowspan="{len(places)}" scope="rowgroup"' if len(places) > 1 else ' scope="row"'
     names = "k" if _fits_one_line(first) else ""
-    opening = f"<th{span}{_class_attribute(names)}>{escape(format_value(first, digits))}</th>"
+    text = escape(format_value(first, table.digits))
+    opening = f"<th{span}{_class_attribute(names)}>{text}</th>"
     lines = []
-    for place, row in enumerate(rows):
-        pairs = zip(row[1:], numeric[1:], strict=True)
-        cells = "".join(_value_html(value, is_number, digits) for value, is_number in pairs)
-        lines.append(f"<tr>{cells}</tr>" if place else f'<tr class="block">{opening}{cells}</tr>')
+    for place in places:
+        columns = range(1, len(table.columns))
+        cells = "".join(_cell_html(table, place, column, numeric[column]) for column in columns)
+        is_first = place == places[0]
+        lines.append(
+            f'<tr class="block">{opening}{cells}</tr>' if is_first else f"<tr>{cells}</tr>"
+        )
     return lines
 
 
-def _value_html(value: Value, is_number: bool, digits: int) -> str:
+def _cell_html(table: Table, row: int, column: int, is_number: bool) -> str:
+    value = table.rows[row][column]
+    text = escape(format_value(value, table.digits))
+    if (row, column) in table.bold:
+        text = f"<b>{text}</b>"
+    return f"<td{_class_attribute(_class_names(value, is_number))}>{text}</td>"
+
+
+def _class_names(value: Value, is_number: bool) -> str:
     names = []
     if is_number:
         names.append("n")
@@ -172,7 +226,7 @@ def _value_html(value: Value, is_number: bool, digits: int) -> str:
         names.append(value.tone)
     if isinstance(value, str) and "\n" in value:
         names.append("lines")
-    return f"<td{_class_attribute(' '.join(names))}>{escape(format_value(value, digits))}</td>"
+    return " ".join(names)
 
 
 def _fits_one_line(value: Value) -> bool:
@@ -241,38 +295,6 @@ def _json_value(value: Value) -> Any:
     return value
 
 
-def to_latex(table: Table) -> str:
-    """Return a LaTeX `table` with booktabs rules; it needs `\\usepackage{booktabs}`.
-
-    Args:
-        table: the table.
-    """
-    alignment = "".join("r" if is_number else "l" for is_number in table.numeric_columns())
-    lines = [
-        r"\begin{table}",
-        rf"\caption{{{escape_latex(table.title)}}}",
-        rf"\label{{tab:{table.name}}}",
-        r"\centering",
-        rf"\begin{{tabular}}{{{alignment}}}",
-        r"\toprule",
-        " & ".join(map(escape_latex, table.columns)) + r" \\",
-        r"\midrule",
-        *(_latex_row(row, table.digits) for row in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        *(rf"\par\footnotesize {escape_latex(note)}" for note in table.notes),
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _latex_row(row: Row, digits: int) -> str:
-    texts = (
-        value.text if isinstance(value, Verdict) else format_value(value, digits) for value in row
-    )
-    return " & ".join(map(escape_latex, texts)) + r" \\"
-
-
 def to_markdown(table: Table) -> str:
     """Return the table as Markdown, for a page of documentation; notes are paragraphs below it.
 
@@ -280,11 +302,17 @@ def to_markdown(table: Table) -> str:
         table: the table.
     """
     rule = ["---:" if is_number else "---" for is_number in table.numeric_columns()]
-    rows = [[format_value(value, table.digits) for value in row] for row in table.rows]
     lines = [_markdown_row(map(escape_markdown, table.columns)), _markdown_row(rule)]
-    lines += [_markdown_row(map(escape_markdown, row)) for row in rows]
+    for place in range(len(table.rows)):
+        columns = range(len(table.columns))
+        lines.append(_markdown_row(_markdown_text(table, place, column) for column in columns))
     lines += [f"\n{escape_markdown(note)}" for note in table.notes]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_text(table: Table, row: int, column: int) -> str:
+    text = escape_markdown(format_value(table.rows[row][column], table.digits))
+    return f"**{text}**" if (row, column) in table.bold else text
 
 
 def _markdown_row(texts: Iterable[str]) -> str:
@@ -302,43 +330,3 @@ def escape_markdown(text: str) -> str:
     """
     safe = re.sub(r"([\\`*_|\[\]~])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
     return " ".join(safe.split())
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "–": "--",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-    "×": r"$\times$",
-    "[": "{[}",
-    "]": "{]}",
-    "\n": " ",
-    "\r": " ",
-}
-
-
-def escape_latex(text: str) -> str:
-    """Return any text in a form that is safe in LaTeX.
-
-    Args:
-        text: any text.
-
-    >>> print(escape_latex("50% of a_b & c"))
-    50\\% of a\\_b \\& c
-    """
-    return "".join(_LATEX.get(letter, letter) for letter in text)

@@ -1,155 +1,21 @@
-"""The tables of numbers: final accuracy, parity with the authors, efficiency, unfinished cells."""
+"""Parity with the authors, run time and memory, saturation, stale and unfinished cells."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from primavista.report.final_tables import megabytes
 from primavista.report.published import EFFICIENCY, PublishedKey
+from primavista.report.ranking import best_values, ranked
 from primavista.report.read import StoredCell
-from primavista.report.series import MeanStd, Panel, Series, mean_std
-from primavista.report.table import Difference, Row, Table, Verdict
+from primavista.report.series import MeanStd, Panel, Series
+from primavista.report.table import Difference, Row, Table, Verdict, without_empty
 from primavista.report.titles import protocol_title
 from primavista.strategies.registry import strategy_info
 
-MEGABYTE = 1e6
 TIMES = ("learn_seconds", "solve_seconds", "test_seconds")
-
-
-def tuned_runs(cells: Sequence[StoredCell]) -> list[int]:
-    """Return the runs on which hyperparameters were chosen.
-
-    Args:
-        cells: any cells.
-    """
-    return sorted({cell.tuned_on_run for cell in cells if cell.tuned_on_run is not None})
-
-
-def tuned_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
-    """Return the remark on the runs on which hyperparameters were chosen, if there are any.
-
-    Args:
-        cells: the cells that the remark is about.
-    """
-    tuned = tuned_runs(cells)
-    runs = ", ".join(map(str, tuned))
-    if not tuned:
-        return ()
-    if {cell.run for cell in cells} <= set(tuned):
-        return (f"Hyperparameters were chosen on run {runs}, and there is no other run here.",)
-    return (
-        f"Hyperparameters were chosen on run {runs} and then fixed: "
-        "that run is part of the means, as in the paper.",
-    )
-
-
-# The measures of the final table after accuracy: the title of the column, and the field.
-MEASURES = (
-    ("on the classes seen (%)", "seen_accuracy"),
-    ("average incremental (%)", "average"),
-    ("average over tasks (%)", "average_accuracy"),
-    ("average anytime (%)", "average_anytime"),
-    ("forgetting", "forgetting"),
-    ("backward transfer", "backward_transfer"),
-    ("forward transfer", "forward_transfer"),
-)
-
-
-def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
-    """Return the final metrics, as mean and sample standard deviation over the finished runs.
-
-    Columns after the fifth that would be empty are left out.
-
-    Args:
-        name: the stem of the table's files.
-        title: the title of the table.
-        series: one row each.
-    """
-    cells = [cell for one in series for cell in one.cells]
-    tuned = tuned_runs(cells)
-    tuned_title = f"run {', '.join(map(str, tuned))}" if tuned else "the run tuned on"
-    columns = (
-        "protocol",
-        "strategy",
-        "final accuracy (%)",
-        "runs",
-        "test frames",
-        "stored data (MB)",
-        f"without {tuned_title} (%)",
-        *(column for column, _ in MEASURES),
-        "frames for forward transfer",
-        "orders of batches",
-        "unfinished",
-    )
-    notes = (
-        "Mean ± sample standard deviation over the finished runs, whose number is given; one run "
-        "has no deviation.",
-        *run_note(cells),
-        "The measures are defined in the documentation, on the page on metrics; they are percent "
-        "and points of accuracy on the test frames.",
-        *tuned_note(cells),
-    )
-    rows = [_final_row(one, tuned) for one in series]
-    return Table(name, title, *_without_empty(columns, rows, 5), notes)
-
-
-def _without_empty(
-    columns: Sequence[str], rows: Sequence[Row], first: int
-) -> tuple[tuple[str, ...], tuple[Row, ...]]:
-    """Leave out empty columns after the first ones."""
-    kept = [i for i in range(len(columns)) if i < first or any(row[i] is not None for row in rows)]
-    return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)
-
-
-def run_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
-    """Return the remark on what varies between runs, if there are several.
-
-    Args:
-        cells: the cells that the remark is about.
-    """
-    known = [cell for cell in cells if cell.cell is not None]
-    if len({cell.run for cell in known}) < 2:
-        return ()
-    varies = _varying(known)
-    same = [name for name, own in varies.items() if not own]
-    text = f"Runs differ in {' and in '.join(name for name, own in varies.items() if own)}"
-    if same:
-        text += f"; {' and '.join(same)} {'is' if len(same) == 1 else 'are'} the same in all"
-    return (f"{text}. A deviation of 0 means that a result does not depend on these.",)
-
-
-def _varying(cells: Sequence[StoredCell]) -> dict[str, bool]:
-    """Return what may vary between runs, and whether it does."""
-    seeds = {cell.cell.seed for cell in cells if cell.cell is not None}
-    return {
-        "the order of the batches": True,
-        "the seed of the strategy": len(seeds) > 1,
-        "the split into training and test sessions": all(cell.varies_split for cell in cells),
-    }
-
-
-def _final_row(series: Series, tuned: Sequence[int]) -> Row:
-    finals = series.finals()
-    untuned = mean_std([v for run, v in finals.items() if run not in tuned]) if tuned else None
-    metrics = [series.final(field) for _, field in MEASURES]
-    stored = _megabytes(series, "stored_bytes") or None  # empty if it is rehearsal-free
-    accuracy = (series.final(), len(finals), series.test_frames, stored, untuned)
-    asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
-    frames = " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
-    last = frames, series.orders, _unfinished_runs(series)
-    return series.panel.title, series.name, *accuracy, *metrics, *last
-
-
-def _unfinished_runs(series: Series) -> str | None:
-    """Return how far each unfinished run got."""
-    parts = []
-    for cell in series.cells:
-        if cell.status == "done":
-            continue
-        state = "failed" if cell.status == "failed" else "at"
-        of = f"/{cell.batches}" if cell.batches else ""
-        parts.append(f"run {cell.run} {state} {cell.reached}{of}")
-    return "; ".join(parts) or None
+UNITS = {"s": 1.0, "min": 60.0}  # in seconds
 
 
 def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanStd]) -> Table:
@@ -209,24 +75,25 @@ def _parity_verdict(ours: MeanStd | None, panel: Panel, target: MeanStd) -> Verd
     return Verdict("no", "bad")
 
 
-def efficiency_table(series: Sequence[Series]) -> Table | None:
-    """Return tab:efficiency, over the finest protocol that has finished runs.
+def efficiency_table(name: str, title: str, series: Sequence[Series]) -> Table | None:
+    """Return time, memory and operations of the finished runs, or None if no run has finished.
 
     Args:
-        series: any series; None is returned if no run has finished.
+        name: the stem of the table's files.
+        title: the heading.
+        series: one row each, sorted by accuracy as in the other tables. The paper's numbers stand
+            beside ours on its protocol, NICv2-391, alone.
     """
-    done = [one for one in series if one.done]
+    done = [one for one in ranked(series) if one.done]
     if not done:
         return None
-    panel = max(done, key=_fineness).panel
-    rows_of = [one for one in done if one.panel == panel]
-    rows = list(map(_efficiency_row, rows_of))
+    unit = _time_unit(done)
+    times = [f"{title} ({unit})" for title in ("learning", "solving", "testing")]
     columns = (
+        "protocol",
         "strategy",
         "runs",
-        "learning (min)",
-        "solving (min)",
-        "testing (min)",
+        *times,
         "data (MB)",
         "state (MB)",
         "peak memory (MB)",
@@ -236,19 +103,28 @@ def efficiency_table(series: Sequence[Series]) -> Table | None:
         "paper: data (MB)",
         "paper: params (MB)",
     )
-    title = "tab:efficiency: run time and memory of one run"
-    notes = tuple(_efficiency_notes(panel, rows_of))
-    return Table("efficiency", title, *_without_empty(columns, rows, 7), notes)
+    kept, rows = without_empty(columns, [_efficiency_row(one, UNITS[unit]) for one in done], 3)
+    rivals = [not strategy_info(one.strategy).joint for one in done]
+    bold = best_values(kept, rows, dict.fromkeys((*times, "peak memory (MB)"), "low"), rivals)
+    caption = "Run time and memory of one run, mean and sample standard deviation over runs"
+    notes = tuple(_efficiency_notes(done))
+    return Table(name, title, kept, rows, notes, caption=caption, bold=bold)
 
 
-def _efficiency_notes(panel: Panel, series: Sequence[Series]) -> list[str]:
+def _time_unit(series: Sequence[Series]) -> str:
+    """Return seconds if no strategy learns for two minutes, or else minutes."""
+    means = [one.over_runs(partial(_time, time="learn_seconds", unit=1.0)) for one in series]
+    return "s" if max((mean.mean for mean in means if mean), default=0.0) < 120 else "min"
+
+
+def _efficiency_notes(series: Sequence[Series]) -> list[str]:
     results = [cell.result for one in series for cell in one.done if cell.result]
-    strategies = {one.strategy for one in series}
+    in_paper = {one.strategy for one in series if _beside_paper(one)}
     notes = {
-        f"{panel.title} on the data set '{panel.data_name}', mean over runs; 1 MB is 1,000,000 "
-        "bytes. Solving is what the first prediction after a batch waits for, in heads that keep "
-        "sums; it is done for each test. Data: the most that was stored of past patterns. State: "
-        "what the strategy keeps beyond the network, its head and these data.": True,
+        "Solving is what the first prediction after a batch waits for, in heads that keep sums; it "
+        "is done for each test. Data: the most that was stored of past patterns. State: what the "
+        "strategy keeps beyond the network, its head and these data. 1 MB is 1,000,000 "
+        "bytes.": True,
         "Where solving has no time of its own (format 1 of the results), testing contains it.": any(
             result.solve_seconds is None for result in results
         ),
@@ -261,11 +137,18 @@ def _efficiency_notes(panel: Panel, series: Sequence[Series]) -> list[str]:
             result.operations for result in results
         ),
         "The paper: NICv2-391 on CORe50, a GTX 1080 Ti, learning and testing together; its params "
-        "are additional trainable parameters.": bool(strategies & EFFICIENCY.keys()),
+        "are additional trainable parameters.": bool(in_paper),
         "EWC keeps F; its theta* is the network itself until a batch begins, so that ours does not "
-        "store it twice.": "ewc" in strategies,
+        "store it twice.": "ewc" in in_paper,
     }
     return [*(text for text, applies in notes.items() if applies), *_retrained_note(series)]
+
+
+def _beside_paper(series: Series) -> bool:
+    """Return whether the paper has numbers for the series: the same protocol and strategy."""
+    is_variant = series.name != strategy_info(series.strategy).title
+    in_paper = series.panel.protocol == "nicv2-391" and series.strategy in EFFICIENCY
+    return in_paper and not is_variant
 
 
 def _retrained_note(series: Sequence[Series]) -> list[str]:
@@ -275,8 +158,8 @@ def _retrained_note(series: Sequence[Series]) -> list[str]:
     often = " or ".join(f"{count} times" if count > 1 else "once" for count in times)
     return [
         f"Strategies that train on all data at once were retrained {often} in a run; the paper "
-        "counts one retraining of Cumulative after each of the 391 batches, so that the run times "
-        "cannot be compared."
+        "counts one retraining of Cumulative after each batch, so that the run times cannot be "
+        "compared."
     ]
 
 
@@ -287,7 +170,7 @@ def saturation_table(series: Sequence[Series]) -> Table | None:
         series: any series; those without a guard are left out.
     """
     rows: list[Row] = []
-    for one in series:
+    for one in ranked(series):
         first = one.over_runs(lambda cell: _saturated(cell, 0))
         last = one.over_runs(lambda cell: _saturated(cell, -1))
         if first and last:
@@ -310,29 +193,22 @@ def _saturated(cell: StoredCell, place: int) -> float | None:
     return 100 * shares[place] if shares else None
 
 
-def _fineness(series: Series) -> tuple[bool, int]:
-    """Return a sorting key: the paper's protocol first of all, then the number of batches."""
-    batches = max((cell.batches or cell.reached for cell in series.cells), default=0)
-    return series.panel.protocol == "nicv2-391", batches
-
-
-def _efficiency_row(series: Series) -> Row:
+def _efficiency_row(series: Series, unit: float) -> Row:
     ours = (
-        *(series.over_runs(partial(_minutes, time=time)) for time in TIMES),
-        _megabytes(series, "stored_bytes"),
-        _megabytes(series, "state_bytes"),
-        _megabytes(series, "peak_bytes"),
+        *(series.over_runs(partial(_time, time=time, unit=unit)) for time in TIMES),
+        megabytes(series, "stored_bytes"),
+        megabytes(series, "state_bytes"),
+        megabytes(series, "peak_bytes"),
         *(_operations(series, kind) for kind in ("learning", "predicting")),
     )
-    is_variant = series.name != strategy_info(series.strategy).title
-    paper = None if is_variant else EFFICIENCY.get(series.strategy)
+    paper = EFFICIENCY[series.strategy] if _beside_paper(series) else None
     theirs = (paper.minutes, paper.data_mb, paper.params_mb) if paper else (None, None, None)
-    return series.name, len(series.done), *ours, *theirs
+    return series.panel.title, series.name, len(series.done), *ours, *theirs
 
 
-def _minutes(cell: StoredCell, time: str) -> float | None:
+def _time(cell: StoredCell, time: str, unit: float) -> float | None:
     seconds = getattr(cell.result, time)
-    return None if seconds is None else seconds / 60
+    return None if seconds is None else seconds / unit
 
 
 def _operations(series: Series, kind: str) -> float | None:
@@ -343,18 +219,6 @@ def _operations(series: Series, kind: str) -> float | None:
         return None if not found or kind not in found else found[kind] / 1e6
 
     mean = series.over_runs(counted)
-    return mean.mean if mean else None
-
-
-def _megabytes(series: Series, field: str) -> float | None:
-    """Return the mean over runs of the largest size that a run had after any batch."""
-
-    def largest(cell: StoredCell) -> float | None:
-        sizes = [getattr(source, field, None) for source in (*cell.steps, cell.result)]
-        known = [size for size in sizes if size is not None]
-        return max(known) / MEGABYTE if known else None
-
-    mean = series.over_runs(largest)
     return mean.mean if mean else None
 
 

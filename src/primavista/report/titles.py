@@ -92,6 +92,30 @@ def protocol_order(protocol: str) -> tuple[str, int, str]:
     return protocol, 0, protocol
 
 
+def shorten_names(names: Sequence[str], letters: int) -> list[str]:
+    """Shorten long names in the middle, so that names that differ still do.
+
+    Args:
+        names: any texts.
+        letters: the wished length; names keep more letters if they could be confused otherwise.
+
+    >>> shorten_names(["36_straight_or_right", "37_straight_or_left", "stop"], 12)
+    ['36_str…right', '37_str…_left', 'stop']
+    """
+    for length in range(max(3, letters), max(map(len, names), default=0)):
+        short = [_shorten(name, length) for name in names]
+        if len(set(short)) == len(set(names)):
+            return short
+    return list(names)
+
+
+def _shorten(name: str, length: int) -> str:
+    if len(name) <= length:
+        return name
+    tail = (length - 1) // 2
+    return f"{name[: length - 1 - tail]}…{name[-tail:]}"
+
+
 def slug(*parts: str) -> str:
     """Return a name that is safe for a file and for an anchor, of at most 80 characters.
 

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from primavista.errors import CHOOSE_FOLDER, file_errors
+from primavista.progress import Progress
+from primavista.report.figures import SUFFIXES
+from primavista.report.latex import escape_latex, to_latex
 from primavista.report.page import Page, render_page
 from primavista.report.published import read_published
 from primavista.report.read import read_results
 from primavista.report.sections import build_page
-from primavista.report.table import to_csv, to_latex, to_markdown, to_records
+from primavista.report.table import Table, to_csv, to_markdown, to_records
 from primavista.storage.atomic import replacing
 
+TABLE_FORMATS: dict[str, Callable[[Table], str]] = {
+    "csv": to_csv,
+    "tex": to_latex,
+    "md": to_markdown,
+}
 
-def write_report(folder: Path, *, against: Path | None = None, out: Path | None = None) -> Path:
-    """Write `report.html` with its `figures/` and `tables/`, and all tables in `tables.json`.
+
+def write_report(
+    folder: str | Path,
+    *,
+    against: str | Path | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write `report.html` with its `figures/`, `tables/` and methods, and all tables in one JSON.
 
     Unfinished and failed cells are shown as such. If matplotlib is not installed, the report has
     its tables and says what to install.
@@ -26,6 +42,7 @@ def write_report(folder: Path, *, against: Path | None = None, out: Path | None 
         against: the folder with the authors' result files (`core50_results_nicv2_*.tsv`), whose
             curves are drawn over ours.
         out: the folder to write to; `folder` if None.
+        progress: it is told how many files are written.
 
     Returns:
         The path of `report.html`.
@@ -38,24 +55,33 @@ def write_report(folder: Path, *, against: Path | None = None, out: Path | None 
     published = read_published(Path(against)) if against is not None else {}
     page = build_page(results, published)
     target = Path(out) if out is not None else Path(folder)
-    for path, content in _files(page):
-        _write_file(target / path, content)
+    writers = list(_files(page))
+    for done, (path, make) in enumerate(writers):
+        if progress is not None:
+            progress(done, len(writers))
+        _write_file(target / path, make())
     tables = {table.name: to_records(table) for one in page.sections for table in one.tables}
     _write_file(target / "tables.json", json.dumps(tables, indent=1).encode())
     _write_file(target / "report.html", render_page(page).encode())
     return target / "report.html"
 
 
-def _files(page: Page) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of every table and figure."""
+def _files(page: Page) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Yield the name of every table and figure, and what makes its content."""
     for section in page.sections:
         for table in section.tables:
-            yield f"tables/{table.name}.csv", to_csv(table).encode()
-            yield f"tables/{table.name}.tex", to_latex(table).encode()
-            yield f"tables/{table.name}.md", to_markdown(table).encode()
+            for suffix, make in TABLE_FORMATS.items():
+                yield f"tables/{table.name}.{suffix}", partial(_table_bytes, make, table)
         for picture in section.all_pictures:
-            yield f"figures/{picture.name}.svg", picture.svg.encode()
-            yield f"figures/{picture.name}.png", picture.png
+            for suffix in SUFFIXES:
+                yield f"figures/{picture.name}{suffix}", partial(picture.content, suffix)
+        if section.methods:
+            yield "methods.txt", partial(str.encode, f"{section.methods}\n")
+            yield "methods.tex", partial(str.encode, f"{escape_latex(section.methods)}\n")
+
+
+def _table_bytes(make: Callable[[Table], str], table: Table) -> bytes:
+    return make(table).encode()
 
 
 def _write_file(path: Path, content: bytes) -> None:

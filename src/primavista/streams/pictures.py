@@ -204,7 +204,7 @@ def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None
         axes.set_yticklabels([_group(stream.data.classes[a]) for a in starts], fontsize=8)
     elif len(categories) <= 60:
         axes.set_yticks(range(1, len(categories) + 1))
-        axes.set_yticklabels(stream.data.classes[: len(categories)], fontsize=6)
+        axes.set_yticklabels(stream.data.classes[: len(categories)], fontsize=7)
     for tick, colour in zip(axes.get_yticklabels(), _tick_colours(categories, edges), strict=False):
         box = {"facecolor": "none", "edgecolor": colour, "boxstyle": "round,pad=0.15"}
         tick.set_bbox(box | {"linewidth": 1.2})

@@ -1,0 +1,169 @@
+"""The figures of the report, from Python: of a folder, of results, of steps, or of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from primavista.bench.data import compare_with_core50
+from primavista.bench.evaluate import Step
+from primavista.bench.folder import BatchMetrics, CellResult, FinalMetrics
+from primavista.errors import InputError
+from primavista.report.categories import draw_categories
+from primavista.report.class_figures import draw_class_accuracy, draw_confusion
+from primavista.report.curves import strategy_lines
+from primavista.report.figures import WIDTHS, Picture, drawing_style
+from primavista.report.panels import draw_all, draw_panel
+from primavista.report.read import StoredCell
+from primavista.report.records import Results, load_results
+from primavista.report.series import Panel, Series, build_series, by_panel
+from primavista.strategies.registry import strategy_info
+from primavista.streams.dataset import Stream
+from primavista.streams.pictures import draw_stream
+
+Kind = Literal["accuracy", "classes", "confusion", "categories"]
+Steps = Sequence[Step]
+NARROWEST, WIDEST = 2.0, 30.0  # inches
+
+
+def plot(
+    what: str | Path | Results | Stream | Steps | Mapping[str, Steps | Sequence[Steps]],
+    kind: Kind = "accuracy",
+    *,
+    width: Literal["column", "page"] | float = "column",
+) -> Picture:
+    """Draw a figure of the report, at the width that it will have in print.
+
+    Args:
+        what: a folder of results; what `load_results` returned, perhaps narrowed down with
+            `where`; the steps of `evaluate`, or a mapping from names to the steps of a strategy or
+            of several runs of it; or a stream, whose classes are drawn batch by batch.
+        kind: `accuracy`: accuracy against batches, with a band of one sample standard deviation.
+            `classes`: the accuracy of every class over time, of one strategy.
+            `confusion`: the confusion matrix of one strategy.
+            `categories`: accuracy against batches by category, of one protocol.
+        width: `column` (3.25 inches), `page` (6.75 inches), or a number of inches.
+
+    Returns:
+        The picture: `save("name.pdf")` writes it (also .svg and .png), `figure` is the matplotlib
+        figure, and a notebook shows it.
+
+    Raises:
+        InputError: if there is nothing to draw, or more than one strategy where one is needed.
+        FileError: if there are no results in the folder.
+        MissingExtraError: if matplotlib is not installed.
+    """
+    inches = _inches(width)
+    if isinstance(what, Stream):
+        return _stream_picture(what, inches)
+    if kind not in DRAW:
+        raise InputError(f"no figure {kind!r}: choose one of {', '.join(DRAW)}")
+    series = _series_of(what)
+    picture = DRAW[kind](series, inches)
+    if picture is None:
+        raise InputError(f"there is nothing to draw for {kind!r}: no test recorded what it needs")
+    return picture
+
+
+def _inches(width: str | float) -> float:
+    inches = WIDTHS.get(width) if isinstance(width, str) else float(width)
+    if inches is None or not NARROWEST <= inches <= WIDEST:
+        raise InputError(
+            f"width {width!r}: choose 'column', 'page', or {NARROWEST:g} to {WIDEST:g} inches"
+        )
+    return inches
+
+
+def _stream_picture(stream: Stream, width: float) -> Picture:
+    with drawing_style({"axes.grid": False}):
+        figure = draw_stream(stream, width)
+    title = f"Classes encountered over time, {stream.name}, run {stream.run}"
+    return Picture("stream", title, figure, on_white=True)
+
+
+def _series_of(
+    what: str | Path | Results | Steps | Mapping[str, Steps | Sequence[Steps]],
+) -> list[Series]:
+    if isinstance(what, str | Path):
+        return build_series(load_results(what).cells)
+    if isinstance(what, Results):
+        return build_series(what.cells)
+    named: Mapping[str, Steps | Sequence[Steps]]
+    named = what if isinstance(what, Mapping) else {"strategy": what}
+    return [_series_of_steps(name, _runs(own)) for name, own in named.items()]
+
+
+def _runs(steps: Steps | Sequence[Steps]) -> list[list[Step]]:
+    """Return the steps of each run; a list of steps is one run."""
+    single = [one for one in steps if isinstance(one, Step)]
+    return [single] if single else [list(one) for one in steps if not isinstance(one, Step)]
+
+
+def _series_of_steps(name: str, runs: Sequence[Sequence[Step]]) -> Series:
+    if not any(step.accuracy is not None for run in runs for step in run):
+        raise InputError(f"there is nothing to draw for {name!r}: its steps have no test")
+    panel = Panel("?", "?", compare_with_core50(None), "", "")
+    cells = tuple(_cell_of_steps(f"{name} {number}", run) for number, run in enumerate(runs))
+    return Series(strategy_info(name).title, name, panel, cells)
+
+
+def _cell_of_steps(path: str, steps: Sequence[Step]) -> StoredCell:
+    """Return the steps as a cell of the benchmark would have recorded them."""
+    last = [step for step in steps if step.confusion is not None][-1:]
+    confusion = last[0].confusion.tolist() if last and last[0].confusion is not None else None
+    classes = [str(label) for label in range(len(confusion or ()))]
+    result = CellResult(
+        final=FinalMetrics(accuracy=steps[-1].accuracy),
+        confusion=confusion,
+        classes=classes,
+        batches=len(steps),
+    )
+    return StoredCell(path, steps=tuple(map(_recorded, steps)), result=result)
+
+
+def _recorded(step: Step) -> BatchMetrics:
+    by_class = {str(label): value for label, value in sorted(step.class_accuracy.items())}
+    return BatchMetrics(batch=step.batch, accuracy=step.accuracy, class_accuracy=by_class or None)
+
+
+def _accuracy(series: Sequence[Series], width: float) -> Picture | None:
+    panels = {panel: strategy_lines(own, {}) for panel, own in by_panel(series).items()}
+    drawn = {panel: lines for panel, lines in panels.items() if lines}
+    if len(drawn) > 1:
+        return draw_all("accuracy", drawn, width=width)
+    return next((draw_panel("accuracy", *item, width) for item in drawn.items()), None)
+
+
+def _categories(series: Sequence[Series], width: float) -> Picture | None:
+    panels = by_panel(series)
+    if len(panels) > 1:
+        titles = ", ".join(panel.title for panel in panels)
+        raise InputError(f"choose one protocol with where(protocol=...); there are {titles}")
+    return next((draw_categories(*item, "categories", width) for item in panels.items()), None)
+
+
+def _classes(series: Sequence[Series], width: float) -> Picture | None:
+    return draw_class_accuracy(_only(series), "classes", width)
+
+
+def _confusion(series: Sequence[Series], width: float) -> Picture | None:
+    return draw_confusion(_only(series), "confusion", width)
+
+
+def _only(series: Sequence[Series]) -> Series:
+    if len(series) != 1:
+        names = ", ".join(f"{one.name} on {one.panel.title}" for one in series) or "none"
+        raise InputError(
+            "this figure shows one strategy on one protocol: choose it with "
+            f"where(name=..., protocol=...); there are {names}"
+        )
+    return series[0]
+
+
+DRAW: dict[str, Callable[[Sequence[Series], float], Picture | None]] = {
+    "accuracy": _accuracy,
+    "classes": _classes,
+    "confusion": _confusion,
+    "categories": _categories,
+}

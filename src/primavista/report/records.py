@@ -1,0 +1,336 @@
+"""Results of the benchmark as tidy records, for Python, pandas and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from primavista.bench.folder import BatchMetrics
+from primavista.errors import InputError, require_extra
+from primavista.notebook import html_table
+from primavista.report.final_tables import accuracy_table
+from primavista.report.read import Status, StoredCell, read_results
+from primavista.report.series import base_name, build_series
+from primavista.report.table import format_value
+
+if TYPE_CHECKING:
+    from pandas import DataFrame  # type: ignore[import-untyped]
+
+SHOWN = 10  # records that a notebook shows
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of one strategy over one protocol: a cell of the benchmark.
+
+    The page on metrics defines the measures. What a run does not have, such as the accuracy of one
+    that is not finished, is None.
+
+    Args:
+        name: the name in figures and tables, which tells variants apart.
+        strategy: the name of the strategy.
+        protocol: the name of the protocol.
+        data: the name of the data set.
+        run: the number of the run; equal numbers have equal orders of batches.
+        seed: the seed of the strategy.
+        status: `done`, `in progress` or `failed`.
+        groups: the groups of the plan that the run belongs to.
+        batches: the number of batches.
+        test_frames: the number of test frames.
+        accuracy: percent of all test frames after the last batch.
+        seen_accuracy: percent of the test frames of the classes met.
+        average: the average incremental accuracy, in percent.
+        average_accuracy: the mean accuracy over tasks, in percent.
+        average_anytime: the average anytime accuracy, in percent.
+        forgetting: in points.
+        backward_transfer: in points.
+        forward_transfer: in points.
+        learn_seconds: the time of learning.
+        solve_seconds: the time of solving.
+        test_seconds: the time of testing.
+        stored_bytes: bytes kept for rehearsal.
+        state_bytes: bytes beyond the network, its head and stored data.
+        peak_bytes: the most memory in use during the run.
+        backbone: the name of the network.
+        weights: the name of its weights.
+        options: every option of the strategy.
+        stale: why the result no longer holds, if it does not.
+        path: the folder of the cell, relative to that of the results.
+    """
+
+    name: str
+    strategy: str
+    protocol: str
+    data: str
+    run: int
+    seed: int | None
+    status: Status
+    groups: tuple[str, ...]
+    batches: int | None
+    test_frames: int | None
+    accuracy: float | None
+    seen_accuracy: float | None
+    average: float | None
+    average_accuracy: float | None
+    average_anytime: float | None
+    forgetting: float | None
+    backward_transfer: float | None
+    forward_transfer: float | None
+    learn_seconds: float | None
+    solve_seconds: float | None
+    test_seconds: float | None
+    stored_bytes: int | None
+    state_bytes: int | None
+    peak_bytes: int | None
+    backbone: str | None
+    weights: str | None
+    options: Mapping[str, Any]
+    stale: str | None
+    path: str
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """One batch of one run; measures are None where there was no test.
+
+    Args:
+        name: the name of the strategy or variant in figures and tables.
+        strategy: the name of the strategy.
+        protocol: the name of the protocol.
+        data: the name of the data set.
+        run: the number of the run.
+        batch: the number of the batch, from 1.
+        patterns: the number of frames in it.
+        new_classes: the number of classes that it showed first.
+        accuracy: percent of all test frames.
+        seen_accuracy: percent of the test frames of the classes met so far.
+        average: the average incremental accuracy, in percent.
+        average_accuracy: the mean accuracy over tasks, in percent.
+        forgetting: in points.
+        backward_transfer: in points.
+        stored_bytes: bytes kept for rehearsal.
+        state_bytes: bytes beyond the network, its head and stored data.
+    """
+
+    name: str
+    strategy: str
+    protocol: str
+    data: str
+    run: int
+    batch: int
+    patterns: int | None
+    new_classes: int
+    accuracy: float | None
+    seen_accuracy: float | None
+    average: float | None
+    average_accuracy: float | None
+    forgetting: float | None
+    backward_transfer: float | None
+    stored_bytes: int | None
+    state_bytes: int | None
+
+
+T = TypeVar("T", RunRecord, BatchRecord)
+
+
+class Records(Sequence[T], Generic[T]):
+    """A list of records that can become a pandas frame and that notebooks show as a table.
+
+    Args:
+        records: the records, all of one kind.
+    """
+
+    def __init__(self, records: Iterable[T]) -> None:
+        self._records: tuple[T, ...] = tuple(records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self._records[index]
+
+    def to_pandas(self) -> DataFrame:
+        """Return a frame with one row per record; options are columns `options.NAME`.
+
+        Raises:
+            MissingExtraError: if pandas is not installed.
+        """
+        pandas = require_extra("pandas", "pandas")
+        frame: DataFrame = pandas.DataFrame([_flat(asdict(one)) for one in self])
+        return frame
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return html_table([], caption="no records")
+        names = [one.name for one in fields(self[0]) if one.name not in ("options", "path")]
+        rows = [[_shown(getattr(one, name)) for name in names] for one in self[:SHOWN]]
+        return html_table(rows, header=names, caption=f"{min(SHOWN, len(self))} of {len(self)}")
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    options = record.get("options", {})
+    others = {key: value for key, value in record.items() if key != "options"}
+    return {**others, **{f"options.{key}": value for key, value in options.items()}}
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else value
+
+
+class Results(Records[RunRecord]):
+    """The runs of a folder of results, as `load_results` reads them.
+
+    It is a sequence of `RunRecord`; `batches` has the same runs batch by batch, and `plot` draws
+    their figures.
+
+    Args:
+        cells: the cells of the folder.
+    """
+
+    def __init__(self, cells: Sequence[StoredCell]) -> None:
+        self.cells = tuple(cells)
+        names = _names(self.cells)
+        super().__init__(_run_record(cell, names[cell.path]) for cell in self.cells)
+
+    @property
+    def batches(self) -> Records[BatchRecord]:
+        """One record per batch of every run, in the order of the batches."""
+        pairs = zip(self.cells, self, strict=True)
+        return Records(_batch_record(own, step) for cell, own in pairs for step in cell.steps)
+
+    def where(self, **wanted: object) -> Results:
+        """Return the runs that have certain values.
+
+        Args:
+            **wanted: a value, or a list of values, for fields of `RunRecord`: for example
+                `strategy="ar1*"`, `protocol=["nicv2-79", "nicv2-391"]`, `run=0`. For `groups`, the
+                name of one group.
+
+        Raises:
+            InputError: if there is no such field, or no run is left.
+        """
+        known = {one.name for one in fields(RunRecord)}
+        unknown = sorted(set(wanted) - known)
+        if unknown:
+            raise InputError(
+                f"runs have no field {unknown[0]!r}; there are {', '.join(sorted(known))}"
+            )
+        pairs = zip(self.cells, self, strict=True)
+        kept = [cell for cell, record in pairs if _matches(record, wanted)]
+        if not kept:
+            raise InputError(f"no run has {wanted}: {self._values(wanted)}")
+        return Results(kept)
+
+    def _values(self, wanted: Iterable[str]) -> str:
+        """Name the values that there are, for an error message."""
+        parts = []
+        for name in wanted:
+            found = dict.fromkeys(str(_shown(getattr(one, name))) for one in self)
+            parts.append(f"{name} is one of {', '.join(found)}")
+        return "; ".join(parts)
+
+    def _repr_html_(self) -> str:
+        table = accuracy_table("accuracy", "Final accuracy", build_series(self.cells))
+        rows = [[format_value(value, table.digits) for value in row] for row in table.rows]
+        return html_table(rows, header=table.columns, caption="Final accuracy")
+
+
+def load_results(folder: str | Path) -> Results:
+    """Read a folder of results as tidy records: one per run, and one per batch in `batches`.
+
+    Args:
+        folder: the folder that `primavista bench run` wrote. Cells that are not finished, failed
+            or cannot be read are there too, with their status.
+
+    Returns:
+        The runs, in the order of their folders; stale ones that were run again are left out.
+
+    Raises:
+        FileError: if there are no results in the folder.
+    """
+    return Results(read_results(Path(folder)).cells)
+
+
+def _names(cells: Sequence[StoredCell]) -> dict[str, str]:
+    names = {cell.path: base_name(cell) if cell.readable else "?" for cell in cells}
+    return {**names, **{c.path: one.name for one in build_series(cells) for c in one.cells}}
+
+
+def _matches(record: RunRecord, wanted: Mapping[str, object]) -> bool:
+    for name, values in wanted.items():
+        value = getattr(record, name)
+        own = value if name == "groups" else (value,)
+        several = values if isinstance(values, list | tuple | set) else (values,)
+        if not any(one in several for one in own):
+            return False
+    return True
+
+
+MEASURES = (
+    "accuracy",
+    "seen_accuracy",
+    "average",
+    "average_accuracy",
+    "average_anytime",
+    "forgetting",
+    "backward_transfer",
+    "forward_transfer",
+)
+SHARED = ("name", "strategy", "protocol", "data", "run")  # by a run and its batches
+COSTS = (
+    "learn_seconds",
+    "solve_seconds",
+    "test_seconds",
+    "stored_bytes",
+    "state_bytes",
+    "peak_bytes",
+)
+
+
+def _run_record(cell: StoredCell, name: str) -> RunRecord:
+    return RunRecord(
+        name=name,
+        strategy=cell.strategy,
+        protocol=cell.protocol,
+        data=cell.data_name,
+        run=cell.run,
+        seed=cell.cell.seed if cell.cell else None,
+        status=cell.status,
+        groups=tuple(group.name for group in cell.groups),
+        batches=cell.batches,
+        test_frames=cell.test_frames,
+        **_measures(cell),
+        backbone=_text(cell.settings.get("backbone name")),
+        weights=_text(cell.settings.get("backbone weights")),
+        options=dict(cell.options),
+        stale=cell.stale,
+        path=cell.path,
+    )
+
+
+def _measures(cell: StoredCell) -> dict[str, Any]:
+    costs = {field: getattr(cell.result, field, None) for field in COSTS}
+    return {**{field: cell.final(field) for field in MEASURES}, **costs}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _batch_record(run: RunRecord, step: BatchMetrics) -> BatchRecord:
+    shared = {
+        field: getattr(run, field) for field in ("name", "strategy", "protocol", "data", "run")
+    }
+    own = {one.name for one in fields(BatchRecord)} - {*shared, "new_classes"}
+    measured = {field: getattr(step, field) for field in own}
+    return BatchRecord(**shared, **measured, new_classes=len(step.new_classes))
