@@ -18,7 +18,7 @@ Tone = Literal["good", "bad", "open"]
 SIGNS = {"good": "✓", "bad": "✗", "open": "?"}  # colour alone must not carry a verdict
 ONE_LINE = 24  # texts up to this length are not wrapped
 # For the least width of a table on the page: a letter, the padding of a column, the widest class.
-LETTER_REM, PADDING_REM, WIDEST_REM = 0.47, 1.3, 160
+LETTER_REM, PADDING_REM, WIDEST_REM = 0.46, 1.2, 140
 
 
 @dataclass(frozen=True)
@@ -160,14 +160,14 @@ def to_html(table: Table) -> str:
     lines = "\n".join(body)
     return (
         f'<div class="wide w{_least_width(table)}">'
-        '<p class="hint">This table is wider than the page: it scrolls sideways. \u2192</p>'
+        '<p class="hint">This table scrolls sideways \u2192</p>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
         f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div></div>"
     )
 
 
 def _least_width(table: Table) -> int:
-    """Estimate the least width of a table, in steps of 10 rem; `style.css` has a rule per step."""
+    """Estimate the least width of a table, in steps of 5 rem; `style.css` has a rule per step."""
     numeric = table.numeric_columns()
     letters = 0
     for column, title in enumerate(table.columns):
@@ -178,7 +178,7 @@ def _least_width(table: Table) -> int:
             texts.append(len(text) if whole else _longest_word(text))
         letters += max(texts)
     rems = LETTER_REM * letters + PADDING_REM * len(table.columns)
-    return min(WIDEST_REM, 10 * ceil(rems / 10))
+    return max(15, min(WIDEST_REM, 5 * ceil(rems / 5)))
 
 
 def _longest_word(text: str) -> int:

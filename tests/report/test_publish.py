@@ -1,0 +1,305 @@
+"""What a paper needs: figures at their printed size, tables that fit, a paragraph on methods."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from primavista.report import write_report
+from primavista.report.latex import to_latex
+from primavista.report.ranking import best_values
+from primavista.report.series import MeanStd
+from primavista.report.table import Row, Table
+from primavista.report.titles import shorten_names
+
+from .test_numbers import FACTS
+from .test_report import make_cell
+
+CHROMIUM = Path("/usr/bin/chromium")
+SIGNS = [f"{number:02}_straight_or_{side}" for number in range(12) for side in ("right", "left")]
+TOYS: dict[str, Any] = {
+    "data": {"kind": "folder", "name": "toys", "path": "/toys", "size": 64},
+    "backbone": {"name": "mobilenet_v1", "weights": "imagenet"},
+    "facts": FACTS,
+    "hyperparameters_chosen_on_run": None,
+}
+STRATEGIES = {"ar1*": 60.0, "cwr*": 50.0, "dslda": 71.5, "naive": 20.0, "cumulative": 90.0}
+
+
+def make_folder(folder: Path, group: str) -> Path:
+    """Write three runs of five strategies on one protocol, and two on another, in one group."""
+    for run in range(3):
+        for strategy, final in STRATEGIES.items():
+            curve = (5.0, 0.0, final + run)  # 0: a marker on the edge of the axes
+            make_cell(folder, strategy, "nicv2-3", run, curve, group=group, **TOYS)
+        for strategy in ("ar1*", "naive"):
+            make_cell(folder, strategy, "nicv2-4", run, (1.0, 2.0, 3.0, 100.0), group=group, **TOYS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def main(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a plan whose group has a name of its own."""
+    folder = make_folder(tmp_path_factory.mktemp("main"), "main")
+    write_report(folder)
+    return folder
+
+
+def test_the_name_of_a_group_changes_nothing_but_its_heading(main: Path, tmp_path: Path) -> None:
+    """The review found no time table, stream or class figure for groups of other names."""
+    other = make_folder(tmp_path / "other", "fig:results")
+    write_report(other)
+    for folder in ("figures", "tables"):
+        names = {path.name for path in (main / folder).iterdir()}
+        assert names == {path.name for path in (other / folder).iterdir()}
+    stems = {path.stem for path in (main / "figures").iterdir()}
+    for kind in ("accuracy", "classes", "confusion", "categories"):
+        assert any(stem.startswith(f"{kind}-nicv2-3") for stem in stems), kind
+    tables = {path.stem for path in (main / "tables").iterdir()}
+    assert {"accuracy", "efficiency", "pairwise", "final", "streams"} <= tables
+
+
+def test_every_group_of_a_plan_has_all_its_figures(tmp_path: Path) -> None:
+    make_cell(tmp_path, "naive", group="first", **TOYS)
+    make_cell(tmp_path, "cwr*", group="second", **TOYS)
+    write_report(tmp_path)
+    stems = {path.stem for path in (tmp_path / "figures").glob("*.pdf")}
+    for kind, name in (("accuracy", ""), ("classes", "-cwr-star"), ("confusion", "-cwr-star")):
+        assert f"{kind}-second-nicv2-3{name}" in stems
+    assert "classes-nicv2-3-naive" in stems
+    assert {"efficiency.tex", "efficiency-second.tex"} <= {
+        path.name for path in (tmp_path / "tables").iterdir()
+    }
+
+
+def sizes_in_svg(path: Path) -> list[float]:
+    return [float(size) for size in re.findall(r"font:[^;\"]*?([\d.]+)px", path.read_text("utf-8"))]
+
+
+def pdf_streams(content: bytes) -> bytes:
+    """Return everything that is compressed in a PDF, one after the other."""
+    found = b""
+    for match in re.finditer(rb"stream\r?\n", content):
+        try:
+            found += zlib.decompressobj().decompress(content[match.end() :])
+        except zlib.error:
+            continue
+    return found
+
+
+def test_figures_have_the_width_of_a_column_or_a_page_and_type_of_7_points(main: Path) -> None:
+    widths = {"accuracy-nicv2-3": 3.25, "accuracy-nicv2-3-page": 6.75, "accuracy-all": 6.75}
+    for name, width in widths.items():
+        content = (main / "figures" / f"{name}.pdf").read_bytes()
+        box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", content)
+        assert box is not None
+        assert float(box[1]) == pytest.approx(72 * width, abs=0.01)
+        png = (main / "figures" / f"{name}.png").read_bytes()
+        assert int.from_bytes(png[16:20], "big") == pytest.approx(300 * width, abs=1)
+    for path in sorted((main / "figures").glob("*.svg")):
+        sizes = sizes_in_svg(path)
+        assert sizes, path.name
+        assert min(sizes) >= 7.0, path.name
+
+
+def test_fonts_in_a_pdf_are_truetype_and_their_sizes_are_readable(main: Path) -> None:
+    for path in sorted((main / "figures").glob("accuracy*.pdf")):
+        content = path.read_bytes()
+        inside = content + pdf_streams(content)
+        assert b"/Type3" not in inside, path.name
+        assert b"/FontFile2" in inside, path.name
+        sizes = [float(size) for size in re.findall(rb"/F\d+ ([\d.]+) Tf", inside)]
+        assert min(sizes) >= 7.0, path.name
+
+
+def test_markers_on_the_edge_are_not_clipped_and_lie_in_the_picture(main: Path) -> None:
+    """Curves begin and end on the edges of the axes: nothing that has markers may be clipped."""
+    for path in sorted((main / "figures").glob("accuracy-*.svg")):
+        root = ET.fromstring(path.read_text("utf-8"))
+        _, _, width, height = map(float, root.attrib["viewBox"].split())
+        parents = {child: parent for parent in root.iter() for child in parent}
+        markers = 0
+        for node in root.iter():
+            if not node.tag.endswith("}use") or "x" not in node.attrib:
+                continue
+            up: ET.Element | None = node
+            while up is not None:
+                assert "clip-path" not in up.attrib, path.name
+                up = parents.get(up)
+            markers += 1
+            assert 1.5 <= float(node.attrib["x"]) <= width - 1.5, path.name
+            assert 1.5 <= float(node.attrib["y"]) <= height - 1.5, path.name
+        assert markers > 10, path.name
+
+
+def texts_in(path: Path) -> list[str]:
+    root = ET.fromstring(path.read_text("utf-8"))
+    return ["".join(node.itertext()) for node in root.iter() if node.tag.endswith("text")]
+
+
+def test_names_of_classes_stay_distinct(tmp_path: Path) -> None:
+    """The review found the same text for two classes, cut after 15 letters."""
+    place = make_cell(tmp_path, "naive", **TOYS)
+    result = json.loads((place / "result.json").read_text())
+    confusion = [[int(i == j) for j in range(24)] for i in range(24)]
+    result.update(classes=SIGNS, categories=list(range(24)), confusion=confusion)
+    (place / "result.json").write_text(json.dumps(result))
+    write_report(tmp_path)
+    texts = texts_in(tmp_path / "figures" / "confusion-nicv2-3-naive.svg")
+    rows = [text for text in texts if re.match(r"\d\d_", text)]
+    assert len(rows) == 48  # beside the rows and below the columns
+    assert len(set(rows)) == 24
+    sizes = sizes_in_svg(tmp_path / "figures" / "confusion-nicv2-3-naive.svg")
+    assert min(sizes) >= 7.0
+
+
+def test_shortened_names_differ_and_short_ones_stay() -> None:
+    names = ["a" * 30 + "x", "a" * 30 + "y", "b"]
+    short = shorten_names(names, 10)
+    assert len(set(short)) == 3
+    assert max(map(len, short)) == 10
+    middle = ["a" * 12 + "x" + "a" * 12, "a" * 12 + "y" + "a" * 12]
+    assert len(set(shorten_names(middle, 10))) == 2
+
+
+def test_tables_are_sorted_with_the_best_in_bold_and_the_bound_last(main: Path) -> None:
+    rows = list(csv.DictReader((main / "tables" / "accuracy.csv").read_text().splitlines()))
+    names = [row["strategy"] for row in rows if row["protocol"] == "NICv2-3"]
+    assert names == ["DSLDA", "AR1*", "CWR*", "Naive", "Cumulative"]
+    tex = (main / "tables" / "accuracy.tex").read_text()
+    assert r"DSLDA & \textbf{72.5 $\pm$ 1.0}" in tex  # 71.5, 72.5, 73.5
+    assert r"Cumulative & 91.0 $\pm$ 1.0" in tex
+    assert "fig:" not in tex
+    assert r"\textit{NICv2-3}" in tex
+    assert "<b>72.5 ± 1.0</b>" in (main / "report.html").read_text("utf-8")
+    assert "**72.5 ± 1.0**" in (main / "tables" / "accuracy.md").read_text("utf-8")
+
+
+def test_the_best_of_each_block_by_hand() -> None:
+    rows: list[Row] = [
+        ("a", MeanStd(1.0, 0.1, 2), 5.0),
+        ("a", MeanStd(3.0, 0.1, 2), 7.0),
+        ("a", MeanStd(9.0, 0.1, 2), None),  # a bound, which does not compete
+        ("b", 4.0, 2.0),
+        ("b", 4.001, 2.0),
+        ("c", 1.0, 1.0),
+    ]
+    rivals = [True, True, False, True, True, True]
+    found = best_values(("block", "high", "low"), rows, {"high": "high", "low": "low"}, rivals, 1)
+    assert found == {(1, 1), (0, 2), (3, 1), (4, 1), (3, 2), (4, 2)}
+
+
+def test_a_latex_table_says_once_what_all_rows_share() -> None:
+    rows = tuple(("NICv2", name, MeanStd(1.0, 0.5, 3), 3, "120") for name in ("a", "b"))
+    columns = ("protocol", "strategy", "accuracy (%)", "runs", "test frames")
+    tex = to_latex(Table("t", "T", columns, rows, caption="All of it"))
+    assert r"\begin{tabular}{@{}lr@{}}" in tex
+    assert r"a & 1.00 $\pm$ 0.50 \tabularnewline" in tex
+    assert "Protocol: NICv2. Runs: 3. Test frames: 120." in tex
+    assert r"\caption{All of it.}" in tex
+
+
+def test_a_latex_table_of_many_columns_or_rows_is_divided() -> None:
+    columns = ("strategy", *(f"a long title {number}" for number in range(12)))
+    rows = tuple((f"s{i}", *(i + j / 10 for j in range(12))) for i in range(70))
+    tex = to_latex(Table("t", "T", columns, rows))
+    assert tex.count(r"\begin{table*}") > 1
+    assert tex.count(r"\label{tab:t}") == 1
+    assert r"(continued)" in tex
+    lines = [line for line in tex.splitlines() if line.endswith(r"\tabularnewline")]
+    for number in range(70):
+        parts = [line for line in lines if line.startswith(f"s{number} &")]
+        assert sum(line.count("&") for line in parts) == 12
+    for block in tex.split(r"\begin{table*}")[1:]:
+        assert block.count("\n") < 75
+
+
+def test_the_methods_paragraph_comes_from_the_results(main: Path) -> None:
+    text = (main / "methods.txt").read_text("utf-8")
+    for part in (
+        "We compare AR1*, CWR*, DSLDA, Naive and Cumulative on NICv2-3 (3 batches) and NICv2-4",
+        "toys, with 4 classes and 119,894 training frames in 400 videos, scaled to 64 × 64 pixels",
+        "MobileNet v1 with weights pretrained on ImageNet",
+        "all 40 frames of the test set, after each batch",
+        "over 3 runs, which differ in the order of the batches and the seed of the strategy; the "
+        "split into training and test sessions is the same in all runs",
+        "on one thread of a CPU (a <processor> & co)",
+    ):
+        assert part in text, part
+    assert "chosen on run" not in text
+    tex = (main / "methods.tex").read_text("utf-8")
+    assert r"64 $\times$ 64" in tex
+    assert r"\textless{}processor\textgreater{} \& co" in tex
+    assert "A paragraph to paste" in (main / "report.html").read_text("utf-8")
+
+
+DOCUMENT = r"""\documentclass[10pt,twocolumn]{article}
+\usepackage[letterpaper,margin=0.875in,columnsep=0.25in]{geometry}
+\usepackage{booktabs,graphicx}
+\begin{document}
+\section{Methods}
+\input{methods}
+Table~\ref{tab:accuracy} and Figure~\ref{f} show it.
+\begin{figure}\includegraphics{figures/accuracy-nicv2-3}\caption{A}\label{f}\end{figure}
+\begin{figure*}\includegraphics{figures/accuracy-all}\caption{B}\end{figure*}
+%s
+\end{document}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex (texlive)")
+def test_a_document_with_every_table_two_figures_and_the_methods_compiles(
+    main: Path, tmp_path: Path
+) -> None:
+    """With pdflatex, without an error, an undefined reference, or a line that is too wide."""
+    names = sorted(path.stem for path in (main / "tables").glob("*.tex"))
+    tables = "\n".join(rf"\input{{tables/{name}}}\clearpage" for name in names)
+    (tmp_path / "paper.tex").write_text(DOCUMENT % tables)
+    for name in ("tables", "figures", "methods.tex"):
+        (tmp_path / name).symlink_to(main / name)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    for _ in range(2):
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stdout[-2000:]
+    assert "undefined" not in done.stdout
+    wide = [float(points) for points in re.findall(r"Overfull \\hbox \(([\d.]+)pt", done.stdout)]
+    assert not [points for points in wide if points > 1], done.stdout[-3000:]
+    assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no Chromium: apt-get install chromium")
+def test_tables_that_scroll_on_a_phone_say_so(main: Path) -> None:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.goto((main / "report.html").as_uri())
+        tables = page.evaluate(
+            """() => [...document.querySelectorAll('.wide')].map(box => {
+                const scroll = box.querySelector('.scroll');
+                const hint = getComputedStyle(box.querySelector('.hint')).display !== 'none';
+                const share = scroll.querySelector('table').scrollWidth / scroll.clientWidth;
+                return [scroll.getAttribute('aria-label'), scroll.scrollWidth, share, hint];
+            })"""
+        )
+        whole = page.evaluate("document.documentElement.scrollWidth")
+        browser.close()
+    assert whole == 390
+    assert any(hint for *_, hint in tables)
+    for name, _, share, hint in tables:
+        assert hint or share <= 1.01, name  # it scrolls without saying so

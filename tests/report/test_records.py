@@ -1,0 +1,167 @@
+"""Results from Python: tidy records, frames, figures of folders, steps and streams."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import primavista as pv
+from primavista.errors import FileError, InputError, MissingExtraError
+from primavista.streams.rendered.renderer import Scene
+
+from .test_publish import STRATEGIES, make_folder
+from .test_report import make_cell
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("results"), "main")
+
+
+def test_one_record_per_run_and_one_per_batch(folder: Path) -> None:
+    results = pv.load_results(folder)
+    assert len(results) == 3 * (5 + 2)
+    assert len(results.batches) == 3 * (5 * 3 + 2 * 4)
+    (run,) = results.where(strategy="ar1*", protocol="nicv2-3", run=2)
+    assert (run.name, run.data, run.accuracy, run.seed) == ("AR1*", "toys", 62.0, 2)
+    assert (run.status, run.groups, run.test_frames) == ("done", ("main",), 40)
+    assert (run.backbone, run.weights) == ("mobilenet_v1", "imagenet")
+    assert run.learn_seconds == 45.0
+    assert run.options["freeze"] == "depthwise"
+    own = results.where(path=run.path).batches
+    assert [(one.batch, one.accuracy, one.new_classes) for one in own] == [
+        (1, 5.0, 2),
+        (2, 0.0, 0),
+        (3, 62.0, 0),
+    ]
+
+
+def test_unfinished_and_failed_runs_are_records_too(tmp_path: Path) -> None:
+    make_cell(tmp_path, "naive", accuracies=(10.0,), done=False)
+    make_cell(tmp_path, "ewc", reason="no memory")
+    (make_cell(tmp_path, "lwf") / "run.json").write_text("[]")
+    found = {run.strategy: (run.status, run.accuracy) for run in pv.load_results(tmp_path)}
+    assert found == {
+        "naive": ("in progress", None),
+        "ewc": ("failed", None),
+        "?": ("failed", None),
+    }
+    with pytest.raises(FileError, match="no results folder"):
+        pv.load_results(tmp_path / "nowhere")
+
+
+def test_where_takes_lists_and_groups_and_names_what_there_is(folder: Path) -> None:
+    results = pv.load_results(folder)
+    assert len(results.where(strategy=["ar1*", "naive"], protocol="nicv2-4")) == 6
+    assert len(results.where(groups="main")) == len(results)
+    with pytest.raises(InputError, match=r"strategy is one of .*cwr\*"):
+        results.where(strategy="mine")
+    with pytest.raises(InputError, match="no field 'colour'"):
+        results.where(colour="red")
+
+
+def test_a_frame_has_a_row_per_record_and_a_column_per_option(folder: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    results = pv.load_results(folder)
+    frame = results.to_pandas()
+    assert len(frame) == len(results)
+    assert set(frame["options.norm"]) == {"brn"}
+    means = frame[frame.protocol == "nicv2-3"].groupby("strategy").accuracy.mean()
+    assert means.to_dict() == {name: final + 1 for name, final in STRATEGIES.items()}
+    batches = results.batches.to_pandas()
+    assert list(batches[batches.protocol == "nicv2-4"].batch.unique()) == [1, 2, 3, 4]
+
+
+def test_without_pandas_it_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"primavista\[pandas\]"):
+        pv.load_results(folder).to_pandas()
+
+
+def test_a_notebook_shows_results_and_figures(folder: Path) -> None:
+    results = pv.load_results(folder)
+    shown = results._repr_html_()
+    assert "DSLDA" in shown
+    assert "72.5 ± 1.0" in shown
+    assert shown.index("DSLDA") < shown.index("Naive")
+    assert "10 of 69" in results.batches._repr_html_()
+    picture = pv.plot(results.where(protocol="nicv2-3"))
+    assert picture._repr_png_().startswith(b"\x89PNG")
+
+
+def test_figures_of_a_folder_have_the_width_asked_for(folder: Path, tmp_path: Path) -> None:
+    results = pv.load_results(folder)
+    one = results.where(strategy="ar1*", protocol="nicv2-3")
+    assert pv.plot(one).width == 3.25
+    assert pv.plot(folder, width="page").width == 6.75
+    assert pv.plot(one, "classes", width=4.5).width == 4.5
+    assert pv.plot(one, "confusion", width="page").width == 6.75
+    assert pv.plot(results.where(protocol="nicv2-3"), "categories", width="page").width == 6.75
+    saved = pv.plot(one).save(tmp_path / "figure.pdf")
+    assert saved.read_bytes().startswith(b"%PDF")
+    assert b"<svg" in pv.plot(one).save(tmp_path / "figure.svg").read_bytes()
+
+
+def test_what_cannot_be_drawn_is_said(folder: Path, tmp_path: Path) -> None:
+    results = pv.load_results(folder)
+    with pytest.raises(InputError, match=r"choose it with where.*AR1\* on NICv2-3"):
+        pv.plot(results, "confusion")
+    with pytest.raises(InputError, match="choose one protocol"):
+        pv.plot(results, "categories")
+    with pytest.raises(InputError, match="no figure 'pie'"):
+        pv.plot(results, "pie")
+    with pytest.raises(InputError, match="'column', 'page', or 2 to 30 inches"):
+        pv.plot(results, width="poster")
+    with pytest.raises(InputError, match=r"\.pdf, \.svg, \.png"):
+        pv.plot(results).save(tmp_path / "figure.gif")
+    with pytest.raises(FileError, match="cannot write the figure"):
+        pv.plot(results).save(tmp_path / "nowhere" / "figure.pdf")
+    make_cell(tmp_path / "untested", accuracies=(None, None), done=False)
+    with pytest.raises(InputError, match="nothing to draw"):
+        pv.plot(tmp_path / "untested")
+
+
+def step(batch: int, accuracy: float | None, confusion: list[list[int]] | None = None) -> pv.Step:
+    measured = accuracy is not None
+    return pv.Step(
+        batch=batch,
+        batches=3,
+        accuracy=accuracy,
+        class_accuracy={0: 100.0, 1: 0.0} if measured else {},
+        confusion=None if confusion is None else torch.tensor(confusion),
+        average=accuracy,
+        forgetting=None,
+        forward_transfer=None,
+        learn_seconds=1.0,
+        test_seconds=1.0,
+        state_bytes=0,
+        stored_bytes=0,
+        saturated=None,
+        report=pv.LearnReport(batch, 10, (1,)),
+    )
+
+
+def test_figures_of_steps_need_no_folder() -> None:
+    steps = [step(1, 10.0), step(2, None), step(3, 50.0, [[4, 0], [4, 0]])]
+    assert "strategy 50.0" in pv.plot(steps).svg
+    again = [step(1, 20.0), step(2, None), step(3, 60.0, [[4, 0], [3, 1]])]
+    drawn = pv.plot({"ar1*": [steps, again], "mine": steps}).svg
+    assert "AR1* 55.0" in drawn
+    assert "mine 50.0" in drawn
+    assert "accuracy on 8 test frames (%)" in drawn
+    assert "mean of the diagonal 50.0%" in pv.plot(steps, "confusion").title
+    assert pv.plot(steps, "classes").width == 3.25
+    with pytest.raises(InputError, match="its steps have no test"):
+        pv.plot([step(1, None)])
+
+
+def test_a_stream_is_drawn_batch_by_batch() -> None:
+    data = pv.rendered(Scene(categories=2, objects=2, sessions=4, frames=2, size=32))
+    picture = pv.plot(pv.nicv2(data), width="page")
+    assert picture.width == 6.75
+    assert "training batch" in picture.svg
