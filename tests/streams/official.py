@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from . import python2
 
@@ -43,3 +45,81 @@ def write_cifar(root: Path, **changed: bytes) -> Path:
     for name, content in CIFAR.items():
         (home / name).write_bytes(changed.get(name, python2.dumps(content)))
     return home
+
+
+def picture(path: Path, red: int, green: int = 0, blue: int = 0) -> None:
+    """Write a plain picture, by whose colour it is recognised again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (16, 16), (red, green, blue)).save(path, "JPEG", quality=95)
+
+
+CLEAR_CLASSES = ["baseball", "bus", "BACKGROUND"]
+
+
+def write_clear(root: Path, listed: bool = True, train: str = "train") -> Path:
+    """Write CLEAR: three classes in periods 1 to 3, two training and one test picture each.
+
+    The colours of a picture are its period, its class, and whether it is for testing.
+    """
+    for part, count in ((train, 2), ("test", 1)):
+        home, table = root / part, {}
+        for period in (1, 2, 3):
+            table[str(period)] = {}
+            for label, name in enumerate(CLEAR_CLASSES):
+                names = [f"labeled_images/{period}/{name}/{i}77.jpg" for i in range(count)]
+                for one in names:
+                    picture(home / one, period * 20, label * 20, 200 * (part == "test"))
+                file = f"labeled_metadata/{period}/{name}.json"
+                table[str(period)][name] = file
+                if listed:
+                    entries = {str(i): {"ID": i, "IMG_PATH": one} for i, one in enumerate(names)}
+                    (home / file).parent.mkdir(parents=True, exist_ok=True)
+                    (home / file).write_text(json.dumps(entries))
+        (home / "class_names.txt").write_text("\n".join(CLEAR_CLASSES))
+        if listed:
+            (home / "labeled_metadata.json").write_text(json.dumps(table))
+    return root
+
+
+TINY_IDS = ["n02124075", "n01443537", "n04067472"]  # not sorted, as in the official file
+TINY_WORDS = "n00001740\tentity\nn01443537\tgoldfish, Carassius auratus\nn02124075\tEgyptian cat\n"
+
+
+def write_tiny_imagenet(root: Path) -> Path:
+    """Write Tiny ImageNet: three classes of four training and two validation pictures.
+
+    The colours of a picture are its class, its number, and whether it is of `val`.
+    """
+    home = root / "tiny-imagenet-200"
+    lines = []
+    for label, name in enumerate(TINY_IDS):
+        for i in range(4):
+            picture(home / "train" / name / "images" / f"{name}_{i}.JPEG", label * 40, i * 40)
+        (home / "train" / name / f"{name}_boxes.txt").write_text(f"{name}_0.JPEG\t0\t0\t9\t9\n")
+    for i in range(6):
+        label = (5 - i) % 3
+        picture(home / "val" / "images" / f"val_{i}.JPEG", label * 40, i * 40, 200)
+        lines.append(f"val_{i}.JPEG\t{TINY_IDS[label]}\t0\t32\t44\t62\n")
+    (home / "val" / "val_annotations.txt").write_text("".join(lines))
+    picture(home / "test" / "images" / "test_0.JPEG", 1)
+    (home / "wnids.txt").write_text("\n".join(TINY_IDS) + "\n")
+    (home / "words.txt").write_text(TINY_WORDS)
+    return home
+
+
+LORIS_OBJECTS = ["bottle_01", "bottle_02", "paper_cutter_01"]
+
+
+def write_openloris(root: Path, factors: tuple[str, ...] = ("clutter", "illumination")) -> Path:
+    """Write OpenLORIS-Object: three objects in three segments per factor.
+
+    The colours of a picture are its object, its segment and its factor.
+    """
+    for part, count in (("train", 2), ("test", 1), ("validation", 1)):
+        for f, factor in enumerate(factors):
+            for segment in (1, 2, 9):
+                for label, name in enumerate(LORIS_OBJECTS):
+                    home = root / part / factor / f"segment{segment}" / name
+                    for i in range(count):
+                        picture(home / f"{i:05d}.jpg", label * 40, segment * 20, f * 100)
+    return root

@@ -29,6 +29,7 @@ from primavista.streams.core50.dataset import REDUCED_EVERY
 from primavista.streams.dataset import CORe50Facts, DataSet, Stream
 from primavista.streams.open import (
     DataSource,
+    OfficialKind,
     check_source_options,
     open_dataset,
     parse_source,
@@ -176,16 +177,18 @@ class OfficialData(StrictModel):
         name: the name in reports; by default the kind.
         path: the folder or archive.
         size: the side of the frames in pixels.
-        labels: of CIFAR-100, its classes or its superclasses; see `open_dataset`.
+        labels: objects or categories, for the data sets that have both; see `open_dataset`.
         sessions: the number of sessions per class, where the data set has none of its own.
+        factors: of OpenLORIS-Object, which of its factors; None is all that are there.
     """
 
-    kind: Literal["cifar100"]
+    kind: OfficialKind
     name: str = ""
     path: str
     size: Positive = 128
     labels: Literal["object", "category"] | None = None
     sessions: Positive | None = None
+    factors: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod

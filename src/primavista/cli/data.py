@@ -58,7 +58,16 @@ LabelsOption = Annotated[
 ]
 SessionsOption = Annotated[
     int | None,
-    typer.Option(help="CIFAR-100: sessions that each class is divided into (default: 1).", min=1),
+    typer.Option(
+        help="CIFAR-100, Tiny ImageNet: sessions that each class is divided into (default: 1).",
+        min=1,
+    ),
+]
+FactorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--factor", help="OpenLORIS-Object: a factor, such as illumination (default: all); repeat."
+    ),
 ]
 CacheOption = Annotated[
     Path | None,
@@ -155,6 +164,7 @@ def pack(
     ] = False,
     labels: LabelsOption = None,
     sessions: SessionsOption = None,
+    factors: FactorOption = None,
     skip_bad: SkipBadOption = False,
     max_frames: MaxFramesOption = None,
     fps: FpsOption = None,
@@ -177,6 +187,7 @@ def pack(
             official="full" if full_test else None,
             labels=labels,
             sessions=sessions,
+            factors=factors,
             skip_bad=skip_bad,
             max_frames=max_frames,
             fps=fps,
@@ -264,6 +275,7 @@ def matrix(
     size: SizeOption = None,
     labels: LabelsOption = None,
     sessions: SessionsOption = None,
+    factors: FactorOption = None,
     skip_bad: SkipBadOption = False,
     max_frames: MaxFramesOption = None,
     fps: FpsOption = None,
@@ -286,6 +298,7 @@ def matrix(
         size,
         labels=labels,
         sessions=sessions,
+        factors=factors,
         skip_bad=skip_bad,
         max_frames=max_frames,
         fps=fps,
@@ -315,6 +328,7 @@ def open_data(
     official: Literal["full", "reduced"] | None = None,
     labels: Literal["object", "category"] | None = None,
     sessions: int | None = None,
+    factors: list[str] | None = None,
     skip_bad: bool = False,
     max_frames: int | None = None,
     fps: float | None = None,
@@ -327,8 +341,9 @@ def open_data(
         size: The side of the frames in pixels.
         test: The names of the test sessions of a class/session folder.
         official: Which test set of CORe50 to use.
-        labels: Objects or categories, for CORe50 and CIFAR-100.
-        sessions: The number of sessions per class, for CIFAR-100.
+        labels: Objects or categories, for data sets that have both.
+        sessions: The number of sessions per class, for CIFAR-100 and Tiny ImageNet.
+        factors: Some of the factors of OpenLORIS-Object.
         skip_bad: Leave out and count what cannot be decoded.
         max_frames: The number of frames kept per video.
         fps: The number of frames per second to read from each video.
@@ -347,6 +362,7 @@ def open_data(
         "size": size,
         "labels": labels,
         "sessions": sessions,
+        "factors": factors,
         "test": official,
         "test_sessions": test,
         "skip_bad": skip_bad,
@@ -364,7 +380,7 @@ def open_data(
 
 def _option(name: str) -> str:
     """Return the command-line option for an argument of `open_dataset`."""
-    names = {"test": "--full-test", "test_sessions": "--test"}
+    names = {"test": "--full-test", "test_sessions": "--test", "factors": "--factor"}
     return names.get(name) or f"--{name.replace('_', '-')}"
 
 
@@ -374,7 +390,7 @@ def _reading(kind: str, skip_bad: bool) -> Iterator[ReportsProgress | None]:
     if kind == "folder":
         with progress_bar("reading sessions") as progress:
             yield progress
-    elif kind == "core50" and skip_bad:
+    elif skip_bad:
         with progress_bar("checking pictures") as progress:
             yield progress
     else:

@@ -27,7 +27,7 @@ DATA_TITLES = {
     "rendered": "rendered objects",
     "core50": "CORe50",
     "cifar100": "CIFAR-100",
-    "clear10": "CLEAR-10",
+    "clear": "CLEAR",
     "tiny-imagenet": "Tiny ImageNet",
     "openloris": "OpenLORIS-Object",
 }

@@ -20,6 +20,9 @@ from primavista.streams.core50.orders import official_batches
 from primavista.streams.dataset import DataSet, Stream
 from primavista.streams.folder import folder
 from primavista.streams.official.cifar100 import cifar100, is_cifar100
+from primavista.streams.official.clear import clear, is_clear
+from primavista.streams.official.openloris import is_openloris, openloris
+from primavista.streams.official.tiny_imagenet import is_tiny_imagenet, tiny_imagenet
 from primavista.streams.protocols import Parameter, parse_protocol
 from primavista.streams.rendered.dataset import rendered
 from primavista.streams.rendered.renderer import Scene
@@ -30,7 +33,8 @@ DEFAULT_SIZE = 128  # pixels
 SCENE_FIELDS = tuple(item.name for item in fields(Scene))
 MAX_DIGITS = 20  # of a number in a source text
 
-Kind = Literal["rendered", "store", "core50", "folder", "cifar100"]
+OfficialKind = Literal["cifar100", "clear", "tiny-imagenet", "openloris"]
+Kind = Literal["rendered", "store", "core50", "folder"] | OfficialKind
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ def open_dataset(
     size: int | None = None,
     labels: Literal["object", "category"] | None = None,
     sessions: int | None = None,
+    factors: Sequence[str] | None = None,
     test: str | Path | None = None,
     test_sessions: Sequence[str] | None = None,
     split: int = 0,
@@ -98,14 +103,15 @@ def open_dataset(
         source: A source text or path as in `parse_source`, or a source that was parsed before.
         size: The side of the frames in pixels. The default is 128, or the size of the scene for a
             folder that `primavista data render` wrote. A packed store has a fixed size.
-        labels: For CORe50, 50 objects (the default) or 10 categories; for CIFAR-100, 100 classes
-            (the default) or 20 superclasses.
-        sessions: For CIFAR-100, the number of sessions that the training pictures of a class are
-            divided into; 1 by default.
+        labels: Objects (the default) or categories: 50 or 10 of CORe50, 100 classes or 20
+            superclasses of CIFAR-100, 121 objects or their kinds of OpenLORIS-Object.
+        sessions: For CIFAR-100 and Tiny ImageNet, the number of sessions that the training pictures
+            of a class are divided into; 1 by default.
+        factors: For OpenLORIS-Object, which of its factors; all by default.
         test: For CORe50, which test frames to use; see `CORe50`.
         test_sessions: For a folder, the names of the sessions to test on; see `folder`.
         split: For a folder, which random choice of test sessions; 0 is the fixed one.
-        skip_bad: Leave out and count what cannot be decoded (CORe50 and folders).
+        skip_bad: Leave out and count what cannot be decoded (data sets of picture files).
         max_frames: For a folder, the number of frames kept per video, evenly spread.
         fps: For a folder, the number of frames per second to read from each video.
         cache: For a folder, where decoded videos are kept.
@@ -123,6 +129,7 @@ def open_dataset(
         "size": size,
         "labels": labels,
         "sessions": sessions,
+        "factors": factors,
         "test": test,
         "test_sessions": test_sessions,
         "split": split,
@@ -143,7 +150,9 @@ def open_dataset(
         return folder(
             found.path, test=taken.pop("test_sessions", "quarter"), progress=progress, **taken
         )
-    return READERS[found.kind].read(found.path, progress=progress, **taken)
+    if skip_bad:
+        taken["progress"] = progress
+    return READERS[found.kind].read(found.path, **taken)
 
 
 def stream(
@@ -216,27 +225,22 @@ class Reader(NamedTuple):
 
     Args:
         recognises: A function that returns True if a path holds such files.
-        read: A function of the path, `progress`, and the options of `_TAKES`.
+        read: A function of the path and the options of `_TAKES`; those that skip bad files also
+            report `progress`.
     """
 
     recognises: Callable[[Path], bool]
     read: Callable[..., DataSet]
 
 
-def _quietly(read: Callable[..., DataSet]) -> Callable[..., DataSet]:
-    """A reader that opens at once, and so has no progress to report."""
-
-    def opened(path: Path, progress: Progress | None = None, **options: Any) -> DataSet:
-        return read(path, **options)
-
-    return opened
-
-
 # In this order; what none of them recognises is a folder of the user's own.
 READERS: dict[Kind, Reader] = {
-    "store": Reader(is_store, _quietly(open_store)),
+    "store": Reader(is_store, open_store),
     "core50": Reader(is_core50, CORe50),
-    "cifar100": Reader(is_cifar100, _quietly(cifar100)),
+    "cifar100": Reader(is_cifar100, cifar100),
+    "clear": Reader(is_clear, clear),
+    "tiny-imagenet": Reader(is_tiny_imagenet, tiny_imagenet),
+    "openloris": Reader(is_openloris, openloris),
 }
 
 
@@ -253,6 +257,9 @@ _TAKES = {
     "store": _Takes("a packed store", frozenset()),
     "core50": _Takes("a CORe50 folder", frozenset({"size", "test", "labels", "skip_bad"})),
     "cifar100": _Takes("CIFAR-100", frozenset({"size", "labels", "sessions"})),
+    "clear": _Takes("CLEAR", frozenset({"size", "skip_bad"})),
+    "tiny-imagenet": _Takes("Tiny ImageNet", frozenset({"size", "sessions", "skip_bad"})),
+    "openloris": _Takes("OpenLORIS-Object", frozenset({"size", "labels", "factors", "skip_bad"})),
     "written": _Takes("a folder of drawn videos", _VIDEO_OPTIONS),
     "folder": _Takes("a class/session folder", _VIDEO_OPTIONS | {"test_sessions", "split"}),
 }

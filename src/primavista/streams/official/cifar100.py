@@ -46,9 +46,9 @@ def cifar100(
     """Open CIFAR-100 from its official files; nothing in them is executed or unpacked to disk.
 
     All pictures are kept in memory, 184 MB (and 770 MB for a moment while they are read); they are
-    resized when they are asked for. The training
-    pictures of a class make one session, or several of equal size for protocols such as NICv2, in
-    the order of the file. The official test pictures of a class are its test session.
+    resized when they are asked for. The training pictures of a class make one session, or several
+    of equal size for protocols such as NICv2, in the order of the file. The official test pictures
+    of a class are its test session.
 
     Args:
         path: `cifar-100-python.tar.gz`, the folder `cifar-100-python` that it unpacks to (with the

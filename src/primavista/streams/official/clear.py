@@ -1,0 +1,145 @@
+"""CLEAR-10 and CLEAR-100 (Lin et al. 2021): pictures of 11 or 101 classes from ten periods.
+
+data = clear("~/data/clear10")
+batches = stream(data, "domain-incremental")     # the periods of 2004 to 2014, one after the other
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from primavista.errors import FileError
+from primavista.progress import Progress
+from primavista.streams.dataset import DataSet
+from primavista.streams.folder import subfolders
+from primavista.streams.official.picture_files import (
+    PictureList,
+    PictureSession,
+    inside,
+    picture_data,
+    pictures_in,
+    read_json,
+    read_text,
+)
+
+TRAIN = ("train", "train_image_only")  # as the two archives unpack
+TEST = ("test",)
+IMAGES = "labeled_images"
+METADATA = "labeled_metadata.json"
+NAMES = "class_names.txt"
+
+
+def is_clear(path: str | Path) -> bool:
+    """Return True if a path is a folder with CLEAR's training files.
+
+    Args:
+        path: A folder; it need not exist.
+    """
+    folder = _part(Path(path).expanduser(), TRAIN)
+    return folder is not None and ((folder / METADATA).is_file() or (folder / IMAGES).is_dir())
+
+
+def clear(
+    path: str | Path,
+    *,
+    size: int | None = None,
+    skip_bad: bool = False,
+    progress: Progress | None = None,
+) -> DataSet:
+    """Open CLEAR-10 or CLEAR-100; both have the same layout.
+
+    A session holds the pictures of one class in one period (`bucket`), and its number is that of
+    the period, so that `domain-incremental` follows time. All test pictures of all periods are the
+    test set.
+
+    Args:
+        path: The folder with `train` (or `train_image_only`) and `test`, as the archives unpack.
+            Each has `class_names.txt` and `labeled_images/<period>/<class>/*.jpg`, and, in most
+            releases, `labeled_metadata.json`, which lists them.
+        size: The side of the frames in pixels; 128 by default.
+        skip_bad: Decode every picture once now; leave out and count those that are damaged.
+        progress: Called with (done, total), in sessions, while pictures are checked.
+
+    Returns:
+        The data set. Each class is a category of its own.
+
+    Raises:
+        FileError: If the folder is not laid out like this, or a list names what is not in it.
+    """
+    root = Path(path).expanduser()
+    train, test = _part(root, TRAIN), _part(root, TEST)
+    if train is None or test is None:
+        missing = "train" if train is None else "test"
+        raise FileError(
+            f"{root} has no folder {missing}: unpack clear10-train-image-only.zip and "
+            "clear10-test.zip of https://clear-benchmark.github.io into it"
+        )
+    classes = [name for name in read_text(train / NAMES).split("\n") if name.strip()]
+    if not classes or len(set(classes)) < len(classes):
+        raise FileError(f"{train / NAMES} should have one class per line, each once")
+    sessions = _sessions(train, classes, offset=0, is_test=False)
+    last = max(one.number for one in sessions)  # numbers are those among all of a class
+    sessions += _sessions(test, classes, offset=last, is_test=True)
+    tested = sum(len(one.pictures) for one in sessions if one.is_test)
+    note = f"the official test set of CLEAR, all periods: {tested:,} pictures"
+    listed = PictureList("clear", sessions, classes, range(len(classes)), note)
+    return picture_data(listed, size, skip_bad, progress)
+
+
+def _part(root: Path, names: tuple[str, ...]) -> Path | None:
+    return next((root / name for name in names if (root / name).is_dir()), None)
+
+
+def _sessions(
+    folder: Path, classes: list[str], *, offset: int, is_test: bool
+) -> list[PictureSession]:
+    listed = (folder / METADATA).is_file()
+    found = _by_metadata(folder) if listed else _by_folders(folder)
+    sessions = []
+    for period in sorted(found):
+        unknown = [name for name in found[period] if name not in classes]
+        if unknown:
+            raise FileError(f"{folder} has the class {unknown[0][:80]!r}, which {NAMES} has not")
+        for label, name in enumerate(classes):
+            if found[period].get(name):
+                pictures = found[period][name]
+                sessions.append(PictureSession(label, offset + period, pictures, is_test))
+    if not sessions:
+        raise FileError(f"{folder} has no labelled pictures: unpack its archive again")
+    return sessions
+
+
+Periods = dict[int, dict[str, tuple[Path, ...]]]
+
+
+def _by_folders(folder: Path) -> Periods:
+    return {
+        _period(home.name, folder): {one.name: pictures_in(folder, one) for one in subfolders(home)}
+        for home in subfolders(folder / IMAGES)
+    }
+
+
+def _by_metadata(folder: Path) -> Periods:
+    """The pictures by `labeled_metadata.json`: period, class, and a file that lists pictures."""
+    table = read_json(folder / METADATA)
+    found: Periods = {}
+    for period, by_class in table.items():
+        if not isinstance(by_class, dict):
+            raise FileError(f"{folder / METADATA}: the period {period[:20]!r} has no classes")
+        found[_period(period, folder)] = {
+            name: _listed(folder, inside(folder, where, folder / METADATA))
+            for name, where in by_class.items()
+        }
+    return found
+
+
+def _listed(folder: Path, file: Path) -> tuple[Path, ...]:
+    entries = read_json(file).values()
+    names = [entry.get("IMG_PATH") if isinstance(entry, dict) else None for entry in entries]
+    return tuple(inside(folder, name, file) for name in names)
+
+
+def _period(text: str, folder: Path) -> int:
+    if not text.isdecimal() or len(text) > 4:
+        raise FileError(f"{folder}: {text[:20]!r} is not the number of a period")
+    return int(text)

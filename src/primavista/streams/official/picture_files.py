@@ -1,0 +1,229 @@
+"""Data sets that are lists of picture files: nothing outside their folder is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from primavista.errors import FileError, InputError, file_errors
+from primavista.progress import Progress
+from primavista.streams.dataset import DataSet, Session
+from primavista.streams.decode import read_image
+from primavista.streams.folder import FolderFrames, SessionFiles
+from primavista.streams.video import IMAGES, BadFiles, media_in
+
+MAX_TEXT = 64 * 2**20  # bytes of one list or JSON file
+MAX_PICTURES = 4_000_000
+DEFAULT_SIZE = 128  # pixels
+
+
+@dataclass(frozen=True)
+class PictureSession:
+    """The pictures of one session, not yet in a data set.
+
+    Args:
+        label: The index of the class.
+        number: The number of the session.
+        pictures: The picture files in order, at least one.
+        is_test: True if the session is for testing.
+    """
+
+    label: int
+    number: int
+    pictures: tuple[Path, ...]
+    is_test: bool = False
+
+
+@dataclass(frozen=True)
+class PictureList:
+    """What the files of a data set say about it.
+
+    Args:
+        name: A short name.
+        sessions: All sessions, training and test.
+        classes: The name of each class.
+        categories: The category of each class.
+        note: A sentence for the user.
+    """
+
+    name: str
+    sessions: Sequence[PictureSession]
+    classes: Sequence[str]
+    categories: Sequence[int]
+    note: str
+
+
+def picture_data(
+    listed: PictureList,
+    size: int | None = None,
+    skip_bad: bool = False,
+    progress: Progress | None = None,
+) -> DataSet:
+    """Make a data set of picture files; they are decoded when they are asked for.
+
+    Args:
+        listed: The sessions and their pictures.
+        size: The side of the frames in pixels; 128 by default.
+        skip_bad: Decode every picture once now; leave out and count those that are damaged.
+        progress: Called with (done, total), in sessions, while pictures are checked.
+
+    Returns:
+        The data set.
+
+    Raises:
+        FileError: If there is nothing to learn from, or there are implausibly many pictures.
+    """
+    side, bad = size or DEFAULT_SIZE, BadFiles(skip_bad)
+    if sum(len(one.pictures) for one in listed.sessions) > MAX_PICTURES:
+        raise FileError(f"{listed.name} has more than {MAX_PICTURES:,} pictures: give a part of it")
+    kept = _readable(listed.sessions, side, bad, progress) if skip_bad else list(listed.sessions)
+    if not any(not one.is_test for one in kept):
+        raise FileError(f"{listed.name} has no training pictures: {bad.note or 'complete it'}")
+    train: list[Session] = []
+    test: list[Session] = []
+    start = 0
+    for one in kept:
+        session = Session(one.label, one.number, start, start + len(one.pictures))
+        (test if one.is_test else train).append(session)
+        start = session.stop
+    files = [SessionFiles(str(one.number), len(one.pictures), one.pictures) for one in kept]
+    return DataSet(
+        name=listed.name,
+        frames=FolderFrames(files, side),
+        train=tuple(train),
+        test=tuple(test),
+        classes=tuple(listed.classes),
+        categories=tuple(listed.categories),
+        note="; ".join(filter(None, [listed.note, bad.note])),
+        skipped=bad.skipped,
+    )
+
+
+def _readable(
+    sessions: Sequence[PictureSession], size: int, bad: BadFiles, progress: Progress | None
+) -> list[PictureSession]:
+    """The sessions without the pictures that cannot be decoded; empty ones are left out."""
+    kept = []
+    for done, one in enumerate(sessions, 1):
+        good = []
+        for picture in one.pictures:
+            with bad.guard():
+                read_image(picture, size)
+                good.append(picture)
+        if good:
+            kept.append(replace(one, pictures=tuple(good)))
+        if progress:
+            progress(done, len(sessions))
+    return kept
+
+
+def inside(root: Path, name: object, where: Path) -> Path:
+    """Return the file that a list names, if it exists and lies in the folder of the data set.
+
+    Args:
+        root: The folder of the data set.
+        name: The path that the list gives, relative to the folder.
+        where: The list, for messages.
+
+    Returns:
+        The path.
+
+    Raises:
+        FileError: If the path leads out of the folder, also by a link, or there is no such file.
+    """
+    if not isinstance(name, str) or not 1 <= len(name) <= 1000 or "\0" in name or "\\" in name:
+        raise FileError(f"{where} has {str(name)[:80]!r} as the name of a file: download it again")
+    path = root / name
+    with file_errors("read", path):
+        home, found = root.resolve(), path.resolve()
+    if Path(name).is_absolute() or not found.is_relative_to(home):
+        raise FileError(f"refused: {where} names {name[:80]!r}, which lies outside {root}")
+    if not found.is_file():
+        raise FileError(f"{path} is missing, and {where} names it: complete the data set")
+    return path
+
+
+def pictures_in(root: Path, folder: Path) -> tuple[Path, ...]:
+    """List the pictures of a folder in natural order.
+
+    Args:
+        root: The folder of the data set.
+        folder: A folder in it.
+
+    Returns:
+        The paths of its pictures.
+
+    Raises:
+        FileError: If the folder has none or cannot be read, or has a link that leads out of `root`.
+    """
+    found = media_in(folder, IMAGES)
+    if not found:
+        raise FileError(f"{folder} has no pictures: complete the data set")
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise FileError(f"refused: {folder} is a link that leads out of {root}")
+    for path in found:
+        if path.is_symlink():
+            inside(root, path.relative_to(root).as_posix(), folder)
+    return tuple(found)
+
+
+def read_text(path: Path) -> str:
+    """Read a text file of plausible size.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileError: If it cannot be read, is too large, or is not a text.
+    """
+    with file_errors("read", path):
+        size = path.stat().st_size
+        if size > MAX_TEXT:
+            raise FileError(f"refused to read {path}: it has {size:,} bytes, over {MAX_TEXT:,}")
+        data = path.read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path} is not a text: download it again") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileError: If it cannot be read, or holds something else.
+    """
+    try:
+        found = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path} is damaged ({error}): download it again") from error
+    if not isinstance(found, dict):
+        raise FileError(f"{path} does not hold a JSON object: download it again")
+    return found
+
+
+def divided(pictures: tuple[Path, ...], pieces: int, where: Path) -> list[tuple[Path, ...]]:
+    """Divide the pictures of a class into sessions of equal size, in order.
+
+    Args:
+        pictures: The pictures.
+        pieces: The number of sessions.
+        where: Their folder, for messages.
+
+    Raises:
+        InputError: If there are fewer pictures than sessions.
+    """
+    if not 1 <= pieces <= len(pictures):
+        raise InputError(
+            f"sessions must lie from 1 to {len(pictures)}, the pictures of {where}; got {pieces}"
+        )
+    parts = np.array_split(np.arange(len(pictures)), pieces)
+    return [tuple(pictures[i] for i in part.tolist()) for part in parts]
