@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from primavista import Learner
-from primavista.heads import lessons as rule
+from primavista.heads import place_fit
 from primavista.serve.learner_service import LearnerService
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32}
@@ -24,13 +24,13 @@ def clip(seed: int, count: int = 4) -> np.ndarray:
 def factorised(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of all matrices that prima has factorised."""
     found: list[int] = []
-    solve_rows = rule.solve_rows
+    solve_rows = place_fit.solve_rows
 
     def counted(a, b):
         found.append(len(a))
         return solve_rows(a, b)
 
-    monkeypatch.setattr(rule, "solve_rows", counted)
+    monkeypatch.setattr(place_fit, "solve_rows", counted)
     return found
 
 
