@@ -43,13 +43,13 @@ from .heads.statistics import SufficientStatistics
 from .images import Clip, Frame, chunks, model_frames
 from .prediction import Prediction, is_known
 from .storage import learner_file as files
+from .storage.manifest import check_cost, parse_manifest
 from .storage.names import checked_name, checked_names
 from .storage.tensors import same_bits
-from .storage.validate import check_finite
+from .storage.validate import check_deviations, check_finite
 from .watch import SECONDS, Watch, fuse
 
 Array = np.ndarray[Any, Any]
-FORMAT = 1
 UNDO = "undo/"
 # the groups of arrays that a lesson changes
 LEARNS = ("head", "statistics", "seen", "moments", "lessons")
@@ -205,12 +205,16 @@ class Learner:
     """
 
     @classmethod
-    def load(cls, path: str | Path, *, threads: int | None = None) -> Learner:
+    def load(
+        cls, path: str | Path, *, threads: int | None = None, trusted: bool = False
+    ) -> Learner:
         """Open the file of a learner.
 
         Args:
             path: the file.
             threads: the threads that compute the network; None for one per core.
+            trusted: whether the file may ask for images of more than 512 x 512 pixels and for
+                hundreds of epochs in each lesson.
 
         Returns:
             The learner.
@@ -219,15 +223,13 @@ class Learner:
             FileError: the file cannot be read, is damaged, or is not for the edge.
         """
         arrays, manifest = files.read(path)
+        checked = parse_manifest(manifest, str(path))
+        if not trusted:
+            check_cost(checked, str(path))
         if files.GRAPH not in arrays:
             raise FileError(
                 f"{path} has no graph to compute with. "
                 f"Run, where primavista is installed: primavista export {path} --format edge"
-            )
-        if manifest.get("format") != FORMAT:
-            raise FileError(
-                f"{path} has format {manifest.get('format')!r}, and this version reads {FORMAT}: "
-                "upgrade it"
             )
         self = cls.__new__(cls)
         try:
@@ -247,6 +249,7 @@ class Learner:
         self._options = manifest["strategy"]["options"]
         self.size, self.threshold = int(manifest["backbone"]["size"]), float(manifest["threshold"])
         check_finite(arrays)
+        check_deviations(arrays)
         now = {name: array for name, array in arrays.items() if not name.startswith(UNDO)}
         self._session = _session(self._graph, now, threads)
         self._state = self._restored(now, manifest)
@@ -271,14 +274,16 @@ class Learner:
         frozen, records = dict(arrays), record["classes"]
         names = {int(c["id"]): str(c["name"]) for c in records}
         ids = [int(i) for i in frozen.pop("classes")]
-        repeated = len(set(ids)) < len(ids) or len(set(names.values())) < len(records)
-        if repeated or not set(names) <= set(ids):
+        if len(set(ids)) < len(ids) or not set(names) <= set(ids):
             raise InputError("its names do not belong to its classes")
+        counts = {int(c["id"]): int(c["frames"]) for c in records}
         batches = int(frozen.pop("batches").item())
         head = self._restored_head(frozen)
         if head is not None:
-            head.check(len(ids), [column for column, i in enumerate(ids) if i in names])
-        counts = {int(c["id"]): int(c["frames"]) for c in records}
+            taught = {column: counts[i] for column, i in enumerate(ids) if i in names}
+            head.check(len(ids), list(taught))
+            for name, group in head.groups.items():
+                group.check_frames(f"{name}.", taught)
         next_id, lessons = int(record["next_id"]), list(record["lessons"])
         held_out = from_records({int(c["id"]): c.get("held_out", []) for c in records})
         return _State(ids, names, counts, batches, next_id, lessons, frozen, head, held_out)

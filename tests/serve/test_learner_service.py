@@ -227,3 +227,72 @@ print(round(resident() - before))
     if can == "False":
         pytest.skip("there is no mallopt here")
     assert int(left) < 10, done.stdout
+
+
+def test_a_file_in_the_place_of_the_model_is_not_overwritten(tmp_path):
+    """L10: somebody copies another model over the file while the service runs."""
+    learner = Learner("ncm", weights="random", width=0.0625, size=32, device="cpu")
+    learner.learn(np.zeros((2, 32, 32, 3), np.uint8), "mug")
+    path = tmp_path / "k.pv"
+    learner.save(path)
+    service = LearnerService(learner, path)
+    service.start()
+    try:
+        rename = service.submit("rename", lambda one, _: one.rename("mug", "cup"))
+        rename.ended.result(60)
+        assert rename.state == "done"
+        other = tmp_path / "other"
+        other.write_bytes(b"somebody's file")
+        other.replace(path)
+        again = service.submit("rename", lambda one, _: one.rename("cup", "bowl"))
+        again.ended.result(60)
+        assert again.state == "failed"
+        assert "k.pv was replaced by another program" in str(again.error)
+        assert path.read_bytes() == b"somebody's file"
+        assert service.learner.labels == ["cup"]
+        path.unlink()
+        after = service.submit("rename", lambda one, _: one.rename("cup", "bowl"))
+        after.ended.result(60)
+        assert Learner.load(path, device="cpu").labels == ["bowl"]
+    finally:
+        service.stop()
+
+
+def test_the_trial_lesson_takes_one_epoch(tmp_path, monkeypatch):
+    """M10: a model with thousands of epochs must not keep the service from starting."""
+    from primavista.strategies.options import Options
+
+    learner = Learner("ar1*", weights="random", width=0.0625, size=32, device="cpu", epochs=5000)
+    asked = []
+    epochs_of = Options.epochs_of
+
+    def counted(options, i):
+        asked.append(epochs_of(options, i))
+        return asked[-1]
+
+    monkeypatch.setattr(Options, "epochs_of", counted)
+    service = LearnerService(learner, tmp_path / "k.pv")
+    service.start()
+    service.stop()
+    assert asked
+    assert set(asked) == {1}
+    assert learner.options["epochs"] == 5000
+
+
+def test_a_change_after_which_there_are_no_numbers_is_refused(tmp_path):
+    """L1: a network whose features overflow gives NaN; such a model never becomes the current."""
+    learner = Learner("ncm", weights="random", width=0.0625, size=32, device="cpu", engine="torch")
+    for k, name in enumerate(["mug", "cup"]):
+        learner.learn(np.full((2, 32, 32, 3), 100 * k, np.uint8), name)
+    evil = Learner.from_bytes(learner.to_bytes(), device="cpu", engine="torch")
+    evil.strategy.backbone.shift.fill_(np.inf)
+    service = LearnerService(learner, tmp_path / "k.pv")
+    service.start()
+    try:
+        job = service.submit("load", lambda one, _: evil)
+        job.ended.result(60)
+        assert job.state == "failed"
+        assert "no numbers" in str(job.error)
+        assert service.learner is learner
+    finally:
+        service.stop()

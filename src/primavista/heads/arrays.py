@@ -58,6 +58,17 @@ class ClassArrays(ABC):
             InputError: names the first array that is wrong, and says why.
         """
 
+    def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:
+        """Refuse counts that contradict the numbers of frames in the manifest of the file.
+
+        Args:
+            prefix: what stands before the names of the arrays in error messages.
+            taught: the number of frames of each row of a class that was taught.
+
+        Raises:
+            InputError: names the array, if it counts frames and counts others.
+        """
+
     @property
     def rows(self) -> int:
         """The number of rows, used or not."""

@@ -7,7 +7,7 @@ alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 import numpy as np
@@ -73,6 +73,12 @@ class LessonStatistics(SufficientStatistics):
             root = frames[columns[some]] ** 0.5
             self._add_weighted(float64(z[some]) / root[:, None], columns[some], root)
         self._shorten()
+
+    def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:
+        """Check n_c <= the frames of class c: a lesson has one at least."""
+        n = checked_array(self.arrays, prefix, "n", 1)
+        enough = all(n[row] <= frames for row, frames in taught.items())
+        check_that(enough, prefix + "n", "counts more lessons than the manifest has frames")
 
     def merge(self, other: SufficientStatistics, columns: Array) -> None:
         """Add all lessons that `other` has seen, as `SufficientStatistics.merge` says."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Self
 
@@ -16,6 +16,7 @@ from ..storage.validate import (
     check_counts,
     check_shape,
     check_squares,
+    check_that,
     check_total,
     checked_array,
 )
@@ -247,6 +248,12 @@ class SufficientStatistics(ClassArrays):
         q = checked_array(self.arrays, prefix, "q", 1)
         check_shape(prefix + "q", q, n.shape)
         check_squares(prefix + "q", q, squares.sum(1), float(n.sum()) * self.dim)
+
+    def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:
+        """Check n_c = the frames of class c. The arguments are those of the base class."""
+        n = checked_array(self.arrays, prefix, "n", 1)
+        same = all(n[row] == frames for row, frames in taught.items())
+        check_that(same, prefix + "n", "differs from the numbers of frames in the manifest")
 
     def _check_gram(self, prefix: str, n: NumpyArray, least: NumpyArray) -> None:
         t = checked_array(self.arrays, prefix, "t")

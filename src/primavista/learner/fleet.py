@@ -293,8 +293,13 @@ class LearnerLoader:
             PrimavistaError: If this machine does not have the engine.
         """
         register_all(self.registered)
-        backbone, device, engine = self.backbone, self.device, self.engine
-        return Learner.from_bytes(data, backbone=backbone, device=device, engine=engine)
+        return Learner.from_bytes(
+            data,
+            backbone=self.backbone,
+            device=self.device,
+            engine=self.engine,
+            trusted=True,  # the user's own learner, or one that was taught from it
+        )
 
 
 def teach_shard(

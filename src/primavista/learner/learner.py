@@ -61,6 +61,7 @@ from primavista.strategies.base import LearnReport, Strategy
 from primavista.strategies.embedding import is_frozen
 from primavista.strategies.merging import merge
 from primavista.strategies.open_set import judge
+from primavista.strategies.options import Options
 
 NAMES_SHOWN = 8
 
@@ -257,6 +258,18 @@ class Learner:
         It costs neither time nor memory: states are shared and never modified.
         """
         return self._assembled(self._settings, self.threshold, self._history, self._origin)
+
+    def short_of_epochs(self) -> Learner:
+        """Return a copy that learns each lesson in a single epoch, for trials that are thrown away.
+
+        A strategy without epochs is copied as it is.
+        """
+        strategy = self.strategy.draft()
+        options = getattr(strategy, "options", None)
+        if isinstance(options, Options):
+            strategy.options = replace(options, epochs=1, epochs_1=1)
+        history = replace(self._state, strategy=strategy), None
+        return self._assembled(self._settings, self.threshold, history, self._origin)
 
     def settled(self) -> Learner:
         """Return a copy with nothing to undo.
@@ -584,6 +597,7 @@ class Learner:
         backbone: nn.Module | None = None,
         device: str | torch.device = "auto",
         engine: EngineChoice | None = None,
+        trusted: bool = False,
     ) -> Self:
         """Load the learner of a file, exactly as it was saved.
 
@@ -595,9 +609,12 @@ class Learner:
             device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
             engine: What computes frozen features; by default the engine that it was saved with, if
                 that is installed.
+            trusted: Whether the file may ask for images of more than 512 x 512 pixels and for
+                hundreds of epochs in each lesson, which takes gigabytes and hours.
 
         Raises:
-            FileError: If the file is missing, damaged, foreign or of a newer format.
+            FileError: If the file is missing, damaged, foreign or of a newer format, or if it asks
+                for too much.
         """
         try:
             found = learner_file.read(path)
@@ -607,7 +624,7 @@ class Learner:
                     f"{error}. A first lesson makes it: primavista learn {path} --label mug mug.mp4"
                 ) from error
             raise
-        return cls._checked(*found, str(path), backbone, device, engine)
+        return cls._checked(*found, str(path), backbone, device, engine, trusted)
 
     @classmethod
     def from_bytes(
@@ -618,6 +635,7 @@ class Learner:
         backbone: nn.Module | None = None,
         device: str | torch.device = "auto",
         engine: EngineChoice | None = None,
+        trusted: bool = False,
     ) -> Self:
         """Load the learner of the bytes of a file, as `load` does.
 
@@ -627,11 +645,13 @@ class Learner:
             backbone: The module, if it was made with a module of your own.
             device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
             engine: What computes frozen features; by default as it was saved.
+            trusted: Whether the file may ask for any amount of work, as for `load`.
 
         Raises:
             FileError: If they are not the bytes of a learner.
         """
-        return cls._checked(*learner_file.decode(data, name), name, backbone, device, engine)
+        found = learner_file.decode(data, name)
+        return cls._checked(*found, name, backbone, device, engine, trusted)
 
     @classmethod
     def _checked(
@@ -642,8 +662,9 @@ class Learner:
         backbone: nn.Module | None,
         device: str | torch.device,
         engine: EngineChoice | None,
+        trusted: bool,
     ) -> Self:
-        restored = restore_content(arrays, raw, name, backbone, device)
+        restored = restore_content(arrays, raw, name, backbone, device, trusted)
         states = [state for state in restored.history if state is not None]
         # after a lesson on a frozen network both states have the same one
         for one in {id(state.strategy.representation): state for state in states}.values():

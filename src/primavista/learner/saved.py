@@ -27,10 +27,9 @@ from primavista.learner.state import (
 from primavista.references import is_reference, must_be_registered
 from primavista.storage.manifest import (
     FORMAT,
-    BackboneRecord,
     Manifest,
-    StrategyRecord,
-    UndoRecord,
+    check_cost,
+    manifest_json,
     parse_manifest,
 )
 from primavista.strategies.registry import current_names, options_of_file, registered
@@ -67,20 +66,22 @@ def file_content(
     arrays = strategy_arrays(state.strategy)
     undo = None
     if previous is not None:
-        undo = UndoRecord(tensors=sorted(previous.strategy.state_dict()), **state_records(previous))
+        tensors = sorted(previous.strategy.state_dict())
+        undo = {**state_records(previous), "tensors": tensors}
         before = undo_arrays(state, previous, arrays)
         arrays |= {UNDO + name: array for name, array in before.items()}
     seed = int(state.strategy.seed)
-    manifest = Manifest(
-        format=FORMAT,
-        strategy=StrategyRecord(name=settings.strategy, seed=seed, options=settings.options),
-        backbone=BackboneRecord(**asdict(settings.spec)),
-        threshold=threshold,
-        undo=undo,
-        engine=engine,
+    raw = {
+        "format": FORMAT,
+        "strategy": {"name": settings.strategy, "seed": seed, "options": settings.options},
+        "backbone": asdict(settings.spec),
+        "threshold": threshold,
+        "undo": undo,
+        "engine": engine,
         **state_records(state),
-    )
-    return arrays, manifest.to_json()
+    }
+    # checked by the rules of loading: what is saved can be loaded
+    return arrays, manifest_json(parse_manifest(raw, "the learner"))
 
 
 def restore_content(
@@ -89,6 +90,7 @@ def restore_content(
     name: str,
     backbone: nn.Module | None,
     device: str | torch.device,
+    trusted: bool = False,
 ) -> RestoredContent:
     """Restore a learner from the content of its file.
 
@@ -98,11 +100,14 @@ def restore_content(
         name: What messages call the file.
         backbone: The module, if the learner was made with a module of the user's own.
         device: Where to put the strategies.
+        trusted: Whether the file may ask for any amount of work; see `check_cost`.
 
     Raises:
         FileError: If the content is not that of a learner.
     """
     manifest = parse_manifest(raw, name)
+    if not trusted:
+        check_cost(manifest, name)
     _warn_of_old_names(manifest, name)
     named = [manifest.strategy.name]
     if backbone is None:
@@ -115,7 +120,7 @@ def restore_content(
         settings = LearnerSettings(
             manifest.strategy.name,
             options_of_file(manifest.strategy.name, manifest.strategy.options),
-            Spec(**manifest.backbone.model_dump()),
+            Spec(**vars(manifest.backbone)),
         )
         history = restore_history(settings, arrays, manifest, backbone, chosen_device)
     # any exception that torch raises over a strange file is the fault of the file

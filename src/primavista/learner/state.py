@@ -23,10 +23,10 @@ from primavista.heads.packed import packed_size
 from primavista.nn.class_rows import Rows
 from primavista.nn.memory import memories
 from primavista.storage.learner_file import GRAPH, GRAPH_WEIGHTS
-from primavista.storage.manifest import ClassRecord, Manifest, UndoRecord
+from primavista.storage.manifest import MAX_COUNT, Manifest, UndoRecord
 from primavista.storage.settings import OptionValue
 from primavista.storage.tensors import exact_halves, same_bits
-from primavista.storage.validate import check_finite, check_past
+from primavista.storage.validate import check_deviations, check_finite, check_past
 from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create
 
@@ -91,6 +91,8 @@ class LearnerState:
             counts[i] = counts.get(i, 0) + count
         names = dict(sorted((i, name) for name, i in ids.items()))
         next_id = max(self.next_id, max(names, default=-1) + 1)
+        if max(next_id, *counts.values(), 0) >= MAX_COUNT:
+            raise InputError("there are more frames or objects than a file can count")
         tests = with_tests(self.held_out, held_out)
         return LearnerState(strategy, names, counts, next_id, (*self.lessons, *lessons), tests)
 
@@ -115,20 +117,18 @@ History: TypeAlias = tuple[LearnerState, LearnerState | None]
 
 
 def state_records(state: LearnerState) -> dict[str, Any]:
-    """Return the fields of a manifest that describe a state.
+    """Return the fields of a manifest that describe a state, as JSON.
 
     Args:
         state: The state to be saved.
     """
     classes = [
-        ClassRecord.model_validate(
-            {
-                "id": i,
-                "name": name,
-                "frames": state.counts[i],
-                "held_out": to_records(state.held_out.get(i, ())),
-            }
-        )
+        {
+            "id": i,
+            "name": name,
+            "frames": state.counts[i],
+            "held_out": to_records(state.held_out.get(i, ())),
+        }
         for i, name in state.names.items()
     ]
     return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
@@ -272,17 +272,19 @@ def restore_state(
     """
     tensors = _tensors(strategy, arrays)
     check_finite(arrays)
+    check_deviations(arrays)
     strategy.load_state_dict(tensors)
     names = {c.id: c.name for c in record.classes}
     classes = check_labels(strategy.classes, len(strategy.classes), "classes").tolist()
-    _check_names(names, classes, record)
-    _check_statistics(strategy, arrays, [column for column, i in enumerate(classes) if i in names])
+    _check_names(names, classes)
+    counts = {c.id: c.frames for c in record.classes}
+    taught = {column: counts[i] for column, i in enumerate(classes) if i in names}
+    _check_statistics(strategy, arrays, taught)
     for name, part in strategy.named_modules():
         if isinstance(part, Rows) and part.has_rows and part.rows < len(classes):
             raise InputError(f"{name} has {part.rows} rows for {len(classes)} classes")
     for memory in memories(strategy):
         memory.check_labels(strategy.classes)
-    counts = {c.id: c.frames for c in record.classes}
     lessons = tuple(record.lessons)
     held_out = from_records({c.id: c.held_out_counts for c in record.classes})
     return LearnerState(strategy.to(device), names, counts, record.next_id, lessons, held_out)
@@ -330,21 +332,19 @@ def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tenso
     return tensors
 
 
-def _check_names(
-    names: Mapping[int, str], classes: list[int], record: Manifest | UndoRecord
-) -> None:
-    repeated = len(set(classes)) < len(classes) or len(set(names.values())) < len(record.classes)
-    if repeated or not set(names) <= set(classes):
+def _check_names(names: Mapping[int, str], classes: list[int]) -> None:
+    if len(set(classes)) < len(classes) or not set(names) <= set(classes):
         raise InputError("its names do not belong to its classes")
-    if record.next_id <= max(names, default=-1):
-        raise InputError(f"its next id is {record.next_id}, but that id is in use already")
 
 
-def _check_statistics(strategy: Strategy, arrays: Mapping[str, Array], taught: list[int]) -> None:
-    """Check counts and sums; `taught` are the columns of the classes that have names."""
+def _check_statistics(
+    strategy: Strategy, arrays: Mapping[str, Array], taught: Mapping[int, int]
+) -> None:
+    """Check counts and sums; `taught` are the frames of the columns that have names."""
     known = len(strategy.classes)
     for name, part in strategy.named_modules():
         if isinstance(part, ArrayBuffers):
-            part.group.check(f"{name}.", known, taught)
+            part.group.check(f"{name}.", known, list(taught))
+            part.group.check_frames(f"{name}.", taught)
     if "head.past" in arrays:
         check_past("head.past", arrays["head.past"])

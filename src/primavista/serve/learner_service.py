@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import secrets
 import time
@@ -122,6 +123,7 @@ class LearnerService:
         self.limits = limits or ServiceLimits()
         self.metrics = ServiceMetrics()
         self._snapshot = Snapshot(0, learner)
+        self._stamp = file_stamp(path)
         self._jobs: OrderedDict[str, ChangeJob] = OrderedDict()
         self._lock = Lock()
         self._pending: queue.Queue[ChangeJob | None] = queue.Queue()
@@ -157,9 +159,10 @@ class LearnerService:
     def start(self) -> None:
         """Start both threads, after a trial lesson that warms up what the first lesson needs.
 
-        The trial is learned by a copy of the learner and thrown away.
+        The trial is learned by a copy of the learner and thrown away. It takes one epoch, however
+        many the model asks for.
         """
-        trial = self.learner.copy()
+        trial = self.learner.short_of_epochs()
         blank = _blank_frames(trial)
         # A strategy that accepts no more classes can still predict.
         with contextlib.suppress(PrimavistaError):
@@ -284,16 +287,27 @@ class LearnerService:
         began = time.monotonic()
         draft = job.work(draft, job.report_progress) or draft
         # A strategy solves its head at the first prediction: better now than in a client's time.
-        draft.predict(_blank_frames(draft))
+        _check_finite(draft.predict(_blank_frames(draft)))
         worked = time.monotonic()
+        self._check_own_file()
         # On disk first: what was acknowledged or recognised is never lost.
         draft.save(self.path)
+        self._stamp = file_stamp(self.path)
         job.parts = {"working": worked - began, "saving": time.monotonic() - worked}
         job.version = before.version + 1
         job.progress = 1.0
         replaced = {"load": before.learner, "threshold": before.replaced}
         self._snapshot = Snapshot(job.version, draft, replaced.get(job.kind))
         draft.rest()  # the state before is only kept for undo
+
+    def _check_own_file(self) -> None:
+        """Refuse to overwrite a file that somebody else put in the place of the model."""
+        found = file_stamp(self.path)
+        if found not in (None, self._stamp):
+            raise InputError(
+                f"{self.path.name} was replaced by another program, and nothing was changed: move "
+                "that file away to go on with this model, or start the service again to use it"
+            )
 
     def _answer_requests(self) -> None:
         """Recognise waiting frames, several per pass: the body of the reader thread."""
@@ -345,6 +359,26 @@ def check_rehearsal_free(learner: Learner) -> None:
             f"{learner.strategy_name} keeps its frames, and this service keeps none: "
             "choose another strategy"
         )
+
+
+def file_stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what tells a file from one that took its place; None if there is none.
+
+    Args:
+        path: The file.
+    """
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def _check_finite(predictions: list[Prediction]) -> None:
+    for prediction in predictions:
+        numbers = (prediction.confidence, prediction.familiarity or 0.0)
+        if not all(map(math.isfinite, numbers)):
+            raise InputError("this model computes no numbers; nothing was changed")
 
 
 def _blank_frames(learner: Learner) -> ImageArray:

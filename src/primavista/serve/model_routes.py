@@ -31,6 +31,8 @@ from primavista.serve.learner_service import (
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.operations import wait_for_change
 from primavista.serve.schemas import Forgetting, Model, Renaming, Thresholding
+from primavista.storage.learner_file import declared_manifest
+from primavista.storage.manifest import parse_manifest
 
 router = APIRouter(prefix="/api", tags=["model"])
 BINARY = "application/octet-stream"
@@ -194,10 +196,12 @@ def _loaded(file: BinaryIO, device: torch.device, max_side: int) -> Learner | Re
     The error is returned because a raised one keeps the whole file alive through its traceback.
     """
     try:
-        loaded = Learner.from_bytes(file.read(), "the uploaded file", device=device)
-        if loaded.size > max_side:
-            reason = f"its images have a side of {loaded.size}, and the limit is {max_side}"
+        data, name = file.read(), "the uploaded file"
+        size = parse_manifest(declared_manifest(data, name), name).backbone.size
+        if size > max_side:
+            reason = f"its images have a side of {size}, and the limit is {max_side}"
             return RefusedError(413, reason)
+        loaded = Learner.from_bytes(data, name, device=device)
         check_rehearsal_free(loaded)
         for label in loaded.labels:
             check_label(label)

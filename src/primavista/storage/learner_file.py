@@ -126,6 +126,22 @@ def decode(data: bytes, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dic
     return arrays, manifest
 
 
+def declared_manifest(data: bytes, name: str) -> dict[str, Any]:
+    """Return the manifest of a file without looking at its arrays, and without its checksum.
+
+    It is for refusing a file early, by what it declares.
+
+    Args:
+        data: The bytes of the file.
+        name: What messages call the file.
+
+    Raises:
+        FileError: If the file is damaged or not one of primavista.
+    """
+    manifest: dict[str, Any] = _header(data, name)["manifest"]
+    return manifest
+
+
 def digest(arrays: Arrays, manifest: Mapping[str, Any]) -> str:
     """Return SHA-256 over the manifest and over the name, type, shape and bytes of each array.
 

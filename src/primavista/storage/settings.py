@@ -5,7 +5,8 @@ from __future__ import annotations
 import tomllib
 from typing import Any, TypeAlias
 
-from primavista.errors import InputError
+# relative: the distribution for the edge has this module too, under its own name
+from ..errors import InputError
 
 # The value of an option of a strategy or a backbone: what a saved file can hold.
 OptionValue: TypeAlias = bool | int | float | str | None

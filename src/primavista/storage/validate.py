@@ -175,3 +175,17 @@ def check_finite(arrays: Mapping[str, NumpyArray]) -> None:
     for name, array in arrays.items():
         finite = array.dtype.kind != "f" or bool(np.isfinite(array).all())
         check_that(finite, name, "contains NaN or infinity")
+
+
+def check_deviations(arrays: Mapping[str, NumpyArray]) -> None:
+    """Check that no variance or deviation of a normalisation layer is below 0.
+
+    Args:
+        arrays: numpy arrays by name; those that end in `running_var` and `sigma` are checked.
+
+    Raises:
+        InputError: one is, which would turn every feature into NaN.
+    """
+    for name, array in arrays.items():
+        if name.endswith((".running_var", ".sigma")):
+            check_that(bool((array >= 0).all()), name, "contains numbers below 0")
