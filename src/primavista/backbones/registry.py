@@ -65,7 +65,7 @@ def build(
     >>> build("mobilenet_v1", "random", width=0.25, size=32).dim
     256
     """
-    _check_sizes(size, options.get("width", 1.0))
+    _check_size(size)
     check_seed(seed)
     if isinstance(name, nn.Module):
         return Backbone(copy.deepcopy(name), Spec(CUSTOM, size, mean or HALF, std or HALF))
@@ -99,7 +99,7 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
         )
     if spec.name in OWN_NETWORKS:
         return own_backbone(spec.name, None, spec.size, spec.mean, spec.std, 0, spec.options)
-    _check_sizes(spec.size, spec.options.get("width", 1.0))
+    _check_size(spec.size)
     _check_options(spec.name, spec.options)
     with torch.device("meta"):
         body = NETWORKS[spec.name](**spec.options)
@@ -119,13 +119,11 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
     return Backbone(body, spec)
 
 
-def _check_sizes(size: int, width: NetworkOption) -> None:
+def _check_size(size: int) -> None:
     if not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
         raise InputError(
             f"size is the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}"
         )
-    if not isinstance(width, int | float) or not 0 < width <= MAX_WIDTH:
-        raise InputError(f"width must be above 0 and at most {MAX_WIDTH}; got {width!r}")
 
 
 def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
@@ -138,6 +136,9 @@ def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
             "a torch.nn.Module by package.module:function"
         )
     check_arguments(name, NETWORKS[name], options)
+    width = options.get("width", 1.0)
+    if not isinstance(width, int | float) or not 0 < width <= MAX_WIDTH:
+        raise InputError(f"width must be above 0 and at most {MAX_WIDTH}; got {width!r}")
 
 
 def _network(
