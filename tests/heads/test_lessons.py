@@ -260,7 +260,7 @@ def generic(seed: int = 11) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(20, DIM)) + 1
 
 
-def test_the_likeness_is_the_cosine_around_the_generic_mean_and_what_scores_have_proved():
+def test_familiarity_is_the_cosine_of_the_middle_what_scores_have_proved_and_the_room():
     """Worked out frame by frame."""
     taught = lessons(3, 3)
     made = teach(head((1.0, 3.0)), taught)
@@ -268,6 +268,11 @@ def test_the_likeness_is_the_cosine_around_the_generic_mean_and_what_scores_have
     judged = made.judge(made.fits(3))
     share = np.asarray(judged.beta) / sum(judged.beta)
     centre, mu = generic().mean(0), made.statistics.means(3)
+
+    def cosines(frame: np.ndarray, part: slice) -> list[float]:
+        x, others = (frame - centre)[part], (mu - centre)[:, part]
+        return [x @ y / np.sqrt((x @ x) * (y @ y)) for y in others]
+
     z = np.random.default_rng(5).normal(size=(6, DIM))
     scores = made.scores(z, 3) / sum(judged.beta)
     told = made.familiarity(3)
@@ -275,16 +280,21 @@ def test_the_likeness_is_the_cosine_around_the_generic_mean_and_what_scores_have
     left_out = sum(s * fit.left_out for s, fit in zip(share, made.fits(3), strict=True))
     assert judged.trust == pytest.approx(np.mean([left_out[k, c] for k, c in enumerate(columns)]))
     assert judged.trust > 0.1
+    whole, middle = slice(0, 4), slice(4, 7)
+    kept = made.sample.lessons(3)
+    rooms = [
+        np.mean([alike for k, alike in enumerate(cosines(frame, whole)) if k != own])
+        for frame, own in zip(kept.frames.astype(np.float64), columns, strict=True)
+    ]
+    usual, lifted = np.mean(rooms), 0  # three lessons of each class
     for frame, score, found in zip(z, scores, told(z, scores.argmax(1)), strict=True):
-        likeness = []
-        for k in range(3):
-            total = judged.trust * score[k]
-            for h, part in enumerate((slice(0, 4), slice(4, 7))):
-                x, y = (frame - centre)[part], (mu[k] - centre)[part]
-                total += share[h] * (x @ y) / np.sqrt((x @ x) * (y @ y))
-            likeness.append(total)
-        expected = told.strangers.share_below(np.array([max(likeness)]))[0]
+        likeness = np.array(cosines(frame, middle)) + judged.trust * score
+        others = np.delete(cosines(frame, whole), likeness.argmax())
+        lift = max(0.0, 0.75 * (usual - (usual + others.sum()) / 3))
+        lifted += lift > 0.01
+        expected = told.strangers.share_below(np.array([max(likeness) + lift]))[0]
         assert found == pytest.approx(expected, abs=1e-6)
+    assert 0 < lifted < len(z)
 
 
 def test_after_one_lesson_of_each_scores_prove_nothing():

@@ -10,10 +10,15 @@ import torch
 
 from primavista.heads.strangers import (
     GENERIC_SHIFT,
+    ROOM_SLOPE,
     Strangers,
     expected_strangers,
+    lessons_lifted,
+    middle_shares,
+    room_lift,
     spread_of_cosines,
     unit_vectors,
+    usual_room,
 )
 
 
@@ -81,3 +86,79 @@ def test_the_spread_of_cosines_pair_by_pair(make):
     cosines = [[unit[i, part] @ unit[j, part] for i, j in pairs] for part in places]
     told = np.asarray(spread_of_cosines(make(x), places))
     assert np.allclose(told, np.cov(np.array(cosines), bias=True))
+
+
+def test_the_whole_picture_does_not_count_for_the_likeness_of_objects():
+    assert middle_shares([4.0, 3.0, 1.0]).tolist() == [0, 0.75, 0.25]
+    assert middle_shares([4.0]).tolist() == [1]  # nothing else to read
+    beta = np.array([1.0, 1.0])
+    middle_shares(beta)
+    assert beta.tolist() == [1, 1]
+
+
+def test_how_alike_rooms_are_pair_by_pair():
+    """Over pairs of a lesson and another class; a class of two lessons counts once."""
+    alike = np.array([[0.9, 0.2, 0.4], [0.8, 0.1, 0.3], [0.5, 0.9, 0.1], [0.0, 0.2, 0.9]])
+    columns = np.array([0, 0, 1, 2])
+    first = (0.2 + 0.4 + 0.1 + 0.3) / 4
+    assert usual_room(alike, columns) == pytest.approx((first + 0.6 / 2 + 0.2 / 2) / 3)
+    assert usual_room(np.ones((2, 1)), np.zeros(2, dtype=int)) == 0
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.as_tensor])
+def test_frames_of_another_room_are_lifted_by_what_the_other_classes_lack(make):
+    likeness = make(np.array([[0.5, 0.1, 0.1], [0.1, 0.6, 0.2], [0.1, 0.6, 0.2]]))
+    alike = make(np.array([[0.9, 0.1, 0.2], [0.0, 0.1, 0.0], [0.9, 0.1, 0.8]]))
+    lift = np.asarray(room_lift(alike, likeness, 0.4))
+    assert lift[0] == pytest.approx(ROOM_SLOPE * (0.3 + 0.2) / 3)  # however alike its own is
+    assert lift[1] == pytest.approx(ROOM_SLOPE * (0.4 + 0.4) / 3)
+    assert lift[2] == 0  # in the room of the lessons, or one that is more alike
+    assert np.asarray(room_lift(make(np.ones((2, 1))), make(np.ones((2, 1))), 0.0)).tolist() == [
+        0,
+        0,
+    ]
+
+
+def test_a_lesson_is_lifted_as_a_stranger_to_the_other_classes():
+    """As a frame of a learner that was not taught its class."""
+    random = np.random.default_rng(3)
+    likeness, alike = random.normal(0.3, 0.1, (4, 4)), random.normal(0.3, 0.1, (4, 4))
+    columns = np.array([2, 0, 3, 1])
+    told = lessons_lifted(likeness, alike, columns, 0.35)
+    for row, own in enumerate(columns):
+        others = [c for c in range(4) if c != own]
+        lift = room_lift(alike[[row]][:, others], likeness[[row]][:, others], 0.35)
+        assert np.allclose(told[row], likeness[row] + lift)
+
+
+def test_objects_taught_in_one_room_are_known_in_another_and_strangers_in_neither():
+    """Drawn: in the room of the lessons everything is alike by 0.3, by the whole picture too.
+
+    What `known` gains elsewhere by reading the room, and that strangers of both rooms pay no more
+    than the threshold says.
+    """
+    random, classes = np.random.default_rng(0), 5
+    columns = np.arange(classes)
+    gains, taken = [], {"here": [], "elsewhere": []}
+    for _ in range(200):
+
+        def frames(count, room):
+            cosines = random.normal(0, 0.08, (2, count, classes))
+            return cosines + np.array([ROOM_SLOPE, 1.0])[:, None, None] * room
+
+        likeness, alike = frames(classes, 0.3)
+        usual = usual_room(alike, columns)
+        plain = expected_strangers(likeness, columns, 0.1)
+        told = expected_strangers(lessons_lifted(likeness, alike, columns, usual), columns, 0.1)
+        for name, room in (("here", 0.3), ("elsewhere", 0.0)):
+            strange, whole = frames(20, room)
+            s = strange.max(1) + room_lift(whole, strange, usual)
+            taken[name].append((told.share_below(s) >= 0.9).mean())
+        known, whole = frames(20, 0.0)
+        known[:, 0] += 0.45
+        s = known.max(1) + room_lift(whole, known, usual)
+        before = (plain.share_below(known.max(1)) >= 0.9).mean()
+        gains.append((told.share_below(s) >= 0.9).mean() - before)
+    assert np.mean(taken["here"]) < 0.15
+    assert np.mean(taken["elsewhere"]) < 0.15
+    assert np.mean(gains) > 0.3

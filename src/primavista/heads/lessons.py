@@ -22,7 +22,15 @@ from .lesson_sample import Lessons, LessonSample
 from .lesson_statistics import LessonStatistics
 from .place_fit import PlaceFit, fit_place, strange_scores
 from .place_weights import place_weights
-from .strangers import Floats, LessonFamiliarity, expected_strangers, unit_vectors
+from .strangers import (
+    Floats,
+    LessonFamiliarity,
+    expected_strangers,
+    lessons_lifted,
+    middle_shares,
+    unit_vectors,
+    usual_room,
+)
 
 
 class PlaceJudgement(NamedTuple):
@@ -164,20 +172,33 @@ class LessonHead(AnalyticHead):
     def _familiarity(self, w: Array, classes: int) -> LessonFamiliarity:
         compute = lambda: self.judge(self.fits(classes))  # noqa: E731
         judged = self.derived.get_or_compute("judged", compute)
-        share = np.asarray(judged.beta) / sum(judged.beta)
+        share = middle_shares(judged.beta)
         places, arrays = self.sample.places, self.sample.arrays
         mu, centre = self.statistics.means(classes), float64(arrays["centre"])
-        shares = to_library_of(np.repeat(share, self.sample.blocks), mu)
-        directions = unit_vectors(mu - centre, places) * shares
         columns, _, frames = self.sample.lessons(classes)
-        cosines = unit_vectors(float64(frames) - centre, places) @ directions.T
-        likeness = np.asarray(to_device(cosines, "cpu")) + judged.trust * judged.strange
-        spread = np.asarray(to_device(float64(arrays["spread"]), "cpu"))
-        generic = max(float(share @ spread @ share), 0.0) ** 0.5
-        strangers = expected_strangers(likeness, columns, generic)
+        taught, shown = (unit_vectors(z - centre, places) for z in (mu, float64(frames)))
+        directions = taught * to_library_of(np.repeat(share, self.sample.blocks), mu)
+        rooms = taught[:, places[0]] * float(len(places) > 1)
+        cosines, alike, spread = (
+            np.asarray(to_device(array, "cpu"))
+            for array in (
+                shown @ directions.T,
+                shown[:, places[0]] @ rooms.T,
+                float64(arrays["spread"]),
+            )
+        )
+        usual = usual_room(alike, columns)
+        likeness = cosines + judged.trust * judged.strange
+        strangers = expected_strangers(
+            lessons_lifted(likeness, alike, columns, usual),
+            columns,
+            max(float(share @ spread @ share), 0.0) ** 0.5,
+        )
         worth = judged.trust / sum(judged.beta)
         _, b = self.solution(classes)
-        return LessonFamiliarity(directions, centre, places, worth * w, worth * b, strangers)
+        return LessonFamiliarity(
+            directions, centre, places, worth * w, worth * b, rooms, usual, strangers
+        )
 
     def merge(self, other: Self, columns: Array) -> None:
         """Learn all that another head has learned, as `AnalyticHead.merge` says."""
