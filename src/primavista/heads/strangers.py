@@ -125,7 +125,8 @@ def middle_shares(beta: Sequence[float]) -> Floats:
     share: Floats = np.array(beta, dtype=np.float64)
     if len(share) > 1:
         share[0] = 0
-    return share / share.sum()
+    share /= share.sum()
+    return share
 
 
 def usual_room(alike: Floats, columns: Integers) -> float:
