@@ -199,7 +199,7 @@ def _result_columns(state: CellState, result: CellResult) -> tuple[str, ...]:
     tests = (line.accuracy for line in read_metrics(state.path))
     curve = [accuracy for accuracy in tests if accuracy is not None]
     return (
-        state.planned.title.partition(" on ")[0],
+        state.planned.title.partition(" on ")[0].rpartition(":")[2],  # of a reference, the name
         f"{result.final.accuracy:.1f} %",
         "" if change is None else f"{change:+.1f}",
         f"{seconds:.1f} s",
