@@ -3,11 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := video,hub,lite,live,onnx,pandas,plots,ray,trackers,dev,docs
+EXTRAS := docs
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-all lint docs dist chromium latex clean
+.PHONY: run test test-all lint docs dist chromium latex clean,docs
+# two busy threads on a loaded machine can be ten times slower than one
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: run test test-all test-avalanche lint docs dist chromium clean,hub,lite,live,onnx,pandas,plots,ray,river,sklearn,trackers,video,dev,docs
 
 run: $(STAMP)
 	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
@@ -17,6 +21,11 @@ test: $(STAMP) lint
 
 test-all: $(STAMP) lint chromium latex
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# the adapter for Avalanche, with the real one, in an environment of its own (some minutes, 1.5 GB)
+test-avalanche:
+	$(PYTHON) benchmarks/peer_environment.py .venv-avalanche
+	.venv-avalanche/bin/python -m pytest tests/neighbours/test_avalanche.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check src edge tests benchmarks examples tools
@@ -51,4 +60,4 @@ latex:
 		{ apt-get update -q && apt-get install -qy --no-install-recommends texlive-latex-base texlive-latex-recommended; } || true
 
 clean:
-	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-avalanche dist build site .pytest_cache .mypy_cache .ruff_cache

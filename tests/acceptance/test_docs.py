@@ -41,7 +41,10 @@ def write_toys(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.stem
+    "page",
+    # the page about Avalanche runs where it is installed: tests/neighbours/test_avalanche.py
+    [p for p in PAGES if BLOCK.search(p.read_text()) and p.stem != "avalanche"],
+    ids=lambda p: p.stem,
 )
 def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

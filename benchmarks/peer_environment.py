@@ -1,0 +1,63 @@
+"""Makes a virtual environment with Avalanche beside this package; it imports nothing of either.
+
+    python benchmarks/peer_environment.py FOLDER
+
+The torch in it is the one of constraints.txt. Where that is a build for CPUs, the torchvision that
+pip finds may be compiled for another one: `import torchvision` then fails with "operator
+torchvision::nms does not exist". Avalanche needs none of these operators, so the environment's copy
+of torchvision is told not to describe them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+AVALANCHE = "avalanche-lib==0.6.0"
+MISSING = "does not exist"
+NOTHING = '"""The compiled operators belong to another build of torch: none is described."""\n'
+
+
+def python_of(folder: Path) -> Path:
+    """The interpreter of a virtual environment."""
+    windows = folder / "Scripts" / "python.exe"
+    return windows if windows.exists() else folder / "bin" / "python"
+
+
+def make_environment(folder: Path) -> Path:
+    """Install what is missing, which takes some minutes the first time; return the interpreter."""
+    stamp = folder / ".peers"
+    wanted = (ROOT / "constraints.txt").read_text() + AVALANCHE
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python_of(folder)
+    print(f"making an environment with Avalanche in {folder} (some minutes)", file=sys.stderr)
+    if not python_of(folder).exists():
+        venv.create(folder, with_pip=True, symlinks=os.name != "nt")
+    python = python_of(folder)
+    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    limits = ["-c", str(ROOT / "constraints.txt")]
+    subprocess.run([*pip, *limits, "-e", str(ROOT), "pytest", "hypothesis", AVALANCHE], check=True)
+    _mend_torchvision(python)
+    stamp.write_text(wanted)
+    return python
+
+
+def _mend_torchvision(python: Path) -> None:
+    tried = subprocess.run(
+        [str(python), "-c", "import torchvision"], capture_output=True, text=True, check=False
+    )
+    if tried.returncode == 0:
+        return
+    if MISSING not in tried.stderr:
+        raise SystemExit(f"torchvision cannot be imported:\n{tried.stderr}")
+    (found,) = (python.parent.parent).rglob("torchvision/_meta_registrations.py")
+    found.write_text(NOTHING)
+    subprocess.run([str(python), "-c", "import torchvision"], check=True)
+
+
+if __name__ == "__main__":
+    print(make_environment(Path(sys.argv[1]).resolve()))
