@@ -3,15 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := docs
+EXTRAS := video,hub,lite,live,onnx,pandas,plots,ray,river,sklearn,trackers,dev,docs
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-all lint docs dist chromium latex clean,docs
-# two busy threads on a loaded machine can be ten times slower than one
-export OMP_NUM_THREADS ?= 1
-
-.PHONY: run test test-all test-avalanche lint docs dist chromium clean,hub,lite,live,onnx,pandas,plots,ray,river,sklearn,trackers,video,dev,docs
+.PHONY: run test test-all test-avalanche lint docs dist chromium latex clean
 
 run: $(STAMP)
 	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
