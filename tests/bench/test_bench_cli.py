@@ -163,3 +163,42 @@ def test_the_main_job_takes_protocol_data_backbone_and_options(tmp_path):
     assert "4 objects in 8 batches, ni" in text
     assert "naive, norm=bn" in text
     assert (tmp_path / "results" / "plan.json").exists()
+
+
+def test_a_damaged_file_fails_one_cell_and_not_the_plan(here):
+    """M11: what a power cut leaves of a log or a result, and what somebody wrote into it."""
+    assert call("run", "mine.toml", "--on", "inline").exit_code == 0
+    out = here / "primavista-runs" / "mine"
+    first, second = sorted(path.parent for path in out.rglob("result.json"))
+    lines = (first / "timings.jsonl").read_bytes()
+    for tail in (b"\0" * 60 + b"\n", b'{"learn_seconds": "x"}\n', b"[]\n", b"nonsense\n"):
+        (first / "timings.jsonl").write_bytes(lines + tail)
+        assert "2 of 2 cells done" in call("status", "mine.toml").stdout
+        assert call("run", "mine.toml", "--on", "inline").exit_code == 0
+    good = (first / "result.json").read_bytes()
+    for bad in (b"{}", b"[]", b"", b"\0" * 100, good[: len(good) // 2]):
+        (first / "result.json").write_bytes(bad)
+        status = call("status", "mine.toml")
+        assert status.exit_code == 0, status
+        assert "1 of 2 cells done, 0 running, 1 failed" in status.stdout
+        run = call("run", "mine.toml", "--on", "inline")
+        assert run.exit_code == 1
+        assert f"delete {first}" in " ".join(run.stdout.split()).replace("\n", "")
+        assert (first / "result.json").read_bytes() == bad
+    (first / "result.json").write_bytes(good)
+    assert "2 of 2 cells done" in call("status", "mine.toml").stdout
+    assert second.exists()
+
+
+def test_what_others_wrote_cannot_command_the_terminal(here):
+    """L3: titles, names of groups and reasons of failures come from files."""
+    escape = "\\u001b]0;PWN\\u001b[2J[bold red]x"
+    text = PLAN.replace('name = "mine"', f'name = "mine"\ntitle = "t{escape}"')
+    (here / "mine.toml").write_text(text.replace('name = "good"', f'name = "g{escape}"'))
+    assert call("run", "mine.toml", "--on", "inline").exit_code == 0
+    cell = next((here / "primavista-runs" / "mine").rglob("result.json")).parent
+    (cell / "result.json").unlink()
+    (cell / "failed.json").write_text(json.dumps({"reason": json.loads(f'"{escape}"')}))
+    shown = call("status", "mine.toml").stdout
+    assert "\x1b" not in shown
+    assert shown.count("[bold red]x") == 3

@@ -210,6 +210,25 @@ def read_cell(path: Path) -> CellContents:
     )
 
 
+def read_result(path: Path) -> CellResult | None:
+    """Read `result.json` of a cell's folder.
+
+    Args:
+        path: the folder of the cell.
+
+    Returns:
+        Its content; None if the cell is not done.
+
+    Raises:
+        FileError: if it is damaged; the message says what to do about this cell.
+    """
+    try:
+        found = _read_object(path / RESULT)
+        return None if found is None else _validated(CellResult, found, path / RESULT)
+    except FileError as error:
+        raise FileError(f"{error}; to run this cell again, delete {path}") from error
+
+
 def read_metrics(path: Path) -> Iterator[BatchMetrics]:
     """Read `metrics.jsonl` of a cell's folder.
 
@@ -278,8 +297,8 @@ class CellFolder:
 
     @property
     def done(self) -> bool:
-        """True if the result is there."""
-        return (self.path / RESULT).exists()
+        """True if the result is there; `FileError` if it is damaged."""
+        return read_result(self.path) is not None
 
     def resume(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Read the checkpoint, and cut the lines of later batches, ready to append.
@@ -573,15 +592,27 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON lines file; a last line that is cut short is left out.
+    """Read a JSON lines file up to the first line that is torn or damaged.
+
+    A power cut may leave zeros at the end of a file; what follows the last checkpoint is cut off
+    when the cell resumes.
 
     Args:
         path: the file.
 
     Returns:
-        One object per whole line; an empty list if there is no such file.
+        One object per line; an empty list if there is no such file.
     """
-    return [json.loads(line) for line in _whole_lines(path)]
+    found: list[dict[str, Any]] = []
+    for line in _whole_lines(path):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(value, dict):
+            break
+        found.append(value)
+    return found
 
 
 def _whole_lines(path: Path) -> list[bytes]:

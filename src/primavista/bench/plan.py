@@ -296,7 +296,7 @@ class Plan(StrictModel):
         backbone: the network.
     """
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    name: Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=100)]  # not "." or ".."
     title: str = ""
     groups: Annotated[list[Group], Field(min_length=1)]
     runs: Runs = 1
@@ -467,7 +467,8 @@ def load_plan(name: str, overrides: Sequence[str] = (), **settings: Any) -> Plan
             raise InputError(f"{name} is not TOML: {error}") from error
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    # besides its own error: an integer of thousands of digits, brackets nested a thousand deep
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is not TOML: {error}") from error
     if folder is not None:
         table = _with_absolute_paths(table, folder)

@@ -26,10 +26,11 @@ from primavista.bench.folder import (
     make_folder,
     read_json,
     read_lines,
+    read_result,
 )
-from primavista.bench.plan import Plan, PlannedCell
+from primavista.bench.plan import Cell, Plan, PlannedCell
 from primavista.bench.trackers import Tracker
-from primavista.errors import InputError
+from primavista.errors import FileError, InputError
 from primavista.frames import read_frames
 from primavista.progress import Progress
 from primavista.storage.lock import FileLock
@@ -298,31 +299,41 @@ def read_state(planned: PlannedCell, path: Path) -> CellState:
         planned: the cell.
         path: its folder, which need not exist.
 
+    Returns:
+        The state; if a file of the cell is damaged, the cell has failed, and the others go on.
+
     Raises:
         InputError: if the folder holds the result of another cell.
     """
-    cell = planned.cell
     state = CellState(planned, path, cell_status(path))
+    try:
+        _read_progress(state, planned.cell, path)
+    except FileError as error:
+        state.status, state.reason = "failed", str(error)
+    return state
+
+
+def _read_progress(state: CellState, cell: Cell, path: Path) -> None:
     lines = read_lines(path / TIMINGS)
     state.batch = len(lines)
     state.seconds = sum(seconds for line in lines for seconds in _seconds(line))
-    result = read_json(path / RESULT)
+    result = read_result(path)
     if result is not None:
         if read_json(path / RUN) != cell.model_dump(mode="json"):
             raise InputError(
                 f"{path} holds the results of another cell: choose another folder, or delete it"
             )
-        state.batches, state.accuracy = result["batches"], result["final"]["accuracy"]
+        state.batches, state.accuracy = result.batches, result.final.accuracy
     elif match := re.search(r"-(\d+)$", cell.protocol):
         state.batches = min(int(match[1]), cell.limit or int(match[1]))
     if state.status == "failed":
-        state.reason = (read_json(path / FAILED) or {}).get("reason", "")
-    return state
+        failed = read_json(path / FAILED)
+        state.reason = str(failed.get("reason", "")) if isinstance(failed, dict) else ""
 
 
 def _seconds(timings: Mapping[str, Any]) -> list[float]:
     """Return the times in a line of `timings.jsonl`; format 1 has no time of solving."""
-    return [timings[name] for name in TIMES if name in timings]
+    return [timings[name] for name in TIMES if isinstance(timings.get(name), int | float)]
 
 
 def _track(tracker: Tracker, state: CellState, event: CellEvent) -> None:

@@ -47,7 +47,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
     register: Annotated[

@@ -15,7 +15,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+from primavista.cli.arguments import printable
 from primavista.errors import InputError
 
 if TYPE_CHECKING:
@@ -135,12 +137,13 @@ def status(
 def _status_table(plan: Plan, states: Sequence[CellState]) -> Table:
     from primavista.bench.run import counts
 
-    table = Table(title=f"{plan.name}: {plan.title}", title_justify="left")
+    title = Text(printable(f"{plan.name}: {plan.title}"))
+    table = Table(title=title, title_justify="left")
     for column in ("group", "done", "running", "failed", "stopped", "waiting"):
         table.add_column(column, justify="left" if column == "group" else "right")
     for group in plan.groups:
         own = counts(state for state in states if group.name in state.planned.groups)
-        table.add_row(group.name, *(str(count or "") for count in own.values()))
+        table.add_row(Text(printable(group.name)), *(str(count or "") for count in own.values()))
     return table
 
 
@@ -311,7 +314,7 @@ def print_old_cells(console: Console, out: Path) -> None:
 
     note = old_rules_note(stored_options_in(out))
     if note:
-        console.print(f"[yellow]note:[/yellow] {escape(note)}", soft_wrap=True)
+        console.print(f"[yellow]note:[/yellow] {escape(printable(note))}", soft_wrap=True)
 
 
 def cells_at_once(suite: Suite, executor: Executor) -> int:
@@ -333,7 +336,8 @@ def print_failures(console: Console, failed: Sequence[CellState]) -> None:
         failed: the cells.
     """
     for state in failed:
-        text = f"[red]failed:[/red] {escape(state.planned.title)}: {escape(state.reason)}"
+        told = escape(printable(f"{state.planned.title}: {state.reason}"))
+        text = f"[red]failed:[/red] {told}"
         console.print(text, soft_wrap=True)
 
 
@@ -409,11 +413,12 @@ class ProgressDisplay:
         """
         if self._live:
             return
-        title = state.planned.title
+        title = printable(state.planned.title)
         if event.kind == "done":
-            self.console.print(f"{title}: {state.accuracy:.1f} %", highlight=False)
+            text = f"{title}: {state.accuracy:.1f} %"
+            self.console.print(text, highlight=False, markup=False)
         elif event.kind in ("failed", "restarted"):
-            text = f"{title}: {event.reason}"
+            text = f"{title}: {printable(event.reason)}"
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
         elif self._may_print():
             self._print_running()
@@ -432,7 +437,7 @@ class ProgressDisplay:
             states = [state for state in states if state.status == "running"][:TABLE_ROWS]
         for state in states:
             name = state.planned.cell.strategy if all_fit else state.planned.title
-            table.add_row(escape(name), *_progress_columns(state))
+            table.add_row(Text(printable(name)), *_progress_columns(state))
         return Group(table, f"[dim]{self._summary()}[/dim]")
 
     def _print_running(self) -> None:

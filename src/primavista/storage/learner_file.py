@@ -16,7 +16,7 @@ import numpy as np
 # relative: the distribution for the edge has this module too, under its own name
 from ..errors import CHOOSE_FOLDER, FileError, file_error, file_errors
 from .atomic import write_atomically
-from .tensors import packed_parts, raw_bytes, unpack
+from .tensors import packed_parts, raw_bytes, strict_json, unpack
 
 # The one metadata key: the header of a file with several would not have equal bytes each time.
 KEY = "primavista"
@@ -70,8 +70,25 @@ def read(path: str | Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, A
         if not S_ISREG(facts.st_mode) or facts.st_size > MAX_FILE:
             limit = f"{MAX_FILE >> 30} GiB"
             raise FileError(f"cannot read {target}: it is not an ordinary file of at most {limit}")
-        data = target.read_bytes()
+        data = _read_checked(target)
     return decode(data, str(target))
+
+
+def _read_checked(path: Path) -> bytes:
+    """Read a file whole, once its header says that it is one of primavista."""
+    with open(path, "rb") as file:
+        beginning = file.read(8)
+        if len(beginning) == 8:
+            length = min(struct.unpack("<Q", beginning)[0], MAX_HEADER + 1)
+            beginning += file.read(length)
+            if length <= MAX_HEADER and len(beginning) == 8 + length:
+                _header(beginning, str(path))
+            elif length > MAX_HEADER:
+                raise _foreign(str(path))
+        try:
+            return beginning + file.read()
+        except MemoryError as error:
+            raise FileError(f"{path} does not fit into memory") from error
 
 
 def encode(arrays: Arrays, manifest: Mapping[str, Any]) -> bytes:
@@ -169,10 +186,13 @@ def _header(data: bytes, name: str) -> dict[str, Any]:
     if length > len(data) - 8:
         raise FileError(f"{name} was cut off, or is not a primavista file. Restore it from a copy")
     try:
-        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][KEY])
+        metadata = strict_json(data[8 : 8 + length])["__metadata__"]
+        if not all(isinstance(text, str) for text in metadata.values()):
+            raise _foreign(name)
+        header = strict_json(metadata[KEY].encode())
         if not isinstance(header["manifest"], dict) or not isinstance(header["sha256"], str):
             raise _foreign(name)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _foreign(name) from error
     return header  # type: ignore[no-any-return]
 

@@ -36,6 +36,6 @@ def parse_setting(text: str, example: str) -> tuple[list[str], Any]:
         raise InputError(f"{text!r}: write key=value, for example {example}")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = value
     return key.split("."), parsed

@@ -130,7 +130,7 @@ def unpack(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
     if len(data) < 8 or struct.unpack("<Q", data[:8])[0] > len(data) - 8:
         raise ValueError("the header is cut off")
     start = 8 + struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:start])
+    header = strict_json(data[8:start])
     if not isinstance(header, dict):
         raise ValueError("the header is not a JSON object")
     header.pop("__metadata__", None)
@@ -148,6 +148,37 @@ def unpack(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
         name: np.frombuffer(data, kind, math.prod(shape), start + begin).reshape(shape).copy()
         for name, (kind, shape, begin, _) in found.items()
     }
+
+
+def strict_json(data: bytes) -> Any:
+    """Read JSON as the package `safetensors` does: UTF-8, no NaN, no key twice, no half letters.
+
+    Args:
+        data: The text, in UTF-8 without a byte order mark.
+
+    Raises:
+        ValueError: If it is anything else.
+
+    >>> strict_json(b'{"a": 1}')
+    {'a': 1}
+    """
+    found = json.loads(
+        data.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique
+    )
+    if b"\\u" in data:  # the only way to write half of a surrogate pair
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
 
 
 def _checked_entry(name: str, entry: Any) -> tuple[np.dtype[Any], list[int], int, int]:

@@ -46,6 +46,7 @@ _DAMAGE = (
     OverflowError,
     RecursionError,
     MemoryError,
+    SystemError,  # numpy's, over strings of an impossible length
 )
 
 

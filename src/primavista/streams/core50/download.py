@@ -255,7 +255,7 @@ def _check_structure(path: Path, name: str) -> None:
                 names = archive.namelist()
                 if name.endswith(".npz") and "x.npy" not in names:
                     raise FileError(f"{path} holds no array 'x'")
-    except (FileError, zipfile.BadZipFile) as error:
+    except (FileError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise FileError(
             f"{path} is not the {name} of CORe50 ({error}). "
             "Try again later, and delete it if it stays so"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import stat
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -46,11 +48,11 @@ def unzip(archive: Path, folder: Path, progress: DownloadProgress | None = None)
                 if progress is not None and (count % 500 == 0 or count == len(entries)):
                     progress(f"unpacking {archive.name}", count, len(entries))
             return len(entries)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
         raise FileError(
             f"{archive} is damaged ({error}): delete it and download it again"
         ) from error
-    except (NotImplementedError, RuntimeError) as error:
+    except (NotImplementedError, RuntimeError, ValueError, struct.error) as error:
         raise FileError(
             f"{archive} cannot be unpacked ({error}): delete it and download it again"
         ) from error
@@ -65,6 +67,7 @@ def _check_entries(
         raise _refused(archive, f"it has {len(infos):,} entries, over the limit of {MAX_ENTRIES:,}")
     files: list[tuple[zipfile.ZipInfo, str]] = []
     seen: set[str] = set()
+    folders: set[str] = set()
     for info in infos:
         name = safe_name(info, archive)
         if info.is_dir():
@@ -73,8 +76,13 @@ def _check_entries(
         if key in seen:
             raise _refused(archive, f"it has two entries named {info.filename[:80]!r}")
         seen.add(key)
+        folders.update(str(parent) for parent in PurePosixPath(key).parents)
         _check_ratio(archive, f"{info.filename[:80]!r}", info.file_size, info.compress_size)
         files.append((info, name))
+    for info, name in files:
+        if name.casefold() in folders:
+            raise _refused(archive, f"{info.filename[:80]!r} is a file and a folder")
+        _check_place(archive, folder, name)
     total = sum(info.file_size for info, _ in files)
     _check_ratio(archive, "it", total, archive.stat().st_size)
     free = shutil.disk_usage(folder).free
@@ -85,6 +93,15 @@ def _check_entries(
             f"and {free:,} are free",
         )
     return files
+
+
+def _check_place(archive: Path, folder: Path, name: str) -> None:
+    """Refuse an entry whose folder is a link that lies there already, or a file."""
+    place = folder
+    for part in PurePosixPath(name).parts[:-1]:
+        place /= part
+        if place.is_symlink() or (place.exists() and not place.is_dir()):
+            raise _refused(archive, f"{place} is not a folder, and {name[:80]!r} would go there")
 
 
 def _check_ratio(archive: Path, what: str, unpacked: int, packed: int) -> None:
