@@ -37,7 +37,10 @@ def drawn(object: int, session: int = 1, frames: int = 20, size: int = 160) -> F
 
 
 class Service:
-    """A running service. `new` are the arguments of its learner; "" leaves them to the service."""
+    """A running service. `new` are the arguments of its learner; "" leaves them to the service.
+
+    It has no token unless the options say otherwise.
+    """
 
     def __init__(self, model: Path, *options: str, new: str = "") -> None:
         if new and not model.exists():
@@ -54,6 +57,8 @@ class Service:
             "0",
             *options,
         ]
+        if "--token" not in options:
+            command.append("--no-token")
         self.log = model.with_suffix(".log")
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
@@ -101,12 +106,17 @@ class Service:
 
     def memory(self) -> float:
         """MiB of its process."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+        return memory_of(self.process.pid)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(how)
         return self.process.wait(60)
+
+
+def memory_of(process: int) -> float:
+    """MiB that a process holds in memory."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
 def environment() -> dict[str, str]:

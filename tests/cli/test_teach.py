@@ -56,3 +56,45 @@ def test_names_cannot_talk_to_the_terminal(tmp_path: Path, monkeypatch: pytest.M
     assert result.exit_code == 0, result.exception
     assert "\ufffd[2J.pv (mug\ufffd]0;gone\ufffd)" in result.output
     assert "\x1b" not in result.output
+
+
+def test_a_token_is_made_unless_one_is_given_or_none_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fastapi")
+    pytest.importorskip("multipart")
+    server = pytest.importorskip("primavista.serve.server")
+    tokens: list[str | None] = []
+
+    def serve(*_: Any, ready: Any, token: str | None, **__: Any) -> None:
+        tokens.append(token)
+        ready("http://127.0.0.1:1", "http://192.0.2.7:1")
+
+    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.delenv("PRIMAVISTA_TOKEN", raising=False)
+    path = tmp_path / "a.pv"
+    pv.Learner("ncm", weights="random", width=0.25, size=32, device="cpu").save(path)
+
+    def teach(*options: str, environment: str | None = None) -> Any:
+        command = ["teach", str(path), "--no-browser", *options]
+        given = {"PRIMAVISTA_TOKEN": environment} if environment else {}
+        return CliRunner().invoke(app, command, env=given)
+
+    for _ in range(2):
+        shown = teach("--host", "0.0.0.0")
+        assert f"  http://127.0.0.1:1/#token={tokens[-1]}\n" in shown.output
+        assert f"other machines at\n  http://192.0.2.7:1/#token={tokens[-1]}\n" in shown.output
+    assert tokens[0] != tokens[1]
+    assert min(len(token or "") for token in tokens) >= 32
+    teach("--token", "t" * 16)
+    teach(environment="e" * 16)
+    plain = teach("--no-token")
+    assert tokens[2:] == ["t" * 16, "e" * 16, None]
+    assert "token" not in plain.output
+    for refused in (
+        teach("--no-token", "--host", "0.0.0.0"),
+        teach("--no-token", "--token", "t" * 16),
+        teach("--no-token", environment="e" * 16),
+    ):
+        assert isinstance(refused.exception, pv.InputError)
+    assert len(tokens) == 5

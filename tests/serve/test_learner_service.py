@@ -164,7 +164,7 @@ def test_a_service_that_cannot_start_leaves_no_file_and_says_what_to_do(tmp_path
             ({"port": taken.getsockname()[1]}, "--port 0"),
             ({"host": "192.0.2.1", "token": "t" * 16}, "--host is an address of this machine"),
             ({"host": "no such host", "token": "t" * 16}, "--host is an address of this machine"),
-            ({"host": "0.0.0.0"}, "the same command with --token"),
+            ({"host": "0.0.0.0"}, "the same command without --no-token"),
             (
                 {"tls": (tmp_path / "cert.pem", tmp_path / "key.pem")},
                 "-addext subjectAltName=DNS:localhost",

@@ -136,9 +136,9 @@ def test_where_others_can_reach_a_token_is_needed():
     check_token("127.0.0.1", None)
     check_token("::1", None)
     check_token("0.0.0.0", TOKEN)
-    with pytest.raises(InputError, match="--token"):
+    with pytest.raises(InputError, match="PRIMAVISTA_TOKEN="):
         check_token("0.0.0.0", None)
-    with pytest.raises(InputError, match="--token"):
+    with pytest.raises(InputError, match="PRIMAVISTA_TOKEN="):
         check_token("192.168.1.7", None)
     with pytest.raises(InputError, match="at least 16"):
         check_token("0.0.0.0", "short")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, printable, register_named
-from primavista.errors import require_extra
+from primavista.errors import InputError, require_extra
 
+TOKEN_BYTES = 24  # of chance in a token that nobody chose
 MAX_NAMES = 8  # objects that are listed when the service starts
 
 
@@ -26,7 +28,7 @@ def teach(
     host: Annotated[
         str,
         typer.Option(
-            help="Address to listen on. One that other machines can reach needs --token, "
+            help="Address to listen on. One that other machines can reach needs a token, "
             "and --tls for their cameras."
         ),
     ] = "127.0.0.1",
@@ -39,10 +41,19 @@ def teach(
     token: Annotated[
         str | None,
         typer.Option(
-            help="Token that every request must carry (Authorization: Bearer TOKEN).",
+            help="Token that every request must carry (Authorization: Bearer TOKEN); by default a "
+            "new one, which is in the printed link. Other users of this machine see the options "
+            "of a command: better set the environment variable.",
             envvar="PRIMAVISTA_TOKEN",
         ),
     ] = None,
+    no_token: Annotated[
+        bool,
+        typer.Option(
+            "--no-token",
+            help="Let every program and every user of this machine teach and ask without a token.",
+        ),
+    ] = False,
     tls: Annotated[
         tuple[Path, Path] | None, typer.Option(help="Certificate and key (PEM), to serve https.")
     ] = None,
@@ -84,16 +95,17 @@ def teach(
     from primavista.serve.server import open_for_teaching, serve
     from primavista.storage.lock import resolved
 
+    token = _chosen_token(token, no_token)
     check_token(host, token)
     register_named(strategy)
     if not os.environ.get("OMP_NUM_THREADS"):  # one half recognises while the other half learns
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
-    def ready(address: str) -> None:
-        page = f"{address}/#token={token}" if token else f"{address}/"
-        _announce(model, learner.labels, page)
+    def ready(*addresses: str) -> None:
+        pages = [f"{one}/#token={token}" if token else f"{one}/" for one in addresses]
+        _announce(model, learner.labels, pages)
         if browser:
-            Thread(target=webbrowser.open, args=(page,), daemon=True).start()
+            Thread(target=webbrowser.open, args=(pages[0],), daemon=True).start()
 
     path = resolved(model)
     options = {"strategy": strategy, "size": size}
@@ -101,8 +113,20 @@ def teach(
         serve(learner, path, host=host, port=port, token=token, tls=tls, ready=ready)
 
 
-def _announce(model: Path, labels: Sequence[str], page: str) -> None:
-    """Print the address of the page, on a line of its own."""
+def _chosen_token(token: str | None, no_token: bool) -> str | None:
+    """Return the given token, none if none is wanted, or a new one."""
+    if no_token and token:
+        raise InputError(
+            "a token is given, and --no-token asks for none: leave one of them out "
+            "(the token may come from the environment variable PRIMAVISTA_TOKEN)"
+        )
+    if no_token:
+        return None
+    return token or secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def _announce(model: Path, labels: Sequence[str], pages: Sequence[str]) -> None:
+    """Print the address of the page, on a line of its own, then the one for other machines."""
     names = [printable(label) for label in labels[:MAX_NAMES]]
     known = ", ".join(names) or "nothing taught yet"
     if len(labels) > MAX_NAMES:
@@ -110,5 +134,7 @@ def _announce(model: Path, labels: Sequence[str], page: str) -> None:
     console = Console(highlight=False, soft_wrap=True)
     name = f"[bold]{escape(printable(model.name))}[/bold]"
     console.print(f"{name} ({escape(known)}) can be taught at")
-    console.print(f"  [bold cyan]{escape(page)}[/bold cyan]")
+    console.print(f"  [bold cyan]{escape(pages[0])}[/bold cyan]")
+    for page in pages[1:]:
+        console.print(f"and from other machines at\n  [bold cyan]{escape(page)}[/bold cyan]")
     console.print("Press Ctrl-C to stop; everything learned by then is on disk.")

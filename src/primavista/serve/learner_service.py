@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import queue
 import secrets
 import time
@@ -27,7 +28,7 @@ from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError
 from primavista.learner.prediction import Prediction
-from primavista.serve.limits import RefusedError, ServiceLimits
+from primavista.serve.limits import ByteBudget, RefusedError, ServiceLimits
 from primavista.serve.prometheus import ServiceMetrics
 
 JobKind = Literal["lesson", "rename", "forget", "threshold", "undo", "load"]
@@ -121,6 +122,7 @@ class LearnerService:
     def __init__(self, learner: Learner, path: Path, limits: ServiceLimits | None = None) -> None:
         self.path = path
         self.limits = limits or ServiceLimits()
+        self.uploads = ByteBudget(self.limits.upload_bytes)
         self.metrics = ServiceMetrics()
         self._snapshot = Snapshot(0, learner)
         self._stamp = file_stamp(path)
@@ -273,7 +275,9 @@ class LearnerService:
             job.progress = 1.0
             job.version = self._snapshot.version
         except PrimavistaError as error:
-            job.error = str(error)
+            log.warning("a %s failed: %s", job.kind, error)
+            # Clients are told the name of the file, not where it is.
+            job.error = str(error).replace(f"{self.path.parent}{os.sep}", "")
         except Exception as error:
             log.exception("a %s failed", job.kind)
             job.error = f"it failed ({type(error).__name__}); nothing was changed"

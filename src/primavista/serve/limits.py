@@ -15,7 +15,11 @@ class ServiceLimits:
     """All limits of the service in one place; the defaults suit one machine with a few clients.
 
     Attributes:
-        body_bytes: Size of a request; a saved model may have 50 MiB.
+        header_bytes: Size of the headers of a request, with its first line.
+        body_bytes: Size of an upload (frames, a video, a model); a saved model may have 50 MiB.
+        json_bytes: Size of any other body.
+        upload_bytes: Size of all uploads in progress, with the frames of lessons that are taught
+            over a WebSocket, at model size.
         frame_bytes: Size of one encoded image, in a request or in a WebSocket message.
         frame_pixels: Number of pixels of one image, or of one frame of a video.
         frame_seconds: Time that one image may take to decode.
@@ -24,17 +28,32 @@ class ServiceLimits:
         image_side: Side, in pixels, of the images that an uploaded model reads.
         messages_per_second: Messages per second on one WebSocket, averaged over two seconds.
         queued_jobs: Lessons and changes that may wait at the same time.
-        concurrent_requests: HTTP requests that are served at the same time.
+        concurrent_requests: HTTP requests that are served at the same time; the files of the page
+            and `/healthz` do not count, because anybody may ask for them.
         concurrent_sockets: WebSockets that are open at the same time.
+        connections: Connections that are open at the same time. For a new one above the limit the
+            service closes the one that has waited longest without an authorised request.
+        address_connections: The same for one address: an IPv4 address or an IPv6 /64 network.
         waiting_frames: Frames that may wait to be recognised.
         finished_jobs: Finished jobs whose status can still be asked for.
         replaced_models: Files with models that were replaced by an upload.
-        idle_seconds: Time after which a silent request or WebSocket is closed.
+        header_seconds: Time from the start of a connection or of its next request to the end of
+            the headers; the TLS handshake has as much.
+        idle_seconds: Time after which a silent body or WebSocket is closed.
+        body_seconds: Time that a whole body may take.
+        send_seconds: Time in which a client must read what the connection has buffered for it.
+        unread_bytes: What may be buffered for one client that does not read.
+        keep_alive_seconds: Time that an unused connection stays open.
+        linger_seconds: Time that the rest of a refused body is still read, for the client to see
+            the answer.
         wait_seconds: Time that a request may wait for a job, or that its video or all its images
             may take to decode.
     """
 
+    header_bytes: int = 32 * 2**10
     body_bytes: int = 128 * 2**20
+    json_bytes: int = 64 * 2**10
+    upload_bytes: int = 512 * 2**20
     frame_bytes: int = 8 * 2**20
     frame_pixels: int = 16_000_000
     frame_seconds: float = 10.0
@@ -45,10 +64,18 @@ class ServiceLimits:
     queued_jobs: int = 8
     concurrent_requests: int = 64
     concurrent_sockets: int = 64
+    connections: int = 512
+    address_connections: int = 192
     waiting_frames: int = 128
     finished_jobs: int = 200
     replaced_models: int = 20
+    header_seconds: float = 20.0
     idle_seconds: float = 60.0
+    body_seconds: float = 600.0
+    send_seconds: float = 60.0
+    unread_bytes: int = 8 * 2**20
+    keep_alive_seconds: float = 30.0
+    linger_seconds: float = 10.0
     wait_seconds: float = 60.0
 
 
@@ -135,3 +162,37 @@ class ConcurrencyLimit:
 
     def __exit__(self, *_: object) -> None:
         self.held -= 1
+
+
+class ByteBudget:
+    """A number of bytes that everything in progress shares; it refuses instead of waiting.
+
+    Args:
+        limit: How many bytes may be taken at the same time.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+
+    def take(self, size: int) -> None:
+        """Take bytes from the budget.
+
+        Args:
+            size: The number of bytes.
+
+        Raises:
+            RefusedError: If that is more than is left (429); nothing is taken then.
+        """
+        if self.taken + size > self.limit:
+            reason = f"all uploads in progress have at most {self.limit} bytes together"
+            raise RefusedError(429, f"{reason}: try again in a moment")
+        self.taken += size
+
+    def give_back(self, size: int) -> None:
+        """Return bytes to the budget when they are no longer held.
+
+        Args:
+            size: The number of bytes, as they were taken.
+        """
+        self.taken -= size

@@ -8,15 +8,17 @@ import binascii
 import hmac
 import ipaddress
 import json
-import secrets
+import re
 import socket
+import time
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from primavista.errors import InputError
-from primavista.serve.limits import ConcurrencyLimit, RefusedError, ServiceLimits
+from primavista.serve.connections import mark_authorised
+from primavista.serve.limits import ByteBudget, ConcurrencyLimit, RefusedError, ServiceLimits
 from primavista.serve.prometheus import ServiceMetrics
 
 MIN_TOKEN = 16
@@ -26,7 +28,11 @@ PROTOCOL = "primavista"
 BEARER = "bearer."
 # The paths that need no token; nor do those under /page/. They reveal nothing about the learner.
 PUBLIC_PATHS = ("/", "/healthz", "/favicon.ico")
-CHANGING_METHODS = ("POST", "PUT", "PATCH", "DELETE")
+# The paths that frames, videos and models are sent to, as multipart forms.
+UPLOAD_PATHS = ("/api/lessons", "/api/predict", "/api/check", "/api/model/file")
+# The headers that decide about a request: each may come once.
+DECISIVE_HEADERS = ("host", "origin", "authorization", "sec-fetch-site", "content-type")
+HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE)
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -50,6 +56,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+# With TLS. One day: it holds for every port of this machine's name.
+STRICT_TRANSPORT = "max-age=86400"
 
 
 def is_loopback(host: str) -> bool:
@@ -87,7 +95,8 @@ def check_token(host: str, token: str | None) -> None:
             return
         raise InputError(
             f"others can reach {host}, so the service needs a token there.\n"
-            f"  right: the same command with --token {secrets.token_hex(24)}\n"
+            "  right: export PRIMAVISTA_TOKEN=$(openssl rand -hex 24), "
+            "then the same command without --no-token\n"
             f"  or, for this machine alone: the same command without --host {host}"
         )
     printable = token.isascii() and token.isprintable() and " " not in token
@@ -105,6 +114,7 @@ class AccessControl:
         host: The address that the server listens on.
         token: The token that requests must carry, or None.
         limits: The limits on requests, sockets and bodies.
+        uploads: The budget of bytes that all uploads in progress share.
         metrics: Counts what was refused.
     """
 
@@ -114,11 +124,13 @@ class AccessControl:
         host: str,
         token: str | None,
         limits: ServiceLimits,
+        uploads: ByteBudget,
         metrics: ServiceMetrics,
     ) -> None:
         self.app = app
         self.token = token
         self.limits = limits
+        self.uploads = uploads
         self.metrics = metrics
         own = socket.gethostname().lower()
         self.hosts = {"localhost", host.lower(), own, f"{own}.local"}
@@ -136,12 +148,9 @@ class AccessControl:
         """
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in scope["headers"]
-        }
-        exchange = _Exchange(receive, send, self.limits)
+        exchange = _Exchange(scope, receive, send, self.limits, self.uploads)
         try:
+            headers = _single_headers(scope)
             self._check(scope, headers)
             if scope["type"] == "http":
                 await self._serve_request(scope, headers, exchange)
@@ -150,28 +159,35 @@ class AccessControl:
                     await self.app(scope, receive, send)
         except RefusedError as refused:
             self.metrics.count("refused")
-            await exchange.refuse(scope, refused)
+            await exchange.refuse(refused)
         except ClientDisconnect:  # the client has gone away, and nothing was changed
             self.metrics.count("refused")
+        finally:
+            exchange.release()
 
     async def _serve_request(
         self, scope: Scope, headers: dict[str, str], exchange: _Exchange
     ) -> None:
-        with self.requests:
-            exchange.check_length(headers.get("content-length"))
+        exchange.check_length(headers)
+        if _is_public(scope["path"]):  # takes no place: anybody may ask for it
             await self.app(scope, exchange.receive, exchange.send)
-            exchange.raise_refusal()
+        else:
+            with self.requests:
+                await self.app(scope, exchange.receive, exchange.send)
+        exchange.raise_refusal()
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> None:
         host = headers.get("host", "")
         if not self._is_own(host):
             reason = f"this service is not called {host[:80]!r}"
             raise RefusedError(403, f"{reason}: open it by its address or as localhost")
-        changing = scope["type"] == "websocket" or scope["method"] in CHANGING_METHODS
-        if changing and not _is_same_site(host, headers):
+        if _is_public(scope["path"]) and scope["type"] == "http":
+            return
+        if not _is_same_site(host, headers):
             raise RefusedError(403, "only this service's own page may ask this from a browser")
-        if self.token is not None and not _is_public(scope["path"]):
+        if self.token is not None:
             self._check_given_token(headers, self.token)
+        mark_authorised(scope)
 
     def _check_given_token(self, headers: dict[str, str], token: str) -> None:
         given = _given_token(headers)
@@ -184,55 +200,83 @@ class AccessControl:
 
         A page that makes its own name lead here (DNS rebinding) sends that other name.
         """
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-            ipaddress.ip_address(name)
-        except ValueError:
-            name = host.rpartition(":")[0] or host
-            return name.lower() in self.hosts
-        return True
+        name = _host_name(host)
+        return name is not None and (_is_address(name) or name in self.hosts)
 
 
 class _Exchange:
     """One request and its response.
 
-    It counts the bytes of the body, adds the security headers to the response, and replaces the
-    response if the body was too large or too slow.
+    It counts the bytes and the time of the body, adds the security headers to the response, and
+    replaces the response if the body was too large or too slow.
     """
 
-    def __init__(self, receive: Receive, send: Send, limits: ServiceLimits) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        limits: ServiceLimits,
+        uploads: ByteBudget,
+    ) -> None:
+        self._scope = scope
         self._receive = receive
         self._send = send
         self._limits = limits
+        self._uploads = uploads
+        self._most_bytes = limits.json_bytes
         self._received_bytes = 0
+        self._body_end = time.monotonic() + limits.body_seconds
         self._body_complete = False
         self._response_started = False
         self._refused: RefusedError | None = None
 
-    def check_length(self, length: str | None) -> None:
+    def check_length(self, headers: dict[str, str]) -> None:
         """Refuse by the Content-Length header; what then comes is counted as well."""
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self._scope["path"] in UPLOAD_PATHS and kind == "multipart/form-data":
+            self._most_bytes = self._limits.body_bytes
+        length = headers.get("content-length")
         if length is None:
             return
-        if not length.isdecimal() or int(length[:20]) > self._limits.body_bytes:
+        if not length.isdecimal() or int(length[:20]) > self._most_bytes:
             raise self._too_large()
 
     async def receive(self) -> Message:
         """Receive the next piece of the body."""
         if self._body_complete:
             return await self._receive()
-        idle = self._limits.idle_seconds
         try:
-            message = await asyncio.wait_for(self._receive(), idle)
-        except TimeoutError:
-            self._refused = RefusedError(408, f"nothing came for {idle:g} seconds")
-            raise self._refused from None
-        more = message["type"] == "http.request" and message.get("more_body", False)
-        self._body_complete = not more
-        self._received_bytes += len(message.get("body", b""))
-        if self._received_bytes > self._limits.body_bytes:
-            self._refused = self._too_large()
-            raise self._refused
+            message = await self._receive_in_time()
+            more = message["type"] == "http.request" and message.get("more_body", False)
+            self._body_complete = not more
+            self._count(len(message.get("body", b"")))
+        except RefusedError as refused:
+            self._refused = refused
+            raise
         return message
+
+    async def _receive_in_time(self) -> Message:
+        idle, whole = self._limits.idle_seconds, self._limits.body_seconds
+        left = self._body_end - time.monotonic()
+        try:
+            return await asyncio.wait_for(self._receive(), min(idle, left))
+        except TimeoutError:
+            reason = f"nothing came for {idle:g} seconds"
+            if left < idle:
+                reason = f"the body took more than {whole:g} seconds: send fewer frames at once"
+            raise RefusedError(408, reason) from None
+
+    def _count(self, size: int) -> None:
+        if self._received_bytes + size > self._most_bytes:
+            raise self._too_large()
+        self._uploads.take(size)
+        self._received_bytes += size
+
+    def release(self) -> None:
+        """Return the bytes of the body to the budget of all uploads."""
+        self._uploads.give_back(self._received_bytes)
+        self._received_bytes = 0
 
     async def send(self, message: Message) -> None:
         """Send the response, unless the body was refused: the reason is sent instead then."""
@@ -241,7 +285,7 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self._response_started = True
             present = {name.lower() for name, _ in message["headers"]}
-            added = [pair for pair in _encoded(HEADERS) if pair[0] not in present]
+            added = [pair for pair in _encoded(self._hardening()) if pair[0] not in present]
             message = {**message, "headers": [*message["headers"], *added]}
         await self._send(message)
 
@@ -250,32 +294,73 @@ class _Exchange:
         if self._refused is not None:
             raise self._refused
 
-    async def refuse(self, scope: Scope, refused: RefusedError) -> None:
+    async def refuse(self, refused: RefusedError) -> None:
         """Answer with the reason of a refusal, as the service itself would."""
         if self._response_started:
             return
-        if scope["type"] == "http":
+        if self._scope["type"] == "http":
             kind = "http.response"
-        elif "websocket.http.response" in scope.get("extensions", {}):
+        elif "websocket.http.response" in self._scope.get("extensions", {}):
             kind = "websocket.http.response"
         else:
             reason = refused.reason[:120]
             await self._send({"type": "websocket.close", "code": 1008, "reason": reason})
             return
         body = json.dumps({"detail": refused.reason}).encode()
-        headers = {**HEADERS, "content-type": "application/json", "content-length": str(len(body))}
+        headers = {**self._hardening(), "content-type": "application/json"}
+        headers["content-length"] = str(len(body))
         if refused.status == 401:
             headers["www-authenticate"] = "Bearer"
-        if refused.status in (408, 413):
-            headers["connection"] = "close"  # the rest of the body is not read
         start = {"status": refused.status, "headers": _encoded(headers)}
         await self._send({"type": f"{kind}.start", **start})
         await self._send({"type": f"{kind}.body", "body": body})
 
+    def _hardening(self) -> dict[str, str]:
+        """Return the security headers of the response.
+
+        HSTS is left out for localhost, where it would hold for every other service of the machine;
+        browsers ignore it for addresses.
+        """
+        if self._scope.get("scheme") not in ("https", "wss"):
+            return HEADERS
+        host = dict(self._scope["headers"]).get(b"host", b"").decode("latin-1")
+        name = _host_name(host)
+        if name is None or name == "localhost" or _is_address(name):
+            return HEADERS
+        return {**HEADERS, "strict-transport-security": STRICT_TRANSPORT}
+
     def _too_large(self) -> RefusedError:
-        limit = self._limits.body_bytes
-        reason = f"a request has at most {limit} bytes: send fewer or smaller frames"
-        return RefusedError(413, reason)
+        reason = f"this request has at most {self._most_bytes} bytes"
+        return RefusedError(413, f"{reason}: send fewer or smaller frames, as a multipart form")
+
+
+def _single_headers(scope: Scope) -> dict[str, str]:
+    """Return the headers by name; one that decides about the request must not come twice."""
+    headers: dict[str, str] = {}
+    for key, value in scope["headers"]:
+        name = key.decode("latin-1").lower()
+        if name in headers and name in DECISIVE_HEADERS:
+            raise RefusedError(400, f"the header {name!r} comes twice: send it once")
+        headers[name] = value.decode("latin-1")
+    return headers
+
+
+def _host_name(host: str) -> str | None:
+    """Return the name or address of a Host header in lower case, or None for an invalid one."""
+    match = HOST.fullmatch(host)
+    return match["name"].lower() if match else None
+
+
+def _is_address(name: str) -> bool:
+    """Say if a name is an IPv4 address, or an IPv6 address in brackets."""
+    try:
+        if name.startswith("["):
+            ipaddress.IPv6Address(name[1:-1])
+        else:
+            ipaddress.IPv4Address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:

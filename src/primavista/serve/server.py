@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
+import math
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 
 from primavista.errors import FileError, InputError
 from primavista.learner.learner import Learner
 from primavista.learner.opening import open_learner
 from primavista.serve.allocator import return_large_blocks
 from primavista.serve.asgi import create_app
+from primavista.serve.connections import BoundedHttpProtocol, BoundedSocketProtocol, Door
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
 from primavista.serve.limits import ServiceLimits
-from primavista.serve.security import check_token, is_loopback
+from primavista.serve.security import check_token
 from primavista.storage.lock import file_lock, resolved
 
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # all addresses, and the one for this machine
+DESCRIPTORS = 4096  # open files that the service asks the system for, if it may
 Certificate = tuple[Path, Path]  # the certificate and its key
 
 
@@ -101,25 +108,40 @@ def _listening_advice(error: OSError) -> str:
     return "To use any free port: --port 0"
 
 
-def address_of(listening: socket.socket, host: str, tls: bool) -> str:
-    """Return the URL to type into a browser.
+def addresses_of(listening: socket.socket, tls: bool) -> list[str]:
+    """Return the URLs of the service, without a path.
+
+    They have the address that is bound, not a name: `localhost` may lead to another address, where
+    somebody else listens.
 
     Args:
-        listening: The listening socket.
-        host: The address that the service was told to listen on.
+        listening: The bound socket.
         tls: True if the service speaks https.
 
     Returns:
-        The URL without a path, for example "http://localhost:8765".
+        The URL for this machine, for example "http://127.0.0.1:8765"; then, if the socket listens
+        on all addresses, the URL for other machines.
     """
-    if is_loopback(host):
-        name = "localhost"
-    elif host in ("0.0.0.0", "::"):
-        name = socket.gethostname()
-    else:
-        name = f"[{host}]" if ":" in host else host
+    host, port, *_ = listening.getsockname()
     scheme = "https" if tls else "http"
-    return f"{scheme}://{name}:{listening.getsockname()[1]}"
+    hosts = [host]
+    if host in WILDCARDS:
+        hosts = [WILDCARDS[host], _network_address(listening.family)]
+    return [
+        f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}" for name in dict.fromkeys(hosts)
+    ]
+
+
+def _network_address(family: int) -> str:
+    """Return the address by which other machines reach this one; nothing is sent to find it."""
+    elsewhere, loopback = ("2001:db8::1", "::1"), ("192.0.2.1", "127.0.0.1")
+    outside, fallback = elsewhere if family == socket.AF_INET6 else loopback
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((outside, 9))
+        except OSError:  # there is no network
+            return fallback
+        return str(probe.getsockname()[0])
 
 
 def serve(
@@ -131,7 +153,7 @@ def serve(
     token: str | None = None,
     tls: Certificate | None = None,
     limits: ServiceLimits | None = None,
-    ready: Callable[[str], None] = lambda address: None,
+    ready: Callable[..., None] = lambda *addresses: None,
 ) -> None:
     """Serve a learner until the process is interrupted.
 
@@ -143,7 +165,8 @@ def serve(
         token: The token that every request must carry, or None.
         tls: The files of a certificate and its key (PEM), to serve https.
         limits: The limits on what clients may ask for; the defaults if None.
-        ready: Called with the URL as soon as the service answers requests.
+        ready: Called with the URLs as soon as the service answers requests: the one for this
+            machine and, if the service listens on all addresses, the one for others.
 
     Raises:
         InputError: If the service cannot listen there, or if the token or certificate is invalid.
@@ -154,10 +177,11 @@ def serve(
         _check_certificate(tls)
     limits = limits or ServiceLimits()
     return_large_blocks()
+    _raise_descriptor_limit()
     with listen(host, port) as listening:
         if not path.exists():  # only now is it certain that the learner can be served
             learner.save(path)
-        address = address_of(listening, host, tls is not None)
+        addresses = addresses_of(listening, tls is not None)
         certificate, key = tls or (None, None)
         config = uvicorn.Config(
             create_app(LearnerService(learner, path, limits), host, token),
@@ -165,10 +189,13 @@ def serve(
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            http=BoundedHttpProtocol,
+            h11_max_incomplete_event_size=limits.header_bytes,
+            ws=BoundedSocketProtocol,
             ws_max_size=limits.frame_bytes,
-            ws_max_queue=4,
+            ws_per_message_deflate=False,  # images do not compress, and bombs do
             timeout_graceful_shutdown=3,
-            timeout_keep_alive=30,
+            timeout_keep_alive=math.ceil(limits.keep_alive_seconds),
             ssl_certfile=certificate,
             ssl_keyfile=key,
         )
@@ -176,21 +203,48 @@ def serve(
         logging.getLogger("uvicorn.error").addFilter(
             lambda record: "without completing handshake" not in str(record.msg)
         )
+        server = _BoundedServer(config, limits, lambda: ready(*addresses))
         with suppress(KeyboardInterrupt):  # the usual way to stop the service
-            _NotifyingServer(config, lambda: ready(address)).run(sockets=[listening])
+            server.run(sockets=[listening])
 
 
-class _NotifyingServer(uvicorn.Server):
-    """A uvicorn server that calls a function when it is ready."""
+class _BoundedServer(uvicorn.Server):
+    """A uvicorn server behind a `Door`, which calls a function when it is ready."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, limits: ServiceLimits, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._limits = limits
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._ready()
+        """Start the application, then listen; uvicorn itself would accept any connection."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+
+        def protocol() -> BoundedHttpProtocol:
+            state = self.lifespan.state
+            return BoundedHttpProtocol(self.config, self.server_state, state)
+
+        doors = [Door(one, protocol, self.config.ssl, self._limits) for one in sockets or ()]
+        self.servers = cast(list[asyncio.Server], doors)
+        self.started = True
+        self._ready()
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow more open files; the usual soft limit of 1,024 is soon reached by connections."""
+    try:
+        import resource
+    except ImportError:  # there is no such limit on Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _check_certificate(tls: Certificate) -> None:

@@ -91,9 +91,18 @@ async def _receive_lesson(
     socket: WebSocket, service: LearnerService, threads: WorkerThreads
 ) -> ChangeJob | None:
     """Receive a lesson and submit it; None if the socket closes before its end."""
+    lesson = service.learner.open_lesson()
+    try:
+        return await _receive_frames(socket, service, threads, lesson)
+    finally:
+        service.uploads.give_back(len(lesson) * _frame_bytes(lesson))
+
+
+async def _receive_frames(
+    socket: WebSocket, service: LearnerService, threads: WorkerThreads, lesson: LessonBuffer
+) -> ChangeJob | None:
     label = None
     again = False
-    lesson = service.learner.open_lesson()
     async for message in _messages(socket, service):
         if isinstance(message, bytes):
             if label is None:
@@ -125,9 +134,16 @@ async def _add_frame(
         reason = f"a lesson has at most {limits.lesson_frames} frames: end it, and begin another"
         raise RefusedError(413, reason)
     name = f"frame {len(lesson) + 1}"
-    lesson.add(await decode_frame(data, lesson.size, limits, name))
+    image = await decode_frame(data, lesson.size, limits, name)
+    service.uploads.take(_frame_bytes(lesson))
+    lesson.add(image)
     await socket.send_json({"frames": len(lesson)})
     await threads.run(lesson.prepare)
+
+
+def _frame_bytes(lesson: LessonBuffer) -> int:
+    """Return the size of one frame of a lesson in memory: RGB, one byte each."""
+    return 3 * lesson.size**2
 
 
 async def _accept(socket: WebSocket) -> None:

@@ -1,0 +1,289 @@
+"""Connections: how many there are, how long each may take, and which makes room for a new one.
+
+uvicorn bounds the size of headers, but not their time, nor how slowly an answer is read, nor how
+many connections one address has. All of that is decided here, before a request exists and before
+anything is known about who asks. The numbers are in `limits.ServiceLimits`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import math
+import socket
+import ssl
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from typing import Any
+
+import h11
+from starlette.types import Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from primavista.serve.limits import ServiceLimits
+
+SWEEP_SECONDS = 0.5  # between two looks at all connections
+BACKLOG = 512  # connections that the system holds until they are accepted
+_AUTHORISED = "primavista.authorised"
+_WORKING = (h11.IDLE, h11.SEND_RESPONSE, h11.SEND_BODY)  # states of an answer that is not complete
+
+
+def mark_authorised(scope: Scope) -> None:
+    """Note that a request may ask what it asks, so that its connection is not closed for others.
+
+    Args:
+        scope: The ASGI scope of the request or of the WebSocket.
+    """
+    scope.setdefault("state", {})[_AUTHORISED] = True
+
+
+def network_of(host: str) -> str:
+    """Return the part of an address that one client can hardly have many of.
+
+    >>> network_of("192.168.1.7"), network_of("::ffff:192.168.1.7")
+    ('192.168.1.7', '192.168.1.7')
+    >>> network_of("2001:db8::7:1%eth0")
+    '2001:db8::/64'
+
+    Args:
+        host: An IP address.
+
+    Returns:
+        An IPv4 address, or the /64 network of an IPv6 address.
+    """
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address), 64), strict=False))
+
+
+class _SlowReaders(asyncio.Protocol):
+    """A protocol that notes since when its client has not read what was sent to it."""
+
+    unread_since: float | None = None
+    scope: Any = None
+
+    def pause_writing(self) -> None:
+        self.unread_since = time.monotonic()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self.unread_since = None
+        super().resume_writing()
+
+    @property
+    def is_authorised(self) -> bool:
+        """True if the current request, or the last one, was authorised."""
+        return bool(self.scope and self.scope["state"].get(_AUTHORISED))
+
+    @property
+    def is_busy(self) -> bool:
+        """True if the service works on a request, or if a WebSocket is open."""
+        return True
+
+    @property
+    def phase(self) -> tuple[Hashable, str]:
+        """The exchange that the connection is in, and the name of what it waits for."""
+        return None, "working"
+
+
+class BoundedSocketProtocol(_SlowReaders, WebSocketsSansIOProtocol):
+    """A WebSocket of uvicorn that notes slow readers; the application closes silent ones."""
+
+
+class BoundedHttpProtocol(_SlowReaders, H11Protocol):
+    """A connection of uvicorn that tells what it waits for.
+
+    It uses h11, which bounds the size of headers; the faster parser of uvicorn does not.
+    """
+
+    @property
+    def is_busy(self) -> bool:
+        """True if the service works on a request of this connection."""
+        return self.phase[1] == "working"
+
+    @property
+    def phase(self) -> tuple[Hashable, str]:
+        """The exchange that the connection is in, and the name of what it waits for."""
+        exchange = id(self.cycle)
+        if self.conn.their_state is h11.IDLE:
+            begun = self.cycle is None or self.conn.trailing_data[0]
+            return exchange, "header" if begun else "keep_alive"
+        if self.conn.our_state in _WORKING:
+            return exchange, "working"
+        return exchange, "linger"
+
+
+class _Visit:
+    """One accepted connection, from before its TLS handshake until its socket is closed."""
+
+    def __init__(self, connection: socket.socket, network: str) -> None:
+        self.connection = connection
+        self.network = network
+        self.transport: asyncio.Transport | None = None
+        self.handshake: asyncio.Task[None] | None = None  # kept, or it might be collected
+        self.is_unwanted = False
+        self.since = time.monotonic()
+        self._phase: tuple[Hashable, str] = (None, "header")
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection.fileno() >= 0
+
+    @property
+    def protocol(self) -> _SlowReaders | None:
+        """The protocol in charge: that of HTTP until a WebSocket takes over."""
+        protocol = None if self.transport is None else self.transport.get_protocol()
+        return protocol if isinstance(protocol, _SlowReaders) else None
+
+    def waits_for(self) -> str:
+        """Return the phase of the connection, and note when it began."""
+        phase: tuple[Hashable, str] = (None, "header")
+        if self.transport is not None and self.transport.is_closing():
+            phase = (None, "linger")
+        elif self.protocol is not None:
+            phase = self.protocol.phase
+        if phase != self._phase:
+            self._phase, self.since = phase, time.monotonic()
+        return phase[1]
+
+    def is_overdue(self, limits: ServiceLimits) -> bool:
+        """Say if the connection has taken longer, or buffers more, than it may."""
+        allowed = {
+            "header": limits.header_seconds,
+            "keep_alive": limits.keep_alive_seconds,
+            "linger": limits.linger_seconds,
+        }
+        longest = allowed.get(self.waits_for(), math.inf)
+        now = time.monotonic()
+        if now - self.since > longest:
+            return True
+        if self.transport is None or self.protocol is None:
+            return False
+        if self.transport.get_write_buffer_size() > limits.unread_bytes:
+            return True
+        unread_since = self.protocol.unread_since
+        return unread_since is not None and now - unread_since > limits.send_seconds
+
+    def close(self) -> None:
+        """Close the connection at once; what it has buffered is lost."""
+        self.is_unwanted = True
+        if self.transport is not None:
+            self.transport.abort()
+        else:  # the event loop has the socket: let it see the end of the connection
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+
+class Door:
+    """Accepts connections for a server, closes those that take too long, and makes room.
+
+    If there are too many connections, in all or of one address, the one that has waited longest
+    without an authorised request is closed for the new one. A connection with an authorised
+    request in progress is never closed for another.
+
+    Args:
+        listening: The listening socket.
+        protocol: Returns a new protocol for each connection.
+        tls: The TLS context, or None for plain HTTP.
+        limits: The limits on connections and times.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+        limits: ServiceLimits,
+    ) -> None:
+        self._listening = listening
+        self._protocol = protocol
+        self._tls = tls
+        self._limits = limits
+        self._visits: set[_Visit] = set()
+        listening.setblocking(False)
+        listening.listen(BACKLOG)
+        self._tasks = [
+            asyncio.get_running_loop().create_task(self._accept()),
+            asyncio.get_running_loop().create_task(self._sweep()),
+        ]
+
+    def close(self) -> None:
+        """Accept nothing more; connections that are open are left to the server."""
+        for task in self._tasks:
+            task.cancel()
+        for visit in self._visits:
+            if visit.transport is None:
+                visit.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing is accepted any more."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self._listening)
+            except OSError:  # the client is gone already, or the process has no descriptors left
+                await asyncio.sleep(SWEEP_SECONDS / 10)
+                continue
+            visit = _Visit(connection, network_of(address[0]))
+            if self._has_room(visit.network):
+                self._visits.add(visit)
+                visit.handshake = loop.create_task(self._begin(visit))
+            else:
+                connection.close()
+
+    async def _begin(self, visit: _Visit) -> None:
+        """Hand a connection over to its protocol, after the TLS handshake if there is one."""
+        seconds = self._limits.header_seconds if self._tls else None
+        try:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, visit.connection, ssl=self._tls, ssl_handshake_timeout=seconds
+            )
+        except OSError:  # the handshake failed or took too long, or the door closed it
+            return
+        visit.transport = transport
+        if visit.is_unwanted:
+            transport.abort()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self._visits = {visit for visit in self._visits if visit.is_open}
+            for visit in self._visits:
+                if visit.is_overdue(self._limits):
+                    visit.close()
+
+    def _has_room(self, network: str) -> bool:
+        """Say if one more connection is allowed; close another one for it if necessary."""
+        if len(self._visits) < self._limits.address_connections:
+            return True
+        self._visits = {visit for visit in self._visits if visit.is_open}
+        neighbours = [visit for visit in self._visits if visit.network == network]
+        if len(neighbours) >= self._limits.address_connections:
+            return self._make_room(neighbours)
+        if len(self._visits) >= self._limits.connections:
+            return self._make_room(list(self._visits))
+        return True
+
+    def _make_room(self, visits: list[_Visit]) -> bool:
+        """Close the connection that matters least; False if all of them matter."""
+        order: list[tuple[bool, float, _Visit]] = []
+        for visit in visits:
+            visit.waits_for()
+            protocol = visit.protocol
+            authorised = protocol is not None and protocol.is_authorised
+            if not (authorised and protocol is not None and protocol.is_busy):
+                order.append((authorised, visit.since, visit))
+        if not order:
+            return False
+        _, _, least = min(order, key=lambda entry: entry[:2])
+        least.close()
+        self._visits.discard(least)
+        return True
