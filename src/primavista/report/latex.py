@@ -89,6 +89,7 @@ def _float(
         lines += [r"\addtocounter{table}{-1}", rf"\caption{{{escape_latex(caption)} (continued)}}"]
     else:
         lines += [rf"\caption{{{escape_latex(caption)}}}", rf"\label{{tab:{table.name}}}"]
+    lines.append(r"\par\vspace{4pt}")
     for place, tabular in enumerate(tabulars):
         lines += [r"\par\medskip"] if place else []
         lines += tabular
