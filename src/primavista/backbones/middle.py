@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone
-from primavista.backbones.multidepth import ROOT_SOFTENING, blocks_with_maps
+from primavista.backbones.multidepth import ROOT_SOFTENING, as_map, blocks_with_maps
 
 # The depth in sixths of all blocks, and the share of the side of the picture that is read. A person
 # holds an object in the middle of the picture; what surrounds it tells the room, not the object.
@@ -43,7 +43,8 @@ class _MiddleHook:
     def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:
         current = _pass.get()
         if current is not None:  # read at once: the next layer may overwrite the map
-            x = output.to(torch.promote_types(output.dtype, torch.float32))
+            x = as_map(output)
+            x = x.to(torch.promote_types(x.dtype, torch.float32))
             current.read[self.place] = (x * current.weights[self.place]).sum((2, 3))
 
 

@@ -21,6 +21,7 @@ DEPTHS = (2, 3, 4, 5)  # the depths at which blocks are read, in sixths of all b
 CELLS_PER_SIDE = 4
 NUMBERS_PER_PLACE = 1536  # 16 cells of 96 mixed channels
 MAX_OWN_FEATURES = 2048  # more features of the backbone itself are mixed down to this many
+MAX_PREFIX_TOKENS = 5  # of a transformer: its class token and four registers
 ROOT_SOFTENING = 1e-3  # where the root ends and a straight line through 0 begins
 
 # the maps of one forward pass: a context variable, since threads may share a backbone
@@ -39,7 +40,7 @@ class _PlaceHook:
     def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:
         maps = _maps.get()
         if maps is not None:  # pooled at once: the next layer may overwrite the map
-            maps[self.place] = grid_average_pool(output, self.grid)
+            maps[self.place] = grid_average_pool(as_map(output), self.grid)
 
 
 class MultiDepthBackbone(Backbone):
@@ -48,8 +49,8 @@ class MultiDepthBackbone(Backbone):
     The maps are those of the blocks at a third, a half, two thirds and five sixths of the depth.
     Of each, the mean of every one of 4 x 4 cells is taken, then its signed root, and its channels
     are mixed down to 96 by R, fixed random signs that depend on the place alone. The features of
-    the backbone itself come last. `sizes` are the lengths of these parts. A body without maps
-    inside has its own features alone.
+    the backbone itself come last. `sizes` are the lengths of these parts. The patch tokens of a
+    transformer's blocks are maps too. A body without maps inside has its own features alone.
 
     Args:
         backbone: The backbone to read. Its body is copied; names and `spec` stay the same.
@@ -123,6 +124,38 @@ class MultiDepthBackbone(Backbone):
                 del hooks[key]
 
 
+def as_map(x: Tensor) -> Tensor:
+    """Return a map as it is, and the patch tokens of a transformer, N x T x D, as a map.
+
+    The tokens before the patches (the class token, registers) are left out; the patches are a
+    square, row by row.
+
+    Args:
+        x: N x C x H x W, or N x T x D with a square number of patches last.
+
+    Returns:
+        N x C x H x W.
+
+    >>> as_map(torch.zeros(2, 1 + 9, 5)).shape
+    torch.Size([2, 5, 3, 3])
+    """
+    if x.ndim != 3:
+        return x
+    side = math.isqrt(x.shape[1])
+    patches = x[:, x.shape[1] - side * side :].transpose(1, 2)
+    return patches.reshape(x.shape[0], x.shape[2], side, side)
+
+
+def _is_map(x: object) -> bool:
+    """Return True for maps, and for tokens of which few enough come before a square of patches."""
+    if not isinstance(x, Tensor) or x.ndim not in (3, 4):
+        return False
+    if x.ndim == 4:
+        return min(x.shape[2:]) > 1
+    side = math.isqrt(x.shape[1])
+    return side > 1 and x.shape[1] - side * side <= MAX_PREFIX_TOKENS
+
+
 def grid_average_pool(x: Tensor, grid: tuple[int, int]) -> Tensor:
     """Return the mean of each cell of a grid over the maps.
 
@@ -149,8 +182,8 @@ def blocks_with_maps(backbone: Backbone) -> list[tuple[nn.Module, Shape]]:
     found: dict[int, dict[nn.Module, Shape]] = {}
 
     def note_shape(module: nn.Module, inputs: object, output: object) -> None:
-        if isinstance(output, Tensor) and output.ndim == 4 and min(output.shape[2:]) > 1:
-            found.setdefault(levels[module], {})[module] = tuple(output.shape[1:])
+        if isinstance(output, Tensor) and _is_map(output):
+            found.setdefault(levels[module], {})[module] = tuple(as_map(output).shape[1:])
 
     members = [child for module in backbone.body.modules() for child in _members(module)]
     hooks = [member.register_forward_hook(note_shape) for member in members]

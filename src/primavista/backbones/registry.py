@@ -17,6 +17,7 @@ from primavista.backbones.base import CUSTOM, Backbone, NetworkOption, Spec, che
 from primavista.backbones.efficientnet_lite import EfficientNetLite0
 from primavista.backbones.mobilenet_v1 import MobileNetV1
 from primavista.backbones.own import HALF, OWN_NETWORKS, check_arguments, own_backbone
+from primavista.backbones.vision_transformer import VisionTransformer
 from primavista.backbones.weights import SOURCES, load_file, load_state, load_weights
 from primavista.errors import InputError
 from primavista.references import is_reference, must_be_registered
@@ -24,6 +25,7 @@ from primavista.references import is_reference, must_be_registered
 NETWORKS: dict[str, type[nn.Module]] = {
     "mobilenet_v1": MobileNetV1,
     "efficientnet_lite0": EfficientNetLite0,
+    "vit": VisionTransformer,
 }
 MAX_SIZE = 2048
 MAX_WIDTH = 8
@@ -42,7 +44,7 @@ def build(
     """Build a backbone by name, with its weights, or make one of any module.
 
     Args:
-        name: "mobilenet_v1", "efficientnet_lite0", the name of a function that was registered by
+        name: "mobilenet_v1", "efficientnet_lite0", "vit", the name of a function registered by
             `register`, or a module from N x 3 x H x W to N x D (or N x D x h x w). A module is
             copied and stays on its device; `weights`, `seed` and `options` do not apply to it.
         weights: "imagenet", "timm" (MobileNet v1 from the hub), the path of a .safetensors or
@@ -86,7 +88,7 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
     Args:
         spec: The spec of a backbone that was built by name.
         shapes: The shapes of the arrays that will be loaded, by name in the body's `state_dict`.
-            Those of the convolutions are checked before anything is allocated.
+            Those of convolutions and linear maps are checked before anything is allocated.
 
     Raises:
         InputError: The backbone was a module of the user, which no file can hold, or `shapes` are
@@ -107,7 +109,7 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
     for name, tensor in state.items():
         shape = tuple(tensor.shape)
         fits = shapes is None or shapes.get(name) == shape
-        if name.endswith("conv.weight") and not fits:
+        if len(shape) > 1 and not fits:
             raise InputError(
                 f"its backbone needs {name} of shape {shape}, which is not in the file"
             )
@@ -157,7 +159,7 @@ def _network(
     else:
         published = [source.partition("/")[2] for source in SOURCES if source.startswith(name)]
         raise InputError(
-            f"{name} has no weights {weights!r}: choose from {', '.join(published)}, random, "
+            f"{name} has no weights {weights!r}: choose from {', '.join([*published, 'random'])}, "
             "or the path of a file"
         )
     return body
@@ -166,6 +168,7 @@ def _network(
 def _random_network(name: str, seed: int, options: Mapping[str, NetworkOption]) -> nn.Module:
     """Build a network with MSRA initialisation from a generator of its own."""
     with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # for layers other than convolutions
         body = NETWORKS[name](**options)
     generator = torch.Generator().manual_seed(seed)
     for module in body.modules():

@@ -93,13 +93,16 @@ def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
 
     Args:
         body: The network.
-        state: Its tensors by name; those of a classifier, `fc.*`, are ignored.
+        state: Its tensors by name, perhaps under other names that the network knows (`own_name`);
+            those of a classifier, `fc.*` unless the network says otherwise, are ignored.
         name: The name of the weights for messages.
 
     Raises:
         WeightsError: A tensor is missing, unknown, or has the wrong shape.
     """
-    given = {key: value for key, value in state.items() if not key.startswith("fc.")}
+    own_name: Callable[[str], str] = getattr(body, "own_name", lambda key: key)
+    classifier = getattr(body, "CLASSIFIER", ("fc.",))
+    given = {own_name(key): state[key] for key in state if not key.startswith(classifier)}
     own = body.state_dict()
     network = type(body).__name__
     wanted = {key for key in own if not key.endswith("num_batches_tracked")}
@@ -114,8 +117,8 @@ def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
         if own[key].shape != value.shape:
             raise WeightsError(
                 f"weights {name}: {key} has shape {tuple(value.shape)}, "
-                f"{network} needs {tuple(own[key].shape)}. Pretrained weights exist for "
-                "width 1.0; other widths start from weights='random'"
+                f"{network} needs {tuple(own[key].shape)}. Give the options that these weights "
+                "were made with (pretrained ones exist for width 1.0), or weights='random'"
             )
     body.load_state_dict({key: _as_float32(value) for key, value in given.items()}, strict=False)
 

@@ -420,6 +420,31 @@ def _softmax(g: TracedGraph, out: Tensor, a: Tensor, dim: int, _half: bool = Fal
     return g.node("Softmax", [g.value(a)], axis=dim % a.ndim)
 
 
+def _layer_norm(
+    g: TracedGraph,
+    out: Tensor,
+    a: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> str:
+    like = torch.ones(list(shape), dtype=a.dtype)
+    scale = like if weight is None else weight
+    shift = torch.zeros_like(like) if bias is None else bias
+    names = [g.value(x) for x in (a, scale, shift)]
+    return g.node("LayerNormalization", names, axis=-len(shape), epsilon=eps)
+
+
+def _gelu(g: TracedGraph, out: Tensor, a: Tensor, *, approximate: str = "none") -> str:
+    if approximate != "none":
+        raise CannotTraceError("the approximate GELU")
+    x = g.value(a)
+    erf = g.node("Erf", [g.node("Mul", [x, g.value(0.5**0.5, out)])])
+    half = g.node("Mul", [x, g.value(0.5, out)])
+    return g.node("Mul", [half, g.node("Add", [erf, g.value(1.0, out)])])
+
+
 def _leaky(g: TracedGraph, out: Tensor, a: Tensor, slope: float = 0.01) -> str:
     return g.node("LeakyRelu", [g.value(a)], alpha=slope)
 
@@ -478,4 +503,6 @@ OPERATIONS: dict[Any, Operation] = {
     aten.mm: _matmul,
     aten.bmm: _matmul,
     aten._softmax: _softmax,
+    aten.native_layer_norm: _layer_norm,
+    aten.gelu: _gelu,
 }
