@@ -117,6 +117,29 @@ def frames_to_test(labels: Sequence[int], known: Collection[int]) -> list[int]:
     return sorted(chosen)
 
 
+def lessons_to_test(labels: Sequence[str]) -> list[bool]:
+    """Choose the lessons of a series that are predicted before they are learned.
+
+    Only the last three tests of each object are kept, so the series gives the same advice if
+    earlier lessons of it are not tested, and costs fewer solutions.
+
+    Args:
+        labels: The name of the object of each lesson, in the order in which they are taught.
+
+    Returns:
+        True for the last three lessons of each object.
+
+    >>> lessons_to_test(["mug", "mug", "cup", "mug", "mug"])
+    [False, True, True, True, True]
+    """
+    later: Counter[str] = Counter()
+    found = []
+    for label in reversed(labels):
+        found.append(later[label] < TESTS)
+        later[label] += 1
+    return found[::-1]
+
+
 def count_answers(
     labels: Iterable[int], answers: Iterable[int], known: Iterable[bool]
 ) -> dict[int, tuple[HeldOutTest, ...]]:

@@ -17,7 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner, Result
 
 import primavista as pv
@@ -585,3 +587,36 @@ def test_on_ray_is_for_what_can_be_merged(videos: Path, tmp_path: Path) -> None:
     ]:
         assert words in str(call("learn", target, "--label", "toy", *arguments, *SMALL).exception)
     assert not target.exists()
+
+
+def test_many_lessons_of_an_object_cost_three_tests_and_give_the_same_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One command equals one command per lesson, each of which is tested, apart from undo."""
+    random, folders = np.random.default_rng(0), []
+    for k in range(10):
+        folder = tmp_path / "toys" / ("mug" if k < 5 else "cup") / str(k)
+        folder.mkdir(parents=True)
+        for frame in range(3):
+            low = 120 if k < 5 else 100  # alike, so that some answers are wrong
+            pixels = random.integers(low, low + 60, (32, 32, 3), np.uint8)
+            Image.fromarray(pixels).save(folder / f"{frame}.png")
+        folders.append(folder)
+    tested: list[str] = []
+    learn = pv.Learner.learn
+
+    def counted(learner: pv.Learner, frames: Any, label: Any, **options: Any) -> Any:
+        tested.extend([label] * options["coach"])
+        return learn(learner, frames, label, **options)
+
+    monkeypatch.setattr(pv.Learner, "learn", counted)
+    for folder in folders[5:] + folders[:5]:  # in alphabetical order, as the command teaches them
+        done("learn", tmp_path / "slow.pv", "--label", folder.parent.name, folder, *SMALL)
+    assert sorted(tested) == ["cup"] * 5 + ["mug"] * 5
+    tested.clear()
+    text = done("learn", tmp_path / "fast.pv", tmp_path / "toys", *SMALL, "--json")
+    assert sorted(tested) == ["cup"] * 3 + ["mug"] * 3
+    fast, slow = (pv.Learner.load(tmp_path / name) for name in ("fast.pv", "slow.pv"))
+    assert fast.settled().to_bytes() == slow.settled().to_bytes()
+    advice = lines(text)[-1]["advice"]
+    assert sum(one["frames"] for one in advice) == 9  # three tests of mug; cup was known alone

@@ -36,6 +36,7 @@ from primavista.cli.arguments import (
     register_named,
 )
 from primavista.cli.sources import CAMERA, Media, find_lessons
+from primavista.coach import lessons_to_test
 from primavista.errors import InputError, PrimavistaError
 
 if TYPE_CHECKING:
@@ -223,10 +224,12 @@ class Teacher:
         Raises:
             typer.Exit: With code 130, if the user interrupts it.
         """
+        tested = lessons_to_test([lesson.label for lesson in lessons])
         with _progress_bars(len(lessons)) as (bars, show):
             try:
-                for number, lesson in enumerate(lessons, 1):
-                    self._print(number, len(lessons), lesson, self._teach(lesson, show), bars)
+                for number, (lesson, test) in enumerate(zip(lessons, tested, strict=True), 1):
+                    outcome = self._teach(lesson, show, self.reading.coach and test)
+                    self._print(number, len(lessons), lesson, outcome, bars)
                     bars.advance(bars.task_ids[0])
             except KeyboardInterrupt:
                 bars.stop()
@@ -284,11 +287,12 @@ class Teacher:
                 self._print(number, len(lessons), lesson, _outcome_record(outcome), bars)
         self._print_summary()
 
-    def _teach(self, lesson: Lesson[Media], show: ShowStage) -> dict[str, Any]:
+    def _teach(self, lesson: Lesson[Media], show: ShowStage, coach: bool) -> dict[str, Any]:
         """Return the outcome of one lesson; an error that is its own fault is part of it."""
         began = time.monotonic()
         try:
-            record = teach_lesson(self.learner, lesson, self.reading, show)
+            reading = replace(self.reading, coach=coach)
+            record = teach_lesson(self.learner, lesson, reading, show)
         except PrimavistaError as error:
             return {"status": "failed", "reason": str(error)}
         except (RuntimeError, MemoryError) as error:  # mostly out of memory
