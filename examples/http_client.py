@@ -3,9 +3,10 @@
     python examples/http_client.py teach mug mug1.jpg mug2.jpg mug3.jpg
     python examples/http_client.py ask what-is-this.jpg
 
-Environment variables: PRIMAVISTA_URL, if the address is not http://localhost:8765;
-PRIMAVISTA_TOKEN, if the service requires a token; SSL_CERT_FILE=cert.pem, if the service has a
-certificate that you made yourself.
+Environment variables: PRIMAVISTA_TOKEN, the token of the service (the service reads the same
+variable, and otherwise prints a token of its own after `#token=`; with --no-token it needs none);
+PRIMAVISTA_URL, if the address is not http://127.0.0.1:8765; SSL_CERT_FILE=cert.pem, if the service
+has a certificate that you made yourself.
 """
 
 import os
@@ -15,7 +16,7 @@ from typing import Any
 
 import httpx
 
-URL = os.environ.get("PRIMAVISTA_URL", "http://localhost:8765")
+URL = os.environ.get("PRIMAVISTA_URL", "http://127.0.0.1:8765")
 TOKEN = os.environ.get("PRIMAVISTA_TOKEN")
 
 

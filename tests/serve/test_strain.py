@@ -1,4 +1,4 @@
-"""Short versions of benchmarks/live.py, each with a service in a process of its own."""
+"""Short versions of benchmarks/live.py and attack.py, each with a service of its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 import httpx
 import pytest
+from attack import attacks
 from live_parts.fuzz import fuzz
 from live_parts.kills import kills
 from live_parts.load import load
@@ -55,3 +56,9 @@ def test_the_command_teaches_and_finds_all_as_it_was(tmp_path):
     with service(tmp_path / "kitchen.pv") as running:
         assert running.counts() == {"mug": 4}
         assert running.get("/api/model")["size"] == 64
+
+
+@pytest.mark.slow
+def test_headers_and_slow_connections_cost_others_little(tmp_path):
+    """Memory after headers, and an honest client's delay beside silent and slow connections."""
+    assert attacks(tmp_path, mebibytes=30, connections=30, count=10, new=TINY, delay_bound=6) == 0
