@@ -20,7 +20,7 @@ from primavista.report.page import Page
 from primavista.report.ranking import best_values
 from primavista.report.read import read_results
 from primavista.report.sections import build_page
-from primavista.report.series import MeanStd
+from primavista.report.series import MeanStd, build_series
 from primavista.report.table import Row, Table
 from primavista.report.titles import shorten_names
 
@@ -178,6 +178,20 @@ def test_shortened_names_differ_and_short_ones_stay() -> None:
     assert max(map(len, short)) == 10
     middle = ["a" * 12 + "x" + "a" * 12, "a" * 12 + "y" + "a" * 12]
     assert len(set(shorten_names(middle, 10))) == 2
+
+
+def test_variants_are_named_by_what_is_unusual_about_them(tmp_path: Path) -> None:
+    for options in ({}, {"lr": 1}, {"lr": 1, "guard": "penalty"}, {"lr": 1, "epochs": 9}):
+        make_cell(tmp_path / "few", "ar1*", options=options, **TOYS)
+    found = {one.name for one in build_series(read_results(tmp_path / "few").cells)}
+    assert found == {"AR1*, lr=None", "AR1*", "AR1*, guard=penalty", "AR1*, epochs=9"}
+    for last in (1, 2):  # six settings differ, and two variants differ in the last alone
+        options = dict.fromkeys("abcde", 1) | {"z": last}
+        make_cell(tmp_path / "many", "ar1*", options=options, **TOYS)
+    for other in range(3):
+        make_cell(tmp_path / "many", "ar1*", options={"x": other}, **TOYS)
+    names = [one.name for one in build_series(read_results(tmp_path / "many").cells)]
+    assert len(names) == len(set(names)) == 5
 
 
 def test_tables_are_sorted_with_the_best_in_bold_and_the_bound_last(main: Path) -> None:

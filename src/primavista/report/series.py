@@ -276,18 +276,28 @@ def _variant_key(cell: StoredCell) -> str:
 def _distinct_names(groups: Sequence[tuple[Panel, Sequence[StoredCell]]]) -> list[str]:
     """Return a name per group; those that would share one mention the settings that differ.
 
-    A value that more than half of the rivals have is not mentioned.
+    A value that more than half of the rivals have is not mentioned, and no name mentions more
+    than `MOST_DIFFERENCES`, unless two would be the same.
     """
-    names = []
-    for panel, cells in groups:
-        name = base_name(cells[0])
-        rivals = [own[0] for other, own in groups if other == panel and base_name(own[0]) == name]
-        keys = sorted(differing_keys([cell.settings for cell in rivals]))
-        settings = cells[0].settings
-        unusual = [key for key in keys if not _is_usual(key, settings.get(key), rivals)]
-        different = (f", {key}={settings.get(key)}" for key in unusual[:MOST_DIFFERENCES])
-        names.append(name + "".join(different))
-    return names
+    short = [(panel, _variant_name(panel, cells, groups)) for panel, cells in groups]
+    return [
+        name if short.count((panel, name)) == 1 else _variant_name(panel, cells, groups, None)
+        for (panel, name), (_, cells) in zip(short, groups, strict=True)
+    ]
+
+
+def _variant_name(
+    panel: Panel,
+    cells: Sequence[StoredCell],
+    groups: Sequence[tuple[Panel, Sequence[StoredCell]]],
+    most: int | None = MOST_DIFFERENCES,
+) -> str:
+    name = base_name(cells[0])
+    rivals = [own[0] for other, own in groups if other == panel and base_name(own[0]) == name]
+    keys = sorted(differing_keys([cell.settings for cell in rivals]))
+    settings = cells[0].settings
+    unusual = [key for key in keys if not _is_usual(key, settings.get(key), rivals)]
+    return name + "".join(f", {key}={settings.get(key)}" for key in unusual[:most])
 
 
 def _is_usual(key: str, value: object, rivals: Sequence[StoredCell]) -> bool:
