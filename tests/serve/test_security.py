@@ -244,3 +244,12 @@ def test_a_socket_that_sends_too_fast_is_closed(client):
         while message["type"] == "websocket.send":
             message = socket.receive()
     assert message["code"] == 1008
+
+
+def test_a_refusal_names_the_file_and_not_its_folder(client, service):
+    service.path.unlink()
+    service.path.mkdir()  # so that nothing can be saved there
+    lesson = client.post("/api/lessons?wait=30", data={"label": "mug"}, files=frames("mug")).json()
+    assert lesson["state"] == "failed"
+    assert "kitchen.pv" in lesson["error"]
+    assert str(service.path.parent) not in lesson["error"]
