@@ -52,7 +52,7 @@ def small(width=8):
 PLAN = """
 name = "mine"
 device = "cpu"
-runs = 2
+runs = 1
 
 [data]
 kind = "folder"
@@ -102,20 +102,24 @@ def primavista(place: Path, *arguments: str, path: bool = True) -> subprocess.Co
     )
 
 
+def final_table(out: Path) -> Path:
+    """Return the table of final accuracies, whatever the group adds to its name."""
+    (found,) = (out / "tables").glob("final*.csv")
+    return found
+
+
 @pytest.mark.slow
 def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) -> None:
     ran = primavista(place, "bench", "run", "plan.toml", "--threads", "2")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    again = primavista(place, "bench", "status", "plan.toml")
-    assert "6 of 6 cells done" in again.stdout
     told = primavista(place, "bench", "report", "plan.toml")
     assert told.returncode == 0, told.stderr
     out = place / "primavista-runs" / "mine"
 
-    with (out / "tables" / "final-main.csv").open() as file:
+    with final_table(out).open() as file:
         rows = {row["strategy"]: row for row in csv.DictReader(file)}
-    assert list(rows) == ["ncm", "NearestMean", "Sharp-9"]
-    assert {row["runs"] for row in rows.values()} == {"2"}
+    assert set(rows) == {"ncm", "NearestMean", "Sharp-9"}
+    assert {row["runs"] for row in rows.values()} == {"1"}
     # the same rule as ours, on the same features
     assert len({row["final accuracy (%)"] for row in rows.values()}) == 1
     page = (out / "report.html").read_text("utf-8")
@@ -127,12 +131,12 @@ def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) 
     nets = place / "site" / "lab_of_a_test" / "nets.py"
     nets.write_text(NETS.replace("nn.ReLU()", "nn.ReLU6()"))
     changed = primavista(place, "bench", "status", "plan.toml")
-    assert "0 of 6 cells done" in changed.stdout
+    assert "0 of 3 cells done" in changed.stdout
 
     # without the package the report is still written, and says what it knows
     bare = primavista(place, "bench", "report", "plan.toml", "--out", str(out), path=False)
     assert bare.returncode == 0, bare.stderr
-    assert "Sharp" in (out / "tables" / "final-main.csv").read_text()
+    assert "Sharp" in final_table(out).read_text()
     missing = primavista(place, "bench", "run", "plan.toml", path=False)
     assert missing.returncode == 1
     assert "there is no module 'lab_of_a_test'" in missing.stderr
