@@ -138,6 +138,32 @@ def test_the_plan_of_the_benchmarks_page_is_a_plan(tmp_path):
     ]
 
 
+def test_the_plan_and_the_arrays_of_the_page_on_data_sets(tmp_path, capsys):
+    from primavista.bench.plan import load_plan
+
+    text = (GUIDES / "data-sets.md").read_text()
+    block = re.search(r"^```toml\n(.*?)^```", text, re.S | re.M)
+    assert block is not None
+    (tmp_path / "mine.toml").write_text('name = "mine"\n' + block[1])
+    plan = load_plan(str(tmp_path / "mine.toml"))
+    assert plan.groups[0].protocols == [
+        "class-incremental:classes_per_batch=10,first=50",
+        "nicv2-100:first=20",
+    ]
+    assert plan.data.sessions == 10
+    arrays = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)[1]
+    exec(arrays, {})
+    assert "'domain-incremental', run 0, 3 batches" in capsys.readouterr().out
+
+
+def test_the_transformer_of_the_page_on_backbones(capsys):
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```", (GUIDES / "backbones.md").read_text(), re.S | re.M
+    )
+    exec(block, {})
+    assert capsys.readouterr().out.startswith("48 (")
+
+
 def test_the_pages_that_the_code_names_exist():
     """Messages and docstrings point to pages by their path."""
     named = {

@@ -276,14 +276,26 @@ def test_every_strategy_learns_with_a_transformer(name: str) -> None:
         assert moved == []
 
 
-def test_a_learner_with_a_transformer_comes_back_from_its_file(tmp_path: Path) -> None:
-    learner = Learner("prima", backbone=tiny())
-    draw = np.random.default_rng(0)
-    reds = draw.integers(0, 60, (12, 32, 32, 3), np.uint8) + np.array([180, 0, 0], np.uint8)
-    blues = draw.integers(0, 60, (12, 32, 32, 3), np.uint8) + np.array([0, 0, 180], np.uint8)
-    learner.learn(reds[:8], "red")
-    learner.learn(blues[:8], "blue")
-    assert [one.label for one in learner.predict(blues[8:])] == ["blue"] * 4
+def coloured(red: int, blue: int) -> np.ndarray:  # type: ignore[type-arg]
+    noise = np.random.default_rng(red).integers(0, 60, (12, 32, 32, 3), np.uint8)
+    return noise + np.array([red, 0, blue], np.uint8)
+
+
+REDS, BLUES = coloured(180, 0), coloured(0, 180)
+
+
+@pytest.fixture
+def learner() -> Learner:
+    made = Learner("prima", backbone=tiny())
+    made.learn(REDS[:8], "red")
+    made.learn(BLUES[:8], "blue")
+    return made
+
+
+def test_a_learner_with_a_transformer_comes_back_from_its_file(
+    learner: Learner, tmp_path: Path
+) -> None:
+    assert [one.label for one in learner.predict(BLUES[8:])] == ["blue"] * 4
     learner.save(tmp_path / "learner.pv")
     again = Learner.load(tmp_path / "learner.pv")
-    assert [p.scores for p in again.predict(reds)] == [p.scores for p in learner.predict(reds)]
+    assert [p.scores for p in again.predict(REDS)] == [p.scores for p in learner.predict(REDS)]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import InputError, Learner
+from primavista.backbones.registry import build
 from primavista.frames import crop_and_resize
 from primavista.heads.arrays import from_five_bytes
 from primavista.learner.export import export, onnx_model
@@ -430,3 +431,16 @@ def test_lessons_have_the_same_names(edge):
         images = np.arange(count, dtype=np.uint32).view(np.uint8).reshape(count, 2, 2, 1)
         given = images.repeat(3, -1)
         assert learner.lesson_id(given) == lesson_id(torch.from_numpy(given))
+
+
+def test_a_vision_transformer_goes_to_the_edge(edge, tmp_path):
+    small = {"patch": 8, "dim": 24, "depth": 6, "heads": 3, "grid": 4}
+    learner = Learner("prima", backbone=build("vit", "random", size=32, **small))
+    noise = np.random.default_rng(0).integers(0, 60, (2, 12, 32, 32, 3), np.uint8)
+    reds, blues = noise + np.array([[180, 0, 0], [0, 0, 180]], np.uint8)[:, None, None, None]
+    learner.learn(reds[:8], "red")
+    learner.learn(blues[:8], "blue")
+    twin = edge.Learner.load(export(learner, tmp_path / "a.edge.pv", "edge"))
+    for here, there in zip(learner.predict(blues[8:]), twin.predict(blues[8:]), strict=True):
+        assert there.label == here.label == "blue"
+        assert there.scores == pytest.approx(here.scores, abs=1e-3)
