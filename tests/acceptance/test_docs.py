@@ -49,7 +49,7 @@ def write_results(page: Path, folder: Path) -> None:
     block = re.search(r"^```toml\n(.*?)^```", page.read_text(), re.S | re.M)
     assert block is not None
     (folder / "mine.toml").write_text(block[1])
-    small = ["runs=1", "data.categories=3", "data.frames=3", "data.size=32"]
+    small = ["runs=1", "data.categories=2", "data.sessions=4", "data.frames=2", "data.size=32"]
     plan = load_plan(str(folder / "mine.toml"), small)
     assert Suite(plan, folder / "primavista-runs" / plan.name).run(Inline()) == []
 
