@@ -91,7 +91,7 @@ class Theirs:
             self.strategy = self._ar1(classes, common)
             self.model = self.strategy.model
             return
-        o = self.options
+        o: Any = self.options
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), o.lr_of(1), o.momentum, weight_decay=o.weight_decay
         )
