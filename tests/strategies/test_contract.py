@@ -275,7 +275,7 @@ def test_resume_six_and_six_equals_twelve(name):
 def test_resume_past_the_capacity(name, tmp_path):
     """The same through a file, when the head has grown since it was made."""
     options = {"weights": "random", "width": 0.0625, "size": 32} | (
-        {"capacity": 4} if name in TRAINED else {}
+        {"capacity": 4} if name in (*TRAINED, *BASELINES) else {}
     )
     through, first = Learner(name, **options), Learner(name, **options)
 

@@ -58,8 +58,10 @@ class ClassArrays(ABC):
             InputError: names the first array that is wrong, and says why.
         """
 
-    def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:
+    def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:  # noqa: B027
         """Refuse counts that contradict the numbers of frames in the manifest of the file.
+
+        A head that counts no frames has nothing to refuse.
 
         Args:
             prefix: what stands before the names of the arrays in error messages.

@@ -267,7 +267,7 @@ class Learner:
         strategy = self.strategy.draft()
         options = getattr(strategy, "options", None)
         if isinstance(options, Options):
-            strategy.options = replace(options, epochs=1, epochs_1=1)
+            vars(strategy)["options"] = replace(options, epochs=1, epochs_1=1)
         history = replace(self._state, strategy=strategy), None
         return self._assembled(self._settings, self.threshold, history, self._origin)
 

@@ -291,7 +291,7 @@ class LearnerService:
         began = time.monotonic()
         draft = job.work(draft, job.report_progress) or draft
         # A strategy solves its head at the first prediction: better now than in a client's time.
-        _check_finite(draft.predict(_blank_frames(draft)))
+        _check_finite(draft.predict(list(_blank_frames(draft))))
         worked = time.monotonic()
         self._check_own_file()
         # On disk first: what was acknowledged or recognised is never lost.

@@ -487,7 +487,6 @@ def _check_in_range(
     """Refuse an option that is not a number in a range; None is allowed if it is optional."""
     if value is None and optional:
         return
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         none = ", or None" if optional else ""
         raise InputError(f"{name} must be a number from {low:g} to {high:g}{none}; got {value!r}")
