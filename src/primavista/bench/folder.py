@@ -320,6 +320,7 @@ class CellFolder:
             for name in (METRICS, TIMINGS):
                 self._lines[name] = disk.open_regular(self.path / name)
                 _truncate(self._lines[name], position, self.path)
+            disk.sync_folder(self.path)  # their names before that of a checkpoint which counts them
         return state
 
     def append(self, metrics: Mapping[str, Any], timings: Mapping[str, Any]) -> None:

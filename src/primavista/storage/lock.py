@@ -145,7 +145,11 @@ class ModelLock(FileLock):
 
     def __enter__(self) -> ModelLock:
         super().__enter__()
-        remove_leftovers(self.target.parent, self.target.name)
+        try:
+            remove_leftovers(self.target.parent, self.target.name)
+        except BaseException:  # Ctrl-C
+            self.__exit__()
+            raise
         return self
 
 

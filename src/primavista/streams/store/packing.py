@@ -105,6 +105,7 @@ def _begin(index: StoreIndex, folder: Path) -> None:
         _check_disk_space(folder, index)
         write_atomically(folder / PART, dump_index(index))
     _reserve(folder / FRAMES, index)
+    disk.sync_folder(folder)  # the name of the frames before that of the index
 
 
 def _is_ours(name: str) -> bool:
