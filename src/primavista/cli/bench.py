@@ -155,6 +155,10 @@ def report(
         Path | None,
         typer.Option(help="Folder with the authors' published curves, to draw over ours."),
     ] = None,
+    figures: Annotated[
+        str,
+        typer.Option(help="Kinds of files of the figures; a PDF takes half a second."),
+    ] = "pdf,svg,png",
 ) -> None:
     """Make the report of what there is so far: figures, tables, one HTML file.
 
@@ -170,7 +174,8 @@ def report(
         def report_progress(done: int, total: int | None, /) -> None:
             bars.update(task, completed=done, total=total)
 
-        written = write_report(folder, against=against, progress=report_progress)
+        kinds = [f".{kind.strip()}" for kind in figures.split(",") if kind.strip()]
+        written = write_report(folder, against=against, figures=kinds, progress=report_progress)
     typer.echo(f"wrote {written}")
 
 

@@ -223,7 +223,8 @@ def _write_report(console: Console, folder: Path) -> None:
     from primavista.report import write_report
 
     try:
-        written = write_report(folder)
+        # `primavista bench report` writes them as PDF too, which takes longer
+        written = write_report(folder, figures=(".svg", ".png"))
     except MissingExtraError as error:
         console.print(f"No report: {error}", soft_wrap=True, markup=False)
     else:

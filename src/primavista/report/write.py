@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from primavista.errors import CHOOSE_FOLDER, file_errors
+from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
 from primavista.report.figures import SUFFIXES
 from primavista.report.latex import escape_latex, to_latex
@@ -30,6 +30,7 @@ def write_report(
     *,
     against: str | Path | None = None,
     out: str | Path | None = None,
+    figures: Sequence[str] = SUFFIXES,
     progress: Progress | None = None,
 ) -> Path:
     """Write `report.html` with its `figures/`, `tables/` and methods, and all tables in one JSON.
@@ -42,20 +43,25 @@ def write_report(
         against: the folder with the authors' result files (`core50_results_nicv2_*.tsv`), whose
             curves are drawn over ours.
         out: the folder to write to; `folder` if None.
+        figures: the kinds of files of figures to write; the fonts of a PDF take half a second. The
+            figures in `report.html` do not depend on it.
         progress: it is told how many files are written.
 
     Returns:
         The path of `report.html`.
 
     Raises:
+        InputError: a kind of figure is none of `.pdf`, `.svg`, `.png`.
         FileError: there are no results in `folder`, the authors' files cannot be read, or the
             report cannot be written.
     """
+    for suffix in set(figures) - set(SUFFIXES):
+        raise InputError(f"{suffix!r} is no kind of figure: choose from {', '.join(SUFFIXES)}")
     results = read_results(Path(folder))
     published = read_published(Path(against)) if against is not None else {}
     page = build_page(results, published)
     target = Path(out) if out is not None else Path(folder)
-    writers = list(_files(page))
+    writers = list(_files(page, figures))
     for done, (path, make) in enumerate(writers):
         if progress is not None:
             progress(done, len(writers))
@@ -66,14 +72,14 @@ def write_report(
     return target / "report.html"
 
 
-def _files(page: Page) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def _files(page: Page, figures: Sequence[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield the name of every table and figure, and what makes its content."""
     for section in page.sections:
         for table in section.tables:
             for suffix, make in TABLE_FORMATS.items():
                 yield f"tables/{table.name}.{suffix}", partial(_table_bytes, make, table)
         for picture in section.all_pictures:
-            for suffix in SUFFIXES:
+            for suffix in figures:
                 yield f"figures/{picture.name}{suffix}", partial(picture.content, suffix)
         if section.methods:
             yield "methods.txt", partial(str.encode, f"{section.methods}\n")
