@@ -92,6 +92,23 @@ def test_slow_readers_without_a_token_take_no_places_and_are_cut_off(running):
         assert waited_for(lambda: held(running, "127.0.0.2") == 0)
 
 
+@pytest.mark.parametrize(("token", "answers"), [(False, 1), (True, 3)])
+def test_requests_that_are_sent_ahead_need_a_token(running, token, answers):
+    """Hundreds of requests on each of hundreds of connections would keep the owner waiting."""
+    one = head("GET", "/api/model", "Host: localhost", token=token)
+    with running.plain() as opened:
+        opened.sendall(one * 3)
+        opened.settimeout(PATIENCE)
+        received = b""
+        while received.count(b"HTTP/1.1 ") < 3:
+            piece = opened.recv(65536)
+            if not piece:
+                break
+            received += piece
+    assert received.count(b"HTTP/1.1 ") == answers
+    assert received.startswith(b"HTTP/1.1 200" if token else b"HTTP/1.1 401")
+
+
 def held(running, source: str) -> int:
     """How many connections from an address the service has; to read would let them go on."""
     remote = "".join(f"{int(part):02X}" for part in reversed(source.split(".")))
@@ -178,6 +195,8 @@ def test_a_body_that_drips_has_a_deadline(running):
                 said = opened.recv(65536)
             except TimeoutError:
                 continue
+        opened.settimeout(PATIENCE)
+        said += until_closed(opened)
     assert said.startswith(b"HTTP/1.1 408")
     assert b"4 seconds" in said
 

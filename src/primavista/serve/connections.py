@@ -101,6 +101,17 @@ class BoundedHttpProtocol(_SlowReaders, H11Protocol):
     It uses h11, which bounds the size of headers; the faster parser of uvicorn does not.
     """
 
+    def on_response_complete(self) -> None:
+        """Go on to the next request, unless it was sent before the answer to one without a token.
+
+        No browser sends requests so. A few hundred connections with hundreds of requests each
+        would keep the owner waiting for seconds; HTTP allows to close them after one answer.
+        """
+        if self.conn.trailing_data[0] and not self.is_authorised:
+            self.transport.close()
+        else:
+            super().on_response_complete()
+
     @property
     def is_busy(self) -> bool:
         """True if the service works on a request of this connection."""
