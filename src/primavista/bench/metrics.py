@@ -30,6 +30,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# The keys of the measures of accuracy, in files and records.
+MEASURES = (
+    "accuracy",
+    "seen_accuracy",
+    "average",
+    "average_accuracy",
+    "average_anytime",
+    "forgetting",
+    "backward_transfer",
+    "forward_transfer",
+)
 ClassCounts = Mapping[int, tuple[int, int]]  # of each class: the frames that are right, and all
 
 

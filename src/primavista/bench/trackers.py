@@ -9,17 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from primavista.bench.metrics import MEASURES
 from primavista.errors import InputError, require_extra
 
 NUMBERS = (
-    "accuracy",
-    "seen_accuracy",
-    "average",
-    "average_accuracy",
-    "average_anytime",
-    "forgetting",
-    "backward_transfer",
-    "forward_transfer",
+    *MEASURES,
     "saturated",
     "state_bytes",
     "stored_bytes",

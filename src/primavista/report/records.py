@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from primavista.bench.folder import BatchMetrics
+from primavista.bench.metrics import MEASURES
 from primavista.errors import InputError, require_extra
 from primavista.notebook import html_table
 from primavista.report.final_tables import accuracy_table
@@ -276,16 +277,6 @@ def _matches(record: RunRecord, wanted: Mapping[str, object]) -> bool:
     return True
 
 
-MEASURES = (
-    "accuracy",
-    "seen_accuracy",
-    "average",
-    "average_accuracy",
-    "average_anytime",
-    "forgetting",
-    "backward_transfer",
-    "forward_transfer",
-)
 SHARED = ("name", "strategy", "protocol", "data", "run")  # by a run and its batches
 COSTS = (
     "learn_seconds",
