@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
-from typing import Any, Self, TypeAlias, overload
+from typing import TypeAlias, overload
 
 import numpy as np
 import torch
@@ -23,8 +21,8 @@ from primavista.coach import (
     with_ids,
 )
 from primavista.engine.device import choose_device
-from primavista.engine.onnx_runtime import Engine, EngineChoice
-from primavista.errors import FileError, InputError
+from primavista.engine.onnx_runtime import EngineChoice
+from primavista.errors import InputError
 from primavista.frames import (
     LEARNER_SIZE,
     Frames,
@@ -41,20 +39,16 @@ from primavista.learner.defaults import (
     make_backbone,
     strategy_options,
 )
+from primavista.learner.files import LearnerFiles
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, lesson_id
 from primavista.learner.prediction import Prediction
-from primavista.learner.saved import file_content, restore_content
 from primavista.learner.state import (
-    Array,
-    History,
     LearnerSettings,
     LearnerState,
     make_strategy,
 )
 from primavista.learner.watch import SECONDS, Watch, fuse
-from primavista.notebook import html_table
 from primavista.progress import Progress
-from primavista.storage import learner_file
 from primavista.storage.names import checked_name, checked_names
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import LearnReport, Strategy
@@ -63,15 +57,13 @@ from primavista.strategies.merging import merge
 from primavista.strategies.open_set import judge
 from primavista.strategies.options import Options
 
-NAMES_SHOWN = 8
-
 # Arrays whose number of dimensions a type checker knows.
 GreyImage: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 ColourImage: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 ManyImages: TypeAlias = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]]
 
 
-class Learner:
+class Learner(LearnerFiles):
     """Learns to recognise objects from a few seconds of video each, and keeps none of the frames.
 
     A lesson that fails changes nothing. Predictions may be asked for while another thread teaches;
@@ -138,119 +130,6 @@ class Learner:
             threshold = default_threshold(made)
         settings = replace(settings, options=all_options(made, options))
         self._set_up(settings, threshold, (LearnerState(made), None), object())
-
-    def _set_up(
-        self, settings: LearnerSettings, threshold: float, history: History, origin: object
-    ) -> None:
-        self._settings = settings
-        self.threshold = threshold
-        self._history = history
-        self._writing = Lock()
-        # the same object in all copies: features in a `LessonBuffer` hold for these alone
-        self._origin = origin
-
-    @classmethod
-    def _assembled(
-        cls, settings: LearnerSettings, threshold: float, history: History, origin: object
-    ) -> Self:
-        """Return a learner made of its parts, without building a backbone."""
-        learner = cls.__new__(cls)
-        learner._set_up(settings, threshold, history, origin)
-        return learner
-
-    @property
-    def _state(self) -> LearnerState:
-        return self._history[0]
-
-    @property
-    def labels(self) -> list[str]:
-        """The known names, in the order in which they were first taught."""
-        return list(self._state.names.values())
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of frames that each name was taught with."""
-        return {name: self._state.counts[i] for i, name in self._state.names.items()}
-
-    @property
-    def lessons(self) -> tuple[str, ...]:
-        """The id of each lesson, in order; equal frames have equal ids on every machine."""
-        return self._state.lessons
-
-    @property
-    def strategy_name(self) -> str:
-        """The name that `create` knows the strategy by, such as "prima"."""
-        return self._settings.strategy
-
-    @property
-    def options(self) -> dict[str, OptionValue]:
-        """All options of the strategy, with their defaults."""
-        return dict(self._settings.options)
-
-    @property
-    def strategy(self) -> Strategy:
-        """The strategy in its present state: to look at, not to change."""
-        return self._state.strategy
-
-    @property
-    def columns(self) -> list[str | None]:
-        """The name of each column of the strategy's scores.
-
-        It is None for a class that was not taught yet: with `compat="caffe"` all columns exist from
-        the start.
-        """
-        return [self._state.names.get(i) for i in self._state.strategy.classes.tolist()]
-
-    @property
-    def threshold(self) -> float:
-        """The familiarity (or, without one, the confidence) from which on a frame counts as known.
-
-        It can be set to any number from 0 to 1, and is saved with the learner.
-        """
-        return self._threshold
-
-    @threshold.setter
-    def threshold(self, value: float) -> None:
-        """Set the threshold; `InputError` if it is not a number from 0 to 1."""
-        if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise InputError(f"threshold must be from 0 to 1; got {value!r}")
-        self._threshold = value
-
-    @property
-    def engine(self) -> Engine:
-        """The engine that computes the features if they are frozen: "torch" or "onnx"."""
-        return self._state.strategy.representation.engine
-
-    @property
-    def size(self) -> int:
-        """The side of the images that the backbone sees, in pixels."""
-        return self._settings.spec.size
-
-    @property
-    def can_undo(self) -> bool:
-        """True if there is a change that `undo` can take back."""
-        return self._history[1] is not None
-
-    def __repr__(self) -> str:
-        spec, counts = self._settings.spec, list(self.counts.items())
-        objects = ", ".join(f"{name!r}: {count}" for name, count in counts[:NAMES_SHOWN])
-        more = f", ... ({len(counts)} in all)" if len(counts) > NAMES_SHOWN else ""
-        return (
-            f"Learner({self.strategy_name!r}, backbone={spec.name!r}, size={spec.size}, "
-            f"objects={{{objects}{more}}})"
-        )
-
-    def _repr_html_(self) -> str:
-        spec = self._settings.spec
-        facts = [
-            ("strategy", self.strategy_name),
-            ("backbone", f"{spec.name}, {spec.size} x {spec.size} pixels"),
-            ("device", f"{self.strategy.device}, features by {self.engine}"),
-            ("threshold", self.threshold),
-            ("lessons", len(self.lessons)),
-        ]
-        objects = html_table(list(self.counts.items()), header=("object", "frames"))
-        return html_table(facts, caption="Learner") + objects
 
     def copy(self) -> Learner:
         """Return a learner that knows the same and is independent from here on.
@@ -564,112 +443,6 @@ class Learner:
         state, previous = self._history
         if previous is not None and previous.strategy is not state.strategy:
             previous.strategy.derived.clear()
-
-    def save(self, path: str | Path) -> None:
-        """Write everything into one file, whole or not at all; equal learners give equal bytes.
-
-        Args:
-            path: The file, by convention with the suffix .pv. Its folder must exist. Of a symbolic
-                link, the file that it leads to is written, and keeps its permissions.
-
-        Raises:
-            FileError: If the file cannot be written; what was there before is untouched.
-        """
-        learner_file.write(os.path.realpath(path), *self.content())
-
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the file that `save` writes."""
-        return b"".join(self.to_buffers())
-
-    def to_buffers(self) -> list[bytes | memoryview]:
-        """Return the bytes of the file as consecutive buffers, which share the learner's memory."""
-        return learner_file.encoded(*self.content())
-
-    def content(self) -> tuple[dict[str, Array], dict[str, object]]:
-        """Return the arrays and the manifest of the file that `save` writes."""
-        return file_content(self._settings, self.threshold, self.engine, self._history)
-
-    @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        backbone: nn.Module | None = None,
-        device: str | torch.device = "auto",
-        engine: EngineChoice | None = None,
-        trusted: bool = False,
-    ) -> Self:
-        """Load the learner of a file, exactly as it was saved.
-
-        Args:
-            path: The file.
-            backbone: The module, if it was made with a module of your own, which is not in the
-                file. A strategy or a backbone by reference must have been registered: a file alone
-                never imports code (see `register`).
-            device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
-            engine: What computes frozen features; by default the engine that it was saved with, if
-                that is installed.
-            trusted: Whether the file may ask for images of more than 512 x 512 pixels and for
-                hundreds of epochs in each lesson, which takes gigabytes and hours.
-
-        Raises:
-            FileError: If the file is missing, damaged, foreign or of a newer format, or if it asks
-                for too much.
-        """
-        try:
-            found = learner_file.read(path)
-        except FileError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise FileError(
-                    f"{error}. A first lesson makes it: primavista learn {path} --label mug mug.mp4"
-                ) from error
-            raise
-        return cls._checked(*found, str(path), backbone, device, engine, trusted)
-
-    @classmethod
-    def from_bytes(
-        cls,
-        data: bytes,
-        name: str = "the file",
-        *,
-        backbone: nn.Module | None = None,
-        device: str | torch.device = "auto",
-        engine: EngineChoice | None = None,
-        trusted: bool = False,
-    ) -> Self:
-        """Load the learner of the bytes of a file, as `load` does.
-
-        Args:
-            data: The bytes, as `to_bytes` gives.
-            name: What messages call the file.
-            backbone: The module, if it was made with a module of your own.
-            device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
-            engine: What computes frozen features; by default as it was saved.
-            trusted: Whether the file may ask for any amount of work, as for `load`.
-
-        Raises:
-            FileError: If they are not the bytes of a learner.
-        """
-        found = learner_file.decode(data, name)
-        return cls._checked(*found, name, backbone, device, engine, trusted)
-
-    @classmethod
-    def _checked(
-        cls,
-        arrays: Mapping[str, Array],
-        raw: dict[str, Any],
-        name: str,
-        backbone: nn.Module | None,
-        device: str | torch.device,
-        engine: EngineChoice | None,
-        trusted: bool,
-    ) -> Self:
-        restored = restore_content(arrays, raw, name, backbone, device, trusted)
-        states = [state for state in restored.history if state is not None]
-        # after a lesson on a frozen network both states have the same one
-        for one in {id(state.strategy.representation): state for state in states}.values():
-            one.strategy.representation.use_engine(engine or restored.engine)
-        return cls._assembled(restored.settings, restored.threshold, restored.history, object())
 
     def _id(self, label: str) -> int:
         label = checked_name(label, self.labels)
