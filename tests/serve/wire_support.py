@@ -45,7 +45,9 @@ from primavista.serve.limits import ServiceLimits
 from primavista.serve.server import serve
 options = json.loads(sys.argv[2])
 limits = ServiceLimits(**options.pop("limits"))
-learner = Learner("ncm", weights="random", width=0.0625, size=32, device="cpu")
+made = {"strategy": "ncm", **options.pop("learner", {})}
+learner = Learner(weights="random", width=0.0625, size=32, device="cpu", **made)
+exec(options.pop("before", ""))
 def ready(*addresses):
     print(*addresses, flush=True)
 serve(learner, Path(sys.argv[1]), port=0, limits=limits, ready=ready, **options)
@@ -162,7 +164,11 @@ def waited_for(condition: Any) -> bool:
 
 @contextmanager
 def wire(folder: Path, certificate: Path | None = None, **options: Any) -> Iterator[Wire]:
-    """Run a service with small limits."""
+    """Run a service with small limits.
+
+    Options are those of `serve`; `learner` has arguments of the learner, and `before` is code that
+    runs in the process before it serves.
+    """
     log = folder / "log"
     given = {"limits": LIMITS, "token": TOKEN, **options}
     command = [sys.executable, "-c", SCRIPT, str(folder / "kitchen.pv"), json.dumps(given)]

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from primavista.serve import frame_routes, model_routes, socket_routes
+from primavista.serve.decoder import shared_decoder
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import Health
@@ -57,6 +58,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await threads.run(service.start)
         yield
+        shared_decoder().interrupt()  # nobody waits for it any more
         await threads.run(service.stop)
         threads.close()
 

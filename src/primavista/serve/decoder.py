@@ -61,6 +61,12 @@ class DecoderProcess:
             raise _gave_up(job, expired.is_set())
         return answer
 
+    def interrupt(self) -> None:
+        """Kill the process, from another thread; the job that it decodes is refused."""
+        child = self._child
+        if child is not None:
+            child.kill()
+
     def close(self) -> None:
         """End the process; the next job starts another one."""
         child, self._child = self._child, None
@@ -134,6 +140,11 @@ class Decoder:
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pools[job.kind], self._run, job, file)
+
+    def interrupt(self) -> None:
+        """Refuse the jobs that run now; those that come later are decoded."""
+        for process in self._processes:
+            process.interrupt()
 
     def close(self) -> None:
         """End all processes; jobs that run are refused."""

@@ -18,7 +18,7 @@ from primavista.learner.prediction import Prediction
 from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, check_label
-from primavista.serve.operations import recognise, submit_lesson, wait_for_job
+from primavista.serve.operations import cancel_job, recognise, submit_lesson, wait_for_job
 from primavista.serve.schemas import Checked, JobStatus, Recognised
 from primavista.serve.uploads import decode_frame, decode_frames, decode_video
 
@@ -84,6 +84,19 @@ async def progress(
     job = service.job(id)
     if wait:
         await wait_for_job(job, wait)
+    return JobStatus.of(job)
+
+
+@router.delete("/lessons/{id}", tags=["teach"], responses=refusals(404, 409, 422))
+async def cancel(service: Service, id: Annotated[str, Path(pattern="^[0-9a-f]{16}$")]) -> JobStatus:
+    """Cancel a lesson or another change that waits or runs; nothing is changed by it then.
+
+    The request is refused with 409 if it has ended already or is being saved: undo takes back the
+    last one of those. The answer is the status, which is "failed".
+    """
+    job = service.job(id)
+    if not await cancel_job(service, job):
+        raise RefusedError(409, "it is too late to cancel this: undo takes back the last change")
     return JobStatus.of(job)
 
 

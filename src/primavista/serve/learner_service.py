@@ -36,7 +36,14 @@ JobState = Literal["queued", "running", "done", "failed"]
 ReportProgress = Callable[[float], None]
 Work = Callable[[Learner, ReportProgress], Learner | None]
 MAX_FRAMES_PER_PASS = 16  # of all clients together
+CANCELLED = "it was cancelled, and nothing was changed"
 log = logging.getLogger("primavista")
+
+
+class JobCancelledError(PrimavistaError):
+    """Ends the work of a job that a client has cancelled, or that was running for too long when the
+    service was stopped.
+    """
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,8 @@ class ChangeJob:
         parts: How the seconds were spent: working, and saving to disk.
         version: The version of the snapshot that the job led to.
         known: True if the lesson was taught before and therefore left out.
+        is_cancelled: True if the job must not have an effect any more.
+        is_final: True if it is too late to cancel the job: it is being saved.
         ended: A future that is resolved when the job has ended.
     """
 
@@ -91,6 +100,8 @@ class ChangeJob:
     parts: dict[str, float] = field(default_factory=dict)
     version: int | None = None
     known: bool = False
+    is_cancelled: bool = False
+    is_final: bool = False
     ended: Future[None] = field(default_factory=Future)
 
     def report_progress(self, fraction: float) -> None:
@@ -98,7 +109,12 @@ class ChangeJob:
 
         Args:
             fraction: The fraction of the work that is done.
+
+        Raises:
+            JobCancelledError: If the job was cancelled.
         """
+        if self.is_cancelled:
+            raise JobCancelledError(CANCELLED)
         self.progress = min(max(fraction, self.progress or 0.0), 1.0)
 
 
@@ -130,10 +146,9 @@ class LearnerService:
         self._lock = Lock()
         self._pending: queue.Queue[ChangeJob | None] = queue.Queue()
         self._requests: queue.Queue[_Request | None] = queue.Queue()
-        self._threads = [
-            Thread(target=self._run_jobs, name="writer", daemon=True),
-            Thread(target=self._answer_requests, name="reader", daemon=True),
-        ]
+        self._writer = self._new_writer()
+        self._reader = Thread(target=self._answer_requests, name="reader", daemon=True)
+        self._given_up: list[Thread] = []
         self._stopping = False
 
     @property
@@ -170,17 +185,27 @@ class LearnerService:
         with contextlib.suppress(PrimavistaError):
             trial.learn(blank, "warm")
         trial.predict(blank)
-        for thread in self._threads:
-            thread.start()
+        self._writer.start()
+        self._reader.start()
 
     def stop(self) -> None:
-        """Wait until the running lesson has ended, and refuse those that wait."""
+        """Let the running lesson end, cancel it if it takes long, and refuse those that wait."""
         self._stopping = True
         self._pending.put(None)
         self._requests.put(None)
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
+        _join(self._writer, self.limits.stop_seconds)
+        if self._writer.is_alive():
+            self._cancel_running()
+            _join(self._writer, self.limits.cancel_seconds)
+        _join(self._reader, self.limits.cancel_seconds)
+
+    def _cancel_running(self) -> None:
+        with self._lock:
+            running = [job for job in self._jobs.values() if job.state == "running"]
+        for job in running:
+            if self.cancel(job):
+                what = job.kind if job.label is None else f"{job.kind} of {job.label!r}"
+                log.warning("a %s was cancelled, because it would have taken long", what)
 
     def submit(
         self, kind: JobKind, work: Work, label: str | None = None, frames: int = 0
@@ -203,6 +228,7 @@ class LearnerService:
         job = ChangeJob(kind, label, frames, work)
         with self._lock:
             waiting = sum(other.state == "queued" for other in self._jobs.values())
+            self._check_given_up(kind)
             if self._stopping or waiting >= self.limits.queued_jobs:
                 self.metrics.count("refused")
                 reason = f"{waiting} lessons and changes are waiting already"
@@ -211,6 +237,58 @@ class LearnerService:
             self._drop_old_jobs()
         self._pending.put(job)
         return job
+
+    def _check_given_up(self, kind: JobKind) -> None:
+        self._given_up = [thread for thread in self._given_up if thread.is_alive()]
+        number = len(self._given_up)
+        if kind == "lesson" and number >= self.limits.given_up_jobs:
+            self.metrics.count("refused")
+            reason = f"{number} cancelled lessons of this model are still computed"
+            raise RefusedError(429, f"{reason}: wait for them to end, or restart the service")
+
+    def cancel(self, job: ChangeJob) -> bool:
+        """Cancel a job. One that waits has ended then; one that runs ends as soon as it can.
+
+        Args:
+            job: The job.
+
+        Returns:
+            False if it is too late, because the job has ended or is being saved; otherwise True,
+            and then the job will have no effect.
+        """
+        with self._lock:
+            if job.is_final or job.ended.done():
+                return False
+            job.is_cancelled = True
+            if job.state == "queued":
+                self._close(job)
+        return True
+
+    def give_up(self, job: ChangeJob) -> None:
+        """Go on without a cancelled job that does not end: another thread takes over the queue.
+
+        Nothing happens if the job has ended, or if too many others were given up already.
+
+        Args:
+            job: The job; nothing of it will be kept, even if its computation ends some day.
+        """
+        with self._lock:
+            if job.ended.done() or len(self._given_up) >= self.limits.given_up_jobs:
+                return
+            log.warning("a cancelled %s does not end; the service goes on without it", job.kind)
+            self._given_up.append(self._writer)
+            self._close(job)
+            self._writer = self._new_writer()
+            self._writer.start()
+
+    @property
+    def newest_change(self) -> ChangeJob | None:
+        """The newest change that waits or runs now, among those that undo would take back."""
+        with self._lock:
+            for job in reversed(self._jobs.values()):
+                if job.kind != "threshold" and not job.ended.done():
+                    return None if job.kind == "undo" else job
+        return None
 
     def job(self, id: str) -> ChangeJob:
         """Return a job that was submitted not too long ago.
@@ -254,16 +332,33 @@ class LearnerService:
         for id in finished[: -self.limits.finished_jobs or None]:
             del self._jobs[id]
 
+    def _new_writer(self) -> Thread:
+        return Thread(target=self._run_jobs, name="writer", daemon=True)
+
     def _run_jobs(self) -> None:
         """Run the queued jobs one after the other: the body of the writer thread."""
         while (job := self._pending.get()) is not None:
+            with self._lock:
+                if job.ended.done():  # it was cancelled while it waited
+                    continue
+                job.state = "running"
             began = time.monotonic()
             self._run_job(job)
-            job.seconds = time.monotonic() - began
-            job.work = _no_work  # releases the frames of the lesson
-            state = "known" if job.known else job.state
-            self.metrics.count_job(job.kind, state, job.seconds, job.frames)
-            job.ended.set_result(None)
+            with self._lock:
+                if job.ended.done():  # it was given up, and another thread has taken over
+                    return
+                job.seconds = time.monotonic() - began
+                self._close(job)
+
+    def _close(self, job: ChangeJob) -> None:
+        """End a job, with the lock held: a cancelled one as a failure."""
+        if job.is_cancelled:
+            job.error = CANCELLED
+        job.state = "done" if job.error is None else "failed"
+        job.work = _no_work  # releases the frames of the lesson
+        state = "known" if job.known else job.state
+        self.metrics.count_job(job.kind, state, job.seconds or 0.0, job.frames)
+        job.ended.set_result(None)
 
     def _run_job(self, job: ChangeJob) -> None:
         try:
@@ -274,6 +369,8 @@ class LearnerService:
             job.known = True
             job.progress = 1.0
             job.version = self._snapshot.version
+        except JobCancelledError:
+            return
         except PrimavistaError as error:
             log.warning("a %s failed: %s", job.kind, error)
             # Clients are told the name of the file, not where it is.
@@ -281,11 +378,9 @@ class LearnerService:
         except Exception as error:
             log.exception("a %s failed", job.kind)
             job.error = f"it failed ({type(error).__name__}); nothing was changed"
-        job.state = "done" if job.error is None else "failed"
 
     def _apply(self, job: ChangeJob) -> None:
         """Apply a change to a copy of the learner, save it, then make it the current snapshot."""
-        job.state = "running"
         before = self._snapshot
         draft = before.learner.copy()
         began = time.monotonic()
@@ -293,6 +388,7 @@ class LearnerService:
         # A strategy solves its head at the first prediction: better now than in a client's time.
         _check_finite(draft.predict(list(_blank_frames(draft))))
         worked = time.monotonic()
+        self._make_final(job)
         self._check_own_file()
         # On disk first: what was acknowledged or recognised is never lost.
         draft.save(self.path)
@@ -303,6 +399,13 @@ class LearnerService:
         replaced = {"load": before.learner, "threshold": before.replaced}
         self._snapshot = Snapshot(job.version, draft, replaced.get(job.kind))
         draft.rest()  # the state before is only kept for undo
+
+    def _make_final(self, job: ChangeJob) -> None:
+        """Decide between a job that is about to be saved and a client who cancels it."""
+        with self._lock:
+            if job.is_cancelled:
+                raise JobCancelledError(CANCELLED)
+            job.is_final = True
 
     def _check_own_file(self) -> None:
         """Refuse to overwrite a file that somebody else put in the place of the model."""
@@ -387,6 +490,11 @@ def _check_finite(predictions: list[Prediction]) -> None:
 
 def _blank_frames(learner: Learner) -> ImageArray:
     return np.zeros((2, learner.size, learner.size, 3), np.uint8)
+
+
+def _join(thread: Thread, seconds: float) -> None:
+    if thread.is_alive():
+        thread.join(seconds)
 
 
 def _no_work(learner: Learner, report_progress: ReportProgress) -> Learner | None:

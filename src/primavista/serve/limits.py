@@ -48,6 +48,10 @@ class ServiceLimits:
             the answer.
         wait_seconds: Time that a request may wait for a job, or that its video or all its images
             may take to decode.
+        cancel_seconds: Time that a cancelled job may take to end; then the service goes on
+            without it, and its thread ends by itself some day.
+        given_up_jobs: How many such threads there may be; with so many, lessons are refused.
+        stop_seconds: Time that the running job has to end when the service is stopped.
     """
 
     header_bytes: int = 32 * 2**10
@@ -77,6 +81,9 @@ class ServiceLimits:
     keep_alive_seconds: float = 30.0
     linger_seconds: float = 10.0
     wait_seconds: float = 60.0
+    cancel_seconds: float = 2.0
+    given_up_jobs: int = 2
+    stop_seconds: float = 5.0
 
 
 class RefusedError(PrimavistaError):

@@ -29,7 +29,7 @@ from primavista.serve.learner_service import (
     check_rehearsal_free,
 )
 from primavista.serve.limits import RefusedError, check_label
-from primavista.serve.operations import wait_for_change
+from primavista.serve.operations import cancel_job, wait_for_change
 from primavista.serve.schemas import Forgetting, Model, Renaming, Thresholding
 from primavista.storage.learner_file import declared_manifest
 from primavista.storage.manifest import parse_manifest
@@ -92,9 +92,13 @@ async def threshold(service: Service, body: Thresholding) -> Model:
 async def undo(service: Service, request: Request) -> Model:
     """Take back the last lesson, renaming, forgetting or loading.
 
-    There is one level of undo. It survives a restart, except for the loading of a model.
+    A lesson or change that still waits or runs is cancelled, however long it would take. There is
+    one level of undo. It survives a restart, except for the loading of a model.
     """
     await request.body()  # a request that breaks off or turns out malformed changes nothing
+    newest = service.newest_change
+    if newest is not None and await cancel_job(service, newest):
+        return Model.of(service)
 
     def take_back(learner: Learner, report_progress: ReportProgress) -> Learner | None:
         replaced = service.snapshot.replaced
@@ -149,6 +153,7 @@ async def load(
         raise loaded
 
     def replace(learner: Learner, report_progress: ReportProgress) -> Learner:
+        report_progress(0.0)  # nothing is saved if it was cancelled
         learner.save(_unused_path(service.path, service.limits.replaced_models))
         # Undo takes back the load, and nothing that was done to the loaded model elsewhere.
         return loaded.settled()

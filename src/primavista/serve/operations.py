@@ -114,6 +114,29 @@ async def wait_for_job(job: ChangeJob, seconds: float) -> bool:
     return bool(done)
 
 
+async def cancel_job(service: LearnerService, job: ChangeJob) -> bool:
+    """Cancel a job and wait until it has ended; one that does not end is left behind.
+
+    Args:
+        service: The service, whose limits say how long to wait.
+        job: The job.
+
+    Returns:
+        False if it is too late: the job has ended, or it is being saved.
+
+    Raises:
+        RefusedError: If the job does not end, and too many others were left behind (429).
+    """
+    if not service.cancel(job):
+        return False
+    if not await wait_for_job(job, service.limits.cancel_seconds):
+        service.give_up(job)
+    if not job.ended.done():
+        reason = "this model computes without an end: nothing of the lesson will be kept"
+        raise RefusedError(429, f"{reason}, but the next one has to wait; restart the service")
+    return True
+
+
 async def wait_for_change(service: LearnerService, job: ChangeJob) -> None:
     """Wait until a small change is done; it waits behind the lessons before it.
 

@@ -175,7 +175,7 @@ class Model(ResponseModel):
             strategy=learner.strategy_name,
             size=learner.size,
             objects=[TaughtObject(label=name, frames=n) for name, n in learner.counts.items()],
-            can_undo=snapshot.can_undo,
+            can_undo=snapshot.can_undo or service.newest_change is not None,
             queued=service.queued,
             version=snapshot.version,
             max_frames=service.limits.lesson_frames,
