@@ -54,7 +54,7 @@ class Gate:
 
     def __init__(self, service: LearnerService) -> None:
         self.begun, self._open = threading.Event(), threading.Event()
-        self.job = service.submit("lesson", self._work, "gate", 0)
+        self.job = service.submit("lesson", self._work, "gate")
         assert self.begun.wait(30)
 
     def _work(self, learner: Learner, report_progress) -> None:

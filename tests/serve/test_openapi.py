@@ -35,7 +35,7 @@ def test_the_service_is_as_its_openapi_document_says(running, mode):
         "positive_data_acceptance"
     )  # there once a schema is loaded
     operations = [found.ok() for found in schema.get_all_operations()]
-    assert len(operations) >= 15
+    assert len(operations) >= 16
     for operation in operations:
 
         @EXAMPLES

@@ -1,7 +1,13 @@
 """The learner: a strategy with names, preprocessing, undo and files."""
 
 from primavista.learner.learner import Learner
-from primavista.learner.lesson import AlreadyTaughtError, Lesson, LessonBuffer, lesson_id
+from primavista.learner.lesson import (
+    AlreadyTaughtError,
+    Lesson,
+    LessonBuffer,
+    LessonFeatures,
+    lesson_id,
+)
 from primavista.learner.opening import open_learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import Watch
@@ -11,6 +17,7 @@ __all__ = [
     "Learner",
     "Lesson",
     "LessonBuffer",
+    "LessonFeatures",
     "Prediction",
     "Watch",
     "lesson_id",

@@ -40,7 +40,7 @@ from primavista.learner.defaults import (
     strategy_options,
 )
 from primavista.learner.files import LearnerFiles
-from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, lesson_id
+from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, LessonFeatures, lesson_id
 from primavista.learner.prediction import Prediction
 from primavista.learner.state import (
     LearnerSettings,
@@ -230,6 +230,46 @@ class Learner(LearnerFiles):
                 report = strategy.learn(images, labels, progress=progress)
             counts = Counter(labels.tolist())
             self._change_to(state.taught(strategy, ids, counts, (lesson,), held_out))
+        return report
+
+    def learn_again(self, lesson: LessonFeatures, label: str) -> LearnReport:
+        """Learn a lesson from the features of its frames, exactly as `learn` did from the frames.
+
+        With it a lesson can be left out afterwards: start from a copy of the learner before it,
+        and learn those that followed again.
+
+        Args:
+            lesson: The lesson, made by `LessonBuffer.without_frames` with this learner or a copy.
+            label: The name of the object, known or new.
+
+        Returns:
+            What learning came to.
+
+        Raises:
+            InputError: If another learner or another representation computed the features, or if
+                the name is wrong.
+        """
+        name = checked_name(label, self.labels)
+        with self._writing:
+            state = self._state
+            strategy = state.strategy.draft()
+            same = lesson.origin is self._origin
+            if not same or int(strategy.embedding_version) != lesson.version:
+                raise InputError(
+                    "these features come from another learner, or from before its representation "
+                    "was trained: teach the lesson from its frames"
+                )
+            assert is_frozen(strategy)
+            ids = state.ids([name])
+            labels = torch.full((len(lesson),), ids[name])
+            held_out: HeldOutTests = {}
+            if lesson.id not in state.lessons:
+                held_out = held_out_tests(
+                    state, strategy, lesson.features, lesson.features, labels, self.threshold
+                )
+            report = strategy.learn_embedded(lesson.features, labels)
+            counts = {ids[name]: len(lesson)}
+            self._change_to(state.taught(strategy, ids, counts, (lesson.id,), held_out))
         return report
 
     def _features(

@@ -50,6 +50,34 @@ class AlreadyTaughtError(InputError):
         self.lesson_id = lesson_id
 
 
+@dataclass(frozen=True)
+class LessonFeatures:
+    """A lesson as the features of its frames: `Learner.learn_again` learns it without the frames.
+
+    `LessonBuffer.without_frames` makes one.
+
+    Args:
+        id: The id of the lesson, as `lesson_id` gives it.
+        features: The features of all frames, N x D.
+        version: The version of the representation that computed them.
+        origin: Identifies the learner and its copies; other learners cannot use the features.
+    """
+
+    id: str
+    features: Tensor
+    version: int
+    origin: object
+
+    def __len__(self) -> int:
+        """Return the number of frames that the lesson had."""
+        return len(self.features)
+
+    @property
+    def bytes(self) -> int:
+        """The memory that the features take."""
+        return self.features.numel() * self.features.element_size()
+
+
 def lesson_id(images: Frames) -> str:
     """Identify a lesson by what was shown: SHA-256 of the number of frames and of eight of them.
 
@@ -133,6 +161,21 @@ class LessonBuffer:
             if progress is not None:
                 progress(done, len(self._frames))
         return torch.cat(self._features) if self._features else None
+
+    def without_frames(self) -> LessonFeatures | None:
+        """Return the lesson as its features alone, to be learned again after the frames are gone.
+
+        Returns:
+            The features with the id of the lesson, or None if there are none, because there is no
+            frame or because the strategy trains its representation.
+        """
+        if not self._frames or not self._strategy.embeds:
+            return None
+        for _ in self.finish():
+            pass
+        return LessonFeatures(
+            lesson_id(self), torch.cat(self._features), self._version, self._origin
+        )
 
     def __len__(self) -> int:
         return len(self._frames)

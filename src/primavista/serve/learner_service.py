@@ -16,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Literal
@@ -26,12 +26,13 @@ import numpy as np
 from primavista.errors import InputError, PrimavistaError
 from primavista.images import ImageArray
 from primavista.learner.learner import Learner
-from primavista.learner.lesson import AlreadyTaughtError
+from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer
 from primavista.learner.prediction import Prediction
+from primavista.serve.journal import Journal, RecentChange, RecentLesson
 from primavista.serve.limits import ByteBudget, RefusedError, ServiceLimits
 from primavista.serve.prometheus import ServiceMetrics
 
-JobKind = Literal["lesson", "rename", "forget", "threshold", "undo", "load"]
+JobKind = Literal["lesson", "remove", "rename", "forget", "threshold", "undo", "load"]
 JobState = Literal["queued", "running", "done", "failed"]
 ReportProgress = Callable[[float], None]
 Work = Callable[[Learner, ReportProgress], Learner | None]
@@ -53,12 +54,17 @@ class Snapshot:
     Attributes:
         version: The number of lessons and changes since the service started.
         learner: The learner that predictions come from.
-        replaced: The learner before the last change, if that change loaded another model.
+        journal: The last lessons, each of which can be removed.
+        replaced: The learner before the last change, if that change loaded another model or
+            removed a lesson.
+        journal_before: The journal before the last change, for undo.
     """
 
     version: int
     learner: Learner
+    journal: Journal
     replaced: Learner | None = None
+    journal_before: Journal | None = None
 
     @property
     def can_undo(self) -> bool:
@@ -71,10 +77,13 @@ class ChangeJob:
     """One lesson or change, from its place in the queue to its end.
 
     Attributes:
-        kind: lesson, rename, forget, undo or load.
+        kind: lesson, remove, rename, forget, threshold, undo or load.
         label: The object that it is about, if there is one.
         frames: The number of frames of a lesson.
         work: The function that changes a copy of the learner; it may return another learner.
+        lesson: The frames of a lesson.
+        change: The renaming or forgetting.
+        removes: The id of the lesson that is removed.
         id: A random name by which clients ask for the status.
         state: The state of the job.
         progress: The fraction that is done, or None if it cannot be told.
@@ -92,6 +101,9 @@ class ChangeJob:
     label: str | None
     frames: int
     work: Work
+    lesson: LessonBuffer | None = None
+    change: RecentChange | None = None
+    removes: str | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     state: JobState = "queued"
     progress: float | None = None
@@ -140,7 +152,7 @@ class LearnerService:
         self.limits = limits or ServiceLimits()
         self.uploads = ByteBudget(self.limits.upload_bytes)
         self.metrics = ServiceMetrics()
-        self._snapshot = Snapshot(0, learner)
+        self._snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)
         self._jobs: OrderedDict[str, ChangeJob] = OrderedDict()
         self._lock = Lock()
@@ -208,16 +220,22 @@ class LearnerService:
                 log.warning("a %s was cancelled, because it would have taken long", what)
 
     def submit(
-        self, kind: JobKind, work: Work, label: str | None = None, frames: int = 0
+        self,
+        kind: JobKind,
+        work: Work,
+        label: str | None = None,
+        lesson: LessonBuffer | None = None,
+        change: RecentChange | None = None,
     ) -> ChangeJob:
         """Append a lesson or a change to the queue.
 
         Args:
-            kind: lesson, rename, forget, threshold, undo or load.
+            kind: lesson, rename, forget, threshold, undo or load; `remove` takes a lesson out.
             work: The function that changes the copy of the learner that it is given; a learner
                 that it returns takes the place of that copy.
             label: The object that it is about.
-            frames: The number of frames of a lesson.
+            lesson: The frames of a lesson.
+            change: The renaming or forgetting.
 
         Returns:
             The job, whose `ended` is resolved when the change is on disk or has failed.
@@ -225,10 +243,34 @@ class LearnerService:
         Raises:
             RefusedError: If too many jobs wait, or if the service is stopping (429).
         """
-        job = ChangeJob(kind, label, frames, work)
+        frames = 0 if lesson is None else len(lesson)
+        return self._enqueue(ChangeJob(kind, label, frames, work, lesson, change))
+
+    def remove(self, id: str) -> ChangeJob:
+        """Take one of the last lessons out, as if it had never been taught.
+
+        The learner before the last lessons learns the others again, from their features.
+
+        Args:
+            id: The id of the lesson, one of those in the journal of the snapshot.
+
+        Returns:
+            The job; it fails if the lesson is not in the journal.
+
+        Raises:
+            RefusedError: If too many jobs wait, or if the service is stopping (429).
+        """
+
+        def replay(learner: Learner, report_progress: ReportProgress) -> Learner:
+            journal = self._snapshot.journal.without(id)
+            return journal.replayed(learner.threshold, report_progress)
+
+        return self._enqueue(ChangeJob("remove", None, 0, replay, removes=id))
+
+    def _enqueue(self, job: ChangeJob) -> ChangeJob:
         with self._lock:
             waiting = sum(other.state == "queued" for other in self._jobs.values())
-            self._check_given_up(kind)
+            self._check_given_up(job.kind)
             if self._stopping or waiting >= self.limits.queued_jobs:
                 self.metrics.count("refused")
                 reason = f"{waiting} lessons and changes are waiting already"
@@ -356,6 +398,7 @@ class LearnerService:
             job.error = CANCELLED
         job.state = "done" if job.error is None else "failed"
         job.work = _no_work  # releases the frames of the lesson
+        job.lesson = None
         state = "known" if job.known else job.state
         self.metrics.count_job(job.kind, state, job.seconds or 0.0, job.frames)
         job.ended.set_result(None)
@@ -396,9 +439,33 @@ class LearnerService:
         job.parts = {"working": worked - began, "saving": time.monotonic() - worked}
         job.version = before.version + 1
         job.progress = 1.0
-        replaced = {"load": before.learner, "threshold": before.replaced}
-        self._snapshot = Snapshot(job.version, draft, replaced.get(job.kind))
+        self._snapshot = self._following(before, draft, job)
         draft.rest()  # the state before is only kept for undo
+
+    def _following(self, before: Snapshot, draft: Learner, job: ChangeJob) -> Snapshot:
+        """Return the snapshot after a change that has been saved."""
+        version = before.version + 1
+        if job.kind == "threshold":
+            return replace(before, version=version, learner=draft)
+        if job.kind == "undo":
+            return Snapshot(version, draft, before.journal_before or Journal(draft))
+        replaced = before.learner if job.kind in ("load", "remove") else None
+        journal = self._journal_after(before.journal, draft, job)
+        return Snapshot(version, draft, journal, replaced, before.journal)
+
+    def _journal_after(self, journal: Journal, draft: Learner, job: ChangeJob) -> Journal:
+        """Return the journal after a change; it begins anew if the change cannot be repeated."""
+        if job.removes is not None:
+            return journal.without(job.removes)
+        entry: RecentLesson | RecentChange | None = job.change
+        if job.lesson is not None and job.label is not None:
+            features = job.lesson.without_frames()
+            if features is not None and features.version == int(draft.strategy.embedding_version):
+                entry = RecentLesson(job.id, job.label, features)
+        if entry is None:
+            return Journal(draft)
+        limits = self.limits
+        return journal.followed_by(entry, limits.removable_lessons, limits.removable_bytes)
 
     def _make_final(self, job: ChangeJob) -> None:
         """Decide between a job that is about to be saved and a client who cancels it."""

@@ -36,6 +36,8 @@ class ServiceLimits:
         address_connections: The same for one address: an IPv4 address or an IPv6 /64 network.
         waiting_frames: Frames that may wait to be recognised.
         finished_jobs: Finished jobs whose status can still be asked for.
+        removable_lessons: The last lessons and changes of which a lesson can be removed by itself.
+        removable_bytes: Memory for the features of those lessons; no frames are kept.
         replaced_models: Files with models that were replaced by an upload.
         header_seconds: Time from the start of a connection or of its next request to the end of
             the headers; the TLS handshake has as much.
@@ -72,6 +74,8 @@ class ServiceLimits:
     address_connections: int = 192
     waiting_frames: int = 128
     finished_jobs: int = 200
+    removable_lessons: int = 12
+    removable_bytes: int = 64 * 2**20
     replaced_models: int = 20
     header_seconds: float = 20.0
     idle_seconds: float = 60.0

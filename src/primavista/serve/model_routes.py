@@ -22,6 +22,7 @@ from primavista.learner.export import SUFFIXES, Format
 from primavista.learner.export import export as write_export
 from primavista.learner.learner import Learner
 from primavista.serve.dependencies import Service, Threads, refusals
+from primavista.serve.journal import RecentChange
 from primavista.serve.learner_service import (
     JobKind,
     LearnerService,
@@ -30,7 +31,7 @@ from primavista.serve.learner_service import (
 )
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.operations import cancel_job, wait_for_change
-from primavista.serve.schemas import Forgetting, Model, Renaming, Thresholding
+from primavista.serve.schemas import Forgetting, Model, Removing, Renaming, Thresholding
 from primavista.storage.learner_file import declared_manifest
 from primavista.storage.manifest import parse_manifest
 
@@ -61,7 +62,11 @@ async def rename(service: Service, body: Renaming) -> Model:
     """
     old = body.label
     new = check_label(body.to)
-    return await _change(service, "rename", new, lambda learner: learner.rename(old, new))
+
+    def work(learner: Learner) -> None:
+        learner.rename(old, new)
+
+    return await _change(service, "rename", new, work, RecentChange(old, new))
 
 
 @router.post("/forget", responses=refusals(400, 408, 409, 413, 422))
@@ -71,7 +76,23 @@ async def forget(service: Service, body: Forgetting) -> Model:
     The request is refused with 409 if there is no such object. The answer is the new state of the
     learner.
     """
-    return await _change(service, "forget", body.label, lambda learner: learner.forget(body.label))
+
+    def work(learner: Learner) -> None:
+        learner.forget(body.label)
+
+    return await _change(service, "forget", body.label, work, RecentChange(body.label))
+
+
+@router.post("/remove", responses=refusals(400, 408, 409, 413, 422))
+async def remove(service: Service, body: Removing) -> Model:
+    """Take one of the last lessons out, as if it had never been taught; undo brings it back.
+
+    The answer of `GET /api/model` lists the lessons for which this is possible. The learner before
+    them learns the others again from their features, which are in memory only. The request is
+    refused with 409 if the lesson is older or was taught before the service was started.
+    """
+    await wait_for_change(service, service.remove(body.lesson))
+    return Model.of(service)
 
 
 @router.post("/threshold", responses=refusals(400, 408, 413, 422))
@@ -90,10 +111,11 @@ async def threshold(service: Service, body: Thresholding) -> Model:
 
 @router.post("/undo", responses=refusals(408, 409, 413))
 async def undo(service: Service, request: Request) -> Model:
-    """Take back the last lesson, renaming, forgetting or loading.
+    """Take back the last lesson, renaming, forgetting, removal of a lesson or loading.
 
     A lesson or change that still waits or runs is cancelled, however long it would take. There is
-    one level of undo. It survives a restart, except for the loading of a model.
+    one level of undo. It survives a restart, except for the loading of a model and the removal of
+    a lesson.
     """
     await request.body()  # a request that breaks off or turns out malformed changes nothing
     newest = service.newest_change
@@ -216,12 +238,16 @@ def _loaded(file: BinaryIO, device: torch.device, max_side: int) -> Learner | Re
 
 
 async def _change(
-    service: LearnerService, kind: JobKind, label: str | None, change: Callable[[Learner], None]
+    service: LearnerService,
+    kind: JobKind,
+    label: str | None,
+    change: Callable[[Learner], None],
+    recorded: RecentChange | None = None,
 ) -> Model:
     """Submit a small change, wait for it, and return the new state."""
 
     def work(learner: Learner, report_progress: ReportProgress) -> None:
         change(learner)
 
-    await wait_for_change(service, service.submit(kind, work, label))
+    await wait_for_change(service, service.submit(kind, work, label, change=recorded))
     return Model.of(service)

@@ -97,7 +97,7 @@ def submit_lesson(
         refuse = () if again else learner.lessons
         learner.learn(lesson, label, refuse=refuse, progress=progress)
 
-    return service.submit("lesson", learn, label, len(lesson))
+    return service.submit("lesson", learn, label, lesson)
 
 
 async def wait_for_job(job: ChangeJob, seconds: float) -> bool:

@@ -138,6 +138,17 @@ class TeachingAdvice(ResponseModel):
     ]
 
 
+class RemovableLesson(ResponseModel):
+    """One of the last lessons, which can be removed by itself.
+
+    `id` is that of the job which taught it, `label` the present name of its object.
+    """
+
+    id: str
+    label: str
+    frames: Annotated[int, Field(ge=1)]
+
+
 class Model(ResponseModel):
     """The current state of the learner.
 
@@ -157,6 +168,10 @@ class Model(ResponseModel):
         Fraction, Field(description="the familiarity from which on a frame counts as known")
     ]
     advice: list[TeachingAdvice]
+    lessons: Annotated[
+        list[RemovableLesson],
+        Field(description="the last lessons since the service started, which can be removed"),
+    ]
 
     @classmethod
     def of(cls, service: LearnerService) -> Model:
@@ -181,6 +196,10 @@ class Model(ResponseModel):
             max_frames=service.limits.lesson_frames,
             threshold=learner.threshold,
             advice=[TeachingAdvice.model_validate(asdict(one)) for one in learner.advice()],
+            lessons=[
+                RemovableLesson(id=one.id, label=one.label, frames=len(one.lesson))
+                for one in snapshot.journal.lessons()
+            ],
         )
 
 
@@ -259,6 +278,12 @@ class Forgetting(BaseModel):
     """A taught object to remove, by its label."""
 
     label: LabelField
+
+
+class Removing(BaseModel):
+    """One of the last lessons to remove, by its id."""
+
+    lesson: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
 
 class Health(ResponseModel):
