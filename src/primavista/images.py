@@ -15,6 +15,8 @@ MIN_SIDE = 1
 # Per image. Decoding a larger one is more likely an attack than a photograph.
 MAX_PIXELS = 64_000_000
 ImageArray: TypeAlias = NDArray[np.uint8]
+# The left, top, right and bottom of a part of a picture, in shares of its sides, from 0 to 1.
+Region: TypeAlias = tuple[float, float, float, float]
 
 
 def centre_square(image: Image.Image | ImageArray, size: int) -> ImageArray:
@@ -54,6 +56,46 @@ def centre_square(image: Image.Image | ImageArray, size: int) -> ImageArray:
     # Crop first: versions of Pillow differ in how they resize a box of an oblong image.
     picture = picture.crop((left, top, left + side, top + side))
     return np.array(picture.resize((size, size), Image.Resampling.BILINEAR))
+
+
+def read_region(text: str) -> Region:
+    """Read a region of interest: left, top, right and bottom in shares of the picture's sides.
+
+    Args:
+        text: Four numbers from 0 to 1, with commas between them.
+
+    Raises:
+        InputError: If these are not four such numbers, or if nothing lies between them.
+
+    >>> read_region("0.25, 0, 0.75, 1")
+    (0.25, 0.0, 0.75, 1.0)
+    """
+    try:
+        left, top, right, bottom = (float(part) for part in text.split(","))
+    except ValueError:
+        left, top, right, bottom = 0, 0, 0, 0
+    if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+        raise InputError(
+            f"the region {text!r:.60} is not a part of the picture: write left,top,right,bottom as "
+            "shares from 0 to 1, e.g. 0.25,0,0.75,1 for the middle half"
+        )
+    return left, top, right, bottom
+
+
+def cut_region(picture: Image.Image, region: Region) -> Image.Image:
+    """Cut a region of interest out of a picture; at least one pixel of it remains.
+
+    Args:
+        picture: The picture.
+        region: The region, as `read_region` returns it.
+
+    >>> cut_region(Image.new("RGB", (40, 20)), (0.5, 0.0, 1.0, 0.5)).size
+    (20, 10)
+    """
+    left, right = (round(share * picture.width) for share in region[::2])
+    top, bottom = (round(share * picture.height) for share in region[1::2])
+    left, top = min(left, picture.width - 1), min(top, picture.height - 1)
+    return picture.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
 
 
 def to_picture(array: NDArray[Any]) -> Image.Image:

@@ -28,7 +28,7 @@ from primavista.cli.learn import LessonOptions, teach_lesson
 from primavista.cli.sources import find_lessons
 from primavista.storage import learner_file as files
 from primavista.storage.lock import BusyError, file_lock
-from primavista.streams import decode
+from primavista.streams import camera
 from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
 
@@ -313,7 +313,7 @@ def test_a_drawn_folder_has_its_objects_not_its_sessions_as_labels(tmp_path: Pat
 def test_a_camera(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("av")
     monkeypatch.setattr(
-        decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
+        camera, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
     )
     model = tmp_path / "kitchen.pv"
     assert "camera:0" in done(

@@ -24,7 +24,7 @@ from primavista.cli.app import app
 from primavista.cli.predict import PredictionReporter
 from primavista.learner.prediction import Prediction
 from primavista.storage import learner_file as files
-from primavista.streams import decode
+from primavista.streams import camera
 
 from ..streams import media
 
@@ -154,7 +154,7 @@ def test_a_camera_until_ctrl_c_or_for_so_many_seconds(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
+        camera, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
     )
     *rows, end = lines("predict", model, "camera:0", "--seconds", 0.5, "--fps", 20)
     assert len(rows) == end["summary"]["frames"] >= 1

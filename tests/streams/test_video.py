@@ -19,7 +19,7 @@ from PIL import Image
 
 import primavista as pv
 from primavista.frames import Frames, crop_and_resize
-from primavista.streams import decode
+from primavista.streams import camera, decode
 from primavista.streams.sampler import BadFiles, FrameSampler
 from primavista.streams.video import Clip, natural, open_frames
 
@@ -390,7 +390,7 @@ def test_no_camera_is_said_clearly() -> None:
 
 def test_a_camera_is_read_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     endless = ("testsrc=size=64x48:rate=50,realtime", "lavfi", {})
-    monkeypatch.setattr(decode, "camera_input", lambda av, number: endless)
+    monkeypatch.setattr(camera, "camera_input", lambda av, number: endless)
     clip = open_frames("camera:0", size=16, seconds=0.5, max_frames=10)
     assert 5 <= len(clip) <= 10
     assert len(open_frames("camera:0", size=16, seconds=0.5, fps=10)) <= 6

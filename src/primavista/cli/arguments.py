@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from primavista.references import is_reference
+
+if TYPE_CHECKING:
+    from primavista.images import Region
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")
@@ -21,7 +24,29 @@ Threshold = Annotated[
         max=1,
     ),
 ]
+RegionText = Annotated[
+    str | None,
+    typer.Option(
+        "--region",
+        metavar="L,T,R,B",
+        help="Part of the picture to look at: left, top, right, bottom as shares from 0 to 1.",
+    ),
+]
 MIN_SIZE, MAX_SIZE = 32, 512  # sides of the images, in pixels
+
+
+def chosen_region(text: str | None) -> Region | None:
+    """Read the option `--region`.
+
+    Args:
+        text: Its text, or None if it was not given.
+
+    Raises:
+        InputError: If it is not a part of the picture.
+    """
+    from primavista.images import read_region
+
+    return None if text is None else read_region(text)
 
 
 def register_named(*names: str | None) -> None:

@@ -31,15 +31,18 @@ from primavista.cli.arguments import (
     MIN_SIZE,
     Device,
     Model,
+    RegionText,
     Threshold,
+    chosen_region,
     printable,
     register_named,
 )
-from primavista.cli.sources import CAMERA, Media, find_lessons
+from primavista.cli.sources import Media, find_lessons
 from primavista.coach import lessons_to_test
 from primavista.errors import InputError, PrimavistaError
 
 if TYPE_CHECKING:
+    from primavista.images import Region
     from primavista.learner.fleet import LessonOutcome
     from primavista.learner.learner import Learner
     from primavista.learner.lesson import Lesson
@@ -64,6 +67,7 @@ class LessonOptions:
         skip_bad: Whether frames that cannot be decoded are left out.
         again: Whether to teach what was taught before once more.
         coach: Whether lessons of known objects are predicted first, for advice.
+        region: The part of the picture to look at; None for all of it.
     """
 
     max_frames: int
@@ -72,6 +76,7 @@ class LessonOptions:
     skip_bad: bool
     again: bool
     coach: bool = True
+    region: Region | None = None
 
 
 class ShowStage(Protocol):
@@ -91,7 +96,10 @@ def learn(
     model: Model,
     sources: Annotated[
         list[str],
-        typer.Argument(help="Videos, images, folders, camera:0; one lesson each, in this order."),
+        typer.Argument(
+            help="Videos, images, folders, cameras (camera:0, /dev/video0, rtsp://..., http://..., "
+            "env:NAME); one lesson each, in this order."
+        ),
     ],
     label: Annotated[
         str | None,
@@ -134,6 +142,7 @@ def learn(
     seconds: Annotated[
         float, typer.Option(help="How long to record from a camera.", min=0.1, max=3600)
     ] = 5.0,
+    region: RegionText = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out frames that cannot be decoded.")
     ] = False,
@@ -174,6 +183,7 @@ def learn(
 
     _check_place(on)
     register_named(strategy, backbone)
+    part = chosen_region(region)
     lessons = find_lessons(sources, label)
     target = resolved(model)
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
@@ -185,7 +195,7 @@ def learn(
             typer.echo(f"--weights is for new files: {note}", err=True)
         learner = open_learner(target, device=device, **options, **asked)
         changed = _set_threshold(learner, threshold)
-        reading = LessonOptions(max_frames, fps, seconds, skip_bad, again, not no_coach)
+        reading = LessonOptions(max_frames, fps, seconds, skip_bad, again, not no_coach, part)
         teacher = Teacher(learner, target, reading, as_json)
         if on == HERE:
             teacher.teach_here(lessons)
@@ -258,10 +268,10 @@ class Teacher:
 
         reading = self.reading
         resolved = [_resolved(lesson) for lesson in lessons]
-        if reading.again or None in resolved:
+        if reading.again or reading.region or None in resolved:
             raise InputError(
-                "on a cluster, cameras cannot be seen and no lesson can be taught again: leave out "
-                "--on"
+                "on a cluster, cameras cannot be seen, no lesson can be taught again, and pictures "
+                "are looked at whole: leave out --on"
             )
         opener = partial(
             fleet.open_source,
@@ -373,7 +383,7 @@ def teach_lesson(
     from primavista.streams.video import open_frames
 
     stage = f"reading {lesson.name}"
-    if isinstance(lesson.source, str) and lesson.source.startswith(CAMERA):
+    if isinstance(lesson.source, str):  # a camera
         stage = f"show {lesson.label} to {lesson.name} for {reading.seconds:g} s"
     show(stage)
     clip = open_frames(
@@ -383,6 +393,7 @@ def teach_lesson(
         fps=reading.fps,
         skip_bad=reading.skip_bad,
         seconds=reading.seconds,
+        region=reading.region,
         progress=partial(show, stage),
     )
     refuse = () if reading.again else learner.lessons

@@ -13,7 +13,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.arguments import Device, Model, Threshold, printable
+from primavista.cli.arguments import (
+    Device,
+    Model,
+    RegionText,
+    Threshold,
+    chosen_region,
+    printable,
+)
 from primavista.cli.sampling import (
     BATCH,
     SampledFrame,
@@ -23,6 +30,7 @@ from primavista.cli.sampling import (
     predict_frames,
     sample_frames,
 )
+from primavista.cli.sources import warn_of_password
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError
 
 if TYPE_CHECKING:
@@ -40,7 +48,13 @@ BAR_WIDTH = 12  # characters
 
 def predict(
     model: Model,
-    source: Annotated[str, typer.Argument(help="An image, a folder, a video, or camera:0.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="An image, a folder, a video, or a camera: camera:0, /dev/video0, rtsp://..., "
+            "http://..., env:NAME."
+        ),
+    ],
     annotate: Annotated[
         Path | None,
         typer.Option(help="Write a copy of the video with the predictions drawn in, e.g. out.mp4."),
@@ -57,6 +71,7 @@ def predict(
         float | None,
         typer.Option(help="How long to watch a camera (default: until Ctrl-C)."),
     ] = None,
+    region: RegionText = None,
     top: Annotated[int, typer.Option(help="How many of the most likely names to show.", min=1)] = 3,
     threshold: Threshold = None,
     skip_bad: Annotated[
@@ -79,7 +94,7 @@ def predict(
     from primavista.streams.sampler import BadFiles
 
     if annotate is not None:
-        _check_target(source, annotate)
+        _check_target(source, annotate, region)
     learner = _loaded(model, device, threshold)
     bad = BadFiles(skip_bad)
     width = max(len(name) for name in [*learner.labels, UNKNOWN])
@@ -87,7 +102,9 @@ def predict(
     if annotate is not None:
         sightings = _annotated(learner, source, annotate, fps or ANNOTATED_FPS, bad)
     else:
-        frames = sample_frames(source, learner.size, fps or FPS, seconds, bad)
+        warn_of_password(source)
+        part = chosen_region(region)
+        frames = sample_frames(source, learner.size, fps or FPS, seconds, bad, part)
         sightings = predict_frames(learner, frames, 1 if is_camera(source) else BATCH)
     try:
         for sighting in sightings:
@@ -110,10 +127,12 @@ def _loaded(model: Path, device: str, threshold: float | None) -> Learner:
     return learner
 
 
-def _check_target(source: str, target: Path) -> None:
+def _check_target(source: str, target: Path, region: str | None) -> None:
     """Refuse a video that cannot be annotated, and a file that cannot or must not be written."""
     from primavista.cli.annotate import SUFFIXES
 
+    if region is not None:
+        raise InputError("--annotate draws on the whole picture: leave out --region")
     if not is_video_file(source):
         raise InputError(f"--annotate is for one video file, and {source} is not one")
     if target.suffix.lower() not in SUFFIXES:

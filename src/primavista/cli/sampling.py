@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from primavista.cli.sources import CAMERA
+import typer
+
+from primavista.cli.arguments import printable
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from primavista.images import Region
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
+    from primavista.streams.camera import CameraView
     from primavista.streams.sampler import BadFiles
 
 BATCH = 16  # frames that are recognised together, except from a camera
@@ -54,30 +56,38 @@ class Sighting:
 
 
 def sample_frames(
-    source: str, size: int, fps: float, seconds: float | None, bad: BadFiles
+    source: str,
+    size: int,
+    fps: float,
+    seconds: float | None,
+    bad: BadFiles,
+    region: Region | None = None,
 ) -> Iterator[SampledFrame]:
     """Read every image of a source, and so many frames per second of its videos or of a camera.
 
     Args:
-        source: An image, a folder, a video, or a camera such as "camera:0".
+        source: An image, a folder, a video, or a camera such as "camera:0" or "rtsp://door/live".
         size: The side of the frames in pixels.
         fps: How many frames per second to take of videos and cameras.
         seconds: How long to record from a camera; None records until it is interrupted.
         bad: Decides what happens with files that cannot be decoded.
+        region: The part of the picture to look at; None for all of it.
 
     Yields:
-        The frames, in order.
+        The frames, in order. A camera that is lost is waited for, with a message on standard error.
     """
     if is_camera(source):
-        yield from _camera_frames(source, size, fps, seconds)
+        from primavista.streams.camera import CameraView
+
+        yield from _camera_frames(CameraView(source, size, fps, region), seconds)
         return
     from primavista.streams.video import find_media, is_image
 
     for path in find_media(source, bad):
         if is_image(path):
-            yield from _image_frame(path, size, bad)
+            yield from _image_frame(path, size, bad, region)
         else:
-            yield from _video_frames(path, size, fps, bad)
+            yield from _video_frames(path, size, fps, bad, region)
 
 
 def predict_frames(
@@ -127,9 +137,11 @@ def is_camera(source: str) -> bool:
         source: What the user named.
 
     Returns:
-        True for "camera:0" and the like.
+        True for "camera:0", "/dev/video0", "rtsp://door/live" and the like.
     """
-    return source.startswith(CAMERA)
+    from primavista.streams.camera import is_live
+
+    return is_live(source)
 
 
 def is_video_file(source: str) -> bool:
@@ -147,30 +159,51 @@ def is_video_file(source: str) -> bool:
     return path.is_file() and path.suffix.lower() in VIDEOS
 
 
-def _camera_frames(
-    source: str, size: int, fps: float, seconds: float | None
+def _camera_frames(view: CameraView, seconds: float | None) -> Iterator[SampledFrame]:
+    """The newest frames of a camera, which is connected again if it is lost."""
+    from primavista.streams.camera import steady_frames
+
+    began, name = None, view.name
+    frames = steady_frames(view, seconds, on_lost=tell_lost, on_back=lambda: tell_back(name))
+    for at, image in frames:
+        began = at if began is None else began
+        yield SampledFrame(name, at - began, image)
+
+
+def tell_lost(reason: str) -> None:
+    """Say on standard error that a camera was lost.
+
+    Args:
+        reason: Why.
+    """
+    typer.echo(f"{printable(reason)}; trying again until it is back", err=True)
+
+
+def tell_back(name: str) -> None:
+    """Say on standard error that a camera gives frames again.
+
+    Args:
+        name: The name of the camera.
+    """
+    typer.echo(f"{printable(name)} is back", err=True)
+
+
+def _image_frame(
+    path: Path, size: int, bad: BadFiles, region: Region | None
 ) -> Iterator[SampledFrame]:
-    from primavista.streams.decode import camera_frames
-
-    began = time.monotonic()
-    limit = math.inf if seconds is None else seconds
-    for read in camera_frames(source, size, limit, fps):
-        if callable(read):
-            yield SampledFrame(source, time.monotonic() - began, read())
-
-
-def _image_frame(path: Path, size: int, bad: BadFiles) -> Iterator[SampledFrame]:
     from primavista.streams.decode import read_image
 
     with bad.guard():
-        yield SampledFrame(str(path), None, read_image(path, size))
+        yield SampledFrame(str(path), None, read_image(path, size, region))
 
 
-def _video_frames(path: Path, size: int, fps: float, bad: BadFiles) -> Iterator[SampledFrame]:
+def _video_frames(
+    path: Path, size: int, fps: float, bad: BadFiles, region: Region | None
+) -> Iterator[SampledFrame]:
     from primavista.streams.decode import timed_frames, upright
 
     for seconds, frame in timed_frames(path, fps):
         with bad.guard():
             if isinstance(frame, OSError):
                 raise frame
-            yield SampledFrame(str(path), seconds, upright(frame, size))
+            yield SampledFrame(str(path), seconds, upright(frame, size, region))

@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import typer
+
+from primavista.addresses import shows_password
 from primavista.errors import FileError, InputError
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
     from primavista.learner.lesson import Lesson
 
-CAMERA = "camera:"
 # A camera, or the files of one lesson.
 Media: TypeAlias = str | tuple[Path, ...]
 
@@ -36,12 +38,19 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media
         InputError: If it is not clear what a source shows, or if a name is not valid.
     """
     from primavista.learner.lesson import Lesson
+    from primavista.streams.camera import is_live, live_name
+    from primavista.streams.video import find_media
 
     found: list[Lesson[Media]] = []
     for source in sources:
+        if is_live(source):
+            name = live_name(source)
+            warn_of_password(source)
+            found.append(Lesson(_required_label(label, name), source, name))
+            continue
         path = Path(source).expanduser()
-        if source.startswith(CAMERA) or not source.strip() or not path.is_dir():
-            media = _single(source)
+        if not source.strip() or not path.is_dir():
+            media = tuple(find_media(source))
             found.append(Lesson(_required_label(label, source), media, source))
         elif label is not None:
             found += _lessons_of_object(path, label)
@@ -50,10 +59,18 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media
     return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
 
 
-def _single(source: str) -> Media:
-    from primavista.streams.video import find_media
+def warn_of_password(text: str) -> None:
+    """Warn if an address on the command line has a password, which other users can see there.
 
-    return source if source.startswith(CAMERA) else tuple(find_media(source))
+    Args:
+        text: What was typed: the address of a camera, a webhook or a broker.
+    """
+    if shows_password(text):
+        typer.echo(
+            "warning: other users of this machine can read the password in the list of processes. "
+            "Put the address into an environment variable and write env:NAME in its place",
+            err=True,
+        )
 
 
 def _required_label(label: str | None, source: str) -> str:

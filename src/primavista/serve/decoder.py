@@ -16,8 +16,9 @@ from typing import BinaryIO
 import numpy as np
 
 from primavista.images import ImageArray
-from primavista.serve.decoder_child import DecodeAnswer, DecodeJob, receive_header, send_header
+from primavista.serve.decoder_child import DecodeAnswer, DecodeJob
 from primavista.serve.limits import RefusedError
+from primavista.streams.pipes import receive_header, send_header
 
 PROCESSES = 2  # for pictures, and as many for videos, so that a picture never waits for a video
 

@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import signal
-import struct
 import sys
-from dataclasses import asdict, dataclass
-from typing import IO, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from primavista.errors import FileError, MissingExtraError, require_extra
 from primavista.images import ImageArray
 from primavista.streams import decode
+from primavista.streams.pipes import receive_header, send_header
 from primavista.streams.sampler import BadFiles, FrameSampler
-
-MAX_HEADER = 65536  # bytes
-_LENGTH = struct.Struct("!I")
 
 
 @dataclass(frozen=True)
@@ -65,39 +61,6 @@ class DecodeAnswer:
     frames: int = 0
     status: int = 200
     reason: str = ""
-
-
-def send_header(pipe: IO[bytes], header: DecodeJob | DecodeAnswer) -> None:
-    """Write a header to a pipe.
-
-    Args:
-        pipe: The pipe; the bytes that belong to the header are written by the caller.
-        header: The job or the answer.
-    """
-    data = json.dumps(asdict(header)).encode()
-    pipe.write(_LENGTH.pack(len(data)) + data)
-
-
-def receive_header(pipe: IO[bytes]) -> dict[str, object] | None:
-    """Read a header from a pipe.
-
-    Args:
-        pipe: The pipe.
-
-    Returns:
-        Its fields, or None if the pipe has ended or what comes is no header.
-    """
-    prefix = pipe.read(_LENGTH.size)
-    if len(prefix) < _LENGTH.size:
-        return None
-    length = _LENGTH.unpack(prefix)[0]
-    if length > MAX_HEADER:
-        return None
-    try:
-        fields = json.loads(pipe.read(length))
-    except ValueError:
-        return None
-    return fields if isinstance(fields, dict) else None
 
 
 def main() -> None:

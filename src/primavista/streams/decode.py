@@ -1,11 +1,9 @@
-"""Decoding of one image, one video, one camera; each error names the file and what to do."""
+"""Decoding of one image, one video; each error names the file and what to do."""
 
 from __future__ import annotations
 
 import os
 import stat
-import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +16,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from primavista.errors import FileError, PrimavistaError, require_extra
-from primavista.images import MAX_PIXELS, ImageArray, centre_square
+from primavista.images import MAX_PIXELS, ImageArray, Region, centre_square, cut_region
 
+VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the file's name says
 # Of FFmpeg: no playlists, which could name other files.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
@@ -49,12 +48,13 @@ class TooLargeError(FileError):
     """Raised if an image or video has more pixels than are safe to decode."""
 
 
-def read_image(path: str | Path, size: int | None) -> ImageArray:
+def read_image(path: str | Path, size: int | None, region: Region | None = None) -> ImageArray:
     """Read an image file, turned upright as its EXIF data says.
 
     Args:
         path: The file.
         size: The side of the result in pixels; None takes the shorter side of the image.
+        region: The part of the picture to look at; None for all of it.
 
     Returns:
         uint8, size x size x 3.
@@ -64,11 +64,15 @@ def read_image(path: str | Path, size: int | None) -> ImageArray:
     """
     path = Path(path)
     _check_file(path)
-    return decode_image(path, path, size)
+    return decode_image(path, path, size, region=region)
 
 
 def decode_image(
-    file: Path | BinaryIO, name: str | Path, size: int | None, max_pixels: int | None = None
+    file: Path | BinaryIO,
+    name: str | Path,
+    size: int | None,
+    max_pixels: int | None = None,
+    region: Region | None = None,
 ) -> ImageArray:
     """Decode an image from a path or an open file, turned upright as its EXIF data says.
 
@@ -77,6 +81,7 @@ def decode_image(
         name: Its name, for messages.
         size: The side of the result in pixels; None takes the shorter side of the image.
         max_pixels: The largest number of pixels to decode.
+        region: The part of the picture to look at; None for all of it.
 
     Returns:
         uint8, size x size x 3.
@@ -92,8 +97,10 @@ def decode_image(
             with Image.open(file, formats=FORMATS) as picture:
                 _check_pixels(name, picture.width, picture.height, max_pixels)
                 _check_scans(name, picture, file)
-                upright = ImageOps.exif_transpose(picture)
-                return centre_square(_eight_bits(upright), size or min(upright.size))
+                upright = _eight_bits(ImageOps.exif_transpose(picture))
+                if region is not None:
+                    upright = cut_region(upright, region)
+                return centre_square(upright, size or min(upright.size))
     except PrimavistaError:
         raise
     except Image.DecompressionBombError as error:
@@ -115,6 +122,7 @@ def video_frames(
     size: int,
     fps: float | None = None,
     max_pixels: int | None = None,
+    region: Region | None = None,
 ) -> Iterator[DecodedItem]:
     """Decode the frames of a video in order.
 
@@ -123,12 +131,13 @@ def video_frames(
         size: The side of the frames in pixels.
         fps: The number of frames per second to take; all by default.
         max_pixels: The largest number of pixels of a frame.
+        region: The part of the picture to look at; None for all of it.
 
     Yields:
         Functions that convert and resize a frame, and a `FileError` in place of a damaged one.
     """
     for _, frame in timed_frames(video, fps, max_pixels):
-        yield frame if isinstance(frame, FileError) else partial(upright, frame, size)
+        yield frame if isinstance(frame, FileError) else partial(upright, frame, size, region)
 
 
 def timed_frames(
@@ -251,17 +260,19 @@ def _raw_frames(av: Any, container: Any, stream: Any, path: Path, max_pixels: in
             yield frame
 
 
-def upright(frame: Any, size: int) -> ImageArray:
+def upright(frame: Any, size: int, region: Region | None = None) -> ImageArray:
     """Turn a decoded frame as its display matrix says, and bring it to model size.
 
     Args:
         frame: A frame of PyAV.
         size: The side of the result in pixels.
+        region: The part of the picture to look at; None for all of it.
 
     Returns:
         uint8, size x size x 3.
     """
-    return centre_square(turned(frame), size)
+    picture = turned(frame)
+    return centre_square(picture if region is None else cut_region(picture, region), size)
 
 
 def turned(frame: Any) -> Image.Image:
@@ -300,95 +311,6 @@ class FrameTimer:
             return False
         self.tick = tick
         return True
-
-
-def camera_frames(
-    source: str, size: int, seconds: float, fps: float | None = None
-) -> Iterator[DecodedItem]:
-    """Read frames from a camera for some seconds.
-
-    Args:
-        source: "camera:0", "camera:1" and so on.
-        size: The side of the frames in pixels.
-        seconds: How long to read.
-        fps: The number of frames per second to take; all by default.
-
-    Yields:
-        Functions that convert and resize a frame.
-
-    Raises:
-        FileError: If there is no such camera, or it stops.
-    """
-    number = source.removeprefix("camera:")
-    if not number.isdecimal():
-        raise FileError(
-            f"{source!r} is not a camera: write camera:0 for the first one, camera:1 for the second"
-        )
-    av = require_extra("av", "video")
-    name, kind, options = camera_input(av, int(number))
-    try:
-        container = av.open(name, format=kind, options=options, timeout=10.0)
-    except (av.FFmpegError, OSError, ValueError) as error:
-        raise FileError(
-            f"cannot open {source} ({name}): {error}. Connect a camera, close other programs that "
-            "use it, and see that you are allowed to use it (on Linux: the group video)"
-        ) from error
-    with container:
-        yield from _film(av, container, source, size, seconds, FrameTimer(fps))
-
-
-def camera_input(av: Any, number: int) -> tuple[str, str, dict[str, str]]:
-    """Return FFmpeg's name, input format and options of a camera on this platform.
-
-    Args:
-        av: The module of PyAV.
-        number: The number of the camera, from 0.
-
-    Raises:
-        FileError: If there is no such camera (on Windows, which lists them).
-    """
-    if sys.platform == "darwin":
-        return f"{number}:none", "avfoundation", {"framerate": "30", "pixel_format": "uyvy422"}
-    if sys.platform == "win32":
-        cameras = [
-            d for d in av.device.enumerate_input_devices("dshow") if "video" in d.media_types
-        ]
-        if number >= len(cameras):
-            raise FileError(
-                f"there is no camera:{number}: this machine has {len(cameras)}. Connect one"
-            )
-        return f"video={cameras[number].description}", "dshow", {}
-    return f"/dev/video{number}", "v4l2", {}
-
-
-def _film(
-    av: Any, container: Any, source: str, size: int, seconds: float, due: FrameTimer
-) -> Iterator[DecodedItem]:
-    begin, count = time.monotonic(), 0
-    frames = container.decode(video=0)
-    while True:
-        at = time.monotonic() - begin
-        if at >= seconds:
-            break
-        try:
-            frame = next(frames, None)
-        except BlockingIOError:  # no new frame yet
-            time.sleep(0.005)
-            frames = container.decode(video=0)
-            continue
-        except (av.FFmpegError, OSError) as error:
-            raise FileError(
-                f"{source} stopped after {count} frames: {error}. Connect it again"
-            ) from error
-        if frame is None:
-            break
-        count += 1
-        if due(at):
-            yield partial(upright, frame, size)
-    if not count:
-        raise FileError(
-            f"{source} gave no frame in {seconds:g} s: see that it is switched on and not in use"
-        )
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,12 +18,21 @@ from torch import Tensor
 
 from primavista.errors import FileError, InputError, file_errors
 from primavista.frames import LEARNER_SIZE
+from primavista.images import ImageArray, Region
 from primavista.progress import Progress
-from primavista.streams.decode import camera_frames, read_image, video_frames, video_rate
+from primavista.streams.camera import (
+    LESSON_FRAMES,
+    STALL,
+    CameraView,
+    camera_frames,
+    is_live,
+    live_name,
+)
+from primavista.streams.decode import VIDEOS as VIDEOS
+from primavista.streams.decode import DecodedItem, read_image, video_frames, video_rate
 from primavista.streams.sampler import BadFiles, FrameSampler, ToldError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
-VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
 WILDCARDS = "*?["
 # A path, a glob or a camera, or several paths.
 MediaSource = str | Path | Sequence[str | Path]
@@ -71,6 +81,8 @@ def open_frames(
     fps: float | None = None,
     skip_bad: bool = False,
     seconds: float = 5.0,
+    region: Region | None = None,
+    stall: float = STALL,
     progress: Progress | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> Clip:
@@ -78,17 +90,24 @@ def open_frames(
 
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
     kept, and when `max_frames` are, every second of them is dropped and k is doubled. What is kept
-    is therefore evenly spread over the whole.
+    is therefore evenly spread over the whole. A camera that is lost before the time is over is an
+    error: half of what was to be shown is not returned.
 
     Args:
-        source: The path or paths, a glob pattern, or "camera:0".
+        source: The path or paths, a glob pattern, or a camera: "camera:0", "/dev/video0",
+            "rtsp://door/live", "http://door/video.mjpg" or "env:NAME", which names the environment
+            variable that holds the address.
         size: The side of the frames in pixels; that of a new learner by default.
         max_frames: The largest number of frames to keep.
         fps: The number of frames per second to read from videos; all by default.
         skip_bad: Leave out and count damaged files. Of a video that breaks off, the frames before
             stay.
         seconds: How long to read from a camera.
-        progress: Called with the number of frames looked at, and their total if it is known.
+        region: The part of the picture to look at: left, top, right and bottom in shares of its
+            sides, from 0 to 1; None for all of it.
+        stall: After how many seconds without a frame a camera is lost.
+        progress: Called with the number of frames looked at, and their total if it is known; for a
+            camera with seconds.
         watch: Deprecated name of `progress`; an unknown total is 0.
 
     Returns:
@@ -96,7 +115,7 @@ def open_frames(
 
     Raises:
         InputError: If an argument is out of range, or the source is not a kind that can be read.
-        FileError: If a file is missing or damaged; the message names it.
+        FileError: If a file is missing or damaged, or a camera is lost; the message names it.
     """
     _check(size, max_frames, fps, seconds)
     if watch is not None:
@@ -104,10 +123,11 @@ def open_frames(
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         progress = _as_progress(watch)
     sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
-    if isinstance(source, str) and source.startswith("camera:"):
-        sampler.offer(camera_frames(source, size, seconds, fps), bad)
+    if isinstance(source, str) and is_live(source):
+        view = CameraView(source, size, fps, region, stall)
+        sampler.offer(_filmed(view, seconds, progress), bad)
     else:
-        _sample_files(find_media(source, bad), sampler, bad, size, fps, progress)
+        _sample_files(find_media(source, bad), sampler, bad, size, fps, region, progress)
     return _clip(sampler, bad, _describe(source))
 
 
@@ -118,12 +138,27 @@ def _as_progress(watch: Callable[[int, int], None]) -> Progress:
     return report
 
 
+def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
+    """The frames of a camera, none of which may be dropped."""
+    began = None
+    for at, image in camera_frames(view, seconds, keep=LESSON_FRAMES):
+        began = at if began is None else began
+        if progress is not None:
+            progress(int(at - began), math.ceil(seconds))
+        yield partial(_same, image)
+
+
+def _same(image: ImageArray) -> ImageArray:
+    return image
+
+
 def _sample_files(
     paths: Sequence[Path],
     sampler: FrameSampler,
     bad: BadFiles,
     size: int,
     fps: float | None,
+    region: Region | None,
     progress: Progress | None,
 ) -> None:
     if all(map(is_image, paths)):
@@ -134,9 +169,9 @@ def _sample_files(
     for path in paths:
         with bad.guard():
             if is_image(path):
-                sampler.offer([partial(read_image, path, size)], bad)
+                sampler.offer([partial(read_image, path, size, region)], bad)
             else:
-                sampler.offer(video_frames(path, size, fps), bad)
+                sampler.offer(video_frames(path, size, fps, region=region), bad)
 
 
 def find_media(source: MediaSource, bad: BadFiles | None = None) -> list[Path]:
@@ -210,8 +245,10 @@ def _expand(source: str) -> list[Path]:
     """The files that one source names: itself, those of a folder, or the matches of a pattern."""
     if not source.strip():  # as from a variable that was not set; the folder itself is "."
         raise InputError('the name of a source is empty: give a path, or "." for this folder')
-    if re.match(r"[a-z]{2,}://", source):
-        raise InputError(f"{source} is an address: download it first and give the path of the file")
+    if is_live(source):
+        raise InputError(
+            f"{live_name(source)} is a camera: give it alone, not in a list with files"
+        )
     path = Path(source).expanduser()
     try:
         mode = os.stat(path).st_mode
@@ -222,7 +259,7 @@ def _expand(source: str) -> list[Path]:
     if not stat.S_ISREG(mode):
         raise FileError(
             f"{path} is neither a file nor a folder (a device or a pipe): "
-            "for a camera write camera:0"
+            "for a camera write camera:0 or /dev/video0"
         )
     if path.suffix.lower() not in (*IMAGES, *VIDEOS):
         raise InputError(
@@ -337,6 +374,8 @@ def _list(suffixes: Sequence[str]) -> str:
 
 
 def _describe(source: MediaSource) -> str:
+    if isinstance(source, str) and is_live(source):
+        return live_name(source)
     if isinstance(source, str | Path):
         return str(source)
     return str(source[0]) if len(source) == 1 else f"{len(source)} sources from {source[0]}"

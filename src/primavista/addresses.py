@@ -1,0 +1,119 @@
+"""Addresses of cameras, webhooks and brokers: how they are named without showing their secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from primavista.errors import InputError
+
+ENV = "env:"
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address, and a name for it that may be shown to anybody.
+
+    Args:
+        name: What messages and events call it: without user, password and query, which often holds
+            a password too. An address from the environment is called `env:NAME`.
+        url: The whole address. It is not part of the `repr`.
+    """
+
+    name: str
+    url: str = field(repr=False)
+
+    @property
+    def parts(self) -> SplitResult:
+        """The scheme, host, port, path and query of the address."""
+        return urlsplit(self.url)
+
+    @property
+    def user(self) -> str | None:
+        """The user in the address, decoded, or None."""
+        return None if self.parts.username is None else unquote(self.parts.username)
+
+    @property
+    def password(self) -> str | None:
+        """The password in the address, decoded, or None."""
+        return None if self.parts.password is None else unquote(self.parts.password)
+
+    @property
+    def without_login(self) -> str:
+        """The address with neither user nor password in it; the query stays."""
+        return self.parts._replace(netloc=self.parts.netloc.rpartition("@")[2]).geturl()
+
+
+def is_address(text: str) -> bool:
+    """Return True for `scheme://...` and for `env:NAME`; nothing is looked up.
+
+    Args:
+        text: What the user named.
+
+    >>> is_address("rtsp://10.0.0.5/live"), is_address("env:DOOR"), is_address("C:/mug.mp4")
+    (True, True, False)
+    """
+    return text.startswith(ENV) or re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text) is not None
+
+
+def read_address(text: str, schemes: tuple[str, ...], example: str) -> Address:
+    """Read an address as it was typed, or from the environment variable that `env:NAME` names.
+
+    Other users of a machine see the command line of every process, but not its environment.
+
+    Args:
+        text: The address, or `env:NAME`.
+        schemes: The schemes that are allowed, in lower case.
+        example: A right address, for messages.
+
+    Returns:
+        The address and its name.
+
+    Raises:
+        InputError: If the variable is not set, or if its value is not an address of these schemes.
+            The message does not show it.
+
+    >>> read_address("rtsp://ann:secret@door:554/live?key=7", ("rtsp",), "rtsp://camera/live")
+    Address(name='rtsp://door:554/live')
+    """
+    name = text if text.startswith(ENV) else ""
+    url = _from_environment(name.removeprefix(ENV), example) if name else text.strip()
+    shown = _shown(url, schemes)
+    if shown is None:
+        kinds = ", ".join(f"{scheme}://" for scheme in schemes)
+        raise InputError(f"{name or 'this'} is not an address ({kinds}): write {example}")
+    return Address(name or shown, url)
+
+
+def _from_environment(variable: str, example: str) -> str:
+    url = os.environ.get(variable, "").strip()
+    if not url:
+        raise InputError(f"the environment variable {variable!r} is not set: {variable}={example}")
+    return url
+
+
+def _shown(url: str, schemes: tuple[str, ...]) -> str | None:
+    """Return an address without its secrets, or None if it is not one of these schemes."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # a port that is not a number, a bracket that is not closed
+        return None
+    if not host or parts.scheme not in schemes or not url.isprintable() or " " in url:
+        return None
+    at = "" if port is None else f":{port}"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{at}{parts.path}"
+
+
+def shows_password(text: str) -> bool:
+    """Return True for an address that was typed with a password in it.
+
+    Args:
+        text: What the user typed.
+    """
+    try:
+        return is_address(text) and urlsplit(text).password is not None
+    except ValueError:
+        return False
