@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 EXTRAS := video,hub,lite,live,onnx,pandas,plots,ray,river,sklearn,trackers,dev,docs
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-all test-avalanche lint docs dist chromium latex clean
+.PHONY: run test test-all test-avalanche lint docs dist lock sbom chromium latex clean
 
 run: $(STAMP)
 	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
@@ -39,10 +40,22 @@ dist: $(STAMP)
 	$(BIN)/python -m build --outdir dist/primavista .
 	$(BIN)/python -m build --wheel --outdir dist/primavista-edge edge
 
-$(STAMP): pyproject.toml constraints.txt
+# hashes for every file that `make` installs; constraints.txt has the versions
+lock: $(STAMP)
+	$(BIN)/python tools/lock.py --extras $(EXTRAS)
+
+# the bills of materials of both distributions (CycloneDX), in dist/
+sbom: $(STAMP)
+	$(BIN)/python tools/sbom.py
+
+$(STAMP): pyproject.toml $(wildcard locks/*.txt)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv && $(PYTHON) -m venv $(VENV); }
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	$(PIP) --require-hashes --no-deps -r locks/all.txt
+	$(PIP) --require-hashes --no-deps -r locks/torch-cpu.txt 2>/dev/null || \
+		$(PIP) --require-hashes --no-deps -r locks/torch.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip check
 	touch $(STAMP)
 
 # the tests of the page need a browser; without one they are skipped, and say so

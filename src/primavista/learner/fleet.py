@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from torch import nn
@@ -170,9 +172,12 @@ class RayMachines:
 def ray_cluster(address: str = "") -> Iterator[RayMachines]:
     """Connect to a Ray cluster, and disconnect at the end if there was no connection before.
 
+    A cluster that is started here listens on the loopback interface only, and needs a token. The
+    nodes of a cluster send each other pickled objects: connect only to one that you trust.
+
     Args:
-        address: "ray://HOST:PORT", or "" for the cluster of this machine, which is started if there
-            is none.
+        address: "ray://HOST:PORT", or "" for the cluster of this machine that `ray start` began or
+            RAY_ADDRESS names; one is started if there is none.
 
     Yields:
         The machines of the cluster.
@@ -181,6 +186,9 @@ def ray_cluster(address: str = "") -> Iterator[RayMachines]:
         InputError: If no cluster answers.
         MissingExtraError: If Ray is not installed.
     """
+    if not address:
+        # Ray looks at it when it is imported, and binds to the loopback interface if it is 0
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     ray = require_extra("ray", "ray")
     ours = not ray.is_initialized()
     try:
@@ -347,9 +355,16 @@ def _connect(ray: Any, address: str) -> None:
     quiet = {"logging_level": "warning", "log_to_driver": False, "configure_logging": False}
     try:
         ray.init(address or None, **quiet)
+        _protect_token()
     except (ConnectionError, RuntimeError, ValueError) as error:
         place = address or "this machine"
         raise InputError(f"no Ray cluster at {place}: {error}") from error
+
+
+def _protect_token() -> None:
+    """Let nobody else read the token of Ray, which creates its file with the usual permissions."""
+    with suppress(OSError, RuntimeError):  # no file, a file of another owner, or no home
+        (Path.home() / ".ray" / "auth_token").chmod(0o600)
 
 
 def _loader(learner: Learner, machines: Machines) -> LearnerLoader:

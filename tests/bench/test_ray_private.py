@@ -1,0 +1,67 @@
+"""A Ray cluster that is started for a run: nobody else can reach it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("ray")
+psutil = pytest.importorskip("psutil")
+# one cluster at a time: two on one machine get in each other's way
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+
+OWNER = """
+import json, os, subprocess, sys
+from primavista.learner.fleet import ray_cluster
+import psutil
+with ray_cluster() as machines:
+    answer = machines.get(machines.call(1, lambda x: x + 1, 2)[0])
+    me = psutil.Process()
+    listening = [
+        connection.laddr.ip
+        for process in [me, *me.children(recursive=True)]
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    address = machines.ray.get_runtime_context().gcs_address
+    stranger = {**os.environ, "RAY_AUTH_MODE": sys.argv[1]}
+    if sys.argv[1] == "token":
+        stranger["RAY_AUTH_TOKEN"] = "a" * 64
+    tried = subprocess.run(
+        [sys.executable, "-c", sys.argv[2], address], env=stranger, capture_output=True, text=True
+    )
+    print(json.dumps([answer, listening, tried.stdout.strip(), tried.stderr[-2000:]]))
+"""
+STRANGER = """
+import sys
+import ray
+ray.init(sys.argv[1], logging_level="error")
+print(ray.get(ray.remote(lambda: "code of a stranger").remote()))
+"""
+
+
+@pytest.mark.parametrize("mode", ["disabled", "token"])
+def test_it_listens_on_loopback_and_runs_nothing_for_whoever_has_no_token(tmp_path, mode):
+    named = {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"}
+    environment = {name: value for name, value in os.environ.items() if name not in named}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", OWNER, mode, STRANGER],
+        env={**environment, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer, listening, said, complaint = json.loads(done.stdout.splitlines()[-1])
+    assert answer == 3
+    assert len(listening) >= 3
+    assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+    assert "code of a stranger" not in said
+    assert "uthenticat" in complaint, complaint
+    token = tmp_path / ".ray" / "auth_token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600

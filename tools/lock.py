@@ -1,0 +1,141 @@
+"""Locks every package that `make` installs, with the hashes of its files for all platforms.
+
+    python tools/lock.py --extras video,live            # writes the files in locks/
+    python tools/lock.py --extras video,live --check    # exit code 1 if they are out of date
+
+Writing needs uv and a package registry; checking needs neither. The versions are those of
+constraints.txt; packages that only other platforms need are chosen by uv. A lock lists the hashes
+of all files of a release, so that one file serves every platform.
+
+torch is published as several builds of one version, and each has a file of its own: torch-cpu.txt
+is the build that the tests run with, for machines where pip finds it; torch.txt is the registry's
+build, on Linux with the packages for CUDA that it needs. `make` tries them in this order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OLDEST_PYTHON = "3.11.5"  # pymdown-extensions needs it
+TORCH = re.compile(r"torch$|triton$|(nvidia|cuda)-")
+# of torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl
+CPU_BUILD = {
+    "torch==2.13.0+cpu": (
+        "--hash=sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b"
+    )
+}
+HEADERS = {
+    "all.txt": "everything that `make` installs except torch, for all platforms",
+    "torch.txt": "torch of the package registry, and what it needs for CUDA on Linux",
+    "torch-cpu.txt": "the build of torch for CPUs that the tests run with",
+}
+Lock = dict[str, str]  # "name==version ; marker" to its hashes, as lines
+
+
+def normal(name: str) -> str:
+    """The normal form of the name of a distribution."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(text: str) -> dict[str, str]:
+    """The version of each pinned package of a file of requirements."""
+    found = re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.M)
+    return {normal(name): version for name, version in found}
+
+
+def parse(text: str) -> Lock:
+    """The entries of a file of requirements with hashes."""
+    lock: Lock = {}
+    current = ""
+    for line in text.splitlines():
+        if line.startswith("    --hash="):
+            lock[current] += line.strip(" \\") + "\n"
+        elif line and not line.lstrip().startswith("#"):
+            current = line.strip(" \\")
+            lock[current] = ""
+    return lock
+
+
+def render(lock: Lock, header: str) -> str:
+    """The text of a file of requirements with hashes."""
+    lines = [f"# Written by `make lock`: {header}."]
+    for entry, hashes in lock.items():
+        lines.append(" \\\n    ".join([entry, *hashes.split()]))
+    return "\n".join(lines) + "\n"
+
+
+def split(lock: Lock) -> tuple[Lock, Lock, Lock]:
+    """The content of each file of `HEADERS`."""
+    torch = {entry: lock[entry] for entry in lock if TORCH.match(entry.partition("==")[0])}
+    rest = {entry: lock[entry] for entry in lock if entry not in torch}
+    return rest, torch, CPU_BUILD
+
+
+def wanted(extras: Iterable[str]) -> set[str]:
+    """The packages that both distributions name as dependencies."""
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    edge = tomllib.loads((ROOT / "edge" / "pyproject.toml").read_text(encoding="utf-8"))
+    lines = [*ours["project"]["dependencies"], *edge["project"]["dependencies"]]
+    lines += [*ours["build-system"]["requires"], *edge["build-system"]["requires"]]
+    for extra in extras:
+        lines += ours["project"]["optional-dependencies"][extra]
+    return {normal(re.split(r"[^\w.-]", line, maxsplit=1)[0]) for line in lines}
+
+
+def problems(
+    constraints: str, everything: str, torch: str, cpu: str, needed: set[str]
+) -> list[str]:
+    """What does not agree between the constraints, the dependencies and the locks."""
+    locked = pins(everything) | pins(torch)
+    found = [
+        f"{name}=={version} of constraints.txt is not locked"
+        for name, version in pins(constraints).items()
+        if locked.get(name) != version
+    ]
+    found += [f"{name} is a dependency and is not locked" for name in sorted(needed - set(locked))]
+    if pins(cpu) != {"torch": f"{locked.get('torch')}+cpu"}:
+        found.append(f"torch-cpu.txt is not torch {locked.get('torch')}: give the hash in lock.py")
+    for text in (everything, torch, cpu):
+        found += [f"{entry} has no hash" for entry, hashes in parse(text).items() if not hashes]
+    return found
+
+
+def compile_lock(extras: Iterable[str]) -> Lock:
+    """Ask uv for the versions and the hashes, for all platforms."""
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
+    command += ["--python-version", OLDEST_PYTHON, "--generate-hashes", "--no-header"]
+    command += ["--no-annotate", "--constraint", "constraints.txt", "pyproject.toml"]
+    for extra in extras:
+        command += ["--extra", extra]
+    return parse(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout.decode())
+
+
+def main() -> int:
+    """Write or check the locks; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--extras", required=True, help="those of the Makefile, with commas")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    given = parser.parse_args()
+    extras = given.extras.split(",")
+    if not given.check:
+        locks = split(compile_lock(extras))
+        for (name, header), lock in zip(HEADERS.items(), locks, strict=True):
+            (ROOT / "locks" / name).write_text(render(lock, header), encoding="utf-8")
+    places = [ROOT / "constraints.txt", *(ROOT / "locks" / name for name in HEADERS)]
+    found = problems(*(path.read_text(encoding="utf-8") for path in places), wanted(extras))
+    for line in found:
+        print(f"{line}: run `make lock`", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

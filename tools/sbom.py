@@ -1,0 +1,226 @@
+"""Writes what each of the two distributions consists of, as CycloneDX bills of materials.
+
+    python tools/sbom.py [--out dist]    # primavista.cdx.json and primavista-edge.cdx.json
+
+A bill lists the dependencies that users install, direct and indirect, with the versions of
+locks/, the hashes of all their files, their licences and what depends on what. Dependencies of an
+extra are optional. The shared libraries that a wheel bundles are components of its package; their
+licences are those of the table in NOTICE. Packages that only development needs are left out.
+
+Run it in the environment that `make` installs: licences are read from the installed packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata as metadata
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, XsUri
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+from packaging.requirements import Requirement
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lock import normal, parse
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECTS = {"primavista": ROOT / "pyproject.toml", "primavista-edge": ROOT / "edge/pyproject.toml"}
+NOT_FOR_USERS = {"dev", "docs", "avalanche"}  # Avalanche is not in the environment of `make`
+LIBRARY = re.compile(r"(lib[A-Za-z0-9_+-]+?)(-[0-9a-f]{8})*\.(?:so|dylib)")
+CLASSIFIERS = {
+    "Apache Software License": "Apache-2.0",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+
+
+@dataclass
+class Bill:
+    """The components of one distribution while they are collected."""
+
+    hashes: dict[str, list[str]]
+    licences: dict[str, str]
+    components: dict[str, Component] = field(default_factory=dict)
+    needs: dict[str, set[str]] = field(default_factory=dict)
+    seen: set[tuple[str, frozenset[str]]] = field(default_factory=set)
+
+    def add(self, requirement: Requirement, scope: ComponentScope) -> str:
+        """Add a package and what it needs, unless they are there; returns its normal name."""
+        name = normal(requirement.name)
+        key = (name, frozenset(requirement.extras))
+        if key in self.seen:
+            return name
+        self.seen.add(key)
+        if name not in self.components:
+            self.components[name] = package(name, self.hashes, self.licences)
+            self.components[name].scope = scope
+            self.needs[name] = set()
+        for line in metadata.requires(name) or []:
+            found = Requirement(line)
+            if applies(found, requirement.extras):
+                self.needs[name].add(self.add(found, scope))
+        return name
+
+
+def applies(requirement: Requirement, extras: set[str]) -> bool:
+    """Whether a requirement holds in this environment, with the extras that are asked for."""
+    if requirement.marker is None:
+        return True
+    return any(requirement.marker.evaluate({"extra": extra}) for extra in [*extras, ""])
+
+
+def locked_hashes(root: Path) -> dict[str, list[str]]:
+    """The SHA-256 hashes of all files of each locked package."""
+    hashes: dict[str, list[str]] = {}
+    for path in sorted((root / "locks").glob("*.txt")):
+        for entry, lines in parse(path.read_text(encoding="utf-8")).items():
+            found = re.findall(r"sha256:([0-9a-f]{64})", lines)
+            hashes.setdefault(normal(entry.partition("==")[0]), []).extend(found)
+    return hashes
+
+
+def bundled_licences(notice: str) -> dict[str, str]:
+    """The table of libraries in NOTICE: two columns that are separated by two blanks or more."""
+    return dict(re.findall(r"^  (lib[\w+-]+) {2,}(\S.*)$", notice, re.M))
+
+
+def package(name: str, hashes: dict[str, list[str]], licences: dict[str, str]) -> Component:
+    """An installed package, with its licence, the hashes of its files and its libraries."""
+    try:
+        installed = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        raise SystemExit(f"{name} is not installed: run `make sbom`, which installs it") from None
+    if not hashes.get(name):
+        raise SystemExit(f"{name} has no hash in locks/: run `make lock`")
+    version = installed.version.partition("+")[0]
+    url = PackageURL("pypi", None, name, version)
+    return Component(
+        name=name,
+        version=version,
+        type=ComponentType.LIBRARY,
+        bom_ref=str(url),
+        purl=url,
+        licenses=[LicenseFactory().make_from_string(licence(installed))],
+        external_references=[file_reference(name, version, value) for value in hashes[name]],
+        components=list(libraries(installed, str(url), licences)),
+    )
+
+
+def file_reference(name: str, version: str, value: str) -> ExternalReference:
+    """One file of a release, by its hash; a release has one for each platform."""
+    url = PackageURL("pypi", None, name, version, {"checksum": f"sha256:{value}"})
+    return ExternalReference(
+        type=ExternalReferenceType.DISTRIBUTION,
+        url=XsUri(str(url)),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=value)],
+    )
+
+
+def licence(installed: metadata.Distribution) -> str:
+    """The licence that a package states: an expression, a short text or its classifiers."""
+    facts = installed.metadata
+    short = (facts.get("License") or "").strip()
+    stated = [line.rpartition(" :: ")[2] for line in facts.get_all("Classifier") or []]
+    classified = sorted({CLASSIFIERS[name] for name in stated if name in CLASSIFIERS})
+    if facts.get("License-Expression"):
+        return str(facts["License-Expression"])
+    if classified:
+        return " OR ".join(classified)
+    if short not in ("", "UNKNOWN") and "\n" not in short:
+        return short
+    return "BSD License" if "BSD License" in stated else "NOASSERTION"
+
+
+def libraries(
+    installed: metadata.Distribution, parent: str, licences: dict[str, str]
+) -> Iterator[Component]:
+    """The shared libraries of others that a wheel bundles in its `.libs` folder."""
+    for file in installed.files or []:
+        found = LIBRARY.match(file.name)
+        if not found or not file.parent.name.endswith((".libs", ".dylibs")):
+            continue
+        name = found[1]
+        if name not in licences:
+            raise SystemExit(f"{file} is bundled and not in the table of NOTICE: add its licence")
+        digest = hashlib.sha256(Path(str(file.locate())).read_bytes()).hexdigest()
+        yield Component(
+            name=name,
+            type=ComponentType.LIBRARY,
+            bom_ref=f"{parent}#{file.name}",
+            licenses=[LicenseFactory().make_from_string(licences[name])],
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
+        )
+
+
+def version_of(project: dict[str, Any], root: Path) -> str:
+    """The version of a distribution, which `primavista` keeps in its package."""
+    if "version" in project:
+        return str(project["version"])
+    text = (root / "src/primavista/__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "(.+)"', text, re.M)
+    assert found is not None
+    return found[1]
+
+
+def bill_of(name: str, without: set[str] = NOT_FOR_USERS) -> Bom:
+    """The bill of one distribution; what it needs without an extra is added first, as required."""
+    project = tomllib.loads(PROJECTS[name].read_text(encoding="utf-8"))["project"]
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    bill = Bill(locked_hashes(ROOT), bundled_licences(notice))
+    direct = {
+        bill.add(Requirement(line), ComponentScope.REQUIRED) for line in project["dependencies"]
+    }
+    for extra, lines in project.get("optional-dependencies", {}).items():
+        if extra not in without:
+            direct |= {bill.add(Requirement(line), ComponentScope.OPTIONAL) for line in lines}
+    version = version_of(project, ROOT)
+    url = PackageURL("pypi", None, name, version)
+    ours = Component(
+        name=name,
+        version=version,
+        type=ComponentType.LIBRARY,
+        bom_ref=str(url),
+        purl=url,
+        licenses=[LicenseFactory().make_from_string(project["license"])],
+    )
+    bom = Bom(components=bill.components.values())
+    bom.metadata.component = ours
+    bom.register_dependency(ours, [bill.components[child] for child in direct])
+    for parent, children in bill.needs.items():
+        bom.register_dependency(
+            bill.components[parent], [bill.components[child] for child in children]
+        )
+    return bom
+
+
+def main() -> None:
+    """Write both bills."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name in PROJECTS:
+        bom = bill_of(name)
+        path = given.out / f"{name}.cdx.json"
+        path.write_text(JsonV1Dot6(bom).output_as_string(indent=1) + "\n", encoding="utf-8")
+        print(f"{path}: {len(bom.components)} packages")
+
+
+if __name__ == "__main__":
+    main()
