@@ -19,10 +19,11 @@ test: $(STAMP) lint
 test-all: $(STAMP) lint chromium latex
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-# the adapter for Avalanche, with the real one, in an environment of its own (some minutes, 1.5 GB)
+# the adapter for Avalanche and benchmarks/peers.py, with the real one, in an environment of its own
+# (some minutes, 1.5 GB)
 test-avalanche:
 	$(PYTHON) benchmarks/peer_environment.py .venv-avalanche
-	.venv-avalanche/bin/python -m pytest tests/neighbours/test_avalanche.py
+	.venv-avalanche/bin/python -m pytest tests/neighbours/test_avalanche.py tests/benchmarks/test_peers.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check src edge tests benchmarks examples tools

@@ -31,7 +31,7 @@ def python_of(folder: Path) -> Path:
 def make_environment(folder: Path) -> Path:
     """Install what is missing, which takes some minutes the first time; return the interpreter."""
     stamp = folder / ".peers"
-    wanted = (ROOT / "constraints.txt").read_text() + AVALANCHE
+    wanted = "\n".join([(ROOT / "constraints.txt").read_text(), AVALANCHE, str(ROOT)])
     if stamp.exists() and stamp.read_text() == wanted:
         return python_of(folder)
     print(f"making an environment with Avalanche in {folder} (some minutes)", file=sys.stderr)
