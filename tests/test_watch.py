@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from primavista import InputError, Learner, Prediction
+from primavista import FileError, InputError, Learner, Prediction
 from primavista.learner.watch import MOST_FRAMES, Watch, correlation, fuse, thumbnail
 
 NAMES = ("cup", "mug", "pen")
@@ -242,7 +242,7 @@ def test_a_video_fuses_the_predictions_of_its_frames(learner):
 def test_no_frames_and_no_objects(learner):
     with pytest.raises(InputError, match="no frames"):
         learner.predict_video([])
-    with pytest.raises(InputError, match="name of a file"):
+    with pytest.raises(FileError, match=r"cannot open mug\.mp4"):
         learner.predict_video("mug.mp4")
     with pytest.raises(ValueError, match="one frame at a time"):
         learner.watch().predict(clip(0))

@@ -6,6 +6,7 @@ The files come from `primavista export --format edge`.
 from .coach import Advice
 from .errors import FileError, InputError, PrimavistaError
 from .learner import Learner
+from .lesson_report import LessonReport
 from .prediction import Prediction
 from .watch import Watch
 
@@ -15,6 +16,7 @@ __all__ = [
     "FileError",
     "InputError",
     "Learner",
+    "LessonReport",
     "Prediction",
     "PrimavistaError",
     "Watch",

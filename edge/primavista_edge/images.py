@@ -51,12 +51,15 @@ def crop_and_resize(image: Frame | Pixels, size: int) -> Pixels:
     return np.ascontiguousarray(_rounded(np.tensordot(weights, wide, (1, 1))))
 
 
-def model_frames(images: Frame | Clip | Pixels, size: int) -> tuple[Pixels, bool]:
+def model_frames(
+    images: Frame | Clip | Pixels, size: int, bgr: bool = False
+) -> tuple[Pixels, bool]:
     """Bring images into the form that the network takes.
 
     Args:
         images: one image, or several as an array N x H x W x 3 or a list.
         size: the side of the frames of the network.
+        bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
 
     Returns:
         N x size x size x 3, and whether it was a single image.
@@ -65,16 +68,37 @@ def model_frames(images: Frame | Clip | Pixels, size: int) -> tuple[Pixels, bool
         InputError: these are not images, or there are none.
     """
     if isinstance(images, np.ndarray) and _is_single(images):
-        return crop_and_resize(images, size)[None], True
+        frames, single = crop_and_resize(images, size)[None], True
+    else:
+        frames, single = _several(images, size), False
+    return (np.ascontiguousarray(frames[..., ::-1]) if bgr else frames), single
+
+
+def _several(images: object, size: int) -> Pixels:
     many = isinstance(images, list | tuple) or (isinstance(images, np.ndarray) and images.ndim == 4)
-    if not many or not len(images):
-        raise InputError(
-            "frames are a uint8 array, N x H x W x 3 or H x W x 3 (RGB), or a list of such images, "
-            "not empty"
-        )
+    if not many or not len(images):  # type: ignore[arg-type]
+        raise InputError(_advice(images))
+    if isinstance(images, np.ndarray) and images.shape[-1] not in (1, 3, 4):
+        raise InputError(_advice(images))
     if isinstance(images, np.ndarray) and _is_ready(images, size):
-        return np.ascontiguousarray(images), False
-    return np.stack([crop_and_resize(image, size) for image in images]), False
+        return np.ascontiguousarray(images)
+    return np.stack([crop_and_resize(image, size) for image in images])  # type: ignore[attr-defined]
+
+
+def _advice(images: object) -> str:
+    """What frames are, what came instead, and for the usual mistakes the right call."""
+    told = f"shape {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
+    message = (
+        "frames are a uint8 array, N x H x W x 3 or H x W x 3 (RGB), or a list of such images, not "
+        f"empty; got {told}"
+    )
+    if isinstance(images, Iterator):
+        return f"{message}\n  right: learner.predict(list(frames))"
+    if isinstance(images, np.ndarray) and images.ndim == 3 and images.shape[0] in (1, 3, 4):
+        return f"{message}\n  right: learner.predict(frame.transpose(1, 2, 0))"
+    if isinstance(images, np.ndarray) and images.ndim == 4 and images.shape[1] in (1, 3, 4):
+        return f"{message}\n  right: learner.predict(frames.transpose(0, 2, 3, 1))"
+    return message
 
 
 def chunks(frames: Pixels) -> Iterator[Pixels]:
@@ -99,11 +123,14 @@ def _is_ready(images: Pixels, size: int) -> bool:
 
 
 def _rgb(image: object) -> Pixels:
-    right = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim in (2, 3)
-    if not right or not isinstance(image, np.ndarray) or 0 in image.shape:
+    if not isinstance(image, np.ndarray) or image.ndim not in (2, 3) or 0 in image.shape:
+        raise InputError(_advice(image))
+    if image.dtype != np.uint8:
+        right = 'frame.astype("uint8")   # if all values lie from 0 to 255'
+        if image.dtype.kind == "f" and np.nanmax(np.abs(image)) <= 1:
+            right = '(frame * 255).round().astype("uint8")   # no NaN'
         raise InputError(
-            "an image is a uint8 array, H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA), "
-            "with values from 0 to 255"
+            f"pixels must be uint8, with values from 0 to 255; got {image.dtype}.\n  right: {right}"
         )
     if image.ndim == 2:
         image = image[..., None]

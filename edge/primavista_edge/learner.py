@@ -6,11 +6,12 @@ import copy
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
@@ -41,6 +42,7 @@ from .heads.prima import PrimaHead
 from .heads.ridge import RidgeHead
 from .heads.statistics import SufficientStatistics
 from .images import Clip, Frame, chunks, model_frames
+from .lesson_report import LessonReport
 from .prediction import Prediction, is_known
 from .storage import learner_file as files
 from .storage.manifest import check_cost, parse_manifest
@@ -51,6 +53,7 @@ from .watch import SECONDS, Watch, fuse
 
 Array = np.ndarray[Any, Any]
 UNDO = "undo/"
+NAMES_SHOWN = 8
 # the groups of arrays that a lesson changes
 LEARNS = ("head", "statistics", "seen", "moments", "lessons")
 
@@ -302,6 +305,28 @@ class Learner:
         seed = int(self._manifest["strategy"]["seed"])
         return HEADS[self.strategy](_Saved(groups, self._options, seed, facts))
 
+    def __repr__(self) -> str:
+        objects = ", ".join(f"{name!r}: {n}" for name, n in list(self.counts.items())[:NAMES_SHOWN])
+        more = f", ... ({len(self.counts)} in all)" if len(self.counts) > NAMES_SHOWN else ""
+        return f"Learner({self.strategy!r}, size={self.size}, objects={{{objects}{more}}})"
+
+    def __copy__(self) -> Learner:
+        """Return a learner that knows the same; states are shared and never modified."""
+        made = type(self).__new__(type(self))
+        vars(made).update(vars(self))
+        made._writing = Lock()
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
+        """Return a learner that knows the same, as `copy.copy` does."""
+        return copy.copy(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise InputError(
+            "a learner is not pickled: whoever loads a pickle runs the code in it.\n"
+            '  right: learner.save("kitchen.edge.pv"); learner = Learner.load("kitchen.edge.pv")'
+        )
+
     @property
     def labels(self) -> list[str]:
         """The known names, in the order in which they were first taught."""
@@ -318,19 +343,28 @@ class Learner:
         return self._state.head is not None
 
     def learn(
-        self, frames: Frame | Clip, label: str | Sequence[str], *, coach: bool = True
-    ) -> None:
+        self,
+        frames: Frame | Clip,
+        label: str | Sequence[str],
+        *,
+        bgr: bool = False,
+        coach: bool = True,
+    ) -> LessonReport:
         """Learn one lesson.
 
         Args:
             frames: frames of one object, uint8, N x H x W x 3, RGB, of any size.
             label: its name, or one name per frame.
+            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
             coach: whether to predict some frames of a known object first, for `advice`.
+
+        Returns:
+            The frames per name, and which names are new.
 
         Raises:
             InputError: the frames or names are not valid, or the lesson needs torch.
         """
-        images, _ = model_frames(frames, self.size)
+        images, _ = model_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
         with self._writing:
             state, head = self._copy()
@@ -352,50 +386,56 @@ class Learner:
             for number in ids:
                 state.counts[number] = state.counts.get(number, 0) + 1
             state.lessons.append(lesson)
+            before = set(self.labels)
             self._before, self._state = self._state, state
+        new = tuple(name for name in dict.fromkeys(names) if name not in before)
+        return LessonReport(lesson, dict(Counter(names)), new)
 
     @overload
-    def predict(self, frames: Frame) -> Prediction: ...
+    def predict(self, frames: Frame, *, bgr: bool = False) -> Prediction: ...
 
     @overload
-    def predict(self, frames: Clip) -> list[Prediction]: ...
+    def predict(self, frames: Clip, *, bgr: bool = False) -> list[Prediction]: ...
 
-    def predict(self, frames: Frame | Clip) -> Prediction | list[Prediction]:
+    def predict(self, frames: Frame | Clip, *, bgr: bool = False) -> Prediction | list[Prediction]:
         """Recognise what frames show.
 
         Args:
             frames: one image (H x W x 3, RGB, uint8, any size), or several (an array
                 N x H x W x 3, or a list).
+            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
             A `Prediction` for one image, a list of them for several.
         """
-        images, single = model_frames(frames, self.size)
+        images, single = model_frames(frames, self.size, bgr)
         found = self._predictions(images)
         return found[0] if single else found
 
-    def predict_video(self, frames: Frame | Clip) -> Prediction:
+    def predict_video(self, frames: Frame | Clip, *, bgr: bool = False) -> Prediction:
         """Recognise what a clip of one object shows: one answer from all its frames.
 
         Args:
             frames: its frames, as for `predict`.
+            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
             The answer of their mean scores and mean familiarity, as primavista gives it.
         """
-        images, _ = model_frames(frames, self.size)
+        images, _ = model_frames(frames, self.size, bgr)
         return fuse(self._predictions(images), self.threshold)
 
-    def watch(self, seconds: float = SECONDS) -> Watch:
+    def watch(self, seconds: float = SECONDS, *, bgr: bool = False) -> Watch:
         """Recognise the frames of a camera, steadied over the last second.
 
         Args:
             seconds: how long a frame counts; 0 answers each frame by itself.
+            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
             An object whose `predict` takes the next frame; it starts anew when the scene changes.
         """
-        return Watch(self, seconds)
+        return Watch(self, seconds, bgr=bgr)
 
     def _predictions(self, images: Array) -> list[Prediction]:
         state = self._state
@@ -511,7 +551,7 @@ class Learner:
             )
         head.clear()
         fresh = copy.copy(self)
-        fresh._writing, fresh._before = Lock(), None
+        fresh._before = None
         fresh._state = _State([], {}, {}, 0, 0, [], self._state.frozen, head)
         return fresh
 

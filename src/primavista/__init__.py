@@ -14,6 +14,7 @@ _WHERE = {
     "Prediction": "learner.prediction",
     "Watch": "learner.watch",
     "AlreadyTaughtError": "learner.lesson",
+    "LessonReport": "learner.lesson_report",
     "open_frames": "streams.video",
     "Frames": "frames",
     "Progress": "progress",
@@ -61,6 +62,7 @@ __all__ = [
     "InputError",
     "LearnReport",
     "Learner",
+    "LessonReport",
     "Look",
     "Memory",
     "Prediction",
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
     from primavista.frames import Frames
     from primavista.learner.learner import Learner
     from primavista.learner.lesson import AlreadyTaughtError
+    from primavista.learner.lesson_report import LessonReport
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
     from primavista.nn.memory import Memory

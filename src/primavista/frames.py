@@ -13,7 +13,14 @@ from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError
-from primavista.images import MIN_SIDE, ImageArray, centre_square, to_picture
+from primavista.images import (
+    MIN_SIDE,
+    ImageArray,
+    centre_square,
+    to_picture,
+    wrong_layout,
+    wrong_type,
+)
 
 # Pixels, the side of the frames of a new learner. The benchmark keeps the 128 of the paper.
 LEARNER_SIZE = 192
@@ -189,18 +196,19 @@ def model_frames(images: ImageLike | FramesLike, size: int) -> tuple[Frames, boo
         The frames, and whether `images` was one single image.
 
     Raises:
-        InputError: If `images` is a path or not images. The message shows the right call.
+        InputError: If `images` are not images. The message shows the right call.
     """
-    if isinstance(images, str | PurePath):
-        raise _path_error(str(images))
     if isinstance(images, Image.Image):
         return _single_frame(images, size), True
     if isinstance(images, list | tuple):
         return _sequence_frames(images, size), False
     if isinstance(images, np.ndarray | Tensor):
         if _is_one_image(tuple(images.shape)):
+            _check_image(images)
             return _single_frame(images, size), True
         return _array_frames(images, size), False
+    if not isinstance(images, Frames) or isinstance(images, str | PurePath | bytes | dict):
+        raise _no_images(images)
     return _resized_frames(check_frames(images), size), False
 
 
@@ -261,9 +269,11 @@ def _sequence_frames(images: Sequence[ImageLike], size: int) -> Frames:
 
 def _array_frames(images: ImageArray | Tensor, size: int) -> Frames:
     """Convert an array of images; one that is not N x H x W x C is refused."""
-    if images.ndim != 4 or images.shape[-1] not in (1, 3, 4) or not len(images):
-        return check_frames(images)  # raises, with what is wrong
-    _check_image(images[0])
+    if images.ndim != 4 or images.shape[-1] not in (1, 3, 4):
+        raise wrong_layout(tuple(images.shape), isinstance(images, Tensor))
+    if not len(images):
+        raise InputError("there are no frames: give at least one")
+    _check_image(images[0], "frames")
     if tuple(images.shape[1:]) == (size, size, 3):
         return check_frames(images)
     return LazyFrames(lambda i: crop_and_resize(images[i], size), len(images))
@@ -276,11 +286,18 @@ def _resized_frames(frames: Frames, size: int) -> Frames:
     return LazyFrames(lambda i: crop_and_resize(frames[torch.tensor([i])][0], size), len(frames))
 
 
-def _path_error(path: str) -> InputError:
+def _no_images(images: object) -> InputError:
+    """Return the refusal of what are no images at all."""
+    told = "None" if images is None else type(images).__name__
+    advice = '\n  right: learner.learn(primavista.open_frames("mug.mp4"), "mug")'
+    if images is None:
+        advice = "\n  A camera that has no frame gives None: check what it returned before the call"
+    elif isinstance(images, Iterator):
+        advice = "\n  wrong: learner.predict(frames)   # frames that can be read only once"
+        advice += "\n  right: learner.predict(list(frames))"
     return InputError(
-        "this is the name of a file, not its frames.\n"
-        f"  wrong: learner.learn({path!r:.60}, ...)\n"
-        f"  right: learner.learn(primavista.open_frames({path!r:.60}), ...)"
+        "frames are a PIL image, a uint8 array, H x W x 3 or N x H x W x 3, or a list of images; "
+        f"got {told}.{advice}"
     )
 
 
@@ -304,7 +321,7 @@ def _check_array(shape: tuple[int, ...], dtype: str) -> None:
         raise InputError(f"frames of {shape[1]} x {shape[2]} pixels hold nothing to see")
 
 
-def _check_image(image: object) -> None:
+def _check_image(image: object, name: str = "frame") -> None:
     if isinstance(image, Image.Image):
         return
     if not isinstance(image, np.ndarray | Tensor):
@@ -313,4 +330,7 @@ def _check_image(image: object) -> None:
             '  wrong: learner.learn(["mug.jpg"], "mug")\n'
             '  right: learner.learn(primavista.open_frames("mug.jpg"), "mug")'
         )
-    to_picture(image.cpu().numpy() if isinstance(image, Tensor) else image)
+    array = image.cpu().numpy() if isinstance(image, Tensor) else image
+    if array.dtype != np.uint8:
+        raise wrong_type(array, name, isinstance(image, Tensor))
+    to_picture(array)

@@ -108,21 +108,69 @@ def to_picture(array: NDArray[Any]) -> Image.Image:
         InputError: If it is not an image. The message shows the wrong call and the right one.
     """
     if array.dtype != np.uint8:
-        raise InputError(
-            f"a frame must be uint8 with values 0 to 255; got {array.dtype}.\n"
-            "  wrong: learner.predict(image / 255)\n"
-            "  right: learner.predict((image * 255).round().astype('uint8'))"
-            "   # floats in [0, 1], no NaN"
-        )
+        raise wrong_type(array)
     if array.ndim == 3 and array.shape[-1] == 1:
         array = array[..., 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (3, 4)):
-        raise InputError(
-            "a frame must be H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA); "
-            f"got shape {array.shape}.\n"
-            "  wrong: learner.predict(image_chw)\n"
-            "  right: learner.predict(image_chw.transpose(1, 2, 0))"
-        )
+        raise wrong_layout(array.shape)
     if 0 in array.shape:
         raise InputError(f"a frame of shape {array.shape} holds nothing to see")
     return Image.fromarray(np.ascontiguousarray(array))
+
+
+def wrong_type(array: NDArray[Any], name: str = "frame", torch_syntax: bool = False) -> InputError:
+    """Return the refusal of an array that is not uint8, with the conversion that fits its values.
+
+    Args:
+        array: The array, or a part of it; its values decide whether they lie from 0 to 1.
+        name: What the message calls it: "frame" or "frames".
+        torch_syntax: Whether the right call is for a tensor instead of an array.
+
+    >>> print(wrong_type(np.array([0.0, 0.5])))
+    pixels must be uint8, with values from 0 to 255; got float64.
+      wrong: learner.predict(frame)
+      right: learner.predict((frame * 255).round().astype("uint8"))   # no NaN
+    """
+    cast = ".to(torch.uint8)" if torch_syntax else '.astype("uint8")'
+    if array.dtype == np.bool_:
+        right, note = f"{name}{cast} * 255", ""
+    elif array.dtype.kind in "iu":
+        right, note = f"{name}{cast}", "   # if all values lie from 0 to 255"
+    elif array.size and np.nanmax(np.abs(array)) > 1:
+        right, note = f"{name}.round(){cast}", "   # if all values lie from 0 to 255, no NaN"
+    else:
+        right, note = f"({name} * 255).round(){cast}", "   # no NaN"
+    return InputError(
+        f"pixels must be uint8, with values from 0 to 255; got {array.dtype}.\n"
+        f"  wrong: learner.predict({name})\n"
+        f"  right: learner.predict({right}){note}"
+    )
+
+
+def wrong_layout(shape: tuple[int, ...], torch_syntax: bool = False) -> InputError:
+    """Return the refusal of an array whose shape is not that of images, with the way to turn it.
+
+    Args:
+        shape: Its shape.
+        torch_syntax: Whether the right call is for a tensor instead of an array.
+
+    >>> print(wrong_layout((3, 480, 640)))
+    a frame is H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA), several are N x H x W x 3; got
+    shape (3, 480, 640).
+      wrong: learner.predict(frame)   # 3 x H x W
+      right: learner.predict(frame.transpose(1, 2, 0))
+    """
+    turn = "permute" if torch_syntax else "transpose"
+    message = (
+        "a frame is H x W x 3 (RGB), H x W (grey) or H x W x 4 (RGBA), several are "
+        f"N x H x W x 3; got shape {tuple(shape)}."
+    )
+    if len(shape) == 3 and shape[0] in (1, 3, 4):
+        message += f"\n  wrong: learner.predict(frame)   # {shape[0]} x H x W"
+        message += f"\n  right: learner.predict(frame.{turn}(1, 2, 0))"
+    elif len(shape) == 4 and shape[1] in (1, 3, 4):
+        message += f"\n  wrong: learner.predict(frames)   # N x {shape[1]} x H x W"
+        message += f"\n  right: learner.predict(frames.{turn}(0, 2, 3, 1))"
+    elif len(shape) == 3:
+        message += "\n  right: learner.predict(frames[..., None])   # if they are N grey frames"
+    return InputError(message)

@@ -29,7 +29,20 @@ def choose_device(device: str | torch.device, here: bool = True) -> torch.device
         raise InputError(f"there is no device {device!r}: choose auto, cpu or cuda") from error
     if here and made.type == "cuda" and not gpu:
         raise InputError("there is no GPU here that torch can use: choose auto or cpu")
+    if here:
+        _check_usable(made)
     return made
+
+
+def _check_usable(device: torch.device) -> None:
+    """Refuse a device that torch knows of but cannot use on this machine, such as mps or xpu."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).split("\n")[0]
+        raise InputError(
+            f"torch cannot use the device {str(device)!r} here ({reason}): choose auto, cpu or cuda"
+        ) from error
 
 
 def free_memory() -> None:

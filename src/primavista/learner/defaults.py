@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,12 @@ from primavista.errors import InputError
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
 from primavista.strategies.open_set import OpenSet
+from primavista.strategies.options import UnknownOptionError
 from primavista.strategies.registry import strategy_info
 
 CAPACITY = 64
+# the arguments of a learner that are not options of its strategy
+ARGUMENTS = ("backbone", "weights", "size", "seed", "device", "engine", "threshold")
 CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
 
 
@@ -45,6 +50,24 @@ def strategy_options(
     elif first_batch:
         raise InputError(f"{strategy} learns every batch alike: leave out first_batch")
     return {**defaults, **options}
+
+
+@contextmanager
+def misspelt_arguments() -> Iterator[None]:
+    """Guard the making of a strategy: a misspelt argument of the learner comes as its option.
+
+    Raises:
+        InputError: If the strategy has no such option; the message names the argument that is
+            spelt nearly like it, if there is one.
+    """
+    try:
+        yield
+    except UnknownOptionError as error:
+        for name in error.strange:
+            meant = get_close_matches(name, ARGUMENTS, 1)
+            if meant:
+                raise InputError(f"{error} (did you mean {meant[0]}?)") from error
+        raise
 
 
 def make_backbone(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import Self
+from typing import NoReturn, Self
 
 from primavista.engine.onnx_runtime import Engine
 from primavista.errors import InputError
@@ -134,3 +134,23 @@ class LearnerFacts:
         ]
         objects = html_table(list(self.counts.items()), header=("object", "frames"))
         return html_table(facts, caption="Learner") + objects
+
+    def copy(self) -> Self:
+        """Return a learner that knows the same and is independent from here on.
+
+        It costs neither time nor memory: states are shared and never modified.
+        """
+        return self._assembled(self._settings, self.threshold, self._history, self._origin)
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self.copy()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise InputError(
+            "a learner is not pickled: whoever loads a pickle runs the code in it.\n"
+            "  right: data = learner.to_bytes(); learner = Learner.from_bytes(data)\n"
+            '  right: learner.save("kitchen.pv"); learner = Learner.load("kitchen.pv")'
+        )

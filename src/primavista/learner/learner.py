@@ -13,12 +13,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from primavista.backbones.registry import NETWORKS
 from primavista.coach import (
     Advice,
     HeldOutTests,
     advise,
-    with_ids,
 )
 from primavista.engine.device import choose_device
 from primavista.engine.onnx_runtime import EngineChoice
@@ -26,21 +24,22 @@ from primavista.errors import InputError
 from primavista.frames import (
     LEARNER_SIZE,
     Frames,
-    FramesLike,
     ImageLike,
     check_frames,
-    model_frames,
 )
 from primavista.images import ImageArray
 from primavista.learner.answers import held_out_tests, named_predictions
+from primavista.learner.changes import LearnerChanges
 from primavista.learner.defaults import (
     all_options,
     default_threshold,
     make_backbone,
+    misspelt_arguments,
     strategy_options,
 )
-from primavista.learner.files import LearnerFiles
+from primavista.learner.inputs import LearnerInput, check_order_of_arguments, learner_frames
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, LessonFeatures, lesson_id
+from primavista.learner.lesson_report import LessonReport
 from primavista.learner.prediction import Prediction
 from primavista.learner.state import (
     LearnerSettings,
@@ -51,9 +50,8 @@ from primavista.learner.watch import SECONDS, Watch, fuse
 from primavista.progress import Progress
 from primavista.storage.names import checked_name, checked_names
 from primavista.storage.settings import OptionValue
-from primavista.strategies.base import LearnReport, Strategy
+from primavista.strategies.base import Strategy
 from primavista.strategies.embedding import is_frozen
-from primavista.strategies.merging import merge
 from primavista.strategies.open_set import judge
 from primavista.strategies.options import Options
 
@@ -63,7 +61,7 @@ ColourImage: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 ManyImages: TypeAlias = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]]
 
 
-class Learner(LearnerFiles):
+class Learner(LearnerChanges):
     """Learns to recognise objects from a few seconds of video each, and keeps none of the frames.
 
     A lesson that fails changes nothing. Predictions may be asked for while another thread teaches;
@@ -124,19 +122,13 @@ class Learner(LearnerFiles):
         options = strategy_options(strategy, first_batch, options)
         network = make_backbone(backbone, weights, size, width, seed)
         settings = LearnerSettings(strategy, options, network.spec)
-        made = make_strategy(settings, network, seed).to(choose_device(device))
+        with misspelt_arguments():
+            made = make_strategy(settings, network, seed).to(choose_device(device))
         made.representation.use_engine(engine)
         if threshold is None:
             threshold = default_threshold(made)
         settings = replace(settings, options=all_options(made, options))
         self._set_up(settings, threshold, (LearnerState(made), None), object())
-
-    def copy(self) -> Learner:
-        """Return a learner that knows the same and is independent from here on.
-
-        It costs neither time nor memory: states are shared and never modified.
-        """
-        return self._assembled(self._settings, self.threshold, self._history, self._origin)
 
     def short_of_epochs(self) -> Learner:
         """Return a copy that learns each lesson in a single epoch, for trials that are thrown away.
@@ -181,22 +173,26 @@ class Learner(LearnerFiles):
 
     def learn(
         self,
-        frames: FramesLike | ImageLike,
+        frames: LearnerInput,
         label: str | Sequence[str],
         *,
+        bgr: bool = False,
         refuse: Collection[str] = (),
         coach: bool = True,
         progress: Progress | None = None,
-    ) -> LearnReport:
+    ) -> LessonReport:
         """Learn one lesson: frames of one object and its name. A lesson that fails changes nothing.
 
         If the object is known already, up to ten frames are predicted before the lesson is learned:
         `advice` is drawn from how many were right.
 
         Args:
-            frames: Images of any size: a uint8 array N x H x W x 3 (RGB), a list of images,
-                `open_frames("mug.mp4")`, or the result of `open_lesson`.
-            label: The name of the object, known or new, or one name per frame.
+            frames: Images of any size: a uint8 array N x H x W x 3 (RGB), a list of images, the
+                path of a video, of a picture or of a folder of pictures, `open_frames("mug.mp4",
+                fps=5)` for a choice of frames, or the result of `open_lesson`.
+            label: The name of the object, known or new, or one name per frame. The word "unknown"
+                is taken: it is what strangers are called.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
             refuse: Ids of lessons that must not be learned again; `learner.lessons` for those that
                 this learner has had. By default the same frames may be learned any number of times.
             coach: Whether to predict first, for `advice`. Without it, lessons that are taught in a
@@ -204,13 +200,16 @@ class Learner(LearnerFiles):
             progress: Called with the number of frames that were processed and their total.
 
         Returns:
-            What learning came to, such as the mean loss of each epoch.
+            What learning came to: the frames per name, which names are new, the mean loss of each
+            epoch.
 
         Raises:
             InputError: If the frames or the names are wrong; the message shows a right call.
             AlreadyTaughtError: If the id of the lesson is in `refuse`.
+            FileError: If the path cannot be read.
         """
-        images, _ = model_frames(frames, self.size)
+        check_order_of_arguments(frames, label)
+        images, _ = learner_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
         with self._writing:
             state = self._state
@@ -230,9 +229,11 @@ class Learner(LearnerFiles):
                 report = strategy.learn(images, labels, progress=progress)
             counts = Counter(labels.tolist())
             self._change_to(state.taught(strategy, ids, counts, (lesson,), held_out))
-        return report
+        new = tuple(name for name in dict.fromkeys(names) if ids[name] not in state.names)
+        frames_of = dict(Counter(names))
+        return LessonReport(lesson, frames_of, new, report.losses, report.stored_bytes)
 
-    def learn_again(self, lesson: LessonFeatures, label: str) -> LearnReport:
+    def learn_again(self, lesson: LessonFeatures, label: str) -> LessonReport:
         """Learn a lesson from the features of its frames, exactly as `learn` did from the frames.
 
         With it a lesson can be left out afterwards: start from a copy of the learner before it,
@@ -270,7 +271,8 @@ class Learner(LearnerFiles):
             report = strategy.learn_embedded(lesson.features, labels)
             counts = {ids[name]: len(lesson)}
             self._change_to(state.taught(strategy, ids, counts, (lesson.id,), held_out))
-        return report
+        new = () if ids[name] in state.names else (name,)
+        return LessonReport(lesson.id, {name: len(lesson)}, new, report.losses, report.stored_bytes)
 
     def _features(
         self, strategy: Strategy, images: Frames, progress: Progress | None
@@ -308,43 +310,56 @@ class Learner(LearnerFiles):
         return advise(state.held_out, state.names)
 
     @overload
-    def predict(self, frames: Image.Image | GreyImage | ColourImage) -> Prediction: ...
+    def predict(
+        self, frames: str | Path | Image.Image | GreyImage | ColourImage, *, bgr: bool = False
+    ) -> Prediction: ...
 
     @overload
-    def predict(self, frames: ManyImages | Sequence[ImageLike]) -> list[Prediction]: ...
+    def predict(
+        self, frames: ManyImages | Sequence[ImageLike], *, bgr: bool = False
+    ) -> list[Prediction]: ...
 
     @overload
-    def predict(self, frames: Tensor | ImageArray) -> Prediction | list[Prediction]: ...
+    def predict(
+        self, frames: Tensor | ImageArray, *, bgr: bool = False
+    ) -> Prediction | list[Prediction]: ...
 
     @overload
-    def predict(self, frames: Frames) -> list[Prediction]: ...
+    def predict(self, frames: Frames, *, bgr: bool = False) -> list[Prediction]: ...
 
-    def predict(self, frames: FramesLike | ImageLike) -> Prediction | list[Prediction]:
-        """Recognise what one image or several images show.
+    def predict(self, frames: LearnerInput, *, bgr: bool = False) -> Prediction | list[Prediction]:
+        """Recognise what one image, several images or a file show.
 
         Args:
-            frames: One image (a PIL image or an array H x W x 3, H x W or H x W x 4) of any size,
-                or several: an array N x H x W x 3, a list of images, `open_frames("mug.mp4")`.
+            frames: One image (a PIL image or an array H x W x 3, H x W or H x W x 4) of any size;
+                several: an array N x H x W x 3, a list of images, `open_frames("mug.mp4")`; or the
+                path of a picture, of a video or of a folder of pictures of one object.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
-            A `Prediction` for one image, a list of them for several.
+            A `Prediction` for one image, a list of them for several. A path gets one `Prediction`:
+            what the whole video shows, as `predict_video` says it.
 
         Raises:
             InputError: If these are not images; the message shows a right call.
+            FileError: If the path cannot be read.
         """
-        images, single = model_frames(frames, self.size)
+        if isinstance(frames, str | Path):
+            return self.predict_video(frames, bgr=bgr)
+        images, single = learner_frames(frames, self.size, bgr)
         predictions = self._predictions(images)
         return predictions[0] if single else predictions
 
-    def predict_video(self, frames: FramesLike | ImageLike) -> Prediction:
+    def predict_video(self, frames: LearnerInput, *, bgr: bool = False) -> Prediction:
         """Recognise what a clip of one object shows: one answer from all its frames.
 
         The mean of the frames' scores decides, and the mean of their familiarity; the order of the
         frames does not matter. For a camera that goes on, see `watch`.
 
         Args:
-            frames: The frames of the clip, as for `predict`: `open_frames("mug.mp4")`, for example.
-                For a single image the answer is that of `predict`.
+            frames: The frames of the clip, or its path, as for `predict`. For a single image the
+                answer is that of `predict`.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
             The answer for the whole clip.
@@ -352,10 +367,10 @@ class Learner(LearnerFiles):
         Raises:
             InputError: If these are not images; the message shows a right call.
         """
-        images, _ = model_frames(frames, self.size)
+        images, _ = learner_frames(frames, self.size, bgr)
         return fuse(self._predictions(images), self.threshold)
 
-    def watch(self, seconds: float = SECONDS) -> Watch:
+    def watch(self, seconds: float = SECONDS, *, bgr: bool = False) -> Watch:
         """Return an object that recognises the frames of a camera, steadied over the last second.
 
         Call its `predict` with each new frame. It starts anew when the scene changes, and keeps no
@@ -363,8 +378,10 @@ class Learner(LearnerFiles):
 
         Args:
             seconds: How long a frame counts; 0 answers each frame by itself, as `predict` does.
+            bgr: Whether the frames have their colours in the order blue, green, red, as OpenCV
+                does.
         """
-        return Watch(self, seconds)
+        return Watch(self, seconds, bgr=bgr)
 
     def _predictions(self, images: Frames) -> list[Prediction]:
         state = self._state
@@ -372,134 +389,18 @@ class Learner(LearnerFiles):
             return [Prediction(None, 0.0, False)] * len(images)
         return named_predictions(state, judge(state.strategy, images), self.threshold)
 
-    def score(self, frames: FramesLike | ImageLike, label: str | Sequence[str]) -> float:
+    def score(
+        self, frames: LearnerInput, label: str | Sequence[str], *, bgr: bool = False
+    ) -> float:
         """Return the share of frames whose most likely name is the right one, from 0 to 1.
 
         Args:
             frames: Images, as for `predict`.
             label: The right name, or one per frame.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
         """
-        images, _ = model_frames(frames, self.size)
+        images, _ = learner_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
         predicted = self._predictions(images)
         right = sum(1 for p, name in zip(predicted, names, strict=True) if p.label == name)
         return right / len(names)
-
-    def rename(self, old: str, new: str) -> None:
-        """Give a known object another name.
-
-        Args:
-            old: Its present name.
-            new: Its name from now on, which no other object may have.
-
-        Raises:
-            InputError: If `old` is not known, or if `new` is taken or not a valid name.
-        """
-        with self._writing:
-            i, new = self._id(old), checked_name(new)
-            if new in self.labels:
-                raise InputError(
-                    f"there is a {new!r} already: forget it first, or choose another name"
-                )
-            self._change_to(replace(self._state, names={**self._state.names, i: new}))
-
-    def forget(self, label: str) -> None:
-        """Remove an object. What it left in a representation that goes on learning stays there.
-
-        Args:
-            label: Its name.
-
-        Raises:
-            InputError: If it is not known, or if the strategy cannot forget it.
-        """
-        with self._writing:
-            i = self._id(label)
-            strategy = self._state.strategy.draft()
-            strategy.forget(i)
-            names = {k: name for k, name in self._state.names.items() if k != i}
-            counts = {k: n for k, n in self._state.counts.items() if k != i}
-            held_out = with_ids(self._state.held_out, {k: k for k in names})
-            self._change_to(
-                replace(
-                    self._state, strategy=strategy, names=names, counts=counts, held_out=held_out
-                )
-            )
-
-    def merge(self, other: Learner | str | Path) -> None:
-        """Learn everything that another learner was taught, as if its lessons had been ours too.
-
-        Objects are joined by name. A merge that fails changes nothing; `undo` takes one back.
-
-        Args:
-            other: A learner, or the file of one. It must have the same order-invariant strategy
-                (`prima`, `ridge`, `lda`, `ncm`) with the same options and seed, and the same
-                backbone, weights and image size.
-
-        Raises:
-            InputError: If they cannot be merged, or if both have had the same lesson, which would
-                count twice.
-            FileError: If the file cannot be loaded.
-        """
-        if not isinstance(other, Learner):
-            own = None if self._settings.spec.name in NETWORKS else self.strategy.backbone
-            other = Learner.load(other, backbone=own, device=self.strategy.device)
-        if self.strategy_name != other.strategy_name:
-            raise InputError(
-                f"this learner's strategy is {self.strategy_name}, the other's is "
-                f"{other.strategy_name}: only equal ones can be merged"
-            )
-        theirs = other._state
-        with self._writing:
-            state = self._state
-            _check_no_lesson_twice(state, theirs)
-            ids = state.ids(theirs.names.values())
-            strategy = state.strategy.draft()
-            ours = {i: ids[name] for i, name in theirs.names.items()}
-            merge(strategy, theirs.strategy, ours)
-            frames = {ours[i]: theirs.counts[i] for i in theirs.names}
-            held_out = with_ids(theirs.held_out, ours)
-            self._change_to(state.taught(strategy, ids, frames, theirs.lessons, held_out))
-
-    def undo(self) -> None:
-        """Take back the last lesson, merge, renaming or forgetting.
-
-        There is one level of undo; it survives saving and loading.
-
-        Raises:
-            InputError: If there is nothing to undo.
-        """
-        with self._writing:
-            previous = self._history[1]
-            if previous is None:
-                raise InputError("there is nothing to undo: only the last change can be taken back")
-            self._history = (replace(previous, stored=None), None)
-
-    def rest(self) -> None:
-        """Free what the state before the last change has computed.
-
-        It is computed again if `undo` brings that state back. After a renaming both states have the
-        same strategy, and nothing is freed.
-        """
-        state, previous = self._history
-        if previous is not None and previous.strategy is not state.strategy:
-            previous.strategy.derived.clear()
-
-    def _id(self, label: str) -> int:
-        label = checked_name(label, self.labels)
-        for i, name in self._state.names.items():
-            if name == label:
-                return i
-        raise InputError(f"there is no {label!r}; known are {', '.join(self.labels) or 'none yet'}")
-
-    def _change_to(self, state: LearnerState) -> None:
-        self._history = (state, self._state)
-
-
-def _check_no_lesson_twice(ours: LearnerState, theirs: LearnerState) -> None:
-    twice = set(ours.lessons) & set(theirs.lessons)
-    if twice:
-        raise InputError(
-            f"{len(twice)} of the other's {len(theirs.lessons)} lessons are among ours: they would "
-            "count twice.\n"
-            "  right: teach learner.untaught() what is new, and merge that (docs/guides/merging.md)"
-        )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError
@@ -117,13 +118,18 @@ class LessonBuffer:
         self._frames: list[Tensor] = []
         self._features: list[Tensor] = []
 
-    def add(self, image: ImageLike) -> None:
+    def add(self, image: ImageLike, *, bgr: bool = False) -> None:
         """Append one image of any size; its centre square is resized.
 
         Args:
             image: A PIL image or a uint8 array, H x W x 3, H x W or H x W x 4.
+            bgr: Whether the colours of an array are in the order blue, green, red, as OpenCV has
+                them.
         """
-        self._frames.append(torch.from_numpy(crop_and_resize(image, self.size)))
+        frame = torch.from_numpy(crop_and_resize(image, self.size))
+        if bgr and isinstance(image, Image.Image):
+            raise InputError("a PIL image is RGB: leave out bgr")
+        self._frames.append(frame.flip(-1) if bgr else frame)
 
     def prepare(self) -> None:
         """Compute the features of all full chunks of frames that have arrived and have none yet."""

@@ -97,6 +97,7 @@ class Watch:
     Args:
         learner: The learner, which is asked about every frame.
         seconds: How long a frame counts; 0 answers each frame by itself.
+        bgr: Whether the frames have their colours in the order blue, green, red, as OpenCV does.
 
     Raises:
         ValueError: If `seconds` is negative or not a number.
@@ -115,11 +116,12 @@ class Watch:
     Prediction(label='dark', confidence=0.71, known=True, familiarity=0.65)
     """
 
-    def __init__(self, learner: Recogniser, seconds: float = SECONDS) -> None:
+    def __init__(self, learner: Recogniser, seconds: float = SECONDS, *, bgr: bool = False) -> None:
         if not seconds >= 0:
             raise ValueError(f"seconds must be a number from 0 on; got {seconds!r}")
         self.learner = learner
         self.seconds = seconds
+        self._options: dict[str, Any] = {"bgr": True} if bgr else {}
         self._window: deque[WatchedFrame] = deque(maxlen=MOST_FRAMES)
 
     def __len__(self) -> int:
@@ -139,7 +141,7 @@ class Watch:
         Raises:
             ValueError: If these are several frames.
         """
-        prediction = self.learner.predict(frame)
+        prediction = self.learner.predict(frame, **self._options)
         if isinstance(prediction, list):
             raise ValueError(
                 "watch.predict takes one frame at a time; for a clip call learner.predict_video"

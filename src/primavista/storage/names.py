@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from ..errors import InputError
 
 MAX_LABEL = 200
+UNKNOWN = "unknown"  # what every interface calls something that looks like nothing that was taught
 # control characters, halves of surrogate pairs, line separators, paragraph separators
 REFUSED_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
 
@@ -22,7 +23,8 @@ def checked_name(label: object, known: Collection[str] = ()) -> str:
             would be refused today.
 
     Raises:
-        InputError: If it is not a text of 1 to 200 characters, or if it has control characters.
+        InputError: If it is not a text of 1 to 200 characters, if it has control characters, or if
+            it is the word "unknown", in capitals or not.
 
     >>> checked_name(" mug ")
     'mug'
@@ -40,6 +42,11 @@ def checked_name(label: object, known: Collection[str] = ()) -> str:
             message += "\n  wrong: learner.learn(frames, 3)"
             message += '\n  right: learner.learn(frames, "mug")'
         raise InputError(message)
+    if name.casefold() == UNKNOWN:
+        raise InputError(
+            f"{name!r} is what strangers are called, so it cannot be the name of an object: choose "
+            'another one; lessons that show the empty background are called "nothing"'
+        )
     return name
 
 

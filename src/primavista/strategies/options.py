@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -78,6 +80,25 @@ def _check_number(name: str, value: Any, kind: type, limits: Range) -> None:
         raise InputError(
             f"{name} must be {what} from {limits.low:g} to {limits.high:g}; got {value!r}"
         )
+
+
+class UnknownOptionError(InputError):
+    """Raised if a strategy has no option of that name; the message lists those that it has.
+
+    Args:
+        strange: The names that were given, also an attribute of the exception.
+        known: The options that there are.
+        strategy: The name of the strategy, for messages.
+    """
+
+    def __init__(
+        self, strange: Sequence[str], known: Sequence[str], strategy: str = "this strategy"
+    ) -> None:
+        choice = f"choose from {', '.join(known)}" if known else f"{strategy} has none"
+        near = [match for name in strange for match in get_close_matches(name, known, 1)]
+        meant = f" (did you mean {', '.join(near)}?)" if near else ""
+        super().__init__(f"there is no option {', '.join(strange)}: {choice}{meant}")
+        self.strange = tuple(strange)
 
 
 @dataclass(frozen=True)
@@ -219,9 +240,7 @@ def make_options(
     known = set(kind.__dataclass_fields__)
     strange = sorted(set(overrides) - known)
     if strange:
-        raise InputError(
-            f"there is no option {', '.join(strange)}: choose from {', '.join(sorted(known))}"
-        )
+        raise UnknownOptionError(strange, sorted(known))
     given: dict[str, Any] = {}
     if options is not None:
         given = {name: getattr(options, name) for name in known if hasattr(options, name)}

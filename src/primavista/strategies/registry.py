@@ -22,6 +22,7 @@ from primavista.errors import InputError
 from primavista.references import is_reference, load_reference, must_be_registered, reference_to
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
+from primavista.strategies.options import UnknownOptionError
 
 ENTRY_POINTS = "primavista.strategies"
 _NAME = re.compile(r"[\w.+*-]{1,60}")
@@ -707,8 +708,7 @@ def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, An
     known = sorted(p.name for p in parameters if p.name != "seed")
     strange = sorted(set(given) - set(known))
     if strange and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        choice = f"choose from {', '.join(known)}" if known else f"{name} has none"
-        raise InputError(f"there is no option {', '.join(strange)}: {choice}")
+        raise UnknownOptionError(strange, known, name)
 
 
 @cache
