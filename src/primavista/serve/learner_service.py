@@ -151,6 +151,7 @@ class LearnerService:
         self.path = path
         self.limits = limits or ServiceLimits()
         self.uploads = ByteBudget(self.limits.upload_bytes)
+        self.recalled = ByteBudget(self.limits.recall_bytes)
         self.metrics = ServiceMetrics()
         self._snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)

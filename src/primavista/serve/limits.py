@@ -36,6 +36,10 @@ class ServiceLimits:
         address_connections: The same for one address: an IPv4 address or an IPv6 /64 network.
         waiting_frames: Frames that may wait to be recognised.
         finished_jobs: Finished jobs whose status can still be asked for.
+        recall_seconds: The longest time for which the service remembers the frames of a stream
+            whose client asks for it.
+        recall_bytes: Memory for the remembered frames and the clips of all streams together.
+        clips: Clips that one stream may keep until its client says what they show.
         removable_lessons: The last lessons and changes of which a lesson can be removed by itself.
         removable_bytes: Memory for the features of those lessons; no frames are kept.
         replaced_models: Files with models that were replaced by an upload.
@@ -74,6 +78,9 @@ class ServiceLimits:
     address_connections: int = 192
     waiting_frames: int = 128
     finished_jobs: int = 200
+    recall_seconds: float = 4.0
+    recall_bytes: int = 64 * 2**20
+    clips: int = 8
     removable_lessons: int = 12
     removable_bytes: int = 64 * 2**20
     replaced_models: int = 20
@@ -185,6 +192,11 @@ class ByteBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.taken = 0
+
+    @property
+    def left(self) -> int:
+        """The number of bytes that may still be taken."""
+        return self.limit - self.taken
 
     def take(self, size: int) -> None:
         """Take bytes from the budget.

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import LessonBuffer
+from primavista.serve.clips import StreamClips
 from primavista.serve.learner_service import (
     ChangeJob,
     LearnerService,
@@ -39,10 +40,12 @@ class StreamWatch:
 
     Args:
         service: The service.
+        clips: What the service remembers of the stream.
     """
 
-    def __init__(self, service: LearnerService) -> None:
+    def __init__(self, service: LearnerService, clips: StreamClips) -> None:
         self._service = service
+        self._clips = clips
         self._watch = service.learner.watch()
         self._version = service.snapshot.version
 
@@ -62,6 +65,7 @@ class StreamWatch:
         if version != self._version:
             self._watch, self._version = self._service.learner.watch(), version
         recent = self._watch.add(image, prediction)
+        self._clips.add(image, recent, is_new_scene=len(self._watch) == 1)
         return Watched(
             **Recognised.of(prediction, version).model_dump(),
             recent=Recognised.of(recent, version),

@@ -103,6 +103,25 @@ class Watched(Recognised):
     recent_frames: Annotated[int, Field(ge=1)]
 
 
+class ClipNotice(ResponseModel):
+    """A few seconds of a stream that are kept in memory until the client says what they show.
+
+    `label` and `known` are what the learner said of them, `picture` is a JPEG image of the middle
+    as a data URL, and `question` is true if the service asks what they show.
+    """
+
+    __qualname__ = "Clip"
+    model_config = ConfigDict(title="Clip")
+
+    id: str
+    frames: Annotated[int, Field(ge=1)]
+    seconds: float
+    label: str | None
+    known: bool
+    question: bool
+    picture: str
+
+
 class TaughtObject(ResponseModel):
     """One object that was taught.
 
@@ -168,6 +187,13 @@ class Model(ResponseModel):
         Fraction, Field(description="the familiarity from which on a frame counts as known")
     ]
     advice: list[TeachingAdvice]
+    background: Annotated[
+        str, Field(description="the label of lessons that show none of the objects")
+    ]
+    recall_seconds: Annotated[
+        float,
+        Field(description="the longest time for which the frames of a stream are remembered"),
+    ]
     lessons: Annotated[
         list[RemovableLesson],
         Field(description="the last lessons since the service started, which can be removed"),
@@ -196,6 +222,8 @@ class Model(ResponseModel):
             max_frames=service.limits.lesson_frames,
             threshold=learner.threshold,
             advice=[TeachingAdvice.model_validate(asdict(one)) for one in learner.advice()],
+            background=NOTHING,
+            recall_seconds=service.limits.recall_seconds,
             lessons=[
                 RemovableLesson(id=one.id, label=one.label, frames=len(one.lesson))
                 for one in snapshot.journal.lessons()

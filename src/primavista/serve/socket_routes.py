@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 
 from primavista.learner.lesson import LessonBuffer
+from primavista.serve.clips import StreamClips
 from primavista.serve.dependencies import Service, Threads
 from primavista.serve.learner_service import ChangeJob, LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
@@ -26,33 +27,90 @@ STATUS_SECONDS = 0.1  # between two messages about the progress of a lesson
 
 
 @router.websocket("/api/stream")
-async def stream(socket: WebSocket, service: Service) -> None:
+async def stream(
+    socket: WebSocket, service: Service, remember: Annotated[float, Query(ge=0, le=60)] = 0
+) -> None:
     """Recognise a stream of frames: binary images come in, JSON objects go out.
 
     Each answer says what the frame shows by itself and, in `recent`, what the last second of the
     stream shows. While one frame is recognised, only the newest of those that come is kept.
+
+    With `remember` the service keeps the frames of the last seconds in memory, and text messages
+    correct it: {"clip": true} keeps what was seen last, {"teach": ID, "label": "mug"} teaches it,
+    {"drop": ID} forgets it, and {"ask": true} lets the service ask about what it is not sure of.
     """
     await _accept(socket)
-    watch = StreamWatch(service)
-    latest: asyncio.Queue[tuple[int, bytes | str]] = asyncio.Queue(1)
+    clips = StreamClips(service, remember)
+    watch = StreamWatch(service, clips)
+    sending = anyio.Lock()
+    latest: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(1)
+
+    async def send(message: dict[str, Any]) -> None:
+        with contextlib.suppress(WebSocketDisconnect):
+            async with sending:
+                await socket.send_json(message)
 
     async def answer() -> None:
-        with contextlib.suppress(WebSocketDisconnect):
-            while True:
-                number, frame = await latest.get()
-                recognised = await _recognised(service, watch, frame)
-                await socket.send_json({"frame": number, **recognised})
+        while True:
+            number, frame = await latest.get()
+            await send({"frame": number, **await _recognised(service, watch, frame)})
+            for notice in await clips.notices():
+                await send(notice)
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(answer)
-        number = 0
-        async for message in _messages(socket, service):
-            number += 1
-            if latest.full():
-                latest.get_nowait()
-                service.metrics.count("frames_dropped")
-            latest.put_nowait((number, message))
-        group.cancel_scope.cancel()
+    async def follow(job: ChangeJob) -> None:
+        while not await wait_for_job(job, STATUS_SECONDS):
+            await send({"lesson": JobStatus.of(job).model_dump()})
+        await send({"lesson": JobStatus.of(job).model_dump()})
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(answer)
+            number = 0
+            async for message in _messages(socket, service):
+                if isinstance(message, str):
+                    try:
+                        done = _obey(service, clips, _json_object(message))
+                    except RefusedError as refused:
+                        done = {"error": refused.reason}
+                    if isinstance(done, ChangeJob):
+                        group.start_soon(follow, done)
+                    else:
+                        await send(done)
+                    continue
+                number += 1
+                if latest.full():
+                    latest.get_nowait()
+                    service.metrics.count("frames_dropped")
+                latest.put_nowait((number, message))
+            group.cancel_scope.cancel()
+    finally:
+        clips.close()
+
+
+def _obey(
+    service: LearnerService, clips: StreamClips, command: dict[str, Any]
+) -> dict[str, Any] | ChangeJob:
+    """Do what a text message in a stream asks for; return the answer or the lesson."""
+    if command.get("clip") is True:
+        return clips.clip().notice()
+    if isinstance(command.get("ask"), bool):
+        clips.asks = command["ask"]
+        return {"ask": clips.asks}
+    if "drop" in command:
+        clip = clips.find(command["drop"])
+        clips.drop(clip)
+        return {"dropped": clip.id}
+    if "teach" in command:
+        clip = clips.find(command["teach"])
+        label = check_label(command.get("label"), service.learner.labels)
+        job = submit_lesson(service, clips.lesson(clip), label)
+        clips.drop(clip)
+        return job
+    raise RefusedError(
+        422,
+        'send images as binary messages, or {"clip": true}, {"teach": ID, "label": "mug"}, '
+        '{"drop": ID} or {"ask": true}',
+    )
 
 
 @router.websocket("/api/teach")
@@ -173,12 +231,8 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
         yield data if data is not None else message.get("text") or ""
 
 
-async def _recognised(
-    service: LearnerService, watch: StreamWatch, frame: bytes | str
-) -> dict[str, Any]:
+async def _recognised(service: LearnerService, watch: StreamWatch, frame: bytes) -> dict[str, Any]:
     try:
-        if isinstance(frame, str):
-            raise RefusedError(422, "send images, as binary messages")
         size = service.learner.size
         image = await decode_frame(frame, size, service.limits)
         return (await watch.recognise(image)).model_dump()
@@ -192,6 +246,6 @@ def _json_object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        reason = 'a text message is a JSON object: {"label": "mug"} or {"end": true}'
+        reason = 'a text message is a JSON object, such as {"label": "mug"}'
         raise RefusedError(422, reason)
     return parsed

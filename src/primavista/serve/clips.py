@@ -1,0 +1,251 @@
+"""The last seconds of one client's stream: to correct an answer, and to ask about doubtful ones.
+
+Everything here is in memory only, belongs to one WebSocket, and is gone when that closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import io
+import secrets
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from PIL import Image
+
+from primavista.coach import NOTHING
+from primavista.images import ImageArray
+from primavista.learner.lesson import LessonBuffer
+from primavista.learner.prediction import Prediction
+from primavista.learner.watch import fuse
+from primavista.serve.learner_service import LearnerService
+from primavista.serve.limits import RefusedError
+from primavista.serve.schemas import ClipNotice
+
+SPACING = 0.1  # seconds between two frames that are kept
+DOUBT_SECONDS = 1.5  # of doubt about one scene, before a question is asked
+SURE = 0.6  # the least confidence of a known object that is not doubtful
+REJUDGED_FRAMES = 4  # of a question, when the model has changed
+QUALITY = 80  # of the picture of a clip, as JPEG
+
+
+class KeptFrame(NamedTuple):
+    """A frame of the last seconds: when it came, in seconds, and its pixels."""
+
+    at: float
+    image: ImageArray
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Some seconds of a stream that are kept until the client says what they show.
+
+    Attributes:
+        frames: The frames at model size.
+        seconds: The time from the first to the last.
+        answer: What the learner said of them.
+        is_question: True if the service asks about it, False if the client has asked for it.
+        id: A random name by which the client speaks of it.
+    """
+
+    frames: tuple[ImageArray, ...]
+    seconds: float
+    answer: Prediction
+    is_question: bool
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def bytes(self) -> int:
+        """The memory that the frames take."""
+        return sum(frame.nbytes for frame in self.frames)
+
+    def notice(self) -> dict[str, Any]:
+        """Return the message that tells the client of the clip, with a picture of its middle."""
+        file = io.BytesIO()
+        Image.fromarray(self.frames[len(self.frames) // 2]).save(file, "JPEG", quality=QUALITY)
+        picture = base64.b64encode(file.getvalue()).decode()
+        told = ClipNotice(
+            id=self.id,
+            frames=len(self.frames),
+            seconds=self.seconds,
+            label=self.answer.label,
+            known=self.answer.known and self.answer.label != NOTHING,
+            question=self.is_question,
+            picture=f"data:image/jpeg;base64,{picture}",
+        )
+        return {"clip": told.model_dump()}
+
+
+class StreamClips:
+    """What the service remembers of one stream.
+
+    Args:
+        service: The service; all streams together have its limit of bytes.
+        seconds: How long a frame is remembered; 0 remembers none.
+    """
+
+    def __init__(self, service: LearnerService, seconds: float) -> None:
+        self._service = service
+        self._seconds = min(seconds, service.limits.recall_seconds)
+        self._frames: deque[KeptFrame] = deque()
+        self._clips: dict[str, Clip] = {}
+        self._answer = Prediction(None, 0.0, False)
+        self._doubt_since: float | None = None
+        self._asked: set[str | None] = set()
+        self._version = service.snapshot.version
+        self.asks = False
+
+    def add(self, image: ImageArray, answer: Prediction, is_new_scene: bool) -> None:
+        """Remember a frame; what was remembered of another scene is forgotten.
+
+        Args:
+            image: The frame at model size.
+            answer: What the last second shows.
+            is_new_scene: True if the frame does not continue the one before.
+        """
+        now = time.monotonic()
+        self._answer = answer
+        if is_new_scene:
+            self._forget(len(self._frames))
+            self._doubt_since = None
+        old = sum(frame.at <= now - self._seconds for frame in self._frames)
+        self._forget(old)
+        if not self._frames or now - self._frames[-1].at >= SPACING:
+            self._keep(KeptFrame(now, image))
+        if not is_doubtful(answer):
+            self._doubt_since = None
+        elif self._doubt_since is None:
+            self._doubt_since = now
+
+    def _keep(self, frame: KeptFrame) -> None:
+        budget = self._service.recalled
+        size = frame.image.nbytes
+        if self._seconds > 0 and budget.left < size:
+            self._forget(1)  # other streams have the rest: this one remembers a shorter time
+        if self._seconds > 0 and budget.left >= size:
+            budget.take(size)
+            self._frames.append(frame)
+
+    def _forget(self, count: int) -> None:
+        for _ in range(min(count, len(self._frames))):
+            self._service.recalled.give_back(self._frames.popleft().image.nbytes)
+
+    def clip(self, is_question: bool = False) -> Clip:
+        """Keep what is remembered of the present scene until the client says what it shows.
+
+        Args:
+            is_question: True if the service asks about it.
+
+        Raises:
+            RefusedError: If nothing is remembered (409), or if too much is kept already (429).
+        """
+        if not self._frames:
+            raise RefusedError(409, "no frame of this scene is remembered yet: wait a moment")
+        if len(self._clips) >= self._service.limits.clips:
+            limit = self._service.limits.clips
+            raise RefusedError(429, f"{limit} clips are kept already: teach or drop one first")
+        seconds = self._frames[-1].at - self._frames[0].at
+        images = tuple(frame.image for frame in self._frames)
+        kept = Clip(images, seconds, self._answer, is_question)
+        self._service.recalled.take(kept.bytes)
+        self._clips[kept.id] = kept
+        return kept
+
+    def find(self, id: object) -> Clip:
+        """Return a clip that is kept.
+
+        Args:
+            id: Its id, as the client sent it.
+
+        Raises:
+            RefusedError: If there is no such clip (404).
+        """
+        if not isinstance(id, str) or id not in self._clips:
+            raise RefusedError(404, "there is no such clip: it was taught, dropped or answered")
+        return self._clips[id]
+
+    def drop(self, clip: Clip) -> None:
+        """Forget a clip.
+
+        Args:
+            clip: A clip that is kept.
+        """
+        self._service.recalled.give_back(self._clips.pop(clip.id).bytes)
+
+    def lesson(self, clip: Clip) -> LessonBuffer:
+        """Return the frames of a clip as a lesson.
+
+        Args:
+            clip: A clip that is kept.
+        """
+        lesson = self._service.learner.open_lesson()
+        for frame in clip.frames:
+            lesson.add(frame)
+        return lesson
+
+    def close(self) -> None:
+        """Forget everything, because the client has gone."""
+        self._forget(len(self._frames))
+        for clip in list(self._clips.values()):
+            self.drop(clip)
+
+    async def notices(self) -> list[dict[str, Any]]:
+        """Return what to tell the client now: a new question, or that one is no longer asked.
+
+        There is at most one question about each object that the learner guesses, until the model
+        changes; questions to which the new model knows the answer are withdrawn.
+        """
+        found: list[dict[str, Any]] = []
+        version = self._service.snapshot.version
+        if version != self._version:
+            # again with the next frame, if too many frames wait now
+            with contextlib.suppress(RefusedError):
+                found += await self._withdrawn()
+                self._asked = {one.answer.label for one in self._clips.values() if one.is_question}
+                self._version = version
+        if self._is_time_to_ask():
+            self._asked.add(self._answer.label)
+            found.append(self.clip(is_question=True).notice())
+        return found
+
+    def _is_time_to_ask(self) -> bool:
+        return (
+            self.asks
+            and self._doubt_since is not None
+            and time.monotonic() - self._doubt_since >= DOUBT_SECONDS
+            and len(self._frames) > 1
+            and self._answer.label not in self._asked
+            and len(self._clips) < self._service.limits.clips
+            and self._service.recalled.left >= sum(one.image.nbytes for one in self._frames)
+        )
+
+    async def _withdrawn(self) -> list[dict[str, Any]]:
+        """Drop the questions to which the present model knows the answer."""
+        found = []
+        for clip in [one for one in self._clips.values() if one.is_question]:
+            step = -(-len(clip.frames) // REJUDGED_FRAMES)
+            asked = [self._service.predict(frame) for frame in clip.frames[::step]]
+            answers = [await asyncio.wrap_future(answer) for answer in asked]
+            threshold = self._service.learner.threshold
+            known = not is_doubtful(fuse([prediction for prediction, _ in answers], threshold))
+            if known and clip.id in self._clips:
+                self.drop(clip)
+                found.append({"dropped": clip.id})
+        return found
+
+
+def is_doubtful(answer: Prediction) -> bool:
+    """Return whether to ask what a scene shows: it is not the background, and not surely known.
+
+    Args:
+        answer: What the last second of the scene shows.
+    """
+    if answer.label is None:
+        return False
+    if answer.label == NOTHING:
+        return answer.confidence < SURE
+    return not answer.known or answer.confidence < SURE
