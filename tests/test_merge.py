@@ -8,6 +8,7 @@ import torch
 
 from primavista import FileError, InputError, Learner
 from primavista.heads.packed import add_gram
+from primavista.learner.lesson import lesson_id
 
 CLIPS = {"mug": 0, "kettle": 1, "cup": 2, "pot": 3}
 
@@ -98,6 +99,20 @@ def test_nothing_is_counted_twice(tmp_path):
     # all as before, but for the level of undo
     assert Learner.load(tmp_path / "after.pv").labels == Learner.load(tmp_path / "before.pv").labels
     assert a.counts == {"mug": 6, "kettle": 6}
+
+
+def test_an_id_tells_copies_of_a_lesson_and_not_frames_that_two_lessons_share():
+    """The guide says so: a video that lacks one frame counts again."""
+    frames = np.random.default_rng(3).integers(0, 256, (20, 32, 32, 3), np.uint8)
+    looked_at = {int(19 * k / 7) for k in range(8)}
+    between = [k for k in range(20) if k not in looked_at]
+    others = frames.copy()
+    others[between] = 0
+    assert lesson_id(torch.from_numpy(frames)) == lesson_id(torch.from_numpy(others))
+    assert lesson_id(torch.from_numpy(frames)) != lesson_id(torch.from_numpy(frames[:-1]))
+    changed = frames.copy()
+    changed[19, 0, 0, 0] ^= 1
+    assert lesson_id(torch.from_numpy(frames)) != lesson_id(torch.from_numpy(changed))
 
 
 def test_what_does_not_match_is_named(tmp_path):

@@ -20,6 +20,16 @@ BAD = [
     "a\x85b",
     "a\u2028b",
     "\udcff",
+    "mug\u200b",  # a space without width: looks like "mug"
+    "mug\u202egnp.exe",  # what follows is shown backwards
+    "\u2066mug",
+    "mu\u00adg",
+    "mug\u200d",
+    "m\u200cug",
+    "mug\ufe0f",
+    "\ufeffmug",
+    "mug\u3164",
+    "mug\U000e0041",
     None,
     3,
     ["mug"],
@@ -49,6 +59,8 @@ def test_names_of_any_language_are_kept_composed_and_without_blanks_around_them(
     assert checked_name("\t Kännchen 茶碗 <b>☕</b> ") == "Kännchen 茶碗 <b>☕</b>"
     assert checked_name("e\u0301") == "é"
     assert checked_name("👩\u200d🍳") == "👩\u200d🍳"  # joined by a character that cannot be seen
+    assert checked_name("می\u200cخواهم") == "می\u200cخواهم"
+    assert checked_name("❤\ufe0f 1\ufe0f\u20e3") == "❤\ufe0f 1\ufe0f\u20e3"
     assert checked_name(" " + "x" * 200) == "x" * 200
 
 

@@ -131,6 +131,27 @@ def test_the_slider_sets_the_threshold_of_the_model_by_keyboard(films, tmp_path)
         assert "%" not in opened.inner_text(".known")
 
 
+def test_objects_may_be_called_like_properties_of_javascript(films, tmp_path):
+    """`{}["constructor"]` is a function, which was taken for the picture of an object."""
+    with (
+        sync_api.sync_playwright() as playwright,
+        service(tmp_path / "kitchen.pv", new=TINY) as running,
+        page(playwright, running.url, films["cup"]) as opened,
+    ):
+        hold(opened, "constructor", 1.5)
+        opened.evaluate("localStorage.setItem('primavista-thumbnails', 'yes')")
+        opened.reload()
+        opened.get_by_role("button", name="Rename constructor").wait_for()
+        assert opened.locator("#objects img").count() == 0
+        hold(opened, "__proto__", 1.5)  # with a picture, as pictures are allowed now
+        opened.get_by_role("button", name="Rename __proto__").wait_for()
+        opened.reload()
+        opened.get_by_role("button", name="Rename __proto__").wait_for()
+        pictures = opened.locator("#objects img")
+        assert pictures.count() == 1
+        assert pictures.first.get_attribute("src").startswith("data:image/jpeg")
+
+
 def renamed(taught: dict[str, int]) -> dict[str, int]:
     return {"<b>football</b>" if name == "ball" else name: count for name, count in taught.items()}
 

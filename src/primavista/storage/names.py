@@ -10,8 +10,12 @@ from ..errors import InputError
 
 MAX_LABEL = 200
 UNKNOWN = "unknown"  # what every interface calls something that looks like nothing that was taught
-# control characters, halves of surrogate pairs, line separators, paragraph separators
-REFUSED_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
+# Control characters, invisible ones and those that turn the direction of writing, halves of
+# surrogate pairs, line separators, paragraph separators: two names must not look the same.
+REFUSED_CATEGORIES = ("Cc", "Cf", "Cs", "Zl", "Zp")
+JOINERS = "\u200c\u200d"  # of Persian, of Indian scripts and of emoji: between their letters
+VARIANTS = "\ufe0e\ufe0f"  # text or emoji: after symbols
+FILLERS = "\u034f\u115f\u1160\u3164\uffa0"  # letters without a shape
 
 
 def checked_name(label: object, known: Collection[str] = ()) -> str:
@@ -23,8 +27,8 @@ def checked_name(label: object, known: Collection[str] = ()) -> str:
             would be refused today.
 
     Raises:
-        InputError: If it is not a text of 1 to 200 characters, if it has control characters, or if
-            it is the word "unknown", in capitals or not.
+        InputError: If it is not a text of 1 to 200 characters, if it has control characters or
+            invisible ones, or if it is the word "unknown", in capitals or not.
 
     >>> checked_name(" mug ")
     'mug'
@@ -32,11 +36,11 @@ def checked_name(label: object, known: Collection[str] = ()) -> str:
     if isinstance(label, str) and label in known:
         return label
     name = unicodedata.normalize("NFC", label).strip() if isinstance(label, str) else ""
-    refused = any(unicodedata.category(letter) in REFUSED_CATEGORIES for letter in name)
+    refused = any(_is_refused(name, place) for place in range(len(name)))
     if refused or not 1 <= len(name) <= MAX_LABEL:
         message = (
-            f"a name must be a text of 1 to {MAX_LABEL} characters without control characters; "
-            f"got {label!r:.80}"
+            f"a name must be a text of 1 to {MAX_LABEL} characters without control characters "
+            f"and invisible ones; got {label!r:.80}"
         )
         if not isinstance(label, str):
             message += "\n  wrong: learner.learn(frames, 3)"
@@ -48,6 +52,17 @@ def checked_name(label: object, known: Collection[str] = ()) -> str:
             'another one; lessons that show the empty background are called "nothing"'
         )
     return name
+
+
+def _is_refused(name: str, place: int) -> bool:
+    """Say if the character at a place of a name is not allowed there."""
+    letter = name[place]
+    if letter in JOINERS:
+        inside = 0 < place < len(name) - 1
+        return not inside or name[place - 1].isascii() or name[place + 1].isascii()
+    if letter in VARIANTS:
+        return place == 0 or name[place - 1].isalpha() or name[place - 1].isspace()
+    return letter in FILLERS or unicodedata.category(letter) in REFUSED_CATEGORIES
 
 
 def checked_names(label: str | Sequence[str], count: int, known: Collection[str] = ()) -> list[str]:

@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 
 from primavista.errors import FileError, PrimavistaError, require_extra
 from primavista.images import MAX_PIXELS, ImageArray, Region, centre_square, cut_region
+from primavista.streams.cut_off import is_cut_off
 
 VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the file's name says
@@ -96,8 +97,14 @@ def decode_image(
             warnings.simplefilter("ignore")
             with Image.open(file, formats=FORMATS) as picture:
                 _check_pixels(name, picture.width, picture.height, max_pixels)
-                _check_scans(name, picture, file)
+                data = _all_bytes(file)
+                _check_scans(name, picture, data)
                 upright = _eight_bits(ImageOps.exif_transpose(picture))
+                if is_cut_off(picture, data):
+                    raise FileError(
+                        f"{name} was cut off: its data end before its last row. "
+                        f"Restore it, or {SKIP}"
+                    )
                 if region is not None:
                     upright = cut_region(upright, region)
                 return centre_square(upright, size or min(upright.size))
@@ -341,17 +348,21 @@ def _check_pixels(name: str | Path, width: int, height: int, limit: int | None =
         raise _too_large(name, f"{width} x {height} pixels", f"{limit or MAX_PIXELS} pixels")
 
 
-def _check_scans(name: str | Path, picture: Image.Image, file: Path | BinaryIO) -> None:
+def _all_bytes(file: Path | BinaryIO) -> bytes:
+    """The whole file; its position stays."""
+    if isinstance(file, Path):
+        return file.read_bytes()
+    position = file.tell()
+    file.seek(0)
+    data = file.read()
+    file.seek(position)
+    return data
+
+
+def _check_scans(name: str | Path, picture: Image.Image, data: bytes) -> None:
     """Refuse a JPEG of thousands of scans: a small file could take minutes to decode."""
     if picture.format != "JPEG":
         return
-    if isinstance(file, Path):
-        data = file.read_bytes()
-    else:
-        position = file.tell()
-        file.seek(0)
-        data = file.read()
-        file.seek(position)
     scans = data.count(b"\xff\xda")
     if scans > MAX_SCANS:
         raise _too_large(name, f"a JPEG of {scans} scans", f"{MAX_SCANS} scans")

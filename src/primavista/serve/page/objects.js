@@ -69,7 +69,7 @@ function row({ label, frames }) {
   const head = make("span", { className: "object-head" }, name, share);
   const foot = make("span", { className: "object-foot" }, make("span", { className: "track", ariaHidden: "true" }, fill), count);
   const item = make("li", {}, head, foot, buttons);
-  const picture = pictures()[label];
+  const picture = pictureOf(label);
   if (picture) item.prepend(make("img", { src: picture, alt: "" }));
   return { item, fill, share };
 }
@@ -100,7 +100,7 @@ async function rename(label) {
   const to = (await dialog(`Rename “${label}”`, "", label, "Rename"))?.trim();
   if (!to || to === label) return;
   if (await change("/api/rename", { json: { label, to } }, `“${label}” is now “${to}”.`)) {
-    keepPictures({ ...pictures(), [to]: pictures()[label], [label]: undefined });
+    keepPictures({ ...pictures(), [to]: pictureOf(label), [label]: undefined });
     become(model);
   }
 }
@@ -131,6 +131,8 @@ export async function load(file) {
 // Pictures of objects: only if the user allows them, only in this browser, one list per model.
 const key = () => `primavista-pictures-${model.name}`;
 const pictures = () => (allowed() ? JSON.parse(localStorage.getItem(key()) ?? "{}") : {});
+// A name such as "constructor" is a property of every object.
+const pictureOf = (label) => (Object.hasOwn(pictures(), label) ? pictures()[label] : undefined);
 const allowed = () => localStorage.getItem(ALLOWED) === "yes";
 
 function keepPictures(all) {
