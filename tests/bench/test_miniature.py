@@ -34,7 +34,7 @@ def test_a_shipped_plan_in_miniature(name, tmp_path):
         for cell in group["cells"]:
             assert read_json(tmp_path / name / cell / "result.json")["batches"] == 4
             assert read_lines(tmp_path / name / cell / METRICS)[-1]["accuracy"] is not None
-    report = write_report(tmp_path / name, figures=[".svg"])
+    report = write_report(tmp_path / name, figures=["svg"])
     assert report is None or report.stat().st_size > 1000
 
 

@@ -33,7 +33,7 @@ def words(path: Path) -> str:
 def test_nothing_is_said_of_a_choice_that_nobody_made(tmp_path: Path) -> None:
     for run in (0, 1):
         make_cell(tmp_path, run=run, hyperparameters_chosen_on_run=None, **TOYS)
-    text = words(write_report(tmp_path, figures=[".svg"]))
+    text = words(write_report(tmp_path, figures=["svg"]))
     assert "Hyperparameters were chosen" not in text
     assert "without run" not in text
     assert "upper bound" not in text
@@ -44,14 +44,14 @@ def test_a_result_of_format_1_does_not_tell_where_hyperparameters_were_chosen(
 ) -> None:
     for run in (0, 1):
         make_cell(tmp_path, run=run, format=1, hyperparameters_chosen_on_run=0, **TOYS)
-    text = words(write_report(tmp_path, figures=[".svg"]))
+    text = words(write_report(tmp_path, figures=["svg"]))
     assert "Hyperparameters were chosen" not in text
     assert "2 cells do not record the code and data" in text
 
 
 def test_the_test_frames_are_in_the_text_the_table_and_the_figures(tmp_path: Path) -> None:
     make_cell(tmp_path, test_thin=20, **TOYS)
-    text = words(write_report(tmp_path, figures=[".svg"]))
+    text = words(write_report(tmp_path, figures=["svg"]))
     assert "40 test frames (one in 20 of each test session)" in text
     assert "whole test set" not in text
     assert rows(tmp_path / "tables" / "final.csv")[0]["test frames"] == "40"
@@ -64,7 +64,7 @@ def test_it_says_what_was_run(tmp_path: Path) -> None:
     plan = {"title": "My toys, compared", "name": "mine"}
     record = {"format": 2, "base": {}, "groups": [], "plans": {"mine": plan}}
     (tmp_path / "plan.json").write_text(json.dumps(record))
-    text = words(write_report(tmp_path, figures=[".svg"]))
+    text = words(write_report(tmp_path, figures=["svg"]))
     assert "My toys, compared" in text
     found = {row[""]: row["in these results"] for row in rows(tmp_path / "tables" / "run.csv")}
     assert found["data"] == "toys (folder)"
@@ -81,19 +81,19 @@ def test_it_says_what_varies_between_runs(tmp_path: Path) -> None:
         make_cell(tmp_path / "orders", run=run, seed=7, **TOYS)
         split = {**TOYS, "data": {**TOYS["data"], "split": "run"}}
         make_cell(tmp_path / "splits", run=run, **split)
-    text = words(write_report(tmp_path / "seeds", figures=[".svg"]))
+    text = words(write_report(tmp_path / "seeds", figures=["svg"]))
     same = "the split into training and test sessions is the same in all"
     assert f"in the order of the batches and in the seed of the strategy; {same}" in text
-    text = words(write_report(tmp_path / "orders", figures=[".svg"]))
+    text = words(write_report(tmp_path / "orders", figures=["svg"]))
     assert "Runs differ in the order of the batches; the seed of the strategy and" in text
-    text = words(write_report(tmp_path / "splits", figures=[".svg"]))
+    text = words(write_report(tmp_path / "splits", figures=["svg"]))
     assert "and in the split into training and test sessions. A deviation" in text
 
 
 def test_hyperparameters_are_those_of_the_strategies_that_were_run(tmp_path: Path) -> None:
     make_cell(tmp_path, "cwr*", **TOYS)
     make_cell(tmp_path, "mine", options={"lr": 0.25}, **TOYS)
-    write_report(tmp_path, figures=[".svg"])
+    write_report(tmp_path, figures=["svg"])
     presets = rows(tmp_path / "tables" / "hyperparameters.csv")
     assert [row["strategy"] for row in presets] == ["CWR*"]
     (own,) = rows(tmp_path / "tables" / "options.csv")
@@ -103,16 +103,16 @@ def test_hyperparameters_are_those_of_the_strategies_that_were_run(tmp_path: Pat
 
 def test_classes_that_come_later_are_mentioned_if_there_are_any(tmp_path: Path) -> None:
     place = make_cell(tmp_path, **TOYS)
-    assert "not been taught yet" not in words(write_report(tmp_path, figures=[".svg"]))
+    assert "not been taught yet" not in words(write_report(tmp_path, figures=["svg"]))
     lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
     lines[1]["new_classes"] = [3]
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert "not been taught yet" in words(write_report(tmp_path, figures=[".svg"]))
+    assert "not been taught yet" in words(write_report(tmp_path, figures=["svg"]))
 
 
 def test_the_measures_of_the_field_are_columns(tmp_path: Path) -> None:
     make_cell(tmp_path, **TOYS)
-    write_report(tmp_path, figures=[".svg"])
+    write_report(tmp_path, figures=["svg"])
     (row,) = rows(tmp_path / "tables" / "final.csv")
     assert float(row["on the classes seen (%)"]) == 50.0
     assert float(row["average over tasks (%)"]) == 40.0
@@ -155,7 +155,7 @@ def test_strategies_are_compared_pairwise(tmp_path: Path) -> None:
     for run in range(3):
         make_cell(tmp_path, "cwr*", run=run, accuracies=(10.0, 50.0 + run), **TOYS)
         make_cell(tmp_path, "naive", run=run, accuracies=(10.0, 49.0 - run), **TOYS)
-    text = words(write_report(tmp_path, figures=[".svg"]))
+    text = words(write_report(tmp_path, figures=["svg"]))
     (row,) = rows(tmp_path / "tables" / "pairwise.csv")
     assert (row["first"], row["second"], row["runs"]) == ("CWR*", "Naive", "3")
     assert float(row["first − second (points)"]) == 3.0  # 1, 3, 5
@@ -170,7 +170,7 @@ def test_strategies_are_compared_pairwise(tmp_path: Path) -> None:
 def test_stale_cells_are_listed(tmp_path: Path) -> None:
     make_cell(tmp_path, "cwr*", code="0" * 16, **TOYS)
     make_cell(tmp_path, "naive", **TOYS)
-    text = words(write_report(tmp_path, figures=[".svg"]))
+    text = words(write_report(tmp_path, figures=["svg"]))
     assert "1 of 2 cells is stale: the code or the data has changed since." in text
     (row,) = rows(tmp_path / "tables" / "stale.csv")
     assert (row["strategy"], row["in this report"]) == ("CWR*", "yes")
@@ -183,7 +183,7 @@ def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
     result.update(peak_bytes=7_000_000)
     result.update(operations={"forward": 1e6, "predicting": 2e6, "learning": 3e6})
     (place / "result.json").write_text(json.dumps(result))
-    text = words(write_report(tmp_path, figures=[".svg"]))
+    text = words(write_report(tmp_path, figures=["svg"]))
     (row,) = rows(tmp_path / "tables" / "efficiency.csv")
     seconds = [float(row[f"{what} (s)"]) for what in ("learning", "solving", "testing")]
     assert seconds == pytest.approx([45.0, 3.0, 12.0])

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import primavista as pv
+from primavista.cli.bench import app
 from primavista.errors import FileError, InputError, MissingExtraError
+from primavista.report import write_report
 from primavista.streams.rendered.renderer import Scene
 
 from .test_publish import STRATEGIES, make_folder
@@ -165,3 +168,14 @@ def test_a_stream_is_drawn_batch_by_batch() -> None:
     picture = pv.plot(pv.nicv2(data), width="page")
     assert picture.width == 6.75
     assert "training batch" in picture.svg
+
+
+def test_the_kinds_of_figures_are_named_as_the_command_line_names_them(folder: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"'gif' is not a kind of figure: choose from pdf, svg, png"
+    ):
+        write_report(folder, figures=["svg", "gif"])
+    done = CliRunner().invoke(app, ["report", "none", "--out", str(folder), "--figures", "gif"])
+    assert isinstance(done.exception, InputError)  # the command line shows its text
+    assert "'gif' is not a kind of figure: choose from pdf, svg, png" in str(done.exception)
+    assert not (folder / "report.html").exists()

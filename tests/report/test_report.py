@@ -319,7 +319,7 @@ def test_whatever_comes_from_files_is_escaped(tmp_path: Path, evil: str) -> None
             }
         )
     )
-    path = write_report(tmp_path, figures=[".svg"])
+    path = write_report(tmp_path, figures=["svg"])
     text = path.read_text("utf-8")
     assert "<script" not in text
     assert "<img" not in text
@@ -334,7 +334,7 @@ def test_without_matplotlib_there_are_tables_and_advice(
 ) -> None:
     make_cell(tmp_path, "ar1*")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    words = " ".join(read(write_report(tmp_path, figures=[".svg"])).words)
+    words = " ".join(read(write_report(tmp_path, figures=["svg"])).words)
     assert 'pip install "primavista[plots]"' in words
     assert "30.00" in words
     assert not (tmp_path / "figures").exists()
@@ -343,7 +343,7 @@ def test_without_matplotlib_there_are_tables_and_advice(
 
 def test_an_empty_folder_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"no results in .*run\.json"):
-        write_report(tmp_path, figures=[".svg"])
+        write_report(tmp_path, figures=["svg"])
     with pytest.raises(FileError, match="there is no results folder"):
         write_report(tmp_path / "nowhere")
     make_cell(tmp_path)
@@ -367,7 +367,7 @@ def test_damaged_cells_are_listed_and_the_others_shown(tmp_path: Path) -> None:
     (odd / "result.json").write_text(
         '{"format": 1, "final": {"accuracy": NaN}, "confusion": [[1], [2, 3]], "machine": 3}'
     )
-    words = " ".join(read(write_report(tmp_path, figures=[".svg"])).words)
+    words = " ".join(read(write_report(tmp_path, figures=["svg"])).words)
     assert "result.json cannot be read" in words
     assert "it does not hold a JSON object" in words
     assert "format 7; this version reads 1 and 2" in words
@@ -402,7 +402,7 @@ def test_the_streams_of_rendered_cells_are_drawn(tmp_path: Path) -> None:
     for line in lines:
         line["patterns"] = 10 if line["batch"] == 1 else 5
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    write_report(tmp_path, figures=[".svg"])
+    write_report(tmp_path, figures=["svg"])
     assert (tmp_path / "figures" / "stream-nicv2.svg").exists()
     head, row, nic = (tmp_path / "tables" / "streams.csv").read_text().splitlines()
     assert head.startswith("protocol,batches,initial classes,initial images,incremental classes")

@@ -56,7 +56,7 @@ def test_final_accuracy(tmp_path: Path) -> None:
     for run, final in enumerate((50.0, 60.0, 64.0)):
         make_cell(tmp_path, "cwr*", run=run, accuracies=(10.0, final))
     make_cell(tmp_path, "cwr*", run=3, accuracies=(10.0, 99.0), done=False)
-    write_report(tmp_path, figures=[".svg"])
+    write_report(tmp_path, figures=["svg"])
     (row,) = rows(tmp_path / "tables" / "final.csv")
     assert row["strategy"] == "CWR*"
     assert row["runs"] == "3"
@@ -159,7 +159,7 @@ def test_parity_of_the_authors_with_themselves(shared: Path, tmp_path: Path) -> 
                     options={"norm": norm},
                     name=f"{strategy[:3]}{norm}{run}",
                 )
-    path = write_report(tmp_path, against=shared / "data", figures=[".svg"])
+    path = write_report(tmp_path, against=shared / "data", figures=["svg"])
     found = rows(tmp_path / "tables" / "parity.csv")
     assert len(found) == 6
     assert {row["within one std"] for row in found} == {"yes"}
@@ -212,7 +212,7 @@ def test_parity_does_not_depend_on_the_name_of_the_folder(tmp_path: Path) -> Non
     facts = CORE50_FACTS | {"order": "generated"}
     make_cell(tmp_path, "ar1*", "nicv2-391", 0, (56.0,), data=data, facts=facts)
     make_cell(tmp_path, "ar1*", "nicv2-391", 1, (56.2,), data=data, facts=CORE50_FACTS)
-    html = write_report(tmp_path, figures=[".svg"]).read_text("utf-8")
+    html = write_report(tmp_path, figures=["svg"]).read_text("utf-8")
     (row,) = rows(tmp_path / "tables" / "parity.csv")
     assert (row["within one std"], row["our orders"]) == ("yes", "generated, official")
     (row,) = rows(tmp_path / "tables" / "final.csv")
@@ -225,7 +225,7 @@ def test_saturation_of_the_guard(tmp_path: Path) -> None:
         make_cell(tmp_path, "ar1*", run=run, saturated=shares)
         make_cell(tmp_path, "naive", run=run)
     make_cell(tmp_path, "ar1*", run=2, saturated=(0.1, 0.1, 0.1), done=False)
-    write_report(tmp_path, figures=[".svg"])
+    write_report(tmp_path, figures=["svg"])
     (row,) = rows(tmp_path / "tables" / "saturation.csv")
     assert (row["strategy"], row["runs"]) == ("AR1*", "2")
     assert float(row["after batch 1 (%)"]) == pytest.approx(70.0)

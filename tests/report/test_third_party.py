@@ -43,7 +43,7 @@ def test_title_colour_and_hyperparameters_come_from_the_info(tmp_path: Path) -> 
     make_cell(tmp_path, "aurora", options={"lr": 0.5})
     make_cell(tmp_path, "aurora", options={"norm": "bn", "lr": 0.25})
     make_cell(tmp_path, "ar1*")
-    report = write_report(tmp_path, figures=[".svg"])
+    report = write_report(tmp_path, figures=["svg"])
     tables = tmp_path / "tables"
 
     names = [line.split(",")[1] for line in (tables / "final.csv").read_text().splitlines()[1:]]
@@ -70,6 +70,6 @@ def test_colours_that_are_not_hexadecimal_stay_as_they_are(
     info = StrategyInfo("aurora", "Aurora-7", look=Look("red", "white", "o"))
     monkeypatch.setattr(Aurora, "info", info)
     make_cell(tmp_path, "aurora")
-    page = write_report(tmp_path, figures=[".svg"]).read_text("utf-8")
+    page = write_report(tmp_path, figures=["svg"]).read_text("utf-8")
     assert "#ff0000" in page
     assert "var(--cred)" not in page

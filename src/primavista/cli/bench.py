@@ -174,7 +174,7 @@ def report(
         def report_progress(done: int, total: int | None, /) -> None:
             bars.update(task, completed=done, total=total)
 
-        kinds = [f".{kind.strip()}" for kind in figures.split(",") if kind.strip()]
+        kinds = [kind.strip() for kind in figures.split(",") if kind.strip()]
         written = write_report(folder, against=against, figures=kinds, progress=report_progress)
     typer.echo(f"wrote {written}")
 

@@ -224,7 +224,7 @@ def _write_report(console: Console, folder: Path) -> None:
 
     try:
         # `primavista bench report` writes them as PDF too, which takes longer
-        written = write_report(folder, figures=(".svg", ".png"))
+        written = write_report(folder, figures=("svg", "png"))
     except MissingExtraError as error:
         console.print(f"No report: {error}", soft_wrap=True, markup=False)
     else:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
-from primavista.report.figures import SUFFIXES
 from primavista.report.latex import escape_latex, to_latex
 from primavista.report.page import Page, render_page
 from primavista.report.published import read_published
@@ -18,6 +17,7 @@ from primavista.report.sections import build_page
 from primavista.report.table import Table, to_csv, to_markdown, to_records
 from primavista.storage.atomic import replacing
 
+FIGURE_KINDS = ("pdf", "svg", "png")
 TABLE_FORMATS: dict[str, Callable[[Table], str]] = {
     "csv": to_csv,
     "tex": to_latex,
@@ -30,7 +30,7 @@ def write_report(
     *,
     against: str | Path | None = None,
     out: str | Path | None = None,
-    figures: Sequence[str] = SUFFIXES,
+    figures: Sequence[str] = FIGURE_KINDS,
     progress: Progress | None = None,
 ) -> Path:
     """Write `report.html` with its `figures/`, `tables/` and methods, and all tables in one JSON.
@@ -43,20 +43,21 @@ def write_report(
         against: the folder with the authors' result files (`core50_results_nicv2_*.tsv`), whose
             curves are drawn over ours.
         out: the folder to write to; `folder` if None.
-        figures: the kinds of files of figures to write; the fonts of a PDF take half a second. The
-            figures in `report.html` do not depend on it.
+        figures: the kinds of files of figures to write, of `pdf`, `svg` and `png`; the fonts of a
+            PDF take half a second. The figures in `report.html` do not depend on it.
         progress: it is told how many files are written.
 
     Returns:
         The path of `report.html`.
 
     Raises:
-        InputError: a kind of figure is none of `.pdf`, `.svg`, `.png`.
+        InputError: a kind of figure is none of `pdf`, `svg`, `png`.
         FileError: there are no results in `folder`, the authors' files cannot be read, or the
             report cannot be written.
     """
-    for suffix in set(figures) - set(SUFFIXES):
-        raise InputError(f"{suffix!r} is no kind of figure: choose from {', '.join(SUFFIXES)}")
+    for kind in sorted(set(figures) - set(FIGURE_KINDS)):
+        choices = ", ".join(FIGURE_KINDS)
+        raise InputError(f"{kind!r} is not a kind of figure: choose from {choices}")
     results = read_results(Path(folder))
     published = read_published(Path(against)) if against is not None else {}
     page = build_page(results, published)
@@ -79,8 +80,8 @@ def _files(page: Page, figures: Sequence[str]) -> Iterator[tuple[str, Callable[[
             for suffix, make in TABLE_FORMATS.items():
                 yield f"tables/{table.name}.{suffix}", partial(_table_bytes, make, table)
         for picture in section.all_pictures:
-            for suffix in figures:
-                yield f"figures/{picture.name}{suffix}", partial(picture.content, suffix)
+            for kind in figures:
+                yield f"figures/{picture.name}.{kind}", partial(picture.content, f".{kind}")
         if section.methods:
             yield "methods.txt", partial(str.encode, f"{section.methods}\n")
             yield "methods.tex", partial(str.encode, f"{escape_latex(section.methods)}\n")
