@@ -15,6 +15,7 @@ _WHERE = {
     "Watch": "learner.watch",
     "AlreadyTaughtError": "learner.lesson",
     "LessonReport": "learner.lesson_report",
+    "Evaluation": "learner.evaluation",
     "open_frames": "streams.video",
     "Frames": "frames",
     "Progress": "progress",
@@ -57,6 +58,7 @@ __all__ = [
     "AlreadyTaughtError",
     "CORe50",
     "DataSet",
+    "Evaluation",
     "FileError",
     "Frames",
     "InputError",
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
     from primavista.coach import Advice
     from primavista.errors import FileError, InputError, PrimavistaError
     from primavista.frames import Frames
+    from primavista.learner.evaluation import Evaluation
     from primavista.learner.learner import Learner
     from primavista.learner.lesson import AlreadyTaughtError
     from primavista.learner.lesson_report import LessonReport

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import Annotated
@@ -20,8 +21,9 @@ import primavista.cli.bench as bench
 import primavista.cli.data as data
 from primavista import __version__
 from primavista.cli.arguments import printable, register_named
-from primavista.cli.change import forget, rename, undo
+from primavista.cli.change import forget, merge, rename, undo
 from primavista.cli.doctor import doctor
+from primavista.cli.evaluate import evaluate
 from primavista.cli.export import export
 from primavista.cli.inspect import inspect
 from primavista.cli.learn import learn
@@ -41,7 +43,11 @@ app = typer.Typer(
     Begin with `primavista run`: it compares the paper's strategies on object videos that it draws
     itself. `primavista doctor` reports what this machine has and what is missing.""",
 )
-for command in (teach, learn, predict, inspect, rename, forget, undo, run, export, doctor):
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(teach, learn, predict, evaluate, inspect, rename, forget, merge, undo),
+    *(run, export, doctor),
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")

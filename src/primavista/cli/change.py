@@ -1,8 +1,9 @@
-"""`primavista undo`, `rename` and `forget`: changes of a saved learner that need no frames."""
+"""`primavista undo`, `rename`, `forget` and `merge`: changes of saved learners without frames."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,6 +43,45 @@ def forget(model: Model, name: Known) -> None:
     Example: `primavista forget kitchen.pv mug`
     """
     _change(model, lambda learner: learner.forget(name))
+
+
+def merge(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="A B ...", help="The files of the learners, at least two."),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The file to write, e.g. all.pv; not one of them."),
+    ],
+) -> None:
+    """Merge what several learners were taught into a new file, as if one had had all lessons.
+
+    Objects are joined by name. All must have the same strategy that can be merged (prima, ridge,
+    lda, ncm), with the same options, seed, network and image size; the threshold is that of the
+    first. Lessons that two of them have had are refused: they would count twice.
+
+    Example: `primavista merge kitchen.pv garage.pv -o home.pv`
+    """
+    from primavista.errors import InputError
+    from primavista.learner.learner import Learner
+    from primavista.storage.lock import file_lock, resolved
+
+    if len(models) < 2:
+        raise InputError("one learner is not merged: give two or more files")
+    target = resolved(output)
+    if target.exists():
+        raise InputError(f"{target} exists: give the merged learner another name")
+    with file_lock(target):
+        first, *others = models
+        merged = Learner.load(first.expanduser(), device="cpu")
+        for other in others:
+            try:
+                merged.merge(other.expanduser())
+            except InputError as error:
+                raise InputError(f"{other} cannot be merged: {error}") from error
+        merged.settled().save(target)
+    typer.echo(summary(merged, target))
 
 
 def _change(model: Model, change: Callable[[Learner], None]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import typer
 
 from primavista.addresses import shows_password
-from primavista.errors import FileError, InputError
+from primavista.errors import InputError
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media
         FileError: If a source cannot be read, or holds neither images nor videos.
         InputError: If it is not clear what a source shows, or if a name is not valid.
     """
+    from primavista.learner.folders import lessons_of_object, lessons_of_objects
     from primavista.learner.lesson import Lesson
     from primavista.streams.camera import is_live, live_name
     from primavista.streams.video import find_media
@@ -53,9 +54,9 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media
             media = tuple(find_media(source))
             found.append(Lesson(_required_label(label, source), media, source))
         elif label is not None:
-            found += _lessons_of_object(path, label)
+            found += lessons_of_object(path, label)
         else:
-            found += _lessons_of_objects(path)
+            found += lessons_of_objects(path)
     return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
 
 
@@ -80,52 +81,3 @@ def _required_label(label: str | None, source: str) -> str:
             "(only a folder of folders has names in it)"
         )
     return label
-
-
-def _lessons_of_object(folder: Path, label: str) -> list[Lesson[Media]]:
-    """Return the lessons in the folder of one object."""
-    from primavista.learner.lesson import Lesson
-    from primavista.streams.folder import subfolders
-    from primavista.streams.video import IMAGES, VIDEOS, media_in, natural
-
-    pictures = media_in(folder, IMAGES)
-    found: list[Lesson[Media]] = []
-    if pictures:
-        found.append(Lesson(label, tuple(pictures), str(folder)))
-    parts = [*subfolders(folder), *media_in(folder, VIDEOS)]
-    for part in sorted(parts, key=lambda path: natural(path.name)):
-        files = media_in(part, IMAGES) if part.is_dir() else [part]
-        if not files:
-            raise FileError(
-                f"the folder {part} holds no pictures: remove it, or name the folders in it one by "
-                "one"
-            )
-        found.append(Lesson(label, tuple(files), str(part)))
-    if not found:
-        raise FileError(f"the folder {folder} holds no images and no videos")
-    return found
-
-
-def _lessons_of_objects(root: Path) -> list[Lesson[Media]]:
-    """Return the lessons of a folder with one folder per object, or in CORe50's layout, s1/o1."""
-    from primavista.streams.folder import sessions_by_object, subfolders
-    from primavista.streams.rendered.written import read_scene, scene_classes
-
-    folders = subfolders(root)
-    if not folders:
-        raise InputError(
-            f"{root} holds no folders named after objects: say what it shows with --label mug"
-        )
-    scene = read_scene(root)
-    lessons: dict[Path, Lesson[Media]] = {}
-    sessions: dict[str, list[tuple[str, Path]]] = {}
-    for folder in folders:
-        own = _lessons_of_object(folder, folder.name)
-        lessons |= {Path(lesson.name): lesson for lesson in own}
-        sessions[folder.name] = [(Path(lesson.name).stem, Path(lesson.name)) for lesson in own]
-    names = dict(enumerate(scene_classes(scene.scene)[0], 1)) if scene else {}
-    found = []
-    for label, own_sessions in sessions_by_object(sessions).items():
-        name = names.get(int(label[1:]), label) if scene else label
-        found += [replace(lessons[path], label=name) for _, path in own_sessions]
-    return found

@@ -37,6 +37,7 @@ from primavista.learner.defaults import (
     misspelt_arguments,
     strategy_options,
 )
+from primavista.learner.evaluation import Evaluation, Sessions, evaluate_learner
 from primavista.learner.inputs import LearnerInput, check_order_of_arguments, learner_frames
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, LessonFeatures, lesson_id
 from primavista.learner.lesson_report import LessonReport
@@ -54,6 +55,7 @@ from primavista.strategies.base import Strategy
 from primavista.strategies.embedding import is_frozen
 from primavista.strategies.open_set import judge
 from primavista.strategies.options import Options
+from primavista.streams.dataset import DataSet
 
 # Arrays whose number of dimensions a type checker knows.
 GreyImage: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
@@ -388,6 +390,40 @@ class Learner(LearnerChanges):
         if not state.names:
             return [Prediction(None, 0.0, False)] * len(images)
         return named_predictions(state, judge(state.strategy, images), self.threshold)
+
+    def evaluate(
+        self,
+        data: DataSet | str | Path,
+        *,
+        sessions: Sessions = "test",
+        max_frames: int = 100,
+        fps: float | None = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Measure how well it recognises videos that it was not taught; nothing is learned.
+
+        Args:
+            data: A `DataSet`, or a folder with one folder per object, named after it, that holds
+                videos, folders of pictures, or pictures. An object that was not taught is a
+                stranger: of it, "unknown" is the right answer.
+            sessions: Which sessions of a `DataSet`: "test", "train" or "all". A folder is
+                evaluated whole.
+            max_frames: How many frames of each video are recognised, evenly spread.
+            fps: How many frames per second of the videos in a folder are read; all by default.
+            progress: Called with the number of videos that are done, and their total.
+
+        Returns:
+            The accuracy per frame and per video, the share of strangers that were called unknown,
+            and the confusion matrix. A video that cannot be read is named in `failed`, and the
+            others go on.
+
+        Raises:
+            InputError: If there is nothing to evaluate, or an argument is wrong.
+            FileError: If the folder cannot be read.
+        """
+        return evaluate_learner(
+            self, data, sessions=sessions, max_frames=max_frames, fps=fps, progress=progress
+        )
 
     def score(
         self, frames: LearnerInput, label: str | Sequence[str], *, bgr: bool = False

@@ -21,11 +21,11 @@ from primavista.strategies.embedding import is_frozen
 # frames came.
 CHUNK = 16
 IDENTIFYING_FRAMES = 8
-SourceT = TypeVar("SourceT")
+SourceT_co = TypeVar("SourceT_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Lesson(Generic[SourceT]):
+class Lesson(Generic[SourceT_co]):
     """One video (or the pictures) of one object, not opened yet.
 
     Args:
@@ -35,7 +35,7 @@ class Lesson(Generic[SourceT]):
     """
 
     label: str
-    source: SourceT
+    source: SourceT_co
     name: str = ""
 
 

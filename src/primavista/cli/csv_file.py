@@ -1,0 +1,77 @@
+"""CSV files for spreadsheets: written whole, and with nothing in them that is run as a formula."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from primavista.errors import CHOOSE_FOLDER, FileError, file_errors
+from primavista.storage.atomic import write_atomically
+
+# A spreadsheet takes a text that begins with one of these for a formula.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table as CSV, in UTF-8, whole or not at all.
+
+    Args:
+        path: The file.
+        columns: The names of the columns, the first line.
+        rows: The cells. None is an empty cell, truth values are `true` and `false`, and numbers
+            have at most four decimals.
+
+    Raises:
+        FileError: If the file cannot be written.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([safe_cell(cell) for cell in row] for row in rows)
+    with file_errors("write", path, CHOOSE_FOLDER):
+        write_atomically(path.expanduser(), text.getvalue().encode("utf-8", "replace"))
+
+
+def safe_cell(value: object) -> str:
+    """Return the text of a cell. An apostrophe goes before a text that would be a formula.
+
+    The names of objects and files come from others; a spreadsheet would run `=HYPERLINK(...)`.
+
+    Args:
+        value: A text, a number, a truth value or None.
+
+    >>> safe_cell("mug"), safe_cell("=1+1"), safe_cell(-0.25), safe_cell(True), safe_cell(None)
+    ('mug', "'=1+1", '-0.25', 'true', '')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.4f}".rstrip("0").rstrip(".")
+    if isinstance(value, int):
+        return str(value)
+    text = str(value)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse a file in a folder that cannot be written to, before any work is done.
+
+    Args:
+        path: The file to write; None for none.
+
+    Raises:
+        FileError: If its folder does not exist or cannot be written to, or if it is a folder.
+    """
+    if path is None:
+        return
+    folder = path.expanduser().absolute().parent
+    if not os.access(folder, os.W_OK):
+        reason = "permission denied" if folder.is_dir() else "there is no such folder"
+        raise FileError(f"cannot write in {folder}: {reason}. {CHOOSE_FOLDER}")
+    if path.expanduser().is_dir():
+        raise FileError(f"cannot write {path}: it is a folder. Name a file in it")

@@ -1,0 +1,149 @@
+"""`primavista evaluate`: how well a saved learner recognises a folder of videos."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from primavista.cli.arguments import Device, Model, Threshold, printable
+from primavista.cli.csv_file import check_writable, write_csv
+from primavista.cli.data import progress_bar
+
+if TYPE_CHECKING:
+    from primavista.learner.evaluation import Evaluation
+
+MOST_COLUMNS = 12  # of the confusion matrix on a terminal
+MOST_CONFUSED = 10  # pairs that are listed if the matrix is larger
+CSV_COLUMNS = ("video", "object", "taught", "answer", "right", "frames", "frames_right", "problem")
+
+
+def evaluate(
+    model: Model,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="One folder per object, named after it, with videos or folders of pictures.",
+        ),
+    ],
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Write the confusion matrix as a picture, e.g. confusion.png."),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write one row per video, e.g. videos.csv.")
+    ] = None,
+    max_frames: Annotated[
+        int, typer.Option(help="Frames recognised per video, evenly spread.", min=1)
+    ] = 100,
+    fps: Annotated[
+        float | None,
+        typer.Option(help="Frames per second to read from videos (default: all).", min=0.001),
+    ] = None,
+    threshold: Threshold = None,
+    device: Device = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything as one JSON object.")
+    ] = False,
+) -> None:
+    """Measure how well a learner recognises videos that it was not taught. Nothing is learned.
+
+    The folder is laid out as for `primavista learn MODEL FOLDER`. A frame counts as right if it is
+    given the name of its folder; "unknown" is right for objects that were not taught (strangers).
+    A video that cannot be read is named, the others go on, and the exit code is 1.
+
+    Examples: `primavista evaluate kitchen.pv test-videos/`,
+    `primavista evaluate kitchen.pv test-videos/ --picture confusion.png --csv videos.csv`
+    """
+    from primavista.learner.learner import Learner
+
+    for target in (picture, csv):
+        check_writable(target)
+    learner = Learner.load(model.expanduser(), device=device)
+    if threshold is not None:
+        learner.threshold = threshold
+    with progress_bar("videos") as progress:
+        result = learner.evaluate(folder, max_frames=max_frames, fps=fps, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    else:
+        _print(result)
+    if csv is not None:
+        write_csv(csv, CSV_COLUMNS, _rows(result))
+    if picture is not None:
+        from primavista.report.evaluation import draw_answers
+
+        draw_answers(picture, *result.confusion())
+    for target in (picture, csv):
+        if target is not None and not as_json:
+            typer.echo(f"wrote {printable(str(target))}")
+    if result.failed:
+        raise typer.Exit(1)
+
+
+def _rows(result: Evaluation) -> list[tuple[object, ...]]:
+    """The rows of the CSV file, one per video."""
+    rows: list[tuple[object, ...]] = []
+    for video in result.videos:
+        taught = video.truth in result.labels
+        right = video.truth if taught else "unknown"
+        said = "" if video.problem else video.said
+        is_right = "" if video.problem else video.said == right
+        frames_right = video.answers.get(right, 0)
+        frames = (video.frames, frames_right)
+        rows.append((video.name, video.truth, taught, said, is_right, *frames, video.problem))
+    return rows
+
+
+def _print(result: Evaluation) -> None:
+    from primavista.learner.evaluation import MEASURES, percent
+
+    console = Console(highlight=False)
+    objects = Table("shown", "videos right", "frames right", "frames unknown", box=None)
+    for column in objects.columns[1:]:
+        column.justify = "right"
+    for one in result.objects():
+        name = one.label if one.taught else f"{one.label} (not taught)"
+        objects.add_row(
+            Text(printable(name)),
+            f"{one.videos_right} of {one.videos}",
+            f"{one.frames_right} of {one.frames}",
+            str(one.frames_unknown),
+        )
+    console.print(objects)
+    _print_confusion(result, console)
+    for name, text in MEASURES.items():
+        share = getattr(result, name)
+        if share is not None:
+            console.print(f"{percent(share):>8}  {text}")
+    for video in result.failed:
+        console.print(Text(f"could not be read: {printable(video.problem)}", style="red"))
+
+
+def _print_confusion(result: Evaluation, console: Console) -> None:
+    """Print the confusion matrix, or only the most frequent mistakes if it is too wide."""
+    rows, columns, counts = result.confusion()
+    if not rows:
+        return
+    if len(columns) <= MOST_COLUMNS:
+        table = Table("shown \\ answer", *map(printable, columns), title="frames", box=None)
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for name, row in zip(rows, counts, strict=True):
+            table.add_row(Text(printable(name)), *(str(count or ".") for count in row))
+        console.print(table)
+        return
+    mistakes = [
+        (count, name, answer)
+        for name, row in zip(rows, counts, strict=True)
+        for answer, count in zip(columns, row, strict=True)
+        if answer not in (name, columns[-1]) and count
+    ]
+    for count, name, answer in sorted(mistakes, reverse=True)[:MOST_CONFUSED]:
+        console.print(Text(printable(f"{name} was taken for {answer} in {count} frames")))

@@ -1,0 +1,122 @@
+"""Evaluation: the figures, counted by hand from a learner whose answers are known."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from primavista import DataSet, Evaluation, FileError, InputError, Learner, Session, open_frames
+
+SIZE = 32
+COLOURS = {"red": (200, 20, 20), "blue": (20, 20, 200)}
+
+
+@pytest.fixture(scope="module")
+def learner():
+    learner = Learner("ncm", weights="random", size=SIZE, width=0.25, threshold=0)
+    for name, colour in COLOURS.items():
+        learner.learn(plain(colour), name)
+    return learner
+
+
+def plain(colour, count=4):
+    noise = np.random.default_rng(0).integers(0, 20, (count, 40, 40, 3))
+    return (noise + np.array(colour)).astype(np.uint8)
+
+
+def write(folder, frames):
+    folder.mkdir(parents=True)
+    for number, frame in enumerate(frames):
+        Image.fromarray(frame).save(folder / f"{number}.png")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Red right; blue with one video of blue, one that shows red, one damaged; a stranger."""
+    write(tmp_path / "red/kitchen", plain(COLOURS["red"]))
+    write(tmp_path / "blue/kitchen", plain(COLOURS["blue"]))
+    write(tmp_path / "blue/mixed", [*plain(COLOURS["red"], 3), *plain(COLOURS["blue"], 1)])
+    (tmp_path / "blue/broken").mkdir()
+    (tmp_path / "blue/broken/0.png").write_bytes(b"no picture")
+    write(tmp_path / "reddish/street", plain((190, 30, 30), 2))
+    return tmp_path
+
+
+def test_the_figures_of_a_folder(learner, data):
+    told = []
+    result = learner.evaluate(data, progress=lambda done, total: told.append((done, total)))
+    assert told == [(number, 5) for number in range(1, 6)]
+    # taught: red 4 of 4; blue 4 of 4, then 1 of 4
+    assert result.frame_accuracy == result.likeliest_accuracy == 9 / 12
+    assert result.video_accuracy == 2 / 3
+    assert result.unknown_share == 0
+    assert result.strangers == ("reddish",)
+    assert (result.strangers_unknown, result.strangers_unknown_videos) == (0, 0)
+    (failed,) = result.failed
+    assert (failed.name, failed.truth) == ("blue/broken", "blue")
+    assert "0.png" in failed.problem
+    rows, columns, counts = result.confusion()
+    assert rows == ["red", "blue", "reddish"]
+    assert columns == ["red", "blue", "unknown"]
+    assert counts == [[4, 0, 0], [3, 5, 0], [2, 0, 0]]
+    blue = result.objects()[1]
+    assert (blue.videos, blue.videos_right, blue.frames, blue.frames_right) == (2, 1, 8, 5)
+    assert repr(result) == (
+        "Evaluation(3 videos of 2 objects, video_accuracy=66.7 %, frame_accuracy=75.0 %, "
+        "strangers_unknown=0.0 %, 1 could not be read)"
+    )
+    assert "reddish" in result._repr_html_()
+
+
+def test_what_is_not_known_is_unknown(learner, data):
+    strict = learner.copy()
+    paths = ("red/kitchen", "blue/kitchen", "blue/mixed", "reddish/street")
+    seen = {path: learner.predict(open_frames(data / path, size=SIZE)) for path in paths}
+    strict.threshold = max(
+        one.familiarity for path in paths for one in seen[path] if one.familiarity < 1
+    )
+    known = {path: [one.familiarity >= strict.threshold for one in seen[path]] for path in paths}
+    right = sum(known["red/kitchen"] + known["blue/kitchen"] + known["blue/mixed"][3:])
+    taught = known["red/kitchen"] + known["blue/kitchen"] + known["blue/mixed"]
+    assert 0 < sum(taught) < 12
+    result = strict.evaluate(data)
+    assert result.frame_accuracy == right / 12
+    assert result.likeliest_accuracy == 9 / 12
+    assert result.unknown_share == (12 - sum(taught)) / 12
+    assert result.strangers_unknown == (2 - sum(known["reddish/street"])) / 2
+    assert [row[-1] for row in result.confusion()[2]] == [
+        4 - sum(known["red/kitchen"]),
+        8 - sum(known["blue/kitchen"] + known["blue/mixed"]),
+        2 - sum(known["reddish/street"]),
+    ]
+
+
+def test_a_data_set_and_its_sessions(learner):
+    frames = torch.from_numpy(np.concatenate([plain(colour) for colour in COLOURS.values()]))
+    red, blue = Session(0, 1, 0, 4), Session(1, 1, 4, 8)
+    data = DataSet("two", frames, (red,), (blue,), ("red", "blue"), (0, 1))
+    result = learner.evaluate(data)
+    assert [(video.name, video.said, video.frames) for video in result.videos] == [
+        ("blue/1", "blue", 4)
+    ]
+    assert len(learner.evaluate(data, sessions="all").videos) == 2
+    assert learner.evaluate(data, sessions="train", max_frames=2).videos[0].frames == 2
+    with pytest.raises(InputError, match="test, train, all"):
+        learner.evaluate(data, sessions="some")
+    empty = DataSet("none", frames, (red,), (), ("red",), (0,))
+    with pytest.raises(InputError, match="sessions='all'"):
+        learner.evaluate(empty)
+
+
+def test_a_folder_that_cannot_be_evaluated(learner, tmp_path):
+    with pytest.raises(InputError, match="named after objects"):
+        learner.evaluate(tmp_path)
+    with pytest.raises(FileError, match="no_such"):
+        learner.evaluate(tmp_path / "no_such")
+    with pytest.raises(InputError, match="max_frames"):
+        learner.evaluate(tmp_path, max_frames=0)
+
+
+def test_without_strangers_there_is_no_share_of_them():
+    assert Evaluation(("red",), ()).strangers_unknown is None
+    assert Evaluation(("red",), ()).frame_accuracy is None
