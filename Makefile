@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
-EXTRAS := video,hub,lite,live,onnx,pandas,plots,ray,river,sklearn,trackers,dev,docs
+EXTRAS := video,hub,lite,live,mqtt,onnx,pandas,plots,ray,river,sklearn,trackers,dev,docs
 # two busy threads on a loaded machine can be ten times slower than one
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-all test-avalanche lint docs dist lock sbom chromium latex clean
+.PHONY: run test test-all test-avalanche lint docs dist lock sbom chromium latex servers clean
 
 run: $(STAMP)
 	env -u OMP_NUM_THREADS $(BIN)/primavista run $(ARGS)
@@ -16,7 +16,7 @@ run: $(STAMP)
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
-test-all: $(STAMP) lint chromium latex
+test-all: $(STAMP) lint chromium latex servers
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # the adapter for Avalanche and benchmarks/peers.py, with the real one, in an environment of its own
@@ -68,6 +68,12 @@ chromium:
 latex:
 	command -v pdflatex >/dev/null || [ "$$(id -u)" != 0 ] || \
 		{ apt-get update -q && apt-get install -qy --no-install-recommends texlive-latex-base texlive-latex-recommended; } || true
+
+# cameras and events are tried with a real RTSP server and a real broker; without them the tests are skipped
+SERVERS := mosquitto python3-gi gir1.2-gst-rtsp-server-1.0 gstreamer1.0-plugins-good
+servers:
+	dpkg -s $(SERVERS) >/dev/null 2>&1 || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -q && apt-get install -qy --no-install-recommends $(SERVERS); } || true
 
 clean:
 	rm -rf $(VENV) .venv-avalanche dist build site .pytest_cache .mypy_cache .ruff_cache

@@ -30,6 +30,7 @@ from primavista.cli.learn import learn
 from primavista.cli.predict import predict
 from primavista.cli.run import run
 from primavista.cli.teach import teach
+from primavista.cli.watch import watch
 from primavista.errors import InputError, PrimavistaError
 from primavista.references import is_reference
 
@@ -44,7 +45,7 @@ app = typer.Typer(
     itself. `primavista doctor` reports what this machine has and what is missing.""",
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(teach, learn, predict, evaluate, inspect, rename, forget, merge, undo),
+    *(teach, learn, predict, watch, evaluate, inspect, rename, forget, merge, undo),
     *(run, export, doctor),
 )
 for command in COMMANDS:

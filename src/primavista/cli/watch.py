@@ -1,0 +1,339 @@
+"""`primavista watch`: what a camera sees, as events for scripts and home automation."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from primavista.cli.arguments import (
+    Device,
+    Model,
+    RegionText,
+    Threshold,
+    chosen_region,
+    printable,
+)
+from primavista.cli.sampling import SampledFrame, is_camera, is_video_file, sample_frames
+from primavista.cli.sources import warn_of_password
+from primavista.errors import FileError, InputError
+from primavista.storage.names import checked_name
+
+if TYPE_CHECKING:
+    from primavista.events.event import Event, EventSink
+    from primavista.learner.learner import Learner
+    from primavista.learner.watch import Watch
+    from primavista.streams.camera import CameraView
+
+FPS = 5.0
+RELOADING = 2.0  # seconds of frames between two looks at the model's file
+
+
+def watch(
+    model: Model,
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A camera: camera:0, /dev/video0, rtsp://..., http://... (MJPEG), or env:NAME, "
+            "the environment variable with its address. Or a video file."
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(help="What events call the camera (default: the name of the model's file)."),
+    ] = None,
+    webhook: Annotated[
+        str | None,
+        typer.Option(help="POST each event as JSON to this address: http(s)://..., or env:NAME."),
+    ] = None,
+    mqtt: Annotated[
+        str | None,
+        typer.Option(
+            help="Publish events to this broker: mqtt://HOST, mqtts://HOST (TLS), or env:NAME with "
+            "mqtt://USER:PASSWORD@HOST."
+        ),
+    ] = None,
+    topic: Annotated[str, typer.Option(help="What the MQTT topics begin with.")] = "primavista",
+    discovery: Annotated[
+        str,
+        typer.Option(
+            help='Home Assistant\'s discovery prefix; "" announces nothing to Home Assistant.'
+        ),
+    ] = "homeassistant",
+    fps: Annotated[
+        float, typer.Option(help="Frames per second to recognise at most.", min=0.001)
+    ] = FPS,
+    hold: Annotated[
+        float,
+        typer.Option(help="Seconds that an answer must last to be an event.", min=0, max=3600),
+    ] = 0.5,
+    stall: Annotated[
+        float,
+        typer.Option(
+            help="Seconds without a frame after which the camera is lost.", min=0.1, max=3600
+        ),
+    ] = 10.0,
+    seconds: Annotated[
+        float | None, typer.Option(help="How long to watch (default: until Ctrl-C).", min=0.1)
+    ] = None,
+    region: RegionText = None,
+    threshold: Threshold = None,
+    device: Device = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON per event.")
+    ] = False,
+) -> None:
+    """Watch a camera: one line when the recognised object changes, not one per frame.
+
+    A camera that is lost is connected again, with longer and longer waits, and so is a broker; both
+    are told on standard error, and recognition goes on meanwhile. If the file of the model is
+    taught by another command, the new objects are recognised within a few seconds.
+
+    Examples: `primavista watch kitchen.pv camera:0 --json`,
+    `DOOR=rtsp://ann:secret@10.0.0.5/live primavista watch kitchen.pv env:DOOR --name door
+    --mqtt mqtt://homeassistant.local`
+    """
+    from primavista.streams.sampler import BadFiles
+
+    for text in (source, webhook, mqtt):
+        warn_of_password(text or "")
+    part = chosen_region(region)
+    if not is_camera(source) and not is_video_file(source):
+        raise InputError(
+            f"{source} is neither a camera nor a video file: for pictures there is "
+            "`primavista predict`"
+        )
+    file = ModelFile(model.expanduser(), device, threshold)
+    camera = checked_name(name or model.stem)
+    sinks: list[EventSink] = [EventPrinter(as_json)]
+    watcher = Watcher(file, camera, hold, sinks)
+    try:
+        with suppress(KeyboardInterrupt), _stopped_by_systemd():
+            sinks += _sinks(file.learner.labels, camera, webhook, mqtt, topic, discovery)
+            if is_camera(source):
+                from primavista.streams.camera import CameraView
+
+                view = CameraView(source, file.learner.size, fps, part, stall)
+                frames = watcher.film(view, seconds)
+            else:
+                frames = sample_frames(source, file.learner.size, fps, None, BadFiles(), part)
+            watcher.run(frames)
+    finally:
+        for sink in sinks:
+            sink.close()
+
+
+@contextmanager
+def _stopped_by_systemd() -> Iterator[None]:
+    """Take SIGTERM, by which services are stopped, as Ctrl-C, so that `offline` is still said."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _sinks(
+    labels: Sequence[str],
+    camera: str,
+    webhook: str | None,
+    mqtt: str | None,
+    topic: str,
+    discovery: str,
+) -> Iterator[EventSink]:
+    """Make the places, beside standard output, to which events are sent."""
+    if webhook is not None:
+        from primavista.events.webhook import Webhook
+
+        yield Webhook(webhook, tell)
+    if mqtt is not None:
+        from primavista.events.mqtt import MqttSink
+
+        yield MqttSink(mqtt, camera, labels, tell, base=topic, prefix=discovery or None)
+
+
+def tell(text: str) -> None:
+    """Tell the user something on standard error, with the time of day.
+
+    Args:
+        text: The message.
+    """
+    typer.echo(f"{datetime.now():%H:%M:%S} {printable(text)}", err=True)
+
+
+@dataclass
+class EventPrinter:
+    """Prints events on standard output.
+
+    Args:
+        as_json: Print JSON instead of text.
+    """
+
+    as_json: bool
+
+    def send(self, event: Event) -> None:
+        """Print one line.
+
+        Args:
+            event: The event.
+        """
+        from primavista.events.event import CameraEvent, event_record
+
+        if self.as_json:
+            typer.echo(json.dumps(event_record(event)))
+            return
+        clock = f"{datetime.now():%H:%M:%S}"
+        if isinstance(event, CameraEvent):
+            typer.echo(f"{clock} camera {event.state}")
+        elif event.label is None:
+            typer.echo(f"{clock} nothing known")
+        else:
+            typer.echo(f"{clock} {printable(event.label)} {100 * event.confidence:.0f} %")
+
+    def close(self) -> None:
+        """Do nothing: every line was written at once."""
+
+
+@dataclass
+class ModelFile:
+    """A learner and its file, which other commands may teach meanwhile.
+
+    Args:
+        path: The file.
+        device: "auto", "cpu" or "cuda".
+        threshold: Another threshold than that of the file, or None.
+    """
+
+    path: Path
+    device: str
+    threshold: float | None
+    learner: Learner = field(init=False)
+    _stamp: tuple[int, int, int] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stamp = self._read_stamp()
+        self.learner = self._load()
+
+    def reload(self) -> bool:
+        """Load the file again if it was changed; return True if it was.
+
+        A file that cannot be read leaves the learner as it is, with a message.
+        """
+        stamp = self._read_stamp()
+        if stamp is None or stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            learner = self._load()
+            if learner.size != self.learner.size:
+                raise FileError(f"{self.path} now reads images of another size: start again")
+        except FileError as error:
+            tell(f"{error}. Going on with the model as it was")
+            return False
+        self.learner = learner
+        return True
+
+    def _load(self) -> Learner:
+        from primavista.learner.learner import Learner
+
+        learner = Learner.load(self.path, device=self.device)
+        if self.threshold is not None:
+            learner.threshold = self.threshold
+        return learner
+
+    def _read_stamp(self) -> tuple[int, int, int] | None:
+        try:
+            facts = os.stat(self.path)
+        except OSError:
+            return None
+        return facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+class Watcher:
+    """Recognises frames and sends events.
+
+    Args:
+        file: The model.
+        camera: The name of the camera in events.
+        hold: How many seconds an answer must last.
+        sinks: Where events are sent; more may be appended until the first frame.
+    """
+
+    def __init__(
+        self, file: ModelFile, camera: str, hold: float, sinks: Sequence[EventSink]
+    ) -> None:
+        from primavista.events.event import ChangeDetector
+
+        self.file, self.camera, self.sinks = file, camera, sinks
+        self._detector = ChangeDetector(camera, hold)
+        self._watch: Watch = file.learner.watch()
+        self._looked = 0.0  # when the model's file was last looked at
+
+    def film(self, view: CameraView, seconds: float | None) -> Iterator[SampledFrame]:
+        """Read a camera, and send an event when it is lost or gives frames again.
+
+        Args:
+            view: The camera, and what is taken of its picture.
+            seconds: How long; None for ever.
+        """
+        from primavista.streams.camera import steady_frames
+
+        began = None
+        frames = steady_frames(view, seconds, patient=True, on_lost=self._lost, on_back=self._back)
+        for at, image in frames:
+            if began is None:
+                began = at
+                self._send_state("online")
+            yield SampledFrame(self.camera, at - began, image)
+
+    def run(self, frames: Iterator[SampledFrame]) -> None:
+        """Recognise all frames.
+
+        Args:
+            frames: The frames, each with its time.
+        """
+        for frame in frames:
+            at = frame.seconds or 0.0
+            if at - self._looked >= RELOADING:
+                self._looked = at
+                self._reload()
+            event = self._detector.update(self._watch.predict(frame.image, at), at)
+            if event is not None:
+                self._send(event)
+
+    def _reload(self) -> None:
+        if not self.file.reload():
+            return
+        labels = self.file.learner.labels
+        self._watch = self.file.learner.watch()
+        tell(f"{self.file.path.name} was changed: it knows {', '.join(labels) or 'nothing'}")
+        for sink in self.sinks:
+            if hasattr(sink, "set_labels"):
+                sink.set_labels(labels)
+
+    def _lost(self, reason: str) -> None:
+        self._detector.reset()
+        self._watch.reset()
+        tell(f"{reason}; trying again until it is back")
+        self._send_state("offline", reason)
+
+    def _back(self) -> None:
+        tell(f"{self.camera}: the camera is back")
+        self._send_state("online")
+
+    def _send_state(self, state: str, reason: str = "") -> None:
+        from primavista.events.event import CameraEvent
+
+        self._send(CameraEvent(self.camera, "online" if state == "online" else "offline", reason))
+
+    def _send(self, event: Event) -> None:
+        for sink in self.sinks:
+            sink.send(event)

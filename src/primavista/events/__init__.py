@@ -1,0 +1,1 @@
+"""Events of recognition, and where they are sent: webhooks, MQTT, Home Assistant."""

@@ -1,0 +1,164 @@
+"""The messages by which Home Assistant finds what is recognised, without any configuration there.
+
+They follow the documentation of its integrations `mqtt`, `sensor.mqtt` and `binary_sensor.mqtt`:
+one device per camera, with a sensor for the recognised object, an occupancy sensor per taught
+object, and a connectivity sensor for the camera itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from primavista import __version__
+
+PREFIX = "homeassistant"
+ONLINE, OFFLINE = "online", "offline"
+ON, OFF = "ON", "OFF"
+
+
+def topic_id(text: str) -> str:
+    """Return an id for a name, of letters, digits, `_` and `-`: all that topics may hold.
+
+    Args:
+        text: Any name. If characters of it must be replaced, a part of its SHA-256 keeps the ids
+            of different names different.
+
+    >>> topic_id("door"), topic_id("Café 1")
+    ('door', 'caf_1-f70102')
+    """
+    plain = re.sub(r"[^a-z0-9-]+", "_", text.lower()).strip("_")[:40]
+    if text and plain == text:
+        return plain
+    return f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:6]}".lstrip("-")
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of one camera.
+
+    Args:
+        base: The first part of all of them, such as "primavista".
+        name: The name of the camera.
+    """
+
+    base: str
+    name: str
+
+    @property
+    def root(self) -> str:
+        """What the topics of this camera begin with, such as "primavista/door"."""
+        return f"{self.base}/{topic_id(self.name)}"
+
+    @property
+    def status(self) -> str:
+        """Whether the program runs: `online` or `offline`, which the broker says if it dies."""
+        return f"{self.root}/status"
+
+    @property
+    def camera(self) -> str:
+        """Whether the camera gives frames: `online` or `offline`."""
+        return f"{self.root}/camera"
+
+    @property
+    def object(self) -> str:
+        """The recognised object: JSON with the label, `nothing` if none is seen."""
+        return f"{self.root}/object"
+
+    @property
+    def event(self) -> str:
+        """Each event as it comes; these messages are not retained."""
+        return f"{self.root}/event"
+
+    def seen(self, label: str) -> str:
+        """Return the topic that says `ON` while an object is seen.
+
+        Args:
+            label: The object.
+        """
+        return f"{self.root}/seen/{topic_id(label)}"
+
+
+def discovery(
+    topics: Topics, labels: Sequence[str], prefix: str = PREFIX
+) -> dict[str, dict[str, Any]]:
+    """Return the discovery messages of one camera.
+
+    Args:
+        topics: The topics of the camera.
+        labels: The taught objects.
+        prefix: The discovery prefix of Home Assistant.
+
+    Returns:
+        The payload of each topic, to be published retained. An empty payload removes an entity.
+    """
+    node = f"primavista_{topic_id(topics.name)}"
+    device = {
+        "identifiers": [node],
+        "name": topics.name,
+        "manufacturer": "primavista",
+        "model": "object recognition",
+        "sw_version": __version__,
+    }
+    common = {
+        "device": device,
+        "origin": {"name": "primavista", "sw_version": __version__},
+        "qos": 1,
+    }
+    running = {"topic": topics.status, **_availability()}
+    filming = {"topic": topics.camera, **_availability()}
+    while_filming = {"availability": [running, filming], "availability_mode": "all"}
+    messages = {
+        f"{prefix}/sensor/{node}/object/config": {
+            "name": "object",
+            "unique_id": f"{node}_object",
+            "state_topic": topics.object,
+            "value_template": "{{ value_json.label }}",
+            "json_attributes_topic": topics.object,
+            "icon": "mdi:eye",
+            **while_filming,
+            **common,
+        },
+        f"{prefix}/binary_sensor/{node}/camera/config": {
+            "name": "camera",
+            "unique_id": f"{node}_camera",
+            "state_topic": topics.camera,
+            "payload_on": ONLINE,
+            "payload_off": OFFLINE,
+            "device_class": "connectivity",
+            "entity_category": "diagnostic",
+            "availability": [running],
+            **common,
+        },
+    }
+    for label in labels:
+        messages[seen_config(topics, label, prefix)] = {
+            "name": label,
+            "unique_id": f"{node}_seen_{topic_id(label)}",
+            "state_topic": topics.seen(label),
+            "payload_on": ON,
+            "payload_off": OFF,
+            "device_class": "occupancy",
+            **while_filming,
+            **common,
+        }
+    return messages
+
+
+def seen_config(topics: Topics, label: str, prefix: str = PREFIX) -> str:
+    """Return the discovery topic of the sensor of one object.
+
+    Args:
+        topics: The topics of the camera.
+        label: The object.
+        prefix: The discovery prefix of Home Assistant.
+    """
+    node = f"primavista_{topic_id(topics.name)}"
+    return f"{prefix}/binary_sensor/{node}/seen_{topic_id(label)}/config"
+
+
+def _availability() -> dict[str, str]:
+    return {"payload_available": ONLINE, "payload_not_available": OFFLINE}

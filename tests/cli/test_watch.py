@@ -1,0 +1,149 @@
+"""`primavista watch`: events of a real camera server, to a real broker and a real web server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import primavista as pv
+from primavista.cli.app import app
+
+from ..events.event_servers import Listener, Mosquitto, Receiver, until
+from ..streams import media
+from ..streams.camera_servers import MjpegCamera
+
+pytest.importorskip("av")
+if sys.platform == "win32":
+    pytest.skip("a process cannot stop itself by a signal there", allow_module_level=True)
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def events(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, (result.output, result.exception)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def stop() -> None:
+    """Stop the command as systemd does."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def plain(value: int) -> np.ndarray[Any, Any]:
+    picture = np.full((48, 64, 3), value, np.uint8)
+    picture[::4, ::4] = 128  # not quite plain
+    return picture
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    learner = pv.Learner("ncm", weights="random", size=32, width=0.25, threshold=0.0)
+    for label, value in (("coal", 10), ("snow", 245)):
+        learner.learn(np.stack([plain(value)] * 4), label)
+    learner.save(tmp_path / "hut.pv")
+    return tmp_path / "hut.pv"
+
+
+def test_a_video_file_gives_one_event_per_object(model: Path, tmp_path: Path) -> None:
+    draw = lambda i: plain(10 if i < 20 else 245)  # noqa: E731
+    video = media.make_video(tmp_path / "v.mp4", 40, rate=10, frame=draw)
+    first, second = events(call("watch", model, video, "--fps", 10, "--json"))
+    assert (first["label"], first["camera"], first["seconds"]) == ("coal", "hut", 0.5)
+    assert (second["label"], second["before"], second["seconds"]) == ("snow", "coal", 2.5)
+    text = call("watch", model, video).stdout
+    assert [line.split()[1] for line in text.splitlines()] == ["coal", "snow"]
+
+
+def test_a_camera_that_changes_dies_and_comes_back(model: Path, tmp_path: Path) -> None:
+    shown = [10]
+    with (
+        MjpegCamera(lambda i: plain(shown[0]), fps=20) as camera,
+        Receiver() as receiver,
+        Mosquitto(tmp_path) as broker,
+        Listener(broker.port) as home,
+    ):
+
+        def director() -> None:
+            """Show another object, pull the plug, put it in again; each when the last was told."""
+            until(lambda: home.latest.get("primavista/door/seen/coal") == "ON")
+            shown[0] = 245
+            until(lambda: home.latest.get("primavista/door/seen/snow") == "ON")
+            camera.stop()
+            until(lambda: home.latest.get("primavista/door/camera") == "offline")
+            camera.start()
+            until(lambda: home.latest.get("primavista/door/camera") == "online")
+            stop()
+
+        thread = threading.Thread(target=director)
+        thread.start()
+        options = ["--fps", 20, "--hold", 0.2, "--name", "door", "--seconds", 90, "--json"]
+        sinks = ["--webhook", receiver.url, "--mqtt", broker.url]
+        result = call("watch", model, camera.url, *options, *sinks)
+        thread.join(1)
+        assert not thread.is_alive()
+        until(lambda: home.latest["primavista/door/status"] == "offline")
+    told = events(result)
+    assert [one.get("label", one.get("state")) for one in told] == [
+        "online",
+        "coal",
+        "snow",
+        "offline",
+        "online",
+    ]
+    assert receiver.events == told
+    assert [json.loads(p) for t, p in home.messages if t == "primavista/door/event"] == told
+    assert "trying again" in result.stderr
+    assert "is back" in result.stderr
+
+
+def test_a_model_that_is_taught_meanwhile(model: Path) -> None:
+    learner = pv.Learner.load(model)
+    learner.learn(np.stack([plain(120)] * 4), "fog")
+    with MjpegCamera(lambda i: plain(120), fps=20) as camera, Receiver() as receiver:
+
+        def teach() -> None:
+            until(lambda: len(receiver.events) == 2)
+            learner.save(model)
+            until(lambda: len(receiver.events) == 3)
+            stop()
+
+        thread = threading.Thread(target=teach)
+        thread.start()
+        options = ["--json", "--fps", 20, "--seconds", 60, "--webhook", receiver.url]
+        result = call("watch", model, camera.url, *options)
+        thread.join()
+    labels = [one["label"] for one in events(result) if one["event"] == "object"]
+    assert labels[0] in ("coal", "snow")
+    assert labels[-1] == "fog"
+    assert "knows coal, snow, fog" in result.stderr
+
+
+def test_what_cannot_be_watched(model: Path, tmp_path: Path) -> None:
+    media.make_pictures(tmp_path / "pictures", [1])
+    for source in (tmp_path / "pictures", tmp_path / "pictures/0.png", tmp_path / "none.mp4"):
+        result = call("watch", model, source)
+        assert "neither a camera nor a video" in str(result.exception)
+    result = call("watch", model, "camera:0", "--region", "0,0,2,1")
+    assert "shares from 0 to 1" in str(result.exception)
+    result = call("watch", model, "camera:0", "--mqtt", "localhost")
+    assert "mqtt://USER:PASSWORD@HOST" in str(result.exception)
+
+
+def test_a_password_on_the_command_line_is_warned_of(model: Path) -> None:
+    for command in ("predict", "learn"):
+        label = ["--label", "x"] if command == "learn" else []
+        result = call(command, model, "http://ann:secret@127.0.0.1:1/video", *label)
+        assert result.exit_code == 1
+        assert "env:NAME" in result.stderr
+        assert "secret" not in result.output + str(result.exception)
