@@ -17,6 +17,7 @@ from primavista.images import (
     MIN_SIDE,
     ImageArray,
     centre_square,
+    rgb_picture,
     to_picture,
     wrong_layout,
     wrong_type,
@@ -182,6 +183,24 @@ def crop_and_resize(image: ImageLike, size: int) -> ImageArray:
     (2, 2, 3)
     """
     return centre_square(image.cpu().numpy() if isinstance(image, Tensor) else image, size)
+
+
+def whole_picture(image: ImageLike) -> Image.Image:
+    """Convert one image of any size to an RGB picture, uncropped.
+
+    Args:
+        image: A PIL image, or a uint8 array or tensor H x W x 3, H x W or H x W x 4.
+
+    Raises:
+        InputError: If it is not one image, or too large. The message shows the right call.
+    """
+    if isinstance(image, np.ndarray | Tensor) and image.ndim == 4:
+        raise InputError(
+            f"locate takes one frame; got {len(image)}: call it once per frame\n"
+            "  right: [learner.locate(frame) for frame in frames]"
+        )
+    _check_image(image)
+    return rgb_picture(image.cpu().numpy() if isinstance(image, Tensor) else image)
 
 
 def model_frames(images: ImageLike | FramesLike, size: int) -> tuple[Frames, bool]:

@@ -41,21 +41,33 @@ def centre_square(image: Image.Image | ImageArray, size: int) -> ImageArray:
     """
     if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape == (size, size, 3):
         return image.copy()
+    picture = rgb_picture(image)
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    # Crop first: versions of Pillow differ in how they resize a box of an oblong image.
+    picture = picture.crop((left, top, left + side, top + side))
+    return np.array(picture.resize((size, size), Image.Resampling.BILINEAR))
+
+
+def rgb_picture(image: Image.Image | ImageArray) -> Image.Image:
+    """Convert an image to an RGB picture of the same size.
+
+    Args:
+        image: A PIL image or a uint8 array, as for `centre_square`.
+
+    Raises:
+        InputError: If the image is empty, too large, or not an image.
+    """
     picture = image if isinstance(image, Image.Image) else to_picture(np.asarray(image))
     shape = f"{picture.width} x {picture.height}"
     if picture.width * picture.height > MAX_PIXELS:
         raise InputError(f"an image of {shape} pixels is over the limit of {MAX_PIXELS}")
-    side = min(picture.size)
-    if side < MIN_SIDE:
+    if min(picture.size) < MIN_SIDE:
         raise InputError(f"an image of {shape} pixels holds nothing to see")
-    left, top = (picture.width - side) // 2, (picture.height - side) // 2
     with warnings.catch_warnings():
         # Pillow warns about palettes with transparency; the alpha channel is dropped anyway.
         warnings.simplefilter("ignore", UserWarning)
-        picture = picture.convert("RGB")
-    # Crop first: versions of Pillow differ in how they resize a box of an oblong image.
-    picture = picture.crop((left, top, left + side, top + side))
-    return np.array(picture.resize((size, size), Image.Resampling.BILINEAR))
+        return picture.convert("RGB")
 
 
 def read_region(text: str) -> Region:
@@ -96,6 +108,24 @@ def cut_region(picture: Image.Image, region: Region) -> Image.Image:
     top, bottom = (round(share * picture.height) for share in region[1::2])
     left, top = min(left, picture.width - 1), min(top, picture.height - 1)
     return picture.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
+
+
+def fit_within(image: Image.Image | ImageArray, side: int) -> ImageArray:
+    """Shrink a whole image, uncropped, so that neither side is longer than `side`.
+
+    Args:
+        image: A PIL image or a uint8 array, as for `centre_square`.
+        side: The longest side of the result in pixels; a smaller image keeps its size.
+
+    Returns:
+        uint8, H x W x 3.
+    """
+    picture = rgb_picture(image)
+    scale = side / max(picture.size)
+    if scale < 1:
+        size = tuple(max(MIN_SIDE, round(length * scale)) for length in picture.size)
+        picture = picture.resize((size[0], size[1]), Image.Resampling.BILINEAR)
+    return np.array(picture)
 
 
 def to_picture(array: NDArray[Any]) -> Image.Image:

@@ -75,6 +75,7 @@ class MiddleBackbone(Backbone):
         blocks = blocks_with_maps(self)
         places = PLACES if blocks else ()
         sizes = [self.dim]
+        read = []
         for place, (depth, share) in enumerate(places):
             block, (channels, height, width) = blocks[math.ceil(len(blocks) * depth / 6) - 1]
             rows, columns = middle_weights(height, share), middle_weights(width, share)
@@ -82,9 +83,16 @@ class MiddleBackbone(Backbone):
             self.register_buffer(f"middle_{place}", weights, persistent=False)
             block.register_forward_hook(_MiddleHook(place))
             sizes.append(channels)
+            read.append((block, share))
         self.sizes = tuple(sizes)
         self.priors = (1.0, *(2.0 ** (depth - 6) for depth, _ in places))
         self.dim = sum(sizes)
+        self._read = read
+
+    @property
+    def read(self) -> list[tuple[nn.Module, float]]:
+        """The block of each place after the first, and the share of the side that is read."""
+        return list(self._read)
 
     def _remove_hooks(self) -> None:
         """Remove the hooks that a copy of a backbone of this class brings with it."""

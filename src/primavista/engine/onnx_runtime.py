@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
+from primavista.backbones.maps import MapBackbone
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.errors import require_extra
 
@@ -86,6 +88,80 @@ class OnnxFeatures:
         if graph is not None and key not in self._sessions:
             self._sessions[key] = make_session(graph, threads)
         return self._sessions.get(key)
+
+
+def maps_graph(reader: MapBackbone) -> bytes:
+    """Translate the maps of a backbone into an ONNX graph for pictures of any size, and try it.
+
+    Args:
+        reader: The maps of a backbone, on the CPU.
+
+    Returns:
+        The serialised graph; its outputs are `map0`, `map1` and so on.
+
+    Raises:
+        CannotTraceError: If the backbone cannot be translated, or if the graph gives other numbers
+            than torch for pictures of another size.
+    """
+    names = [f"map{number}" for number in range(reader.count)]
+    generator = torch.Generator().manual_seed(0)
+    first, other = (
+        torch.randint(0, 256, (2, *sides, 3), dtype=torch.uint8, generator=generator)
+        for sides in ((128, 160), (192, 128))
+    )
+    graph, _ = trace(reader, first, outputs=names, any_size=True)
+    found = make_session(graph, 1).run(None, {INPUT: other.numpy()})
+    with torch.no_grad():
+        expected = reader(other)
+    for ours, right in zip(found, expected, strict=True):
+        if not torch.allclose(torch.from_numpy(ours), right, TOLERANCE, TOLERANCE):
+            raise CannotTraceError("its numbers differ for pictures of another size")
+    return graph
+
+
+class OnnxMaps:
+    """The maps of a backbone whose weights no longer change, by all threads.
+
+    One graph serves pictures of any size. If a backbone cannot be translated, torch computes the
+    maps.
+
+    Args:
+        reader: The maps of the backbone, on the CPU.
+    """
+
+    def __init__(self, reader: MapBackbone) -> None:
+        self._session: OnnxSession | None = None
+        with contextlib.suppress(CannotTraceError):
+            self._session = make_session(maps_graph(reader), torch.get_num_threads())
+        self._reader = reader
+
+    def __call__(self, picture: np.ndarray) -> list[np.ndarray]:
+        """Compute the maps of one picture.
+
+        Args:
+            picture: uint8, H x W x 3, with sides that are multiples of 32.
+
+        Returns:
+            The maps, C x h x w each.
+        """
+        if self._session is None:
+            return torch_maps(self._reader, picture)
+        return [x[0] for x in self._session.run(None, {INPUT: picture[None]})]
+
+
+@torch.no_grad()
+def torch_maps(reader: MapBackbone, picture: np.ndarray) -> list[np.ndarray]:
+    """Compute the maps of one picture by torch.
+
+    Args:
+        reader: The maps of a backbone, on any device.
+        picture: uint8, H x W x 3, with sides that are multiples of 32.
+
+    Returns:
+        The maps, C x h x w each.
+    """
+    frames = torch.from_numpy(picture)[None].to(reader.device)
+    return [x[0].cpu().numpy() for x in reader(frames)]
 
 
 def make_session(model: bytes, threads: int) -> OnnxSession:

@@ -129,6 +129,7 @@ def trace(
     *,
     outputs: Sequence[str] = ("z",),
     metadata: Mapping[str, str] | None = None,
+    any_size: bool = False,
 ) -> tuple[bytes, tuple[Tensor, ...]]:
     """Translate a function of frames into an ONNX model.
 
@@ -137,6 +138,8 @@ def trace(
         frames: The frames of the recorded run, two or more; the graph accepts any number.
         outputs: The names of the results.
         metadata: Texts to store in the model.
+        any_size: Whether to declare the sides of frames and of results as free. The caller checks
+            that the graph holds for other sizes: that of convolutions alone does.
 
     Returns:
         The serialised model, whose input is called `frames` and accepts any N, and what the
@@ -156,17 +159,19 @@ def trace(
                 raise CannotTraceError(f"{name} does not depend on the frames one by one")
             graph.node("Identity", [graph.value(result)], name)
     inside = graph.model.graph
-    _declare(onnx, inside.input, "frames", frames)
+    _declare(onnx, inside.input, "frames", ["H", "W", 3] if any_size else frames.shape[1:], frames)
     for name, result in zip(outputs, results, strict=True):
-        _declare(onnx, inside.output, name, result)
+        shape = list(result.shape[1:])
+        free = [shape[0], f"{name}_h", f"{name}_w"] if any_size else shape
+        _declare(onnx, inside.output, name, free, result)
     onnx.helper.set_model_props(graph.model, dict(sorted((metadata or {}).items())))
     return graph.model.SerializeToString(deterministic=True), results
 
 
-def _declare(onnx: Any, ends: Any, name: str, x: Tensor) -> None:
+def _declare(onnx: Any, ends: Any, name: str, shape: Sequence[int | str], x: Tensor) -> None:
     """Add a tensor to the inputs or outputs of a graph, for any number of frames."""
     kind = onnx.helper.np_dtype_to_tensor_dtype(_numpy_type(x))
-    ends.append(onnx.helper.make_tensor_value_info(name, kind, ["N", *x.shape[1:]]))
+    ends.append(onnx.helper.make_tensor_value_info(name, kind, ["N", *shape]))
 
 
 def _numpy_type(x: Tensor) -> np.dtype[Any]:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
+from primavista.backbones.maps import MapBackbone
 from primavista.engine.cuda_graph import CapturedFunction, NotCopiedCache
-from primavista.engine.onnx_runtime import Engine, EngineChoice, OnnxFeatures, onnx_installed
+from primavista.engine.onnx_runtime import (
+    Engine,
+    EngineChoice,
+    OnnxFeatures,
+    OnnxMaps,
+    onnx_installed,
+    torch_maps,
+)
 from primavista.errors import InputError, require_extra
 from primavista.frames import Frames, read_frames, split_indices
 from primavista.progress import Progress
@@ -37,6 +47,7 @@ class Representation:
         self.engine: Engine = "torch"
         self._onnx: OnnxFeatures | None = None
         self._captured = NotCopiedCache()
+        self._for_windows = NotCopiedCache()
         side = backbone.spec.size
         self._tried_shapes = {torch.Size((1, side, side, 3))}
 
@@ -135,6 +146,35 @@ class Representation:
             )
         return z
 
+    def map_reader(self) -> MapBackbone:
+        """Return the maps of the backbone, which windows are read from.
+
+        Raises:
+            InputError: If its features are not means of maps that grow with the picture.
+        """
+        if "reader" not in self._for_windows:
+            self._for_windows["reader"] = MapBackbone(self.backbone)
+        reader: MapBackbone = self._for_windows["reader"]
+        return reader
+
+    def maps(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> list[np.ndarray[Any, Any]]:
+        """Compute the maps of one picture by the chosen engine.
+
+        Args:
+            picture: uint8, H x W x 3, RGB, with sides that are multiples of 32.
+
+        Returns:
+            The maps, C x h x w each, as `map_reader` numbers them.
+        """
+        reader = self.map_reader()
+        self.backbone.eval()
+        if self.engine != "onnx" or self.device.type != "cpu":
+            return torch_maps(reader, picture)
+        if "onnx" not in self._for_windows:
+            self._for_windows["onnx"] = OnnxMaps(reader)
+        found: list[np.ndarray[Any, Any]] = self._for_windows["onnx"](picture)
+        return found
+
     def check_frames(self, frames: Frames) -> None:
         """Refuse frames of a size that the backbone cannot take."""
         first = read_frames(frames, torch.tensor([0]), self.device)
@@ -155,7 +195,9 @@ class Representation:
     def weights_changed(self) -> None:
         """Drop what was computed from the weights; call it after they were trained or loaded."""
         self._onnx = None
+        self._for_windows.clear()
 
     def moved(self) -> None:
         """Drop what belongs to the place where the tensors were; call it after a move."""
         self._captured.clear()
+        self._for_windows.clear()

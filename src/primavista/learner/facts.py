@@ -95,9 +95,7 @@ class LearnerFacts:
     @threshold.setter
     def threshold(self, value: float) -> None:
         """Set the threshold; `InputError` if it is not a number from 0 to 1."""
-        if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise InputError(f"threshold must be from 0 to 1; got {value!r}")
-        self._threshold = value
+        self._threshold = checked_threshold(value)
 
     @property
     def engine(self) -> Engine:
@@ -154,3 +152,14 @@ class LearnerFacts:
             "  right: data = learner.to_bytes(); learner = Learner.from_bytes(data)\n"
             '  right: learner.save("kitchen.pv"); learner = Learner.load("kitchen.pv")'
         )
+
+
+def checked_threshold(value: float) -> float:
+    """Return a threshold; `InputError` if it is not a number from 0 to 1.
+
+    Args:
+        value: The threshold of a learner, or of one call.
+    """
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError(f"threshold must be from 0 to 1; got {value!r}")
+    return value

@@ -9,8 +9,9 @@ from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError
-from primavista.frames import Frames, FramesLike, ImageLike, model_frames
+from primavista.frames import Frames, FramesLike, ImageLike, model_frames, whole_picture
 from primavista.learner.lesson import LessonBuffer
+from primavista.streams.decode import decode_image
 from primavista.streams.video import Clip, open_frames
 
 # The path of a picture, a video or a folder of pictures; or the images themselves.
@@ -58,6 +59,28 @@ def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[
         # after resizing, which treats every channel alike; alpha is gone by then
         images = images.flip(-1) if isinstance(images, Tensor) else SwappedChannels(images)
     return images, single
+
+
+def learner_picture(frame: ImageLike | str | Path, bgr: bool = False) -> Image.Image:
+    """Convert one image to a whole picture, uncropped, in RGB.
+
+    Args:
+        frame: One image, or the path of a picture.
+        bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+
+    Returns:
+        The picture.
+
+    Raises:
+        InputError: If it is not one image, or if it is known to be RGB and `bgr` is set.
+        FileError: If the path cannot be read.
+    """
+    if bgr:
+        _check_order_is_open(frame)
+    if isinstance(frame, str | Path):
+        return Image.fromarray(decode_image(Path(frame), frame, None, whole=True))
+    picture = whole_picture(frame)
+    return Image.merge("RGB", picture.split()[::-1]) if bgr else picture
 
 
 def _check_order_is_open(frames: LearnerInput) -> None:

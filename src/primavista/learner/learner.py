@@ -38,9 +38,16 @@ from primavista.learner.defaults import (
     strategy_options,
 )
 from primavista.learner.evaluation import Evaluation, Sessions, evaluate_learner
-from primavista.learner.inputs import LearnerInput, check_order_of_arguments, learner_frames
+from primavista.learner.facts import checked_threshold
+from primavista.learner.inputs import (
+    LearnerInput,
+    check_order_of_arguments,
+    learner_frames,
+    learner_picture,
+)
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, LessonFeatures, lesson_id
 from primavista.learner.lesson_report import LessonReport
+from primavista.learner.locate import locate
 from primavista.learner.prediction import Prediction
 from primavista.learner.state import (
     LearnerSettings,
@@ -48,6 +55,7 @@ from primavista.learner.state import (
     make_strategy,
 )
 from primavista.learner.watch import SECONDS, Watch, fuse
+from primavista.locating import Located
 from primavista.progress import Progress
 from primavista.storage.names import checked_name, checked_names
 from primavista.storage.settings import OptionValue
@@ -384,6 +392,36 @@ class Learner(LearnerChanges):
                 does.
         """
         return Watch(self, seconds, bgr=bgr)
+
+    def locate(
+        self, frame: ImageLike | str | Path, *, threshold: float | None = None, bgr: bool = False
+    ) -> list[Located]:
+        """Find where in a frame taught objects are, several of them at once.
+
+        The network runs twice over the whole frame, at two sizes; windows over its maps are scored
+        as frames are. It needs a convolutional network whose weights no longer change, as all
+        strategies but those that train the representation have it.
+
+        Args:
+            frame: One image of any size, as for `predict`, or the path of one; all of it is
+                searched.
+            threshold: The familiarity (or confidence) from which on a window counts as known; by
+                default that of the learner. With 0 every window is somebody's.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+
+        Returns:
+            What was found, the best first; an empty list if nothing was.
+
+        Raises:
+            InputError: If this is not an image, or if the strategy or its network cannot do it.
+            FileError: If the path cannot be read.
+        """
+        picture = learner_picture(frame, bgr)
+        limit = self.threshold if threshold is None else checked_threshold(threshold)
+        state = self._state
+        if not state.names:
+            return []
+        return locate(state, picture, limit)
 
     def _predictions(self, images: Frames) -> list[Prediction]:
         state = self._state

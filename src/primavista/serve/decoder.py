@@ -111,7 +111,8 @@ class DecoderProcess:
             return None
         if answer.status != 200:
             raise RefusedError(answer.status, answer.reason)
-        shape = (answer.frames, job.size, job.size, 3)
+        sides = (answer.height, answer.width) if job.whole else (job.size, job.size)
+        shape = (answer.frames, *sides, 3)
         data = child.stdout.read(int(np.prod(shape)))
         if len(data) < int(np.prod(shape)):
             return None
@@ -178,6 +179,10 @@ def _checked_answer(fields: dict[str, object], job: DecodeJob) -> DecodeAnswer |
     except TypeError:
         return None
     most = job.frames if job.kind == "video" else 1
+    if job.whole and answer.status == 200:
+        sides = (answer.width, answer.height)
+        if not all(type(side) is int and 1 <= side <= job.size for side in sides):
+            return None
     if answer.status == 200:
         return answer if type(answer.frames) is int and 1 <= answer.frames <= most else None
     is_refusal = answer.status in (413, 422) and isinstance(answer.reason, str)

@@ -31,11 +31,12 @@ class DecodeJob:
         kind: What the bytes are.
         name: What the messages call it.
         length: The number of bytes.
-        size: The side of the frames to make, in pixels.
+        size: The side of the frames to make, in pixels; the longest side of a whole picture.
         pixels: The largest number of pixels of a picture, or of a frame of a video.
         frames: The largest number of frames to keep of a video.
         seconds: The processor time that decoding may take.
         memory: The bytes of memory that decoding may take beyond the frames that it makes.
+        whole: Whether the whole picture is wanted, and not its centre square.
     """
 
     kind: Literal["picture", "video"]
@@ -46,6 +47,7 @@ class DecodeJob:
     frames: int
     seconds: float
     memory: int
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,15 @@ class DecodeAnswer:
         frames: The number of frames, 0 if there was an error.
         status: The HTTP status of a refusal; 200 if there was none.
         reason: The reason of a refusal.
+        width: The width of a whole picture.
+        height: Its height.
     """
 
     frames: int = 0
     status: int = 200
     reason: str = ""
+    width: int = 0
+    height: int = 0
 
 
 def main() -> None:
@@ -101,13 +107,16 @@ def run_job(job: DecodeJob, data: bytes) -> tuple[DecodeAnswer, list[ImageArray]
     except FileError as error:
         status = 413 if isinstance(error, decode.TooLargeError) else 422
         return DecodeAnswer(status=status, reason=decode.without_skip(error)), []
+    if job.whole:
+        height, width = frames[0].shape[:2]
+        return DecodeAnswer(frames=1, width=width, height=height), frames
     return DecodeAnswer(frames=len(frames)), frames
 
 
 def _decoded(job: DecodeJob, data: bytes) -> list[ImageArray]:
     file = io.BytesIO(data)
     if job.kind == "picture":
-        return [decode.decode_image(file, job.name, job.size, job.pixels)]
+        return [decode.decode_image(file, job.name, job.size, job.pixels, whole=job.whole)]
     sampler = FrameSampler(job.frames)
     sampler.offer(decode.video_frames(file, job.size, max_pixels=job.pixels), BadFiles())
     return sampler.frames

@@ -18,8 +18,15 @@ from primavista.learner.prediction import Prediction
 from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, check_label
-from primavista.serve.operations import cancel_job, recognise, submit_lesson, wait_for_job
-from primavista.serve.schemas import Checked, JobStatus, Recognised
+from primavista.serve.operations import (
+    WHOLE_SIDES,
+    cancel_job,
+    find_objects,
+    recognise,
+    submit_lesson,
+    wait_for_job,
+)
+from primavista.serve.schemas import Checked, FoundObjects, JobStatus, Recognised
 from primavista.serve.uploads import decode_frame, decode_frames, decode_video
 
 router = APIRouter(prefix="/api")
@@ -113,6 +120,22 @@ async def predict(
     size = service.learner.size
     image = await decode_frame(frame.file, size, service.limits)
     return await recognise(service, image)
+
+
+@router.post("/locate", tags=["recognise"], responses=refusals(400, 408, 409, 413, 422))
+async def locate(
+    service: Service,
+    threads: Threads,
+    frame: Annotated[UploadFile, File(description="one image; all of it is searched")],
+) -> FoundObjects:
+    """Find taught objects anywhere in one picture, which is not kept.
+
+    Boxes are shares of the width and the height of the upright picture. The request is refused
+    with 409 if the strategy or the network of the learner cannot locate.
+    """
+    side = WHOLE_SIDES * service.learner.size
+    picture = await decode_frame(frame.file, side, service.limits, whole=True)
+    return await find_objects(service, threads, picture)
 
 
 @router.post("/check", tags=["recognise"], responses=refusals(400, 408, 409, 413, 422))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 
+from primavista.errors import InputError
 from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import LessonBuffer
@@ -15,7 +16,11 @@ from primavista.serve.learner_service import (
     ReportProgress,
 )
 from primavista.serve.limits import RefusedError
-from primavista.serve.schemas import Recognised, Watched
+from primavista.serve.schemas import FoundObject, FoundObjects, Recognised, Watched
+from primavista.serve.threads import WorkerThreads
+
+# the longest side of a whole picture that is searched, in sides of the frames of the network
+WHOLE_SIDES = 4
 
 
 async def recognise(service: LearnerService, image: ImageArray) -> Recognised:
@@ -35,13 +40,44 @@ async def recognise(service: LearnerService, image: ImageArray) -> Recognised:
     return Recognised.of(prediction, version)
 
 
+async def find_objects(
+    service: LearnerService, threads: WorkerThreads, picture: ImageArray
+) -> FoundObjects:
+    """Find the taught objects in one picture; pictures wait for one of a few threads.
+
+    Args:
+        service: The service.
+        threads: The threads that compute.
+        picture: The whole picture, uint8, H x W x 3.
+
+    Returns:
+        What was found.
+
+    Raises:
+        RefusedError: If the strategy of the learner cannot locate (409).
+    """
+    snapshot = service.snapshot
+    try:
+        found = await threads.run(snapshot.learner.locate, picture)
+    except InputError as error:
+        raise RefusedError(409, str(error)) from error
+    height, width = picture.shape[:2]
+    objects = [FoundObject.of(one, width, height) for one in found]
+    return FoundObjects(objects=objects, version=snapshot.version)
+
+
 class StreamWatch:
     """The last second of one client's stream of frames; a new version of the model starts it anew.
 
     Args:
         service: The service.
         clips: What the service remembers of the stream.
+
+    Attributes:
+        locates: Whether objects are located in the frames too.
     """
+
+    locates: bool = False
 
     def __init__(self, service: LearnerService, clips: StreamClips) -> None:
         self._service = service

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from primavista.coach import NOTHING, Kind
 from primavista.learner.prediction import Prediction
+from primavista.locating import Located
 from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
 from primavista.storage.names import MAX_LABEL
 
@@ -120,6 +121,65 @@ class ClipNotice(ResponseModel):
     known: bool
     question: bool
     picture: str
+
+
+class BoxShares(ResponseModel):
+    """A box in a picture, as shares of its width and height from the left upper corner."""
+
+    __qualname__ = "Box"
+    model_config = ConfigDict(title="Box")
+
+    left: Fraction
+    top: Fraction
+    right: Fraction
+    bottom: Fraction
+
+
+class FoundObject(ResponseModel):
+    """A taught object that was found in a picture, and where it is."""
+
+    __qualname__ = "Found"
+    model_config = ConfigDict(title="Found")
+
+    label: str
+    confidence: Fraction
+    familiarity: float | None
+    box: BoxShares
+
+    @classmethod
+    def of(cls, found: Located, width: int, height: int) -> FoundObject:
+        """Convert what the learner has found.
+
+        Args:
+            found: The object, with its box in pixels.
+            width: The width of the picture in pixels.
+            height: Its height.
+
+        Returns:
+            The object for the client, with its box in shares of the picture.
+        """
+        box = found.box
+        return cls(
+            label=found.label,
+            confidence=_clipped(found.confidence),
+            familiarity=found.familiarity,
+            box=BoxShares(
+                left=_clipped(box.left / width),
+                top=_clipped(box.top / height),
+                right=_clipped(box.right / width),
+                bottom=_clipped(box.bottom / height),
+            ),
+        )
+
+
+class FoundObjects(ResponseModel):
+    """The taught objects in one picture, the surest first, and where they are."""
+
+    objects: list[FoundObject]
+    version: Annotated[
+        int,
+        Field(description="the number of lessons and changes since the start that it comes from"),
+    ]
 
 
 class TaughtObject(ResponseModel):

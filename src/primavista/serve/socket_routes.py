@@ -11,12 +11,19 @@ from typing import Annotated, Any
 import anyio
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 
+from primavista.images import centre_square
 from primavista.learner.lesson import LessonBuffer
 from primavista.serve.clips import StreamClips
 from primavista.serve.dependencies import Service, Threads
 from primavista.serve.learner_service import ChangeJob, LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
-from primavista.serve.operations import StreamWatch, submit_lesson, wait_for_job
+from primavista.serve.operations import (
+    WHOLE_SIDES,
+    StreamWatch,
+    find_objects,
+    submit_lesson,
+    wait_for_job,
+)
 from primavista.serve.schemas import JobStatus
 from primavista.serve.security import PROTOCOL
 from primavista.serve.threads import WorkerThreads
@@ -28,7 +35,10 @@ STATUS_SECONDS = 0.1  # between two messages about the progress of a lesson
 
 @router.websocket("/api/stream")
 async def stream(
-    socket: WebSocket, service: Service, remember: Annotated[float, Query(ge=0, le=60)] = 0
+    socket: WebSocket,
+    service: Service,
+    threads: Threads,
+    remember: Annotated[float, Query(ge=0, le=60)] = 0,
 ) -> None:
     """Recognise a stream of frames: binary images come in, JSON objects go out.
 
@@ -38,6 +48,9 @@ async def stream(
     With `remember` the service keeps the frames of the last seconds in memory, and text messages
     correct it: {"clip": true} keeps what was seen last, {"teach": ID, "label": "mug"} teaches it,
     {"drop": ID} forgets it, and {"ask": true} lets the service ask about what it is not sure of.
+
+    After {"locate": true} answers also have `objects`, as those of `POST /api/locate`, until
+    {"locate": false} comes.
     """
     await _accept(socket)
     clips = StreamClips(service, remember)
@@ -53,7 +66,8 @@ async def stream(
     async def answer() -> None:
         while True:
             number, frame = await latest.get()
-            await send({"frame": number, **await _recognised(service, watch, frame)})
+            recognised = await _recognised(service, watch, frame, threads)
+            await send({"frame": number, **recognised})
             for notice in await clips.notices():
                 await send(notice)
 
@@ -69,7 +83,7 @@ async def stream(
             async for message in _messages(socket, service):
                 if isinstance(message, str):
                     try:
-                        done = _obey(service, clips, _json_object(message))
+                        done = _obey(service, watch, clips, _json_object(message))
                     except RefusedError as refused:
                         done = {"error": refused.reason}
                     if isinstance(done, ChangeJob):
@@ -88,7 +102,7 @@ async def stream(
 
 
 def _obey(
-    service: LearnerService, clips: StreamClips, command: dict[str, Any]
+    service: LearnerService, watch: StreamWatch, clips: StreamClips, command: dict[str, Any]
 ) -> dict[str, Any] | ChangeJob:
     """Do what a text message in a stream asks for; return the answer or the lesson."""
     if command.get("clip") is True:
@@ -96,6 +110,9 @@ def _obey(
     if isinstance(command.get("ask"), bool):
         clips.asks = command["ask"]
         return {"ask": clips.asks}
+    if isinstance(command.get("locate"), bool):
+        watch.locates = command["locate"]
+        return {"locate": watch.locates}
     if "drop" in command:
         clip = clips.find(command["drop"])
         clips.drop(clip)
@@ -109,7 +126,7 @@ def _obey(
     raise RefusedError(
         422,
         'send images as binary messages, or {"clip": true}, {"teach": ID, "label": "mug"}, '
-        '{"drop": ID} or {"ask": true}',
+        '{"drop": ID}, {"ask": true} or {"locate": true}',
     )
 
 
@@ -231,9 +248,16 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
         yield data if data is not None else message.get("text") or ""
 
 
-async def _recognised(service: LearnerService, watch: StreamWatch, frame: bytes) -> dict[str, Any]:
+async def _recognised(
+    service: LearnerService, watch: StreamWatch, frame: bytes, threads: WorkerThreads
+) -> dict[str, Any]:
     try:
         size = service.learner.size
+        if watch.locates:
+            picture = await decode_frame(frame, WHOLE_SIDES * size, service.limits, whole=True)
+            recognised = await watch.recognise(centre_square(picture, size))
+            found = await find_objects(service, threads, picture)
+            return {**recognised.model_dump(), "objects": found.model_dump()["objects"]}
         image = await decode_frame(frame, size, service.limits)
         return (await watch.recognise(image)).model_dump()
     except RefusedError as refused:

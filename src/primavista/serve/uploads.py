@@ -22,17 +22,19 @@ async def decode_frame(
     size: int,
     limits: ServiceLimits,
     name: str = "the frame",
+    whole: bool = False,
 ) -> ImageArray:
-    """Decode one image: its centre square, resized.
+    """Decode one image: its centre square, resized, or all of it.
 
     Args:
         data: The encoded image.
-        size: The side of the result in pixels.
+        size: The side of the result in pixels; the longest side, at most, if it is whole.
         limits: The limits on bytes, pixels, time and memory.
         name: What the messages call the image.
+        whole: Whether to return the whole image, uncropped.
 
     Returns:
-        The image: uint8, size x size x 3, RGB.
+        The image: uint8, size x size x 3, RGB; H x W x 3 if it is whole.
 
     Raises:
         RefusedError: If the image is too large (413) or cannot be decoded (422).
@@ -52,6 +54,7 @@ async def decode_frame(
         frames=1,
         seconds=limits.frame_seconds,
         memory=limits.decoder_bytes,
+        whole=whole,
     )
     try:
         frames = await shared_decoder().run(job, file)

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from primavista.errors import FileError, PrimavistaError, require_extra
-from primavista.images import MAX_PIXELS, ImageArray, Region, centre_square, cut_region
+from primavista.images import MAX_PIXELS, ImageArray, Region, centre_square, cut_region, fit_within
 from primavista.streams.cut_off import is_cut_off
 
 VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
@@ -74,6 +74,7 @@ def decode_image(
     size: int | None,
     max_pixels: int | None = None,
     region: Region | None = None,
+    whole: bool = False,
 ) -> ImageArray:
     """Decode an image from a path or an open file, turned upright as its EXIF data says.
 
@@ -83,9 +84,11 @@ def decode_image(
         size: The side of the result in pixels; None takes the shorter side of the image.
         max_pixels: The largest number of pixels to decode.
         region: The part of the picture to look at; None for all of it.
+        whole: Whether to return the whole picture, with `size` as its longest side at most, and not
+            its centre square.
 
     Returns:
-        uint8, size x size x 3.
+        uint8, size x size x 3, or H x W x 3 if it is whole.
 
     Raises:
         TooLargeError: If the image has too many pixels.
@@ -107,6 +110,8 @@ def decode_image(
                     )
                 if region is not None:
                     upright = cut_region(upright, region)
+                if whole:
+                    return fit_within(upright, size or max(upright.size))
                 return centre_square(upright, size or min(upright.size))
     except PrimavistaError:
         raise

@@ -189,14 +189,24 @@ def _stage(scene: Scene, object: int, session: int, device: torch.device) -> _St
         hold=hold,
         hand=hand_of(scene.seed, session, object, hold, device),
         light=light,
-        label=_label(look, scene.size, device),
-        background=_blurred(background.unsqueeze(0), light.defocus),
+        label=label_of(look, scene.size, device),
+        background=blurred(background.unsqueeze(0), light.defocus),
         grain=(camera.table(2 * scene.size, 2 * scene.size) * 2 - 1).to(device),
         rays=Rays(scene.size, tan, device),
     )
 
 
-def _label(look: ObjectLook, size: int, device: torch.device) -> Tensor:
+def label_of(look: ObjectLook, size: int, device: torch.device) -> Tensor:
+    """Return the label of an object, no finer than an image can show it.
+
+    Args:
+        look: The object.
+        size: The side of the image in pixels.
+        device: Where to put the label.
+
+    Returns:
+        1 x 3 x H x W.
+    """
     label = look.label.unsqueeze(0)
     if size < 128:  # as fine as the image can show, so that it does not shimmer
         height, width = (max(4, n * size // 128) for n in label.shape[-2:])
@@ -217,9 +227,9 @@ def _draw(stage: _Stage, moves: Moves, frames: Tensor) -> Tensor:
     colour, opacity = object_colour(
         stage.look, stage.label, stage.hand, thing, bodies, stage.light, stage.rays.pixel
     )
-    _blend(pixels, hand.index, skin, hand.alpha * (1 - in_front))
-    _blend(pixels, thing.index, colour, opacity)
-    _blend(pixels, hand.index, skin, hand.alpha * in_front)
+    blend(pixels, hand.index, skin, hand.alpha * (1 - in_front))
+    blend(pixels, thing.index, colour, opacity)
+    blend(pixels, hand.index, skin, hand.alpha * in_front)
     return _develop(canvas, stage, frames)
 
 
@@ -238,7 +248,15 @@ def _backdrop(stage: _Stage, moves: Moves) -> Tensor:
     return seen.view(3, count, rays.size, rays.size)
 
 
-def _blend(pixels: Tensor, index: Tensor, colour: Tensor, alpha: Tensor) -> None:
+def blend(pixels: Tensor, index: Tensor, colour: Tensor, alpha: Tensor) -> None:
+    """Draw colours over some pixels, in place.
+
+    Args:
+        pixels: The picture, 3 x P.
+        index: Which pixels to draw over.
+        colour: Their colours, 3 x the number of them.
+        alpha: The opacity of each, from 0 to 1.
+    """
     below = pixels.index_select(1, index)
     pixels.index_copy_(1, index, torch.lerp(below, colour, alpha.expand_as(below)))
 
@@ -247,7 +265,7 @@ def _develop(canvas: Tensor, stage: _Stage, frames: Tensor) -> Tensor:
     """Blur, exposure and cast, contrast x (1 + c (1 - x)), grain, and 8 bits."""
     light, size = stage.light, stage.rays.size
     cast = torch.tensor(light.cast, device=canvas.device).view(3, 1, 1, 1)
-    x = _blurred(canvas, light.blur).mul_(cast).clamp_(0, 1)
+    x = blurred(canvas, light.blur).mul_(cast).clamp_(0, 1)
     x = x.addcmul_(x, 1 - x, value=1 - light.gamma)
     # Each frame takes its own window of one sheet of grain.
     row, column = (frames * 37) % size, (frames * 53) % size
@@ -257,10 +275,15 @@ def _develop(canvas: Tensor, stage: _Stage, frames: Tensor) -> Tensor:
     return x.to(torch.uint8).permute(1, 2, 3, 0)
 
 
-def _blurred(canvas: Tensor, deviation: float) -> Tensor:
-    """Gaussian blur by shifted sums.
+def blurred(canvas: Tensor, deviation: float) -> Tensor:
+    """Blur by a Gaussian, as shifted sums: unlike a convolution's, their rounding is always equal.
 
-    Unlike that of a convolution, its rounding does not depend on the batch.
+    Args:
+        canvas: 3 x N x H x W.
+        deviation: The standard deviation in pixels.
+
+    Returns:
+        The blurred pictures.
     """
     reach = ceil(2 * deviation)
     weights = [exp(-0.5 * (i / max(deviation, 1e-3)) ** 2) for i in range(-reach, reach + 1)]
