@@ -1,14 +1,13 @@
 """Tests the live service under strain; exit code 1 means that a requirement was not met.
 
     python benchmarks/live.py timing                   # from releasing the button to recognised
-    python benchmarks/live.py kills [--count 30]       # SIGKILL in the middle of lessons
     python benchmarks/live.py fuzz  [--count 10000]    # malformed bodies, images, models, messages
     python benchmarks/live.py load  [--seconds 300] [--clients 20]  # many predict, one teaches
     python benchmarks/live.py all
     python benchmarks/live.py show --out shots         # taught once, elsewhere, strangers; pictures
     python benchmarks/live.py shots --out docs/images  # pictures of the page for the documentation
 
-`timing`, `show` and `shots` need Chromium.
+`timing`, `show` and `shots` need Chromium. Longer strains are in benchmarks/strain.py.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from live_parts.fuzz import fuzz
-from live_parts.kills import kills
 from live_parts.load import load
 from live_parts.shots import shots
 from live_parts.show import show
@@ -35,8 +33,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["timing", "kills", "fuzz", "load", "all", "show", "shots"])
-    parser.add_argument("--count", type=int, default=None, help="of kills, or of malformed things")
+    parser.add_argument("what", choices=["timing", "fuzz", "load", "all", "show", "shots"])
+    parser.add_argument("--count", type=int, default=None, help="of malformed things")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument(
@@ -51,8 +49,6 @@ def main() -> None:
         folder = Path(temporary)
         if given.what in ("timing", "all"):
             wrong += timing(folder) > GOAL
-        if given.what in ("kills", "all"):
-            wrong += kills(folder, given.count or 30, seed=given.seed)
         if given.what in ("fuzz", "all"):
             wrong += fuzz(folder, given.count or 10_000, given.seed)
         if given.what in ("load", "all"):

@@ -230,7 +230,7 @@ groups = [{ name = "all", strategies = ["ar1*", "cwr*", "ewc"], protocols = ["ni
 
 
 def test_killed_at_any_moment_a_plan_goes_on_to_the_same_bits(tmp_path, cache, results):
-    """Three times SIGKILL, at 5, 20 and 40 of the 54 lines; benchmarks/kills.py does it at random
+    """Three times SIGKILL, at 5, 20 and 40 of the 54 lines; benchmarks/strain.py does it at random
     moments, as often as one likes.
     """
     (tmp_path / "plan.toml").write_text(PLAN)

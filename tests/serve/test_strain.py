@@ -8,20 +8,8 @@ import sys
 import httpx
 import pytest
 from attack import attacks
-from live_parts.fuzz import fuzz
-from live_parts.kills import kills
 from live_parts.load import load
 from live_parts.process import TINY, drawn, environment, service
-
-
-@pytest.mark.slow
-def test_kills_in_the_middle_of_lessons(tmp_path):
-    assert kills(tmp_path, 3, new=TINY, frames=60) == 0
-
-
-@pytest.mark.slow
-def test_malformed_bodies_images_models_and_messages(tmp_path):
-    assert fuzz(tmp_path, 400, seed=1, new=TINY) == 0
 
 
 @pytest.mark.slow
