@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -119,9 +120,67 @@ def test_images_and_folders(model: Path, videos: Path, tmp_path: Path) -> None:
     assert [Path(row["source"]).name for row in (first, second)] == ["2.png", "10.png"]
     assert end["summary"]["frames"] == 2
     (tmp_path / "3.png").write_bytes(b"no picture")
-    assert "3.png is damaged" in str(call("predict", model, tmp_path).exception)
+    result = call("predict", model, tmp_path, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout.splitlines()[-1])["summary"]["skipped"] == 1
+    assert "3.png is damaged" in str(call("predict", model, tmp_path / "3.png").exception)
     *rows, end = lines("predict", model, tmp_path, "--skip-bad")
     assert (len(rows), end["summary"]["skipped"]) == (2, 1)
+
+
+def test_many_sources_with_one_answer_each_and_a_bad_one_among_them(
+    model: Path, videos: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.mp4").write_bytes(b"no video")
+    given = [videos / "toys/phone/1.mp4", tmp_path / "bad.mp4", tmp_path / "gone.mp4"]
+    result = call("predict", model, *given, videos / "toys/plug")
+    assert result.exit_code == 1
+    told = result.stdout.splitlines()
+    assert told[0].startswith("1.mp4 0:00.0 ")
+    assert [line.split(":")[1].strip() for line in told[-5:-1]] == ["phone", "plug", "plug", "plug"]
+    assert told[-1] == "skipped 2 that could not be decoded"
+    assert call("predict", model, *given, "--skip-bad").exit_code == 0
+    for arguments in (("camera:0", "a.mp4"), ("a.mp4", "b.mp4", "--annotate", "c.mp4")):
+        assert call("predict", model, *arguments).exit_code != 0
+
+
+def test_a_folder_as_a_table(model: Path, videos: Path, tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    shutil.copytree(videos / "toys", root / "toys")
+    frames = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames.numpy()
+    Image.fromarray(frames[2]).save(root / "=cmd.png")
+    (root / "toys/broken.mp4").write_bytes(b"no video")
+    target = tmp_path / "out.csv"
+    result = call("predict", model, root, "--csv", target)
+    assert result.exit_code == 1
+    with target.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 11
+    found = {Path(row["source"]).relative_to(root).as_posix(): row for row in rows}
+    learner = pv.Learner.load(model)
+    for path in ("toys/phone/1.mp4", "toys/scissors/3.mp4"):
+        answer = learner.predict_video(pv.open_frames(root / path, size=64, fps=2))
+        row = found[path]
+        assert (row["kind"], row["frames"]) == ("video", "4")
+        assert row["label"] == (answer.label if answer.known else "unknown")
+        assert float(row["confidence"]) == pytest.approx(answer.confidence, abs=1e-4)
+        assert float(row["familiarity"]) == pytest.approx(answer.familiarity, abs=1e-4)
+    assert (found["=cmd.png"]["kind"], found["=cmd.png"]["label"]) == ("picture", "plug")
+    assert "broken.mp4" in found["toys/broken.mp4"]["problem"]
+    assert found["toys/broken.mp4"]["label"] == ""
+    assert "no end" in str(call("predict", model, "camera:0", "--csv", target).exception)
+    (tmp_path / "empty").mkdir()
+    assert "holds no" in str(call("predict", model, tmp_path / "empty", "--csv", target).exception)
+
+
+def test_an_object_called_unknown_of_an_old_file_keeps_its_votes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reporter = PredictionReporter(3, False, 7)
+    reporter._print_vote("unknown", Counter({"unknown": 6}), 0)
+    assert "unknown: 6 of 6 frames" in capsys.readouterr().out
+    reporter._print_vote("cup", Counter({"cup": 3, "unknown": 2}), 1)
+    assert "cup: 3 of 6 frames (unknown 2, unknown 1)" in capsys.readouterr().out
 
 
 def test_what_it_is_not_sure_of_is_unknown(model: Path, videos: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,8 @@ from primavista.cli.arguments import (
     chosen_region,
     printable,
 )
+from primavista.cli.bulk import BulkReading, predict_to_csv
+from primavista.cli.csv_file import check_writable
 from primavista.cli.sampling import (
     BATCH,
     SampledFrame,
@@ -32,6 +35,7 @@ from primavista.cli.sampling import (
 )
 from primavista.cli.sources import warn_of_password
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError
+from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +44,6 @@ if TYPE_CHECKING:
     from primavista.learner.prediction import Prediction
     from primavista.streams.sampler import BadFiles
 
-UNKNOWN = "unknown"
 FPS = 2.0  # frames per second that are recognised, to be read as lines
 ANNOTATED_FPS = 10.0  # and in a video that is watched
 BAR_WIDTH = 12  # characters
@@ -48,16 +51,23 @@ BAR_WIDTH = 12  # characters
 
 def predict(
     model: Model,
-    source: Annotated[
-        str,
+    sources: Annotated[
+        list[str],
         typer.Argument(
-            help="An image, a folder, a video, or a camera: camera:0, /dev/video0, rtsp://..., "
+            help="Images, folders and videos, or one camera: camera:0, /dev/video0, rtsp://..., "
             "http://..., env:NAME."
         ),
     ],
     annotate: Annotated[
         Path | None,
         typer.Option(help="Write a copy of the video with the predictions drawn in, e.g. out.mp4."),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write one row per picture and per video instead, those in folders of folders "
+            "too, e.g. out.csv."
+        ),
     ] = None,
     fps: Annotated[
         float | None,
@@ -84,27 +94,43 @@ def predict(
 ) -> None:
     """Recognise objects in images, videos or a camera: one line per frame, then what they all show.
 
-    In videos and cameras a line says what the last second shows, and the last line what the whole
-    video shows; for images and cameras it is the majority vote. A frame that looks like nothing
-    that was taught is `unknown`; the most likely names follow in brackets.
+    In videos and cameras a line says what the last second shows, and each video has a line at the
+    end that says what the whole of it shows; for images and cameras it is the majority vote. A
+    frame that looks like nothing that was taught is `unknown`; the most likely names follow in
+    brackets. Of several files, one that cannot be read is named and the others go on; the exit code
+    is 1 then, unless `--skip-bad` is given.
 
     Examples: `primavista predict kitchen.pv photo.jpg`,
+    `primavista predict kitchen.pv monday.mp4 tuesday.mp4 photos/`,
+    `primavista predict kitchen.pv recordings/ --csv answers.csv`,
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
     """
     from primavista.streams.sampler import BadFiles
 
+    source = _only(sources, annotate)
     if annotate is not None:
         _check_target(source, annotate, region)
+    check_writable(csv)
     learner = _loaded(model, device, threshold)
-    bad = BadFiles(skip_bad)
+    if csv is not None:
+        reading = BulkReading(fps or FPS, skip_bad, chosen_region(region))
+        if predict_to_csv(learner, sources, csv, reading) and not skip_bad:
+            raise typer.Exit(1)
+        return
+    several = len(sources) > 1 or Path(source).expanduser().is_dir()
+    bad = BadFiles(skip_bad or several)
     width = max(len(name) for name in [*learner.labels, UNKNOWN])
     reporter = PredictionReporter(top, as_json, width, annotate is not None, learner.threshold)
+    reporter.named = several
     if annotate is not None:
         sightings = _annotated(learner, source, annotate, fps or ANNOTATED_FPS, bad)
     else:
         warn_of_password(source)
         part = chosen_region(region)
-        frames = sample_frames(source, learner.size, fps or FPS, seconds, bad, part)
+        parts = (
+            sample_frames(one, learner.size, fps or FPS, seconds, bad, part) for one in sources
+        )
+        frames = chain.from_iterable(parts)
         sightings = predict_frames(learner, frames, 1 if is_camera(source) else BATCH)
     try:
         for sighting in sightings:
@@ -112,9 +138,24 @@ def predict(
     except KeyboardInterrupt:
         if not is_camera(source):
             raise
+    if bad.problems and not reporter.total():
+        raise FileError(bad.problems[0])
     reporter.close(bad.skipped)
     if annotate is not None and not as_json:
         typer.echo(f"wrote {annotate}")
+    if bad.skipped and not skip_bad:
+        raise typer.Exit(1)
+
+
+def _only(sources: list[str], annotate: Path | None) -> str:
+    """Return the first source; refuse others beside a camera or a video that is drawn on."""
+    if len(sources) > 1:
+        if annotate is not None:
+            raise InputError("--annotate is for one video file: name one")
+        for source in sources:
+            if is_camera(source):
+                raise InputError(f"{printable(source)} has no end: watch a camera by itself")
+    return sources[0]
 
 
 def _loaded(model: Path, device: str, threshold: float | None) -> Learner:
@@ -167,6 +208,7 @@ class PredictionReporter:
         width: The length of the longest name, which aligns the columns.
         quiet: Print no line per frame unless `as_json` is set.
         threshold: The threshold of the learner.
+        named: Print the name of the video in each line, because there are several.
         votes: How many frames, each by itself, were recognised as each object.
         unknown: How many frames were not.
         videos: What the frames of each video file show.
@@ -178,6 +220,7 @@ class PredictionReporter:
     width: int
     quiet: bool = False
     threshold: float = 0.0
+    named: bool = False
     votes: Counter[str] = field(default_factory=Counter)
     unknown: int = 0
     videos: dict[str, list[Prediction]] = field(default_factory=dict)
@@ -214,7 +257,7 @@ class PredictionReporter:
             answer = self._answer(frames)
             where = f"{Path(source).name}: " if len(self.videos) > 1 else ""
             self._print_vote(answer.label if answer.known else None, *_tally(frames), where)
-        if not self.videos and self._total() > 1:
+        if not self.videos and self.total() > 1:
             self._print_vote(self.winner(), self.votes, self.unknown)
         if skipped:
             self.console.print(f"skipped {skipped} that could not be decoded")
@@ -234,7 +277,7 @@ class PredictionReporter:
     def _summary(self, skipped: int) -> dict[str, Any]:
         label = self.winner()
         count = self.unknown if label is None else self.votes[label]
-        total = self._total()
+        total = self.total()
         return {
             "label": label,
             "share": count / total if total else 0.0,
@@ -257,12 +300,15 @@ class PredictionReporter:
         self, label: str | None, votes: Counter[str], unknown: int, where: str = ""
     ) -> None:
         """Print an answer, how many frames agree with it, and what the others show."""
-        winner = label or UNKNOWN
-        counts = {**dict(votes.most_common()), UNKNOWN: unknown}
-        others = [f"{name} {count}" for name, count in counts.items() if count and name != winner]
-        text = f"{counts.get(winner, 0)} of {sum(counts.values())} frames"
+        # None stands apart: a file of an earlier version may know an object called "unknown"
+        agree = unknown if label is None else votes[label]
+        others = [f"{name} {count}" for name, count in votes.most_common() if name != label]
+        if label is not None and unknown:
+            others.append(f"{UNKNOWN} {unknown}")
+        text = f"{agree} of {sum(votes.values()) + unknown} frames"
         if others:
             text += f" ({', '.join(others)})"
+        winner = UNKNOWN if label is None else label
         name = f"{escape(printable(where))}[bold]{escape(printable(winner))}[/bold]"
         self.console.print(f"{name}: {escape(printable(text))}", soft_wrap=True)
 
@@ -271,6 +317,8 @@ class PredictionReporter:
             where = escape(printable(Path(frame.source).name))
         else:
             where = format_time(frame.seconds)
+            if self.named:
+                where = f"{escape(printable(Path(frame.source).name))} {where}"
         ranked = sorted(prediction.scores.items(), key=lambda item: -item[1])[: self.top]
         names = [f"{escape(printable(label))} {100 * share:.0f} %" for label, share in ranked]
         if prediction.known and prediction.label is not None:

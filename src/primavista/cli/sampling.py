@@ -83,11 +83,15 @@ def sample_frames(
         return
     from primavista.streams.video import find_media, is_image
 
-    for path in find_media(source, bad):
-        if is_image(path):
-            yield from _image_frame(path, size, bad, region)
-        else:
-            yield from _video_frames(path, size, fps, bad, region)
+    paths: list[Path] = []
+    with bad.guard():
+        paths = find_media(source)
+    for path in paths:
+        with bad.guard():
+            if is_image(path):
+                yield from _image_frame(path, size, bad, region)
+            else:
+                yield from _video_frames(path, size, fps, bad, region)
 
 
 def predict_frames(
