@@ -1,33 +1,46 @@
 """Attacks one service and prints what it cost; exit code 1 means that a bound was not held.
 
-    python benchmarks/attack.py            # 200 MiB of headers, 200 silent or slow connections
-    python benchmarks/attack.py --quick    # 40 MiB and 40 connections, in less than a minute
+    python benchmarks/attack.py            # all attacks, in about three minutes
+    python benchmarks/attack.py --quick    # less of everything, in one minute
 
-No attacker has the token. The honest client has it, and asks what a frame shows.
+The honest client has the token, and asks what a frame shows. Those who send headers or hold
+connections do not have it; those who send pictures, videos and models do.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import socket
 import statistics
+import struct
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 
 import httpx
+import numpy as np
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from live_parts.process import TINY, Service, drawn, jpeg, service
+from live_parts.process import TINY, Service, drawn, jpeg, memory_of, service
+
+from primavista.storage import learner_file
 
 TOKEN = "the-token-of-the-honest-client"
 MEMORY_BOUND = 20.0  # MiB
 DELAY_BOUND = 2.0  # times the median without an attack
+WAIT_BOUND = 1.0  # seconds
+CHILD_BOUND = 300.0  # MiB
+MODEL_SECONDS, MODEL_MEMORY = 0.5, 50.0
 HALF = b"GET /api/model HTTP/1.1\r\nHost: localhost\r\nX: "
 PAGE = b"GET /page/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -94,6 +107,158 @@ def beside(
     return statistics.median(alone), statistics.median(crowded)
 
 
+def scan_bomb(side: int, scans: int) -> bytes:
+    """A progressive JPEG whose last scan comes again and again."""
+    data = io.BytesIO()
+    Image.new("RGB", (side, side), (90, 120, 60)).save(data, "JPEG", progressive=True)
+    whole = data.getvalue()
+    last = whole[whole.rindex(b"\xff\xda") : -2]
+    return whole[:-2] + last * (scans - whole.count(b"\xff\xda")) + whole[-2:]
+
+
+def large_picture(side: int) -> bytes:
+    """A PNG of few bytes and many pixels."""
+    data = io.BytesIO()
+    Image.new("RGB", (side, side), (90, 120, 60)).save(data, "PNG")
+    return data.getvalue()
+
+
+def posts(
+    path: str, clients: int, files: list[tuple[str, tuple[str, bytes]]], **data: str
+) -> Callable[[Service, Event], ExitStack]:
+    """An attack by clients that have the token: each sends the same request until the end."""
+
+    def begin(running: Service, ended: Event) -> ExitStack:
+        def client() -> None:
+            given = {"Authorization": f"Bearer {TOKEN}"}
+            while not ended.is_set():
+                httpx.post(
+                    f"{running.url}{path}", headers=given, data=data, files=files, timeout=90
+                )
+
+        cleanup = ExitStack()
+        for _ in range(clients):
+            thread = Thread(target=client)
+            thread.start()
+            cleanup.callback(thread.join)
+        return cleanup
+
+    return begin
+
+
+def longest_beside(
+    running: Service, frame: bytes, seconds: float, attack: Callable[[Service, Event], ExitStack]
+) -> float:
+    """The longest delay of the honest client, in seconds, while others send what takes long."""
+    ended = Event()
+    delays = []
+    with attack(running, ended):
+        time.sleep(0.5)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            delays += honest(running, frame, 1)
+        ended.set()
+    return max(delays)
+
+
+def hostile_video(running: Service) -> tuple[int, float, float]:
+    """A video of under 2 kB that declares 20 million samples.
+
+    Returns the status, and the growth in MiB of the service and of its largest child.
+    """
+    before = running.memory()
+    peak = 0.0
+    with ThreadPoolExecutor(1) as pool:
+        given = {"Authorization": f"Bearer {TOKEN}"}
+        sent = {"headers": given, "data": {"label": "x"}, "timeout": 90}
+        post = partial(httpx.post, f"{running.url}/api/lessons?wait=30", **sent)
+        good = small_video()
+        post(files={"video": ("a.mp4", good)}).raise_for_status()  # starts the child
+        base = max(map(memory_of, children(running.process.pid)))
+        answer = pool.submit(post, files={"video": ("a.mp4", with_samples(good, 20_000_000))})
+        while not answer.done():
+            found = [0.0, *map(memory_of, children(running.process.pid))]
+            peak = max(peak, max(found) - base)
+            time.sleep(0.005)
+    httpx.post(f"{running.url}/api/undo", headers=given, timeout=60)
+    return answer.result().status_code, running.memory() - before, peak
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that run now."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found += [int(one) for one in (task / "children").read_text().split()]
+    return [one for one in found if "VmRSS" in _status(one)]
+
+
+def _status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return ""
+
+
+def small_video() -> bytes:
+    import av
+
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = 64
+        stream.pix_fmt = "yuv420p"
+        for k in range(12):
+            image = np.full((64, 64, 3), (9 * k, 80, 80), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image)))
+        container.mux(stream.encode())
+    return file.getvalue()
+
+
+def with_samples(data: bytes, count: int) -> bytes:
+    """The same MP4, with tables that declare so many samples of one byte."""
+    changed = bytearray(data)
+    for box, offset, value in (
+        (b"stsz", 4, 1),
+        (b"stsz", 8, count),
+        (b"stts", 8, count),
+        (b"stsc", 12, count),
+    ):
+        start = data.index(box) + 4 + offset
+        changed[start : start + 4] = struct.pack("!I", value)
+    return bytes(changed)
+
+
+def absurd_model(running: Service, side: int) -> tuple[int, float, float]:
+    """A right model that declares images of such a side; its checksum is right.
+
+    Returns the status, the seconds until the refusal and the growth of the service in MiB.
+    """
+    given = {"Authorization": f"Bearer {TOKEN}"}
+    data = httpx.get(f"{running.url}/api/model/file", headers=given, timeout=60).content
+    arrays, manifest = learner_file.decode(data, "the model")
+    manifest["backbone"]["size"] = side
+    changed = learner_file.encode(arrays, manifest)
+    before = running.memory()
+    began = time.perf_counter()
+    answer = httpx.post(
+        f"{running.url}/api/model/file", headers=given, files={"file": changed}, timeout=90
+    )
+    took = time.perf_counter() - began
+    return answer.status_code, took, running.memory() - before
+
+
+class Table:
+    """Prints a row per attack, and counts the bounds that were not held."""
+
+    def __init__(self) -> None:
+        self.wrong = 0
+
+    def row(self, what: str, found: str, bound: str, held: bool) -> None:
+        self.wrong += not held
+        print(f"{what}: {found} (at most {bound}){'' if held else '  NOT HELD'}", flush=True)
+
+
 def attacks(
     folder: Path,
     mebibytes: int,
@@ -101,34 +266,64 @@ def attacks(
     count: int,
     new: str = "",
     delay_bound: float = DELAY_BOUND,
+    wait_bound: float = WAIT_BOUND,
+    side: int = 4000,
+    seconds: float = 10.0,
 ) -> int:
     """Run all attacks on one service; return how many bounds were not held."""
     frame = jpeg(drawn(41, frames=1)[0])
-    ways: dict[str, Callable[[Service], socket.socket]] = {
-        "silent": lambda running: connected(running, b""),
-        "half a request": lambda running: connected(running, HALF),
-        "slow readers": lambda running: connected(running, PAGE * 400, receive_buffer=2048),
-    }
-    wrong = 0
+    table = Table()
     with service(folder / "attacked.pv", "--token", TOKEN, new=new) as running:
         honest(running, frame, 5)  # the first ones are slower
         growth = flood(running, mebibytes)
-        wrong += growth > MEMORY_BOUND
-        print(f"{mebibytes} MiB of headers without a token: {growth:+.1f} MiB (at most +20)")
-        for name, way in ways.items():
+        what = f"{mebibytes} MiB of headers without a token"
+        table.row(what, f"{growth:+.1f} MiB", f"+{MEMORY_BOUND:g}", growth <= MEMORY_BOUND)
+        for name, way in WAYS.items():
             alone, crowded = beside(running, frame, count, connections, way)
             ratio = crowded / alone
-            wrong += ratio > delay_bound
-            print(
-                f"honest client beside {connections} connections, {name}: median "
-                f"{1000 * crowded:.1f} ms, alone {1000 * alone:.1f} ms, {ratio:.2f} times "
-                f"(at most {delay_bound:g})"
-            )
+            found = f"{ratio:.2f} times, {1000 * crowded:.1f} ms, alone {1000 * alone:.1f} ms"
+            what = f"median delay beside {connections} connections, {name}"
+            table.row(what, found, f"{delay_bound:g} times", ratio <= delay_bound)
+        for name, attack in heavy(side).items():
+            longest = longest_beside(running, frame, seconds, attack)
+            what = f"longest wait of another client beside {name}"
+            table.row(what, f"{longest:.2f} s", f"{wait_bound:g} s", longest <= wait_bound)
+        status, growth, child = hostile_video(running)
+        held = status in (413, 422) and growth <= MEMORY_BOUND and child <= CHILD_BOUND
+        found = f"{status}, {growth:+.1f} MiB in the service, {child:+.1f} in a child"
+        table.row("a video that declares 20 million samples", found, "+300 in a child", held)
+        status, took, growth = absurd_model(running, 2048)
+        held = status in (413, 422) and took <= MODEL_SECONDS and growth <= MODEL_MEMORY
+        found = f"{status} after {took:.2f} s, {growth:+.1f} MiB"
+        table.row("a model that declares 2048 px", found, "0.5 s, +50 MiB", held)
         running.stop()
         tracebacks = running.said().count("Traceback")
-        wrong += tracebacks > 0
-        print(f"tracebacks: {tracebacks}")
-    return wrong
+        table.row("tracebacks", str(tracebacks), "0", tracebacks == 0)
+    return table.wrong
+
+
+def heavy(side: int) -> dict[str, Callable[[Service, Event], ExitStack]]:
+    """What takes a decoder long, sent by clients that have the token."""
+    megapixels = f"{side * side / 1e6:.0f} MP"
+    bomb = ("frame", ("a.jpg", scan_bomb(side, 7000)))
+    legal = ("frame", ("a.jpg", scan_bomb(side, 100)))
+    large = large_picture(side)
+    lesson = [("frames", ("a.png", large))] * 60
+    return {
+        f"4 clients with JPEGs of {megapixels} and 7,000 scans": posts("/api/predict", 4, [bomb]),
+        f"4 clients with JPEGs of {megapixels} and 100 scans": posts("/api/predict", 4, [legal]),
+        f"2 lessons of 60 pictures of {megapixels}": posts("/api/lessons", 2, lesson, label="x"),
+        f"60 requests with a picture of {megapixels} each": posts(
+            "/api/predict", 60, [("frame", ("a.png", large))]
+        ),
+    }
+
+
+WAYS: dict[str, Callable[[Service], socket.socket]] = {
+    "silent": lambda running: connected(running, b""),
+    "half a request": lambda running: connected(running, HALF),
+    "slow readers": lambda running: connected(running, PAGE * 400, receive_buffer=2048),
+}
 
 
 def main() -> None:
@@ -140,7 +335,7 @@ def main() -> None:
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as temporary:
         if given.quick:
-            wrong = attacks(Path(temporary), 40, 40, 20, new=TINY)
+            wrong = attacks(Path(temporary), 40, 40, 20, new=TINY, seconds=3.0)
         else:
             wrong = attacks(Path(temporary), 200, 200, 60)
     sys.exit(1 if wrong else 0)

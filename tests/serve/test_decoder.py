@@ -222,23 +222,36 @@ def test_nothing_of_a_video_is_written_to_a_file(tmp_path, monkeypatch):
     assert seen == set()
 
 
-def test_a_picture_does_not_wait_for_all_pictures_of_another_client():
-    """Each picture waits for its turn, however many another client has sent."""
+def test_a_frame_of_a_camera_does_not_wait_for_photographs():
+    """Sixty requests with a large picture each would keep it waiting for half a minute."""
     decoder, finished = Decoder(), []
-    large, small = picture(3000, noise=True, compress_level=1), picture()
+    large, small = picture(2400), picture()
 
-    async def client(name, data, count):
-        for _ in range(count):
-            await decoder.run(replace(PICTURE, length=len(data)), io.BytesIO(data))
-        finished.append(name)
+    async def client(name, data):
+        frames = await decoder.run(replace(PICTURE, length=len(data)), io.BytesIO(data))
+        finished.append((name, len(frames)))
 
     async def all_clients():
-        await client("first", small, 2)
-        others = [asyncio.create_task(client("other", large, 12)) for _ in range(2)]
-        await asyncio.sleep(0.05)
-        await client("honest", small, 1)
+        await client("first", small)
+        others = [asyncio.create_task(client("other", large)) for _ in range(10)]
+        await asyncio.sleep(0.2)
+        await client("honest", small)
+        before = len(finished)
         await asyncio.gather(*others)
+        return before
 
-    asyncio.run(all_clients())
+    before = asyncio.run(all_clients())
     decoder.close()
-    assert finished == ["first", "honest", "other", "other"]
+    assert before < 8
+    assert finished.count(("other", 1)) == 10
+
+
+@pytest.mark.parametrize(("scans", "status"), [(20, None), (40, 413)])
+def test_many_scans_are_for_small_pictures(process, scans, status):
+    """Each scan costs a pass over all pixels."""
+    job = replace(PICTURE, pixels=500_000)  # the bomb has 409,600
+    if status is None:
+        run(process, job, scan_bomb(scans - 10))
+    else:
+        with pytest.raises(RefusedError, match="40 scans"):
+            run(process, job, scan_bomb(scans - 10))

@@ -18,6 +18,7 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 from primavista.errors import WeightsError, require_extra
+from primavista.storage.atomic import write_atomically
 
 StateDict = dict[str, Tensor]
 
@@ -225,7 +226,7 @@ def _pinned(path: Path, name: str) -> bytes:
     else:
         with contextlib.suppress(OSError):  # a home that is read-only records nothing
             pin.parent.mkdir(parents=True, exist_ok=True)
-            pin.write_text(hashlib.sha256(data).hexdigest())
+            write_atomically(pin, hashlib.sha256(data).hexdigest().encode())
     return data
 
 

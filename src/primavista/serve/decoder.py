@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from typing import BinaryIO
 
@@ -20,13 +21,20 @@ from primavista.serve.decoder_child import DecodeAnswer, DecodeJob
 from primavista.serve.limits import RefusedError
 from primavista.streams.pipes import receive_header, send_header
 
-PROCESSES = 2  # for pictures, and as many for videos, so that a picture never waits for a video
+PROCESSES = 2  # of each kind, so that a frame of a camera waits for no photograph and for no video
+SMALL_PIXELS = 2_100_000  # a frame of a camera: 1920 x 1080
+KINDS = ("small", "large", "video")
 
 
 class DecoderProcess:
-    """A child process that decodes one job at a time; it is started when it is needed."""
+    """A child process that decodes one job at a time; it is started when it is needed.
 
-    def __init__(self) -> None:
+    Args:
+        in_background: Leave the processor to others that want it.
+    """
+
+    def __init__(self, in_background: bool = False) -> None:
+        self._in_background = in_background
         self._child: subprocess.Popen[bytes] | None = None
 
     def run(self, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
@@ -49,7 +57,10 @@ class DecoderProcess:
             expired.set()
             child.kill()
 
-        timer = threading.Timer(job.seconds, expire)
+        # In the background the time by the clock may be much longer than that of the processor,
+        # which the child itself is limited to.
+        seconds = job.seconds * (3 if self._in_background else 1)
+        timer = threading.Timer(seconds, expire)
         timer.start()
         try:
             answer = self._ask(child, job, file)
@@ -84,7 +95,10 @@ class DecoderProcess:
         if self._child is None or self._child.poll() is not None:
             self.close()
             self._child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "primavista.serve.decoder_child"],
+                [
+                    *(sys.executable, "-P", "-m", "primavista.serve.decoder_child"),
+                    *(["background"] if self._in_background else []),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
@@ -120,10 +134,14 @@ class DecoderProcess:
 
 
 class Decoder:
-    """Child processes for pictures and for videos; jobs wait for one in the order of coming."""
+    """Child processes for small pictures, for large ones and for videos.
+
+    Jobs of one kind wait in the order of coming. A picture is taken for a small one first, which
+    the child refuses at its first bytes if it is not: the service itself reads nothing of it.
+    """
 
     def __init__(self) -> None:
-        self._pools = {kind: ThreadPoolExecutor(PROCESSES, kind) for kind in ("picture", "video")}
+        self._pools = {kind: ThreadPoolExecutor(PROCESSES, kind) for kind in KINDS}
         self._own = threading.local()
         self._processes: list[DecoderProcess] = []
 
@@ -140,8 +158,21 @@ class Decoder:
         Raises:
             RefusedError: If it cannot be decoded (422), or not within the limits (413).
         """
+        if job.kind == "video":
+            return await self._run_in("video", job, file)
+        small = replace(job, pixels=min(job.pixels, SMALL_PIXELS))
+        begin = file.tell()
+        try:
+            return await self._run_in("small", small, file)
+        except RefusedError as refused:
+            if refused.status != 413 or small.pixels == job.pixels:
+                raise
+        file.seek(begin)
+        return await self._run_in("large", job, file)
+
+    async def _run_in(self, kind: str, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pools[job.kind], self._run, job, file)
+        return await loop.run_in_executor(self._pools[kind], self._run, kind, job, file)
 
     def interrupt(self) -> None:
         """Refuse the jobs that run now; those that come later are decoded."""
@@ -155,11 +186,11 @@ class Decoder:
         for process in self._processes:
             process.close()
 
-    def _run(self, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
+    def _run(self, kind: str, job: DecodeJob, file: BinaryIO) -> list[ImageArray]:
         """Decode in the process of this thread."""
         process = getattr(self._own, "process", None)
         if process is None:
-            process = self._own.process = DecoderProcess()
+            process = self._own.process = DecoderProcess(in_background=kind != "small")
             self._processes.append(process)
         return process.run(job, file)
 

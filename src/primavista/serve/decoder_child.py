@@ -22,6 +22,8 @@ from primavista.streams import decode
 from primavista.streams.pipes import receive_header, send_header
 from primavista.streams.sampler import BadFiles, FrameSampler
 
+BACKGROUND = 10  # added to the niceness of what decodes photographs and videos
+
 
 @dataclass(frozen=True)
 class DecodeJob:
@@ -72,6 +74,8 @@ class DecodeAnswer:
 def main() -> None:
     """Decode jobs from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this
+    if "background" in sys.argv[1:] and hasattr(os, "nice"):
+        os.nice(BACKGROUND)
     jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a decoder that prints does not disturb the answers
     decode.threads = 1

@@ -121,3 +121,13 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def sync_all() -> None:
+    """Wait until everything that any program has written is on the disk.
+
+    It is for many files at once, of which each would take a `sync` of its own. Windows cannot do
+    it; nothing happens there.
+    """
+    if hasattr(os, "sync"):
+        os.sync()

@@ -24,6 +24,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the f
 # Of FFmpeg: no playlists, which could name other files.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
 MAX_SCANS = 100  # of a progressive JPEG; a photograph has about ten, and each costs a whole pass
+FREE_SCANS = 20  # with more, a JPEG may have fewer pixels, so that it takes no longer
 SKIP = "skip bad files (--skip-bad, skip_bad=True)"
 # A frame, converted when it is called, or the error in its place.
 DecodedItem = Callable[[], ImageArray] | FileError
@@ -101,7 +102,7 @@ def decode_image(
             with Image.open(file, formats=FORMATS) as picture:
                 _check_pixels(name, picture.width, picture.height, max_pixels)
                 data = _all_bytes(file)
-                _check_scans(name, picture, data)
+                _check_scans(name, picture, data, max_pixels or MAX_PIXELS)
                 upright = _eight_bits(ImageOps.exif_transpose(picture))
                 if is_cut_off(picture, data):
                     raise FileError(
@@ -364,13 +365,14 @@ def _all_bytes(file: Path | BinaryIO) -> bytes:
     return data
 
 
-def _check_scans(name: str | Path, picture: Image.Image, data: bytes) -> None:
-    """Refuse a JPEG of thousands of scans: a small file could take minutes to decode."""
+def _check_scans(name: str | Path, picture: Image.Image, data: bytes, max_pixels: int) -> None:
+    """Refuse a JPEG of many scans: a small file could take minutes to decode."""
     if picture.format != "JPEG":
         return
     scans = data.count(b"\xff\xda")
-    if scans > MAX_SCANS:
-        raise _too_large(name, f"a JPEG of {scans} scans", f"{MAX_SCANS} scans")
+    most = min(MAX_SCANS, FREE_SCANS * max_pixels // max(1, picture.width * picture.height))
+    if scans > most:
+        raise _too_large(name, f"a JPEG of {scans} scans", f"{most} scans at this size")
 
 
 def _too_large(name: str | Path, what: str, limit: str = "") -> TooLargeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 
 from primavista.errors import FileError, InputError, file_errors
 from primavista.images import ImageArray
-from primavista.storage.atomic import replacing, write_atomically
+from primavista.storage.atomic import write_atomically
 from primavista.streams.video import Clip, open_frames
 
 VERSION = 2  # of what is kept of a decoded video
@@ -131,8 +132,12 @@ def _save(target: Path, clip: Clip) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target.with_suffix(".json"), json.dumps(record).encode())
-        with replacing(target) as part, open(part, "xb") as file:
-            np.save(file, clip.frames.numpy())
+        frames = np.ascontiguousarray(clip.frames.numpy())
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, np.lib.format.header_data_from_array_1_0(frames)
+        )
+        write_atomically(target, header.getvalue(), memoryview(frames))
     except OSError as error:
         raise InputError(
             f"cannot keep decoded videos in {target.parent}: {error.strerror or error}. "

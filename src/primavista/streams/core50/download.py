@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from primavista.errors import FileError, InputError, file_errors
+from primavista.storage import disk
 from primavista.storage.atomic import write_atomically
 from primavista.streams.core50.unzip import DownloadProgress, unzip
 from primavista.streams.pickles import read_pickle
@@ -99,7 +100,9 @@ def _obtain(
         part = _fetch(folder, name, url, progress, pause)
         part.with_name(part.name + ".json").unlink(missing_ok=True)  # whole, or to be begun anew
         _check_structure(part, name)
-        os.replace(part, path)
+        with file_errors("write", path):
+            disk.replace(part, path)
+            disk.sync_folder(folder)
     digest = sha256(path)
     if entry is None:
         _check_structure(path, name)
@@ -109,6 +112,7 @@ def _obtain(
         raise FileError(_changed(path, name, folder))
     if name.endswith(".zip") and not entry.get("unpacked"):
         unzip(path, folder, progress)
+        disk.sync_all()  # the record must not be on the disk before the pictures are
         entry["unpacked"] = True
         _write_record(folder, record)
 
@@ -191,7 +195,7 @@ def _request(part: Path, name: str, url: str, progress: DownloadProgress | None)
         start, total = _extent(answer, have, url)
         _check_disk_space(part, total, start)
         note = json.dumps({"validator": _version_of(answer.headers)})
-        part.with_name(part.name + ".json").write_text(note)
+        write_atomically(part.with_name(part.name + ".json"), note.encode())
         done = start
         for size in _append(answer, part, start):
             done += size
@@ -202,12 +206,16 @@ def _request(part: Path, name: str, url: str, progress: DownloadProgress | None)
 
 def _append(answer: Any, part: Path, start: int) -> Iterator[int]:
     """Write the answer's bytes from `start` on; gives the size of each piece."""
-    with part.open("r+b" if start else "wb") as sink:
-        sink.seek(start)
-        sink.truncate()
+    sink = disk.open_regular(part)
+    try:
+        disk.truncate(sink, start)
+        os.lseek(sink, start, os.SEEK_SET)
         while chunk := answer.read(_CHUNK):
-            sink.write(chunk)
+            disk.write(sink, chunk)
             yield len(chunk)
+    finally:
+        disk.sync(sink)
+        os.close(sink)
 
 
 def _extent(answer: Any, have: int, url: str) -> tuple[int, int | None]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from primavista.errors import FileError, file_errors
 from primavista.frames import crop_and_resize
 from primavista.images import ImageArray
+from primavista.storage import disk
 from primavista.storage.atomic import replacing
 from primavista.streams.pickles import read_pickle
 
@@ -169,3 +170,5 @@ def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> No
         part.open("xb") as sink,
     ):
         shutil.copyfileobj(source, sink, COPY_BYTES)
+        sink.flush()
+        disk.sync(sink.fileno())

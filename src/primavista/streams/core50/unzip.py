@@ -135,8 +135,19 @@ def safe_name(info: zipfile.ZipInfo, archive: Path) -> str:
     return "/".join(parts)
 
 
+def _is_extracted(target: Path, info: zipfile.ZipInfo) -> bool:
+    """Say if a file is there already; after a power cut it may have its size and be of zeros."""
+    if target.is_symlink() or not target.is_file() or target.stat().st_size != info.file_size:
+        return False
+    found = 0
+    with target.open("rb") as file:
+        while piece := file.read(1 << 20):
+            found = zlib.crc32(piece, found)
+    return found == info.CRC
+
+
 def _extract(source: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> None:
-    if target.is_file() and not target.is_symlink() and target.stat().st_size == info.file_size:
+    if _is_extracted(target, info):
         return
     with file_errors("write", target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from primavista.errors import InputError, file_errors, require_extra
 from primavista.frames import Frames
 from primavista.images import ImageArray
 from primavista.progress import Progress
+from primavista.storage import disk
 from primavista.storage.atomic import replacing, write_atomically
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.rendered.renderer import Scene, render
@@ -201,6 +202,8 @@ def _write_session(
     if format == "mp4":
         with replacing(final, keep_suffix=True) as part:
             _write_video(part, pictures)
+            _sync(part)
+        disk.sync_folder(final.parent)
         return
     options: dict[str, Any] = {"quality": 95} if format == "jpg" else {"compress_level": 1}
     with replacing(final) as part:
@@ -208,6 +211,16 @@ def _write_session(
         for i, picture in enumerate(pictures):
             name = f"C_{session:02d}_{object:02d}_{i:03d}.{format}"
             Image.fromarray(picture).save(part / name, **options)
+        disk.sync_all()  # a folder that has its name must have its pictures, after a power cut too
+    disk.sync_folder(final.parent)
+
+
+def _sync(path: Path) -> None:
+    file = disk.open_regular(path, make=False)
+    try:
+        disk.sync(file)
+    finally:
+        os.close(file)
 
 
 def _remove_leftovers(final: Path) -> None:
