@@ -271,7 +271,8 @@ class PredictionReporter:
         best = self.votes.most_common(1)
         return best[0][0] if best and best[0][1] >= self.unknown else None
 
-    def _total(self) -> int:
+    def total(self) -> int:
+        """Return the number of frames that were recognised, of all sources together."""
         return sum(self.votes.values()) + self.unknown
 
     def _summary(self, skipped: int) -> dict[str, Any]:
