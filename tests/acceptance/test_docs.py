@@ -78,11 +78,11 @@ def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
 
     from primavista.cli.app import app
     from primavista.learner import defaults
-    from primavista.streams import decode
+    from primavista.streams import camera
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        decode, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
+        camera, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
     )
     monkeypatch.setattr(defaults, "build", partial(build, width=0.25))
     write_toys(tmp_path)
