@@ -26,7 +26,6 @@ SIDES = (1.0, 0.7)  # of windows, in sides of taught frames
 STEPS = 6.0  # windows per side of one
 CORE = 0.6  # of a window, where the object is
 MOST_OBJECTS = 12  # in a frame
-MOST_PART = 0.6  # a box of which more lies in another one of the same label is a part of it
 EXTENT_SIDE = 0.5  # the side of the windows that look for the extent of an object
 EXTENT_REACH = 0.6  # how far they look, and
 EXTENT_POINTS = 11  # at how many places per side
@@ -235,6 +234,11 @@ class Window(NamedTuple):
     familiarity: float | None
 
     @property
+    def centre(self) -> tuple[float, float]:
+        """Its centre, in pixels of the frame."""
+        return self.x * self.level.scale[0], self.y * self.level.scale[1]
+
+    @property
     def core(self) -> Box:
         """The middle of the window, where an object is that was taught in the middle of frames."""
         reach = CORE * self.side / 2
@@ -263,22 +267,22 @@ def find(
         The windows with the boxes of what they show, the best first.
     """
     known = [w for w in _windows(levels, reader, judge) if is_known(w.confidence, w.familiarity)]
-    cores, ranks = [w.core for w in known], [w.rank for w in known]
-    best = non_maximum_suppression(cores, ranks, MOST_OVERLAP)[:MOST_OBJECTS]
-    found = [(known[i], extent(known[i], reader, judge)) for i in best]
-    kept: list[tuple[Window, Box]] = []
-    for window, box in found:
-        if not any(_same_object(window, box, *other) for other in kept):
-            kept.append((window, box))
-    return kept
+    best: list[Window] = []
+    for window in sorted(known, key=lambda one: -one.rank):
+        if len(best) < MOST_OBJECTS and not any(_covers(other, window) for other in best):
+            best.append(window)
+    boxes = extents(best, reader, judge)
+    kept = non_maximum_suppression(boxes, [window.rank for window in best], MOST_OVERLAP)
+    return [(best[i], boxes[i]) for i in kept]
 
 
-def _same_object(window: Window, box: Box, other: Window, larger: Box) -> bool:
-    """Whether a box shows the same as a better one: they overlap, or it is a part of it."""
-    if box.iou(larger) > MOST_OVERLAP:
-        return True
-    common = box.overlap(larger) / max(min(box.area, larger.area), 1e-9)
-    return window.column == other.column and common > MOST_PART
+def _covers(better: Window, worse: Window) -> bool:
+    """Whether the centre of one window lies in the core of another, or the other way round."""
+    for one, other in ((better, worse), (worse, better)):
+        core, (x, y) = one.core, other.centre
+        if core.left <= x <= core.right and core.top <= y <= core.bottom:
+            return True
+    return False
 
 
 def _windows(levels: Sequence[Level], reader: WindowReader, judge: Judge) -> list[Window]:
@@ -301,38 +305,55 @@ def _windows(levels: Sequence[Level], reader: WindowReader, judge: Judge) -> lis
     return found
 
 
-def extent(window: Window, reader: WindowReader, judge: Judge) -> Box:
-    """Find the box of what a window shows: where smaller windows show it at least half as much.
+def extents(windows: Sequence[Window], reader: WindowReader, judge: Judge) -> list[Box]:
+    """Find the box of what each window shows: where smaller windows show it at least half as much.
 
     Args:
-        window: The window.
+        windows: The windows.
         reader: Reads the smaller windows.
         judge: The head.
 
     Returns:
-        The box around the places that are connected with the best one near the centre.
+        For each window the box around the places that are connected with the best one near its
+        centre.
     """
-    offsets = np.linspace(-EXTENT_REACH, EXTENT_REACH, EXTENT_POINTS) * window.side
-    xs = (window.x + offsets)[
-        (window.x + offsets > 0) & (window.x + offsets < window.level.size[0])
+    if not windows:
+        return []
+    grids = [
+        (_around(w.x, w.side, w.level.size[0]), _around(w.y, w.side, w.level.size[1]))
+        for w in windows
     ]
-    ys = (window.y + offsets)[
-        (window.y + offsets > 0) & (window.y + offsets < window.level.size[1])
+    features = [
+        reader.features(w.level.maps, w.level.size, xs, ys, EXTENT_SIDE * w.side)
+        for w, (xs, ys) in zip(windows, grids, strict=True)
     ]
-    side = EXTENT_SIDE * window.side
-    z = reader.features(window.level.maps, window.level.size, xs, ys, side)
-    heat = judge(z).rank()[:, window.column].reshape(len(ys), len(xs))
-    near = (np.abs(ys - window.y)[:, None] <= side / 3) & (np.abs(xs - window.x) <= side / 3)
-    peak = np.unravel_index(np.where(near, heat, -1).argmax(), heat.shape)
-    inside = connected(heat >= HALF_HEIGHT * heat[peak], (int(peak[0]), int(peak[1])))
+    ranks = judge(np.concatenate(features)).rank()
+    found, start = [], 0
+    for window, (xs, ys) in zip(windows, grids, strict=True):
+        end = start + len(xs) * len(ys)
+        heat = ranks[start:end, window.column].reshape(len(ys), len(xs))
+        found.append(_extent(window, heat, xs, ys))
+        start = end
+    return found
+
+
+def _around(centre: float, side: float, length: float) -> Floats:
+    """The places on a line where smaller windows look, as far as they are inside the level."""
+    places = centre + np.linspace(-EXTENT_REACH, EXTENT_REACH, EXTENT_POINTS) * side
+    inside: Floats = places[(places > 0) & (places < length)]
+    return inside
+
+
+def _extent(window: Window, heat: Floats, xs: Floats, ys: Floats) -> Box:
+    """The box of the places whose heat is at least half of that of the best one near the centre."""
+    reach = EXTENT_SIDE * window.side / 3
+    near = (np.abs(ys - window.y) <= reach)[:, None] & (np.abs(xs - window.x) <= reach)
+    row, column = divmod(int(np.where(near, heat, -1).argmax()), len(xs))
+    inside = connected(heat >= HALF_HEIGHT * heat[row, column], (row, column))
     rows, columns = np.nonzero(inside)
-    half = (offsets[1] - offsets[0]) / 2
-    return window.level.box(
-        xs[columns.min()] - half,
-        ys[rows.min()] - half,
-        xs[columns.max()] + half,
-        ys[rows.max()] + half,
-    )
+    half = EXTENT_REACH * window.side / (EXTENT_POINTS - 1)
+    left, right = xs[columns.min()] - half, xs[columns.max()] + half
+    return window.level.box(left, ys[rows.min()] - half, right, ys[rows.max()] + half)
 
 
 def connected(mask: np.ndarray[Any, np.dtype[np.bool_]], start: tuple[int, int]) -> Any:

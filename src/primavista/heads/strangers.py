@@ -229,9 +229,14 @@ class LessonFamiliarity(Familiarity):
 
     def __call__(self, z: Array, best: Array) -> Array:
         """Compute the familiarity of frames, as `Familiarity` says; of any class, not of `best`."""
-        unit = unit_vectors(z - self.centre, self.places)
-        likeness = unit @ self.directions.T + z @ self.w.T + self.b
-        lift = room_lift(unit[:, self.places[0]] @ self.rooms.T, likeness, self.usual_room)
+        off = z - self.centre
+        likeness, rooms = z @ self.w.T + self.b, None
+        for part in self.places:  # cosines without a copy of the features at unit length
+            own = off[:, part]
+            length = (own * own).sum(1).clip(1e-30)[:, None] ** 0.5
+            likeness = likeness + own @ self.directions[:, part].T / length
+            rooms = own @ self.rooms.T / length if rooms is None else rooms
+        lift = room_lift(rooms, likeness, self.usual_room)
         return self.strangers.share_below(array_namespace(z).max(likeness, axis=1) + lift)
 
     @property

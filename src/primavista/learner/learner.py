@@ -29,6 +29,7 @@ from primavista.frames import (
 )
 from primavista.images import ImageArray
 from primavista.learner.answers import held_out_tests, named_predictions
+from primavista.learner.boxed import BoxesLike, boxed_frames
 from primavista.learner.changes import LearnerChanges
 from primavista.learner.defaults import (
     all_options,
@@ -186,6 +187,7 @@ class Learner(LearnerChanges):
         frames: LearnerInput,
         label: str | Sequence[str],
         *,
+        box: BoxesLike | None = None,
         bgr: bool = False,
         refuse: Collection[str] = (),
         coach: bool = True,
@@ -202,6 +204,9 @@ class Learner(LearnerChanges):
                 fps=5)` for a choice of frames, or the result of `open_lesson`.
             label: The name of the object, known or new, or one name per frame. The word "unknown"
                 is taken: it is what strangers are called.
+            box: Where the object is, in pixels of the frames: left, top, right and bottom, one box
+                for all frames or one per frame, or "motion" to find what moves in front of a camera
+                that stands still. A square around it is learned. By default it is in the middle.
             bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
             refuse: Ids of lessons that must not be learned again; `learner.lessons` for those that
                 this learner has had. By default the same frames may be learned any number of times.
@@ -219,6 +224,8 @@ class Learner(LearnerChanges):
             FileError: If the path cannot be read.
         """
         check_order_of_arguments(frames, label)
+        if box is not None:
+            frames, bgr = boxed_frames(frames, box, self.size, bgr), False
         images, _ = learner_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
         with self._writing:

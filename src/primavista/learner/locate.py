@@ -39,7 +39,7 @@ def locate(state: LearnerState, picture: Image.Image, threshold: float) -> list[
     reader = representation.map_reader().reader
     levels = []
     for size in level_sizes(*picture.size, reader.size):
-        resized = np.asarray(picture.resize(size, Image.Resampling.BILINEAR))
+        resized = np.array(picture.resize(size, Image.Resampling.BILINEAR))
         scale = picture.width / size[0], picture.height / size[1]
         levels.append(Level(representation.maps(resized), size, scale))
     classes = strategy.classes.tolist()
