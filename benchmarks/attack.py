@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
@@ -170,12 +169,16 @@ def hostile_video(running: Service) -> tuple[int, float, float]:
     peak = 0.0
     with ThreadPoolExecutor(1) as pool:
         given = {"Authorization": f"Bearer {TOKEN}"}
-        sent = {"headers": given, "data": {"label": "x"}, "timeout": 90}
-        post = partial(httpx.post, f"{running.url}/api/lessons?wait=30", **sent)
+
+        def post(video: bytes) -> httpx.Response:
+            url = f"{running.url}/api/lessons?wait=30"
+            files = {"video": ("a.mp4", video)}
+            return httpx.post(url, headers=given, data={"label": "x"}, files=files, timeout=90)
+
         good = small_video()
-        post(files={"video": ("a.mp4", good)}).raise_for_status()  # starts the child
+        post(good).raise_for_status()  # starts the child
         base = max(map(memory_of, children(running.process.pid)))
-        answer = pool.submit(post, files={"video": ("a.mp4", with_samples(good, 20_000_000))})
+        answer = pool.submit(post, with_samples(good, 20_000_000))
         while not answer.done():
             found = [0.0, *map(memory_of, children(running.process.pid))]
             peak = max(peak, max(found) - base)
