@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import primavista as pv
 from primavista.cli.app import app
 from primavista.streams.rendered.renderer import Scene, render
 
@@ -35,6 +36,7 @@ def test_the_page_word_for_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     films["nothing"] = np.full((1, 128, 128, 3), 90, np.uint8)
     films["nothing"][:, 64:, :, 0] = 150
     shown = ["nothing"]
+    pv.Learner(size=64, engine="torch").save("hall.pv")  # smaller than the default, which is slow
     with (
         MjpegCamera(
             lambda i: films[shown[0]][i % len(films[shown[0]])], fps=10, login="ann:secret"
