@@ -49,7 +49,7 @@ def test_the_hash_of_weights_is_recorded_whole(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "file").write_bytes(b"weights")
     calls = journal(monkeypatch)
-    assert weights._pinned(tmp_path / "file", "timm/net") == b"weights"
+    weights._record_pin(weights._pin_file("timm/net"), b"weights", tmp_path / "file")
     assert in_order(calls, "create", "write", "sync", "replace", "sync_folder")
     pin = tmp_path / "cache/primavista/pins/timm--net.sha256"
     assert pin.read_text() == hashlib.sha256(b"weights").hexdigest()

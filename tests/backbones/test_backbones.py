@@ -196,8 +196,10 @@ class Hub:
 
     def __init__(self, answer):
         self.answer = answer
+        self.revisions = []
 
-    def hf_hub_download(self, repo, file):
+    def hf_hub_download(self, repo, file, revision=None):
+        self.revisions.append(revision)
         assert (repo, file) == ("timm/mobilenetv1_100.ra4_e3600_r224_in1k", "model.safetensors")
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -252,21 +254,35 @@ def test_timms_keys_find_their_places(monkeypatch, tmp_path):
     names |= {
         f"bn1.{k}": ours[f"stem.bn.{k}"] for k in ("weight", "bias", "running_mean", "running_var")
     }
-    save_file({k: v.contiguous() for k, v in names.items()}, tmp_path / "model.safetensors")
-    monkeypatch.setattr(
-        weights, "require_extra", lambda module, extra: Hub(tmp_path / "model.safetensors")
-    )
+    revision = "0123456789" * 4
+    model = tmp_path / "snapshots" / revision / "model.safetensors"
+    model.parent.mkdir(parents=True)
+    save_file({k: v.contiguous() for k, v in names.items()}, model)
+    hub = Hub(model)
+    monkeypatch.setattr(weights, "require_extra", lambda module, extra: hub)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     net = build("mobilenet_v1", "timm")
     assert [block[1].conv.weight.mean().item() for block in net.body.blocks] == list(range(13))
     assert net.body.stem.conv.weight.equal(ours["stem.conv.weight"])
     assert net.body.stem.bn.eps == 1e-5
     assert net.body.stem.conv.padding == (1, 1)
-    # the hash was pinned at the first use: another file under the same name is refused
-    pin = next((tmp_path / "cache" / "primavista" / "pins").iterdir()).read_text()
-    assert pin == hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()
-    save_file({k: v.contiguous() + 1 for k, v in names.items()}, tmp_path / "model.safetensors")
+    # the revision and the hash were recorded at the first use: nothing else is asked for or taken
+    pin = next((tmp_path / "cache" / "primavista" / "pins").iterdir())
+    assert pin.read_text().split() == [hashlib.sha256(model.read_bytes()).hexdigest(), revision]
+    build("mobilenet_v1", "timm")
+    assert hub.revisions == [None, revision]
+    save_file({k: v.contiguous() + 1 for k, v in names.items()}, model)
     with pytest.raises(WeightsError, match="sha256"):
+        build("mobilenet_v1", "timm")
+
+
+def test_weights_whose_hash_cannot_be_recorded_are_refused(monkeypatch, tmp_path):
+    model = tmp_path / "model.safetensors"
+    save_file({"x": torch.zeros(1)}, model)
+    monkeypatch.setattr(weights, "require_extra", lambda module, extra: Hub(model))
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(WeightsError, match=r"cannot record the hash.*XDG_CACHE_HOME"):
         build("mobilenet_v1", "timm")
 
 

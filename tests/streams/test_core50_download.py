@@ -4,12 +4,14 @@ and changes its files.
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import io
 import json
 import os
 import pickle
 import threading
+import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,7 +128,7 @@ def test_a_download_is_whole_unpacked_and_recorded(server: Server, tmp_path: Pat
     ).read_text() == "s1/o1/C_01_01_000.png 0\n"
     record = json.loads((tmp_path / "new" / "core50.sha256.json").read_text())
     assert record["lists.zip"]["bytes"] == size
-    assert record["lists.zip"]["sha256"] == fetch.sha256(tmp_path / "new" / "lists.zip")
+    assert record["lists.zip"]["sha256"] == fetch.sha256_of(tmp_path / "new" / "lists.zip")
     assert not list((tmp_path / "new").glob("*.part*"))
     before = len(server.requests)
     get(server, tmp_path / "new")
@@ -259,3 +261,46 @@ def test_a_hostile_archive_is_refused_after_the_download(server: Server, tmp_pat
     with pytest.raises(FileError, match="leads out"):
         get(server, tmp_path / "in", "lists.zip")
     assert not (tmp_path / "escaped.txt").exists()
+
+
+HTTP = "http://data.example/lists.zip"
+
+
+def test_plain_http_needs_a_hash_or_consent(tmp_path: Path, monkeypatch) -> None:
+    """Nothing is sent before that."""
+    monkeypatch.setattr(fetch, "_request", lambda *args: pytest.fail("a request was sent"))
+    with pytest.raises(FileError, match=r"plain http.*--sha256 lists.zip=.*--insecure-http"):
+        download(tmp_path, files=["lists.zip"], urls={"lists.zip": HTTP}, pause=0)
+    assert list(tmp_path.iterdir()) == []
+    for allowed in ({"insecure": True}, {"sha256": {"lists.zip": "0" * 64}}):
+        with pytest.raises(pytest.fail.Exception, match="a request was sent"):
+            download(tmp_path, files=["lists.zip"], urls={"lists.zip": HTTP}, pause=0, **allowed)
+
+
+def test_the_official_lists_come_over_https_and_the_images_need_a_hash() -> None:
+    assert {name for name, url in fetch.FILES.items() if not url.startswith("https://")} == {
+        "core50_128x128.zip",
+        "core50_imgs.npz",
+    }
+
+
+def test_a_given_hash_is_checked_before_anything_is_unpacked(
+    server: Server, tmp_path: Path
+) -> None:
+    with pytest.raises(FileError, match="sha256"):
+        get(server, tmp_path / "bad", "lists.zip", sha256={"lists.zip": "0" * 64})
+    assert not list((tmp_path / "bad").rglob("*.txt"))
+    assert not (tmp_path / "bad" / fetch.RECORD).exists()
+    right = hashlib.sha256(server.files["lists.zip"]).hexdigest()
+    get(server, tmp_path / "good", "lists.zip", sha256={"lists.zip": right})
+    assert list((tmp_path / "good").rglob("*.txt"))
+
+
+def test_a_redirection_from_https_to_http_is_refused() -> None:
+    asked = urllib.request.Request("https://data.example/lists.zip")
+    handler = fetch.OnlyHttps()
+    with pytest.raises(FileError, match=r"leads to http://data.example/x"):
+        handler.redirect_request(asked, None, 302, "Found", {}, "http://data.example/x")
+    assert handler.redirect_request(
+        asked, None, 302, "Found", {}, "https://data.example/x"
+    ).full_url.endswith("/x")

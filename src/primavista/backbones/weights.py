@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
@@ -202,32 +201,46 @@ def _from_pypi(package: str, file: str, extra: str) -> Callable[[], bytes]:
 def _from_hub(repo: str, file: str) -> Callable[[], bytes]:
     def read() -> bytes:
         hub = require_extra("huggingface_hub", "hub")
+        pin = _pin_file(repo)
+        recorded = pin.read_text().split() if pin.exists() else []
+        revision = recorded[1] if len(recorded) > 1 else None
         try:
-            path = Path(hub.hf_hub_download(repo, file))
+            path = Path(hub.hf_hub_download(repo, file, revision=revision))
         except Exception as error:  # the hub client raises its own and its transport's errors
             raise WeightsError(
                 f"cannot reach {repo} on the hub ({type(error).__name__}: {error}). "
                 "Without a network, use weights='imagenet' (shipped with the package) or "
                 "weights='/path/to/file.safetensors'"
             ) from error
-        return _pinned(path, repo)
+        data = path.read_bytes()
+        if recorded:
+            what = f"{repo} (its hash was recorded in {pin} at the first use)"
+            check_sha256(data, recorded[0], what)
+        else:
+            _record_pin(pin, data, path)
+        return data
 
     return read
 
 
-def _pinned(path: Path, name: str) -> bytes:
-    """Return the bytes of a file whose hash was recorded at its first use and must not change."""
-    data = path.read_bytes()
+def _pin_file(name: str) -> Path:
+    """Return the file that holds the hash and the revision of weights since their first use."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    pin = cache / "primavista" / "pins" / f"{name.replace('/', '--')}.sha256"
-    if pin.exists():
-        recorded = pin.read_text().strip()
-        check_sha256(data, recorded, f"{name} (its hash was recorded in {pin} at the first use)")
-    else:
-        with contextlib.suppress(OSError):  # a home that is read-only records nothing
-            pin.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(pin, hashlib.sha256(data).hexdigest().encode())
-    return data
+    return cache / "primavista" / "pins" / f"{name.replace('/', '--')}.sha256"
+
+
+def _record_pin(pin: Path, data: bytes, path: Path) -> None:
+    """Record what is downloaded for the first time: nothing else will be taken for it."""
+    revision = re.search(r"/snapshots/([0-9a-f]{40})/", path.as_posix())
+    found = [hashlib.sha256(data).hexdigest(), *(revision.groups() if revision else ())]
+    try:
+        pin.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(pin, " ".join(found).encode())
+    except OSError as error:
+        raise WeightsError(
+            f"cannot record the hash of {path} in {pin} ({error.strerror}): set XDG_CACHE_HOME to "
+            f"a folder that can be written, or give the file itself, weights='{path}'"
+        ) from error
 
 
 def _timm_key(key: str) -> str | None:

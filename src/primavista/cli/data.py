@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,13 +120,26 @@ def core50(
     folder: Annotated[
         Path, typer.Argument(help="Folder to download to; it is created if it does not exist.")
     ],
+    sha256: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE=HASH", help="The hash that a file must have; repeatable."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure-http", help="Download the images without a hash to check."),
+    ] = False,
 ) -> None:
     """Download CORe50 (128 x 128) from its official site; the same command resumes a download.
 
-    Example: `primavista data core50 ~/data/core50`
+    The images come over plain http: give their hash, or --insecure-http.
+
+    Example: `primavista data core50 ~/data/core50 --insecure-http`
     """
     from primavista.streams.core50.download import download
 
+    hashes = {name: value for name, _, value in (text.partition("=") for text in sha256 or ())}
+    if not all(re.fullmatch("[0-9a-fA-F]{64}", value) for value in hashes.values()):
+        raise InputError("--sha256 takes FILE=HASH, with a hash of 64 hexadecimal digits")
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
@@ -140,7 +154,7 @@ def core50(
                 tasks[name] = bars.add_task(name, total=total)
             bars.update(tasks[name], completed=done, total=total)
 
-        download(folder.expanduser(), progress)
+        download(folder.expanduser(), progress, sha256=hashes, insecure=insecure)
     typer.echo(f"CORe50 is in {folder}. Next: primavista data pack {folder} STORE")
 
 

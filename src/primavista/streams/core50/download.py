@@ -1,8 +1,9 @@
 """Downloads CORe50 from its official hosts; no other module of `streams` touches the network.
 
-The hosts publish no checksums. The first download is therefore trusted if it is complete and has
-the right structure; its sha256 is written to `core50.sha256.json` beside it, and every later call
-checks it.
+The hosts publish no checksums. The first download over https is therefore trusted if it is complete
+and has the right structure; its sha256 is written to `core50.sha256.json` beside it, and every
+later call checks it. The images are offered over plain http only, where anybody on the way could
+exchange them: they need a sha256 of the user's, or the user's consent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import shutil
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,6 +59,8 @@ def download(
     *,
     files: Sequence[str] = DEFAULT,
     urls: Mapping[str, str] = FILES,
+    sha256: Mapping[str, str] | None = None,
+    insecure: bool = False,
     pause: float = 1.0,
 ) -> None:
     """Download CORe50 and unpack its archives; the same call resumes an interrupted download.
@@ -70,12 +74,14 @@ def download(
         files: What to download. The default is the images and the official lists;
             "core50_imgs.npz" is the same images as one array.
         urls: The address of each file.
+        sha256: The hashes that files must have, by name, e.g. from the record of another machine.
+        insecure: Download files over plain http whose hash is not known.
         pause: Seconds to wait after a cut connection, doubled each time.
 
     Raises:
         InputError: If there is no such file.
-        FileError: If a file cannot be downloaded, is not CORe50's, or has changed since the first
-            download.
+        FileError: If a file cannot be downloaded, is not CORe50's, has another hash, has changed
+            since the first download, or would come over plain http without a known hash.
     """
     unknown = [name for name in files if name not in urls]
     if unknown:
@@ -83,12 +89,58 @@ def download(
     target = Path(folder).expanduser()
     with file_errors("make the folder", target):
         target.mkdir(parents=True, exist_ok=True)
+    hashes = sha256 or {}
+    if not insecure:
+        for name in files:
+            if name not in hashes and not (target / name).exists():
+                _check_secure(name, urls[name], _record(target))
     for name in files:
-        _obtain(target, name, urls[name], progress, pause)
+        _obtain(target, name, urls[name], hashes.get(name), progress, pause)
+
+
+def _check_secure(name: str, url: str, record: Mapping[str, Any]) -> None:
+    """Refuse plain http from another machine, unless the hash is recorded from before."""
+    parts = urllib.parse.urlsplit(url)
+    here = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme != "https" and not here and name not in record:
+        raise FileError(
+            f"{url} comes over plain http, and its host publishes no checksum: anybody on the way "
+            f"could exchange it. Give the hash of a copy that you trust (--sha256 {name}=HASH, the "
+            f"one in {RECORD} of another machine), or take the risk (--insecure-http)"
+        )
+
+
+class OnlyHttps(urllib.request.HTTPRedirectHandler):
+    """Follows redirections, but never from https to plain http."""
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """Return the request to the new address; see `urllib`.
+
+        Args:
+            req: the request that was answered.
+            fp: the answer.
+            code: its status.
+            msg: its reason.
+            headers: its headers.
+            newurl: the address that it leads to.
+
+        Raises:
+            FileError: If the new address gives up the encryption of the old one.
+        """
+        if req.type == "https" and not newurl.startswith("https://"):
+            raise FileError(f"{req.full_url} leads to {newurl}, which is not encrypted: refused")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _obtain(
-    folder: Path, name: str, url: str, progress: DownloadProgress | None, pause: float
+    folder: Path,
+    name: str,
+    url: str,
+    wanted: str | None,
+    progress: DownloadProgress | None,
+    pause: float,
 ) -> None:
     """Download one file if it is not there, check it, and unpack it if it is an archive."""
     record = _record(folder)
@@ -103,7 +155,12 @@ def _obtain(
         with file_errors("write", path):
             disk.replace(part, path)
             disk.sync_folder(folder)
-    digest = sha256(path)
+    digest = sha256_of(path)
+    if wanted is not None and digest != wanted.lower():
+        raise FileError(
+            f"the sha256 of {path} is {digest}, not {wanted}: it is damaged, or not the file that "
+            "you trust. Delete it to download it again"
+        )
     if entry is None:
         _check_structure(path, name)
         entry = record[name] = {"url": url, "bytes": path.stat().st_size, "sha256": digest}
@@ -117,7 +174,7 @@ def _obtain(
         _write_record(folder, record)
 
 
-def sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     """Return the sha256 of a file, which is read in pieces.
 
     Args:
@@ -182,7 +239,7 @@ def _request(part: Path, name: str, url: str, progress: DownloadProgress | None)
         headers |= {"Range": f"bytes={have}-", "If-Range": validator}
     request = urllib.request.Request(url, headers=headers)
     try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+        answer = urllib.request.build_opener(OnlyHttps).open(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != 416:
