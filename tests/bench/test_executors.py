@@ -203,6 +203,18 @@ def test_the_time_left_is_estimated_by_strategy(suite):
     assert seconds_left(states, 1) == pytest.approx(5 * 4 + 10 * 0.2 + 10 * 4)
 
 
+def test_a_cell_of_unknown_length_is_as_long_as_the_others_of_its_protocol(suite):
+    """`bench status` does not open the data: only finished cells tell how many batches there are."""
+    done, running, waiting = suite("dslda", group={"runs": 3}).states
+    for state in (done, running, waiting):
+        state.batches = None
+    done.batch, done.seconds, done.status = 5, 10.0, "done"
+    running.batch, running.seconds, running.status = 1, 2.0, "running"
+    assert seconds_left([done, running, waiting], 1) is None
+    done.batches = 5
+    assert seconds_left([done, running, waiting], 1) == 4 * 2 + 5 * 2
+
+
 KILLED = """
 import sys
 from pathlib import Path

@@ -68,13 +68,6 @@ class CellState:
     seconds: float = 0.0
     began: float | None = None
 
-    @property
-    def left(self) -> int | None:
-        """The number of batches left; None if it is not known."""
-        if self.status == "done":
-            return 0
-        return None if self.batches is None else self.batches - self.batch
-
     def update(self, event: CellEvent) -> None:
         """Follow an event of the cell.
 
@@ -265,14 +258,15 @@ def counts(states: Iterable[CellState]) -> dict[str, int]:
 def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     """Estimate the time that is left from the batches so far.
 
-    A strategy that has not run yet is estimated from those that have, by its relative cost.
+    A strategy that has not run yet is estimated from those that have, by its relative cost. A cell
+    whose number of batches is not known yet has as many as the longest known one of its protocol.
 
     Args:
         states: the cells.
         at_once: how many cells run side by side.
 
     Returns:
-        Seconds; None if no batch has been learned yet.
+        Seconds; None if no batch has been learned yet, or nothing tells how many are left.
     """
     rates: dict[str, list[float]] = {}
     for state in states:
@@ -283,12 +277,21 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     mean = {name: sum(values) / len(values) for name, values in rates.items()}
     unit = sum(rate / strategy_info(name).cost for name, rate in mean.items()) / len(mean)
 
+    lengths: dict[str, int] = {}
+    for state in states:
+        protocol = state.planned.cell.protocol
+        lengths[protocol] = max(lengths.get(protocol, 0), state.batches or 0)
+
     def seconds_of(state: CellState) -> float:
         name = state.planned.cell.strategy
         rate = mean[name] if name in mean else unit * strategy_info(name).cost
-        return (state.left or 0) * rate
+        batches = state.batches or lengths[state.planned.cell.protocol]
+        return max(batches - state.batch, 0) * rate
 
-    left = [seconds_of(state) for state in states if state.status not in ("done", "failed")]
+    waiting = [state for state in states if state.status not in ("done", "failed")]
+    if any(not lengths[state.planned.cell.protocol] for state in waiting):
+        return None
+    left = [seconds_of(state) for state in waiting]
     return max(sum(left) / max(1, at_once), max(left, default=0.0))
 
 
