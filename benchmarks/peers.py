@@ -30,6 +30,7 @@ from peer_environment import make_environment
 
 TRACKS, FRAMES = 4, 30  # per sign; the last track is for the test
 BATCHES, QUICK = 23, 4
+TURNS = ("Naive, renormalised", "Naive")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "primavista" / "peers"
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "gtsrb_tracks.tar"
 HEADER = """\
@@ -74,7 +75,7 @@ def pack(tar: Path, path: Path) -> None:
 
 
 def _tracks(tar: Path, classes: int, size: int) -> list[tuple[int, Any]]:
-    """The first tracks of the first signs that have enough, each with its label."""
+    """The first tracks of signs that have enough, spread over all kinds, each with its label."""
     import io
     import tarfile
 
@@ -89,9 +90,9 @@ def _tracks(tar: Path, classes: int, size: int) -> list[tuple[int, Any]]:
             if name.endswith(".jpg"):
                 sign, track, _ = name.split("/")
                 files.setdefault(sign, {}).setdefault(track, []).append(name)
-        rich = [tracks for tracks in files.values() if len(tracks) >= TRACKS][:classes]
+        rich = [tracks for tracks in files.values() if len(tracks) >= TRACKS]
         found = []
-        for label, tracks in enumerate(rich):
+        for label, tracks in enumerate(rich[:: len(rich) // classes][:classes]):
             for names in list(tracks.values())[:TRACKS]:
                 opened = [archive.extractfile(name) for name in names[:FRAMES]]
                 pictures = [Image.open(io.BytesIO(file.read())) for file in opened if file]
@@ -139,6 +140,34 @@ def run_cell(side: str, name: str, frames: Path, count: int) -> Cell:
     with torch.no_grad():
         accuracy = 100 * float((learner.answers(x_test) == y_test).float().mean())
     return {"seconds": statistics.median(seconds[1:]), "peak": peak, "accuracy": accuracy}
+
+
+def run_turns(frames: Path, count: int) -> Cell:
+    """Compare renormalisation with batch norm: Naive learns each batch with one, then the other.
+
+    Two processes on a machine in use differ by more than these two do; turns in one process do not.
+
+    Args:
+        frames: the file of `pack`.
+        count: the number of batches.
+
+    Returns:
+        The median over batches, the first left out, of the ratio of the processor times.
+    """
+    import torch
+    from peer_strategies import ROWS, Ours
+
+    torch.set_num_threads(1)
+    both = [Ours(ROWS[row]) for row in TURNS]
+    ratios = []
+    for i, (x, y) in enumerate(batches_of(frames, count)[0], 1):
+        seconds = []
+        for learner in both:
+            before = time.process_time()
+            learner.learn(i, x, y)
+            seconds.append(time.process_time() - before)
+        ratios.append(seconds[0] / seconds[1])
+    return {"ratio": statistics.median(ratios[1:])}
 
 
 def resident_start() -> float:
@@ -194,7 +223,7 @@ def _cell(python: Path, side: str, name: str, frames: Path, count: int) -> Cell:
     done = subprocess.run(command, capture_output=True, text=True, env=limits, check=False)
     if done.returncode:
         print(f"{side}, {name} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
-        return dict.fromkeys(("seconds", "peak", "accuracy"), float("nan"))
+        return dict.fromkeys(("seconds", "peak", "accuracy", "ratio"), float("nan"))
     result: Cell = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -237,7 +266,10 @@ def main() -> None:
     given = parser.parse_args()
     if given.cell:
         side, name, frames, number = given.cell
-        print(json.dumps(run_cell(side, name, Path(frames), int(number))))
+        if side == "turns":
+            print(json.dumps(run_turns(Path(frames), int(number))))
+        else:
+            print(json.dumps(run_cell(side, name, Path(frames), int(number))))
         return
     if given.pack:
         pack(*given.pack)
@@ -262,8 +294,10 @@ def compare(given: argparse.Namespace) -> None:
         command = [str(python), __file__, "--pack", str(given.data.resolve()), str(frames)]
         subprocess.run(command, check=True)
         found = measure(python, frames, rows, repeat, count)
+        turns = [_cell(python, "turns", "", frames, count)["ratio"] for _ in range(repeat)]
     print(HEADER)
     print("\n".join(table(found, rows)))
+    print(f"\nrenormalised / batch norm, in turns in one process: {_span(turns)}")
     print(
         f"{repeat} x {count} batches in {(time.monotonic() - begun) / 60:.0f} min", file=sys.stderr
     )

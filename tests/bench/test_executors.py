@@ -204,7 +204,7 @@ def test_the_time_left_is_estimated_by_strategy(suite):
 
 
 def test_a_cell_of_unknown_length_is_as_long_as_the_others_of_its_protocol(suite):
-    """`bench status` does not open the data: only finished cells tell how many batches there are."""
+    """`bench status` does not open the data: finished cells tell how many batches there are."""
     done, running, waiting = suite("dslda", group={"runs": 3}).states
     for state in (done, running, waiting):
         state.batches = None

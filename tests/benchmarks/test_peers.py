@@ -209,7 +209,8 @@ def test_the_quick_form(tar):
     )
     assert done.returncode == 0, done.stderr
     assert "3 of 3 cells" in done.stderr
-    *_, cwr, prima = done.stdout.splitlines()
+    *_, cwr, prima, _, ratio = done.stdout.splitlines()
+    assert float(ratio.split(": ")[1].split()[0]) > 0
     assert cwr.startswith("| CWR* | 0.")
     assert prima.startswith("| prima | - | 0.")
     assert np.isfinite(float(cwr.split("|")[4]))
