@@ -65,7 +65,7 @@ def annotate_video(
     watch = learner.watch()
     latest: Prediction | None = None
     with replacing(target, keep_suffix=True) as part, _container(av, part, target) as container:
-        writer = _VideoWriter(av, container, rate)
+        writer = VideoWriter(av, container, rate)
         for count, (seconds, frame) in enumerate(timed_frames(source), 1):
             with bad.guard():
                 if isinstance(frame, FileError):
@@ -79,6 +79,26 @@ def annotate_video(
                     yield sighting
                 writer.write(draw(picture, latest), seconds)
             progress(count, max(total, count))
+        writer.finish()
+
+
+@contextlib.contextmanager
+def written_video(source: Path, target: Path) -> Iterator[VideoWriter]:
+    """Open a copy of a video for writing, picture by picture; the whole file or none.
+
+    Args:
+        source: The video, whose frame rate the copy has.
+        target: The video to write; its suffix decides the format.
+
+    Yields:
+        The writer, which is finished at the end.
+    """
+    from primavista.streams.decode import video_rate
+
+    av = require_extra("av", "video")
+    with replacing(target, keep_suffix=True) as part, _container(av, part, target) as container:
+        writer = VideoWriter(av, container, video_rate(source)[0])
+        yield writer
         writer.finish()
 
 
@@ -137,8 +157,14 @@ def _draw_band(
     pen.text((width - 2 * bar, middle), share, font=font, fill=TEXT_COLOUR, anchor="rm")
 
 
-class _VideoWriter:
-    """The video stream of a container; the first picture decides its size."""
+class VideoWriter:
+    """The video stream of a container; the first picture decides its size.
+
+    Args:
+        av: PyAV.
+        container: The open file.
+        rate: The frames per second.
+    """
 
     def __init__(self, av: Any, container: Any, rate: Fraction) -> None:
         self._av = av
@@ -147,7 +173,12 @@ class _VideoWriter:
         self._stream: Any = None
 
     def write(self, picture: Image.Image, seconds: float) -> None:
-        """Append a picture that is shown from a time on."""
+        """Append a picture that is shown from a time on.
+
+        Args:
+            picture: The picture; all have the size of the first.
+            seconds: The time.
+        """
         if self._stream is None:
             self._stream = self._add_stream(picture.size)
         stream = self._stream

@@ -69,6 +69,14 @@ def predict(
             "too, e.g. out.csv."
         ),
     ] = None,
+    locate: Annotated[
+        bool,
+        typer.Option(
+            "--locate",
+            help="Find objects anywhere in pictures and videos: one line per object, with its box "
+            "in pixels; with --annotate also for one picture, e.g. out.png.",
+        ),
+    ] = False,
     fps: Annotated[
         float | None,
         typer.Option(
@@ -103,10 +111,18 @@ def predict(
     Examples: `primavista predict kitchen.pv photo.jpg`,
     `primavista predict kitchen.pv monday.mp4 tuesday.mp4 photos/`,
     `primavista predict kitchen.pv recordings/ --csv answers.csv`,
-    `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`
+    `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`,
+    `primavista predict kitchen.pv table.jpg --locate --annotate found.png`
     """
     from primavista.streams.sampler import BadFiles
 
+    if locate:
+        from primavista.cli.locate import locate_in_files
+
+        learner = _loaded(model, device, threshold)
+        default = FPS if annotate is None else ANNOTATED_FPS
+        bad = BadFiles(skip_bad or len(sources) > 1)
+        return locate_in_files(learner, sources, annotate, fps or default, bad, as_json)
     source = _only(sources, annotate)
     if annotate is not None:
         _check_target(source, annotate, region)
