@@ -246,6 +246,15 @@ def test_a_latex_table_of_many_columns_or_rows_is_divided() -> None:
         assert block.count("\n") < 75
 
 
+def test_a_network_of_ones_own_is_described_by_what_is_known_of_it(tmp_path: Path) -> None:
+    own = {"name": "my_nets:small", "weights": "own", "options": {"width": 16, "depth": 2}}
+    make_cell(tmp_path, backbone=own)
+    write_report(tmp_path, figures=[])
+    assert (
+        "The network is my_nets:small (width 16, depth 2) with the weights that it is built with."
+    ) in (tmp_path / "methods.txt").read_text("utf-8")
+
+
 def test_the_methods_paragraph_comes_from_the_results(main: Path) -> None:
     text = (main / "methods.txt").read_text("utf-8")
     for part in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from primavista.backbones.own import FROM_FUNCTION
 from primavista.report.final_tables import tuned_runs, varying
 from primavista.report.hyperparameters import changed_table, own_options_table
 from primavista.report.read import StoredCell
@@ -16,6 +17,7 @@ WEIGHTS = {
     "imagenet": "weights pretrained on ImageNet",
     "timm": "timm's weights pretrained on ImageNet",
     "random": "random weights",
+    FROM_FUNCTION: "the weights that it is built with",
 }
 MOST_CHANGES = 3  # of hyperparameters, in the paragraph
 Cells = Sequence[StoredCell]
@@ -82,7 +84,8 @@ def _network(cells: Cells) -> str:
 def _backbone(cell: StoredCell) -> str:
     name = str(cell.settings.get("backbone name", "unknown"))
     options = cell.settings.get("backbone options") or {}
-    more = "".join(f", {key} {value}" for key, value in options.items())
+    values = ", ".join(f"{key} {value}" for key, value in options.items())
+    more = f" ({values})" if values else ""
     weights = str(cell.settings.get("backbone weights") or "")
     source = WEIGHTS.get(weights, f"the weights {weights}" if weights else "")
     return f"{NETWORKS.get(name, name)}{more}" + (f" with {source}" if source else "")
