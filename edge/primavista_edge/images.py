@@ -51,6 +51,51 @@ def crop_and_resize(image: Frame | Pixels, size: int) -> Pixels:
     return np.ascontiguousarray(_rounded(np.tensordot(weights, wide, (1, 1))))
 
 
+def whole_picture(image: Frame | Pixels, bgr: bool = False) -> Pixels:
+    """Check one image, and return all of it.
+
+    Args:
+        image: uint8; H x W or H x W x 1 (grey), H x W x 3 (RGB) or H x W x 4 (alpha is dropped).
+        bgr: whether the colours are in the order blue, green, red.
+
+    Returns:
+        H x W x 3, RGB.
+
+    Raises:
+        InputError: it is not one image.
+    """
+    rgb = _rgb(image)
+    return rgb[..., ::-1] if bgr else rgb
+
+
+def resize(image: Pixels, width: int, height: int) -> Pixels:
+    """Resize a whole image by antialiased bilinear filtering, as Pillow does.
+
+    Args:
+        image: H x W x 3.
+        width: the width of the result.
+        height: its height.
+
+    Returns:
+        height x width x 3.
+    """
+    columns = _resized_rows(np.swapaxes(image, 0, 1), width)
+    return np.ascontiguousarray(_resized_rows(np.swapaxes(columns, 0, 1), height))
+
+
+def _resized_rows(image: Pixels, size: int) -> Pixels:
+    """Resize the first axis; of each new row only the weights that are not 0 are used."""
+    if len(image) == size:
+        return image
+    weights = _weights(len(image), size)
+    taps = int((weights > 0).sum(1).max())
+    first = np.minimum((weights > 0).argmax(1), len(image) - taps)
+    total: Numbers = np.zeros((size, *image.shape[1:]))
+    for k in range(taps):
+        total += weights[np.arange(size), first + k][:, None, None] * image[first + k]
+    return _rounded(total)
+
+
 def model_frames(
     images: Frame | Clip | Pixels, size: int, bgr: bool = False
 ) -> tuple[Pixels, bool]:

@@ -17,6 +17,7 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
 from .coach import (
+    NOTHING,
     Advice,
     HeldOutTests,
     advise,
@@ -41,8 +42,9 @@ from .heads.ncm import NCMHead
 from .heads.prima import PrimaHead
 from .heads.ridge import RidgeHead
 from .heads.statistics import SufficientStatistics
-from .images import Clip, Frame, chunks, model_frames
+from .images import Clip, Frame, chunks, model_frames, resize, whole_picture
 from .lesson_report import LessonReport
+from .locating import Floats, Judged, Level, Located, Place, WindowReader, find, level_sizes
 from .prediction import Prediction, is_known
 from .storage import learner_file as files
 from .storage.manifest import check_cost, parse_manifest
@@ -246,8 +248,10 @@ class Learner:
     def _open(self, arrays: dict[str, Array], manifest: dict[str, Any], threads: int) -> None:
         self._writing = Lock()
         self._manifest = manifest
-        names = (files.GRAPH, files.GRAPH_WEIGHTS)  # earlier versions have no weights apart
-        self._graph = {name: arrays.pop(name) for name in names if name in arrays}
+        # earlier versions have no weights apart, and no maps
+        self._graph = {name: arrays.pop(name) for name in files.GRAPHS if name in arrays}
+        self._threads = threads
+        self._maps: tuple[Any, WindowReader] | None = None
         self.strategy = str(manifest["strategy"]["name"])
         self._options = manifest["strategy"]["options"]
         self.size, self.threshold = int(manifest["backbone"]["size"]), float(manifest["threshold"])
@@ -437,6 +441,79 @@ class Learner:
         """
         return Watch(self, seconds, bgr=bgr)
 
+    def locate(
+        self, frame: Frame, *, threshold: float | None = None, bgr: bool = False
+    ) -> list[Located]:
+        """Find where in a frame taught objects are, several of them at once.
+
+        Args:
+            frame: one image (H x W x 3, RGB, uint8, any size); all of it is searched.
+            threshold: the familiarity (or confidence) from which on a window counts as known; by
+                default that of the learner.
+            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
+
+        Returns:
+            What was found, the best first, as primavista finds it.
+
+        Raises:
+            InputError: it is not one image, or the learner cannot locate.
+            FileError: the maps of the file cannot be computed.
+        """
+        picture = whole_picture(frame, bgr)
+        state, limit = self._state, self.threshold if threshold is None else threshold
+        if not 0 <= limit <= 1:
+            raise InputError(f"threshold must be from 0 to 1; got {limit!r}")
+        head = state.head
+        if not state.names:
+            return []
+        if head is None:
+            raise InputError(f"{self.strategy} trains its network, so it cannot locate")
+        session, reader = self._map_session()
+        height, width = picture.shape[:2]
+        levels = []
+        for size in level_sizes(width, height, reader.size):
+            maps = session.run(None, {"frames": resize(picture, *size)[None]})
+            scale = width / size[0], height / size[1]
+            levels.append(Level([x[0] for x in maps], size, scale))
+        names = [state.names[i] for i in state.classes if i in state.names]
+
+        def judge(z: Floats) -> Judged:
+            found = self._judged(state, head, z)
+            shares = np.array([list(one.scores.values()) for one in found])
+            told = [one.familiarity for one in found]
+            return Judged(shares, None if told[0] is None else np.array(told))
+
+        def known(confidence: float, familiarity: float | None) -> bool:
+            return is_known(confidence, len(names), familiarity, limit)
+
+        return [
+            Located(names[window.column], box, window.confidence, window.familiarity)
+            for window, box in find(levels, reader, judge, known)
+            if names[window.column] != NOTHING
+        ]
+
+    def _map_session(self) -> tuple[Any, WindowReader]:
+        """The session that computes the maps of pictures, and what is read of a window."""
+        if self._maps is not None:
+            return self._maps
+        if files.MAPS not in self._graph:
+            raise InputError(
+                "this file has no maps to locate with: export it again with a newer primavista; "
+                "a network without maps cannot locate"
+            )
+        try:
+            names = (files.MAPS, files.MAPS_WEIGHTS)
+            session = _session(self._graph, self._state.frozen, self._threads, names)
+            told = json.loads(session.get_modelmeta().custom_metadata_map["windows"])
+            places = tuple(Place(int(k), float(share)) for k, share in told["places"])
+            maps = len(session.get_outputs())
+            if not all(0 <= place.map < maps and 0 < place.share <= 1 for place in places):
+                raise InputError("its places are not those of its maps")
+            self._maps = session, WindowReader(places, bool(told["root"]), self.size)
+        except Exception as error:  # ONNX Runtime has exceptions of its own
+            raise FileError(f"the maps of the file cannot be computed: {error}") from error
+        return self._maps
+
     def _predictions(self, images: Array) -> list[Prediction]:
         state = self._state
         if not state.names:
@@ -622,14 +699,19 @@ class Learner:
         raise InputError(f"there is no {label!r}; known are {', '.join(self.labels) or 'none yet'}")
 
 
-def _session(graph: dict[str, Array], arrays: dict[str, Array], threads: int) -> Any:
+def _session(
+    graph: dict[str, Array],
+    arrays: dict[str, Array],
+    threads: int,
+    names: tuple[str, str] = (files.GRAPH, files.GRAPH_WEIGHTS),
+) -> Any:
     """A session of the graph of a file, whose constants are arrays of the file."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    weights = json.loads(graph[files.GRAPH_WEIGHTS].tobytes()) if len(graph) == 2 else {}
+    weights = json.loads(graph[names[1]].tobytes()) if names[1] in graph else {}
     if weights:
         values = [
             onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(arrays[name], np.float32))
@@ -637,7 +719,7 @@ def _session(graph: dict[str, Array], arrays: dict[str, Array], threads: int) ->
         ]
         options.add_external_initializers(list(weights), values)
     return onnxruntime.InferenceSession(
-        graph[files.GRAPH].tobytes(), options, providers=["CPUExecutionProvider"]
+        graph[names[0]].tobytes(), options, providers=["CPUExecutionProvider"]
     )
 
 

@@ -12,6 +12,9 @@ _WHERE = {
     "Learner": "learner.learner",
     "Advice": "coach",
     "Prediction": "learner.prediction",
+    "Located": "locating",
+    "Box": "boxes",
+    "moving_boxes": "learner.boxed",
     "Watch": "learner.watch",
     "AlreadyTaughtError": "learner.lesson",
     "LessonReport": "learner.lesson_report",
@@ -56,6 +59,7 @@ _WHERE = {
 __all__ = [
     "Advice",
     "AlreadyTaughtError",
+    "Box",
     "CORe50",
     "DataSet",
     "Evaluation",
@@ -65,6 +69,7 @@ __all__ = [
     "LearnReport",
     "Learner",
     "LessonReport",
+    "Located",
     "Look",
     "Memory",
     "Prediction",
@@ -86,6 +91,7 @@ __all__ = [
     "evaluate",
     "folder",
     "load_results",
+    "moving_boxes",
     "nicv2",
     "open_dataset",
     "open_frames",
@@ -99,15 +105,18 @@ __all__ = [
 if TYPE_CHECKING:
     from primavista.backbones.registry import build as build_backbone
     from primavista.bench.evaluate import Step, evaluate
+    from primavista.boxes import Box
     from primavista.coach import Advice
     from primavista.errors import FileError, InputError, PrimavistaError
     from primavista.frames import Frames
+    from primavista.learner.boxed import moving_boxes
     from primavista.learner.evaluation import Evaluation
     from primavista.learner.learner import Learner
     from primavista.learner.lesson import AlreadyTaughtError
     from primavista.learner.lesson_report import LessonReport
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
+    from primavista.locating import Located
     from primavista.nn.memory import Memory
     from primavista.progress import Progress, TrainingStep
     from primavista.report.plot import plot

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Literal, Protocol
 
@@ -97,7 +99,8 @@ def maps_graph(reader: MapBackbone) -> bytes:
         reader: The maps of a backbone, on the CPU.
 
     Returns:
-        The serialised graph; its outputs are `map0`, `map1` and so on.
+        The serialised graph; its outputs are `map0`, `map1` and so on, and its metadata key
+        `windows` is a JSON object that says what is read of a window.
 
     Raises:
         CannotTraceError: If the backbone cannot be translated, or if the graph gives other numbers
@@ -109,7 +112,8 @@ def maps_graph(reader: MapBackbone) -> bytes:
         torch.randint(0, 256, (2, *sides, 3), dtype=torch.uint8, generator=generator)
         for sides in ((128, 160), (192, 128))
     )
-    graph, _ = trace(reader, first, outputs=names, any_size=True)
+    facts = {"windows": json.dumps(asdict(reader.reader), sort_keys=True)}
+    graph, _ = trace(reader, first, outputs=names, metadata=facts, any_size=True)
     found = make_session(graph, 1).run(None, {INPUT: other.numpy()})
     with torch.no_grad():
         expected = reader(other)

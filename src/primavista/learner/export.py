@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Spec
-from primavista.engine.onnx_runtime import make_session
+from primavista.backbones.maps import MapBackbone
+from primavista.engine.onnx_runtime import make_session, maps_graph
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.errors import InputError, file_errors, require_extra
 from primavista.learner.learner import Learner
@@ -57,7 +58,8 @@ def export(learner: Learner, path: str | Path, kind: Format = "onnx") -> Path:
     model, target = onnx_model(learner), Path(path)
     if kind == "edge":
         arrays, manifest = learner.content()
-        learner_file.write(target, {**arrays, **graph_arrays(model, arrays)}, manifest)
+        graphs = {**graph_arrays(model, arrays), **_maps_arrays(learner, arrays)}
+        learner_file.write(target, {**arrays, **graphs}, manifest)
         return target
     with file_errors("write", target):
         write_atomically(target, model)
@@ -110,7 +112,23 @@ def onnx_model(learner: Learner) -> bytes:
     return model
 
 
-def graph_arrays(model: bytes, arrays: Mapping[str, Array]) -> Arrays:
+def _maps_arrays(learner: Learner, arrays: Mapping[str, Array]) -> Arrays:
+    """Return the arrays by which the edge locates objects; none if the network has no maps."""
+    backbone = learner.strategy.backbone
+    if learner.strategy.device.type != "cpu":
+        backbone = copy.deepcopy(backbone).to("cpu")
+    try:
+        model = maps_graph(MapBackbone(backbone))
+    except (InputError, CannotTraceError):
+        return {}
+    return graph_arrays(model, arrays, (learner_file.MAPS, learner_file.MAPS_WEIGHTS))
+
+
+def graph_arrays(
+    model: bytes,
+    arrays: Mapping[str, Array],
+    names: tuple[str, str] = (learner_file.GRAPH, learner_file.GRAPH_WEIGHTS),
+) -> Arrays:
     """Return the arrays that a file for the edge has besides those of the learner.
 
     `GRAPH` is the model without the constants that the file has anyway, and `GRAPH_WEIGHTS` says
@@ -119,6 +137,7 @@ def graph_arrays(model: bytes, arrays: Mapping[str, Array]) -> Arrays:
     Args:
         model: The serialised model.
         arrays: The arrays of the learner's file; those of the network may be float16.
+        names: What the two arrays are called.
     """
     onnx = require_extra("onnx", "onnx")
     network = {
@@ -134,12 +153,10 @@ def graph_arrays(model: bytes, arrays: Mapping[str, Array]) -> Arrays:
             weights[constant.name] = name
             constant.ClearField("raw_data")
             constant.data_location = onnx.TensorProto.EXTERNAL
-            constant.external_data.add(key="location", value=learner_file.GRAPH_WEIGHTS)
+            constant.external_data.add(key="location", value=names[1])
     return {
-        learner_file.GRAPH: np.frombuffer(graph.SerializeToString(deterministic=True), np.uint8),
-        learner_file.GRAPH_WEIGHTS: np.frombuffer(
-            json.dumps(weights, sort_keys=True).encode(), np.uint8
-        ),
+        names[0]: np.frombuffer(graph.SerializeToString(deterministic=True), np.uint8),
+        names[1]: np.frombuffer(json.dumps(weights, sort_keys=True).encode(), np.uint8),
     }
 
 

@@ -22,7 +22,7 @@ from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.packed import packed_size
 from primavista.nn.class_rows import Rows
 from primavista.nn.memory import memories
-from primavista.storage.learner_file import GRAPH, GRAPH_WEIGHTS
+from primavista.storage.learner_file import GRAPHS
 from primavista.storage.manifest import MAX_COUNT, Manifest, UndoRecord
 from primavista.storage.settings import OptionValue
 from primavista.storage.tensors import exact_halves, same_bits
@@ -212,7 +212,7 @@ def restore_history(
     current = {
         name: array
         for name, array in arrays.items()
-        if not name.startswith(UNDO) and name not in (GRAPH, GRAPH_WEIGHTS)
+        if not name.startswith(UNDO) and name not in GRAPHS
     }
     check_sizes(current, manifest)
     network = _network(settings.spec, current, backbone)

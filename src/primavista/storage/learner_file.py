@@ -23,6 +23,10 @@ KEY = "primavista"
 GRAPH = "onnx/graph"  # an ONNX model of the learner, as bytes, in files for the edge
 # which arrays of the file are constants of that model: a JSON object, array by constant, as bytes
 GRAPH_WEIGHTS = "onnx/weights"
+# the same for the maps of pictures of any size, by which the edge locates objects
+MAPS = "onnx/maps"
+MAPS_WEIGHTS = "onnx/maps_weights"
+GRAPHS = (GRAPH, GRAPH_WEIGHTS, MAPS, MAPS_WEIGHTS)
 MAX_HEADER = 16 * 2**20
 MAX_FILE = 16 * 2**30
 Arrays = Mapping[str, np.ndarray[Any, Any]]
