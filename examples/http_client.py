@@ -39,7 +39,7 @@ def teach(label: str, images: list[str]) -> str:
     lesson = post("/api/lessons?wait=60", data={"label": label}, files=files)
     if lesson["error"]:
         sys.exit(f"{label}: {lesson['error']}")
-    outcome = "taught before, left out" if lesson["known"] else lesson["state"]
+    outcome = "taught before, left out" if lesson["already_taught"] else lesson["state"]
     return f"{label}: {outcome} after {lesson['frames']} frames"
 
 

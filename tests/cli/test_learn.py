@@ -138,7 +138,7 @@ def test_a_failed_source_changes_nothing_and_the_others_go_on(videos: Path, tmp_
     assert end == {
         "file": str(model),
         "learned": 1,
-        "known": 0,
+        "already_taught": 0,
         "failed": 1,
         "objects": {"plug": 16},
     }
@@ -157,8 +157,8 @@ def test_the_same_lesson_twice_is_noticed(videos: Path, tmp_path: Path) -> None:
     first, second, end = lines(
         done("learn", model, "--label", "plug", clip, videos / "toys/plug/3.mp4", "--json")
     )
-    assert (first["status"], second["status"]) == ("known", "learned")
-    assert (end["known"], end["learned"]) == (1, 1)
+    assert (first["status"], second["status"]) == ("already taught", "learned")
+    assert (end["already_taught"], end["learned"]) == (1, 1)
 
 
 def test_a_lesson_of_what_was_forgotten_is_left_out_and_says_why(

@@ -67,24 +67,29 @@ def test_what_was_taught_as_nothing_is_not_known(client):
 def test_the_same_lesson_twice_is_left_out_unless_it_is_asked_for_again(taught, service):
     before = service.path.read_bytes()
     said = teach(taught, "mug", frames("mug")).json()
-    assert (said["state"], said["known"], said["version"], said["error"]) == ("done", True, 3, None)
-    assert teach(taught, "beaker", frames("mug")).json()["known"]  # by another name too
+    assert (said["state"], said["already_taught"], said["version"], said["error"]) == (
+        "done",
+        True,
+        3,
+        None,
+    )
+    assert teach(taught, "beaker", frames("mug")).json()["already_taught"]  # by another name too
     assert service.path.read_bytes() == before
     again = taught.post(
         "/api/lessons?wait=30&again=true", data={"label": "mug"}, files=frames("mug")
     ).json()
-    assert (again["state"], again["known"], again["version"]) == ("done", False, 4)
+    assert (again["state"], again["already_taught"], again["version"]) == ("done", False, 4)
     assert known(taught)["mug"] == 12
     taught.post("/api/undo")
     lines = taught.get("/metrics").text.splitlines()
-    assert 'primavista_jobs_total{kind="lesson",state="known"} 2' in lines
+    assert 'primavista_jobs_total{kind="lesson",state="already_taught"} 2' in lines
     assert "primavista_frames_learned_total 24" in lines
 
 
 def test_a_lesson_that_was_taken_back_is_no_longer_known(client):
     teach(client, "mug", frames("mug"))
     client.post("/api/undo")
-    assert not teach(client, "mug", frames("mug")).json()["known"]
+    assert not teach(client, "mug", frames("mug")).json()["already_taught"]
     assert known(client) == {"mug": 6}
 
 

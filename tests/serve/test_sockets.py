@@ -117,7 +117,7 @@ def test_the_same_frames_twice_are_left_out_unless_asked_for_again(client, servi
             said = {"lesson": {"state": ""}}
             while said.get("lesson", {}).get("state") != "done":
                 said = socket.receive_json()
-    assert said["lesson"]["known"] == (count == 5)
+    assert said["lesson"]["already_taught"] == (count == 5)
     assert service.learner.counts == {"mug": count}
 
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 NEW = "New files only: "
 HERE, RAY = "here", "ray"
+ALREADY_TAUGHT = "already taught"
 ADVICE_SHOWN = 3
 ON_FORGOTTEN = (
     "If forgotten, --again is right: what was left of it in the pooled statistics then counts "
@@ -216,7 +217,7 @@ class Teacher:
         target: Its file, which always holds the last lesson that was learned.
         reading: How sources are read.
         as_json: Whether to print JSON lines instead of text.
-        statuses: How many lessons were "learned", "known" (taught before) or "failed".
+        statuses: How many lessons were "learned", "already taught" or "failed".
     """
 
     learner: Learner
@@ -337,13 +338,14 @@ class Teacher:
 
     def _print_summary(self) -> None:
         if self.as_json:
-            counts = {name: self.statuses[name] for name in ("learned", "known", "failed")}
+            names = ("learned", ALREADY_TAUGHT, "failed")
+            counts = {name.replace(" ", "_"): self.statuses[name] for name in names}
             advice = [asdict(one) for one in self.learner.advice()]
             objects = self.learner.counts
             end = {"file": str(self.target), **counts, "objects": objects, "advice": advice}
             typer.echo(json.dumps(end))
             return
-        if set(self.statuses) == {"known"}:
+        if set(self.statuses) == {ALREADY_TAUGHT}:
             typer.echo("there was nothing new to learn")
         if self.learner.labels:
             typer.echo(summary(self.learner, self.target))
@@ -377,7 +379,7 @@ def teach_lesson(
         show: Told what is being done, and how far it is.
 
     Returns:
-        The fields of the outcome: the status "learned", or "known" if it was taught before.
+        The fields of the outcome: the status "learned" or "already taught".
     """
     from primavista.learner.lesson import AlreadyTaughtError
     from primavista.streams.video import open_frames
@@ -401,7 +403,7 @@ def teach_lesson(
     try:
         learner.learn(clip, lesson.label, refuse=refuse, coach=reading.coach, progress=progress)
     except AlreadyTaughtError as error:
-        return {"status": "known", "id": error.lesson_id}
+        return {"status": ALREADY_TAUGHT, "id": error.lesson_id}
     identity = learner.lessons[-1]
     return {"status": "learned", "id": identity, "frames": len(clip), "note": clip.note}
 
@@ -442,8 +444,8 @@ def _resolved(lesson: Lesson[Media]) -> Lesson[Media] | None:
 def _outcome_record(outcome: LessonOutcome) -> dict[str, Any]:
     if outcome.status == "failed":
         return {"status": "failed", "reason": outcome.reason}
-    if outcome.status == "already taught":
-        return {"status": "known", "id": outcome.id}
+    if outcome.status == ALREADY_TAUGHT:
+        return {"status": ALREADY_TAUGHT, "id": outcome.id}
     learned = {"frames": outcome.frames, "seconds": outcome.seconds, "note": outcome.note}
     return {"status": "learned", "id": outcome.id, **learned}
 
@@ -454,7 +456,7 @@ def _outcome_text(record: dict[str, Any], labels: Sequence[str]) -> str:
     source = escape(printable(record["source"]))
     if record["status"] == "failed":
         return f"[red]failed:[/red] {name}: {escape(printable(record['reason']))}"
-    if record["status"] == "known":
+    if record["status"] == ALREADY_TAUGHT:
         hint = "[dim](--again teaches it once more)[/dim]"
         text = f"{name}: {source} was taught before, left out {hint}"
         if record["label"] not in labels:

@@ -12,11 +12,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from primavista.serve import frame_routes, model_routes, socket_routes
+from primavista.serve.api_page import api_page
 from primavista.serve.decoder import shared_decoder
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
@@ -102,7 +103,11 @@ def _add_page(app: FastAPI) -> None:
     async def index() -> Response:
         return await page()
 
+    async def api() -> HTMLResponse:
+        return HTMLResponse(api_page(app.openapi()))
+
     app.add_api_route("/", index, include_in_schema=False)
+    app.add_api_route("/api", api, include_in_schema=False)
     app.add_api_route("/favicon.ico", icon, include_in_schema=False)
     app.add_api_route("/page/{name}", page, include_in_schema=False)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated
 
-from fastapi import APIRouter, File, Form, Path, Query, UploadFile
+from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
 
 from primavista.coach import NOTHING
 from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
+from primavista.learner.watch import fuse
 from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, check_label
@@ -26,7 +27,8 @@ from primavista.serve.operations import (
     submit_lesson,
     wait_for_job,
 )
-from primavista.serve.schemas import Checked, FoundObjects, JobStatus, Recognised
+from primavista.serve.schemas import Checked, FoundObjects, JobStatus, Recognised, RecognisedFrames
+from primavista.serve.threads import WorkerThreads
 from primavista.serve.uploads import decode_frame, decode_frames, decode_video
 
 router = APIRouter(prefix="/api")
@@ -49,12 +51,21 @@ WaitQuery = Annotated[
     Query(ge=0, le=60, description="answer when it is done, or after this many seconds"),
 ]
 AgainQuery = Annotated[bool, Query(description="learn it even if the same was taught before")]
-CHECK_CHUNK = 16
+CHUNK = 16
 
 
-@router.post("/lessons", status_code=202, tags=["teach"], responses=refusals(400, 408, 413, 422))
+@router.post(
+    "/lessons",
+    status_code=202,
+    tags=["teach"],
+    responses={
+        200: {"model": JobStatus, "description": "it is learned and on disk (only with `wait`)"},
+        **refusals(400, 408, 409, 413, 422),
+    },
+)
 async def teach(
     service: Service,
+    response: Response,
     label: LabelForm,
     frames: FrameFiles,
     video: VideoFile = None,
@@ -64,7 +75,10 @@ async def teach(
     """Teach one lesson: frames or a video of one object, and its name.
 
     Lessons are learned in the order in which they come. The same frames a second time are left
-    out, because they would count twice; `known` is true then.
+    out, because they would count twice; `already_taught` is true then.
+
+    The answer is 202 as long as the lesson waits or is being learned: ask for it by its `id`. With
+    `wait`, the answer is 200 if it is done by then, and 409 with the reason if it failed.
     """
     name = check_label(label, service.learner.labels)
     images = await _decode(service, frames, video)
@@ -72,8 +86,10 @@ async def teach(
     for image in images:
         lesson.add(image)
     job = submit_lesson(service, lesson, name, again)
-    if wait:
-        await wait_for_job(job, wait)
+    if wait and await wait_for_job(job, wait):
+        if job.state == "failed":
+            raise RefusedError(409, job.error or "it failed; nothing was changed")
+        response.status_code = 200
     return JobStatus.of(job)
 
 
@@ -110,16 +126,46 @@ async def cancel(service: Service, id: Annotated[str, Path(pattern="^[0-9a-f]{16
 @router.post("/predict", tags=["recognise"], responses=refusals(400, 408, 413, 422))
 async def predict(
     service: Service,
-    frame: Annotated[UploadFile, File(description="one image; its centre square is used")],
+    threads: Threads,
+    frame: Annotated[
+        UploadFile | None, File(description="one image; its centre square is used")
+    ] = None,
+    video: VideoFile = None,
 ) -> Recognised:
-    """Recognise the object in one frame, which is not kept.
+    """Recognise the object in one frame or in one video, which is not kept.
 
     The answer has the probability of every taught object, and the version of the model that it
-    comes from.
+    comes from. A video has one answer for all its frames, evenly thinned to the largest number of
+    frames of a lesson.
     """
     size = service.learner.size
-    image = await decode_frame(frame.file, size, service.limits)
-    return await recognise(service, image)
+    if (frame is None) == (video is None):
+        reason = "send either a frame or a video, as a form (multipart/form-data)"
+        raise RefusedError(422, f"{reason}: curl -F frame=@FILE")
+    if frame is not None:
+        image = await decode_frame(frame.file, size, service.limits)
+        return await recognise(service, image)
+    assert video is not None
+    snapshot = service.snapshot
+    images = await decode_video(video.file, size, service.limits)
+    predictions = await _predictions(threads, snapshot.learner, images)
+    return Recognised.of(fuse(predictions, snapshot.learner.threshold), snapshot.version)
+
+
+@router.post("/predict/batch", tags=["recognise"], responses=refusals(400, 408, 413, 422))
+async def predict_batch(service: Service, threads: Threads, frames: FrameFiles) -> RecognisedFrames:
+    """Recognise several images, each by itself, by the same version of the model; none is kept.
+
+    There may be as many as one lesson has frames at most: `max_frames` of `GET /api/model`.
+    """
+    if not frames:
+        raise RefusedError(422, "there are no frames: send at least one, curl -F frames=@FILE")
+    snapshot = service.snapshot
+    files = [frame.file for frame in frames]
+    images = await decode_frames(files, snapshot.learner.size, service.limits)
+    predictions = await _predictions(threads, snapshot.learner, images)
+    answers = [Recognised.of(prediction, snapshot.version) for prediction in predictions]
+    return RecognisedFrames(frames=answers, version=snapshot.version)
 
 
 @router.post("/locate", tags=["recognise"], responses=refusals(400, 408, 409, 413, 422))
@@ -155,12 +201,8 @@ async def check(
     if name not in snapshot.learner.labels:
         raise RefusedError(409, f"{name!r} was not taught, so it cannot be checked")
     images = await _decode(service, frames, video)
-    counts: Counter[str] = Counter()
-    # In chunks, so that frames of other clients are recognised in between.
-    for start in range(0, len(images), CHECK_CHUNK):
-        chunk = images[start : start + CHECK_CHUNK]
-        predictions = await threads.run(_predict_all, snapshot.learner, chunk)
-        counts.update(_outcome(prediction, name) for prediction in predictions)
+    predictions = await _predictions(threads, snapshot.learner, images)
+    counts = Counter(_outcome(prediction, name) for prediction in predictions)
     right = counts.pop(name, 0)
     return Checked(
         label=name,
@@ -170,6 +212,16 @@ async def check(
         taken_for=dict(counts),
         version=snapshot.version,
     )
+
+
+async def _predictions(
+    threads: WorkerThreads, learner: Learner, images: list[ImageArray]
+) -> list[Prediction]:
+    """Recognise frames in chunks, so that frames of other clients are recognised in between."""
+    found: list[Prediction] = []
+    for start in range(0, len(images), CHUNK):
+        found += await threads.run(_predict_all, learner, images[start : start + CHUNK])
+    return found
 
 
 def _predict_all(learner: Learner, images: list[ImageArray]) -> list[Prediction]:

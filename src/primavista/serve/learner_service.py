@@ -91,7 +91,7 @@ class ChangeJob:
         seconds: The time from the start of the work to its end.
         parts: How the seconds were spent: working, and saving to disk.
         version: The version of the snapshot that the job led to.
-        known: True if the lesson was taught before and therefore left out.
+        already_taught: True if the lesson was taught before and therefore left out.
         is_cancelled: True if the job must not have an effect any more.
         is_final: True if it is too late to cancel the job: it is being saved.
         ended: A future that is resolved when the job has ended.
@@ -111,7 +111,7 @@ class ChangeJob:
     seconds: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
     version: int | None = None
-    known: bool = False
+    already_taught: bool = False
     is_cancelled: bool = False
     is_final: bool = False
     ended: Future[None] = field(default_factory=Future)
@@ -400,7 +400,7 @@ class LearnerService:
         job.state = "done" if job.error is None else "failed"
         job.work = _no_work  # releases the frames of the lesson
         job.lesson = None
-        state = "known" if job.known else job.state
+        state = "already_taught" if job.already_taught else job.state
         self.metrics.count_job(job.kind, state, job.seconds or 0.0, job.frames)
         job.ended.set_result(None)
 
@@ -410,7 +410,7 @@ class LearnerService:
                 raise RefusedError(429, "the service was stopped before this began")
             self._apply(job)
         except AlreadyTaughtError:
-            job.known = True
+            job.already_taught = True
             job.progress = 1.0
             job.version = self._snapshot.version
         except JobCancelledError:

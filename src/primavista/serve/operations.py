@@ -121,7 +121,7 @@ def submit_lesson(
         again: Learn the lesson even if the same one was taught before.
 
     Returns:
-        The job; its `known` is True in the end if the lesson was left out.
+        The job; its `already_taught` is True in the end if the lesson was left out.
 
     Raises:
         RefusedError: If there are no frames (422) or the queue is full (429).

@@ -101,7 +101,7 @@ class ServiceMetrics:
 
         Args:
             kind: The kind of the job: lesson, rename, forget, undo or load.
-            state: How it ended: done, failed, or known for a lesson that was taught before.
+            state: How it ended: done, failed, or already_taught for a lesson that was left out.
             seconds: How long it took.
             frames: How many frames it had.
         """

@@ -93,6 +93,13 @@ class Recognised(ResponseModel):
         )
 
 
+class RecognisedFrames(ResponseModel):
+    """What each of several frames shows, in the order in which they were sent."""
+
+    frames: list[Recognised]
+    version: int
+
+
 class Watched(Recognised):
     """What a frame of a stream shows by itself, and what the last second of the stream shows.
 
@@ -295,7 +302,8 @@ class JobStatus(ResponseModel):
     """The status of a lesson or a change.
 
     `progress` goes from 0 to 1 and is null if it cannot be told. `done` means learned and on disk.
-    `known` is true if the lesson was taught before and therefore left out: nothing was changed.
+    `already_taught` is true if the lesson was taught before and therefore left out: nothing was
+    changed.
     """
 
     __qualname__ = "Lesson"
@@ -314,7 +322,7 @@ class JobStatus(ResponseModel):
         Field(description="how the seconds were spent: working, and saving to disk"),
     ]
     version: int | None
-    known: bool
+    already_taught: bool
 
     @classmethod
     def of(cls, job: ChangeJob) -> JobStatus:

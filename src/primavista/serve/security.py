@@ -27,7 +27,7 @@ MIN_TOKEN = 16
 PROTOCOL = "primavista"
 BEARER = "bearer."
 # The paths that need no token; nor do those under /page/. They reveal nothing about the learner.
-PUBLIC_PATHS = ("/", "/healthz", "/favicon.ico")
+PUBLIC_PATHS = ("/", "/api", "/healthz", "/favicon.ico")
 # The paths that frames, videos and models are sent to, as multipart forms.
 UPLOAD_PATHS = ("/api/lessons", "/api/predict", "/api/check", "/api/model/file")
 # The headers that decide about a request: each may come once.

@@ -91,7 +91,7 @@ async function learn(name) {
 }
 
 async function learned(name, job) {
-  if (job.known) return hint("These frames were taught before, so they were left out: nothing was changed.", "bad");
+  if (job.already_taught) return hint("These frames were taught before, so they were left out: nothing was changed.", "bad");
   performance.mark("learned", { detail: job });
   objects.keepPicture(name, last);
   $("name").value = "";
@@ -135,7 +135,7 @@ async function teachWhole(again = false) {
       job = await ask(`/api/lessons/${job.id}?wait=0.3`);
     }
     if (job.state === "failed") throw new Error(job.error);
-    if (job.known && (await dialog("Taught before", "This lesson was taught before. It was left out, because it would count twice. If the object was forgotten in the meantime, teach it again.", undefined, "Teach it again"))) return teachWhole(true);
+    if (job.already_taught && (await dialog("Taught before", "This lesson was taught before. It was left out, because it would count twice. If the object was forgotten in the meantime, teach it again.", undefined, "Teach it again"))) return teachWhole(true);
     await camera.captureFrame();
     last = camera.thumbnail(96);
     await learned(name, job);
