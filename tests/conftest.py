@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from primavista.strategies.gdumb import GDumb, GDumbOptions
 from primavista.strategies.options import Count, Range
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `fault_support`
 torch.set_num_threads(1)
 
 

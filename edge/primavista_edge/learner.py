@@ -47,6 +47,7 @@ from .lesson_report import LessonReport
 from .locating import Floats, Judged, Level, Located, Place, WindowReader, find, level_sizes
 from .prediction import Prediction, is_known
 from .storage import learner_file as files
+from .storage.atomic import remove_leftovers
 from .storage.manifest import check_cost, parse_manifest
 from .storage.names import checked_name, checked_names
 from .storage.tensors import same_bits
@@ -673,7 +674,9 @@ class Learner:
             arrays |= {UNDO + name: a for name, a in stored.items()}
             undo = {**self._before.record, "tensors": sorted(before)}
         record = {**self._manifest, **self._state.record, "undo": undo, "engine": "onnx"}
-        files.write(os.path.realpath(path), arrays, record)
+        target = Path(os.path.realpath(path))
+        remove_leftovers(target.parent, target.name)  # of saves that were killed
+        files.write(target, arrays, record)
 
     def _features(self, images: Array) -> Array:
         return np.concatenate(

@@ -209,15 +209,18 @@ def _checked_answer(fields: dict[str, object], job: DecodeJob) -> DecodeAnswer |
         answer = DecodeAnswer(**fields)  # type: ignore[arg-type]
     except TypeError:
         return None
-    most = job.frames if job.kind == "video" else 1
-    if job.whole and answer.status == 200:
-        sides = (answer.width, answer.height)
-        if not all(type(side) is int and 1 <= side <= job.size for side in sides):
-            return None
     if answer.status == 200:
-        return answer if type(answer.frames) is int and 1 <= answer.frames <= most else None
+        return answer if _fits(answer, job) else None
     is_refusal = answer.status in (413, 422) and isinstance(answer.reason, str)
     return answer if is_refusal else None
+
+
+def _fits(answer: DecodeAnswer, job: DecodeJob) -> bool:
+    """Say if the numbers of an answer are whole and within what the job allows."""
+    limits = [(answer.frames, job.frames if job.kind == "video" else 1)]
+    if job.whole:
+        limits += [(answer.width, job.size), (answer.height, job.size)]
+    return all(type(number) is int and 1 <= number <= most for number, most in limits)
 
 
 def _gave_up(job: DecodeJob, expired: bool) -> RefusedError:

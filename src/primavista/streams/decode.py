@@ -100,15 +100,7 @@ def decode_image(
             # Pillow warns about sizes and metadata; sizes are checked here.
             warnings.simplefilter("ignore")
             with Image.open(file, formats=FORMATS) as picture:
-                _check_pixels(name, picture.width, picture.height, max_pixels)
-                data = _all_bytes(file)
-                _check_scans(name, picture, data, max_pixels or MAX_PIXELS)
-                upright = _eight_bits(ImageOps.exif_transpose(picture))
-                if is_cut_off(picture, data):
-                    raise FileError(
-                        f"{name} was cut off: its data end before its last row. "
-                        f"Restore it, or {SKIP}"
-                    )
+                upright = _loaded_upright(picture, file, name, max_pixels or MAX_PIXELS)
                 if region is not None:
                     upright = cut_region(upright, region)
                 if whole:
@@ -128,6 +120,21 @@ def decode_image(
             f"{name} is damaged or not an image ({error or type(error).__name__}): "
             f"remove it, or {SKIP}"
         ) from error
+
+
+def _loaded_upright(
+    picture: Image.Image, file: Path | BinaryIO, name: str | Path, max_pixels: int
+) -> Image.Image:
+    """Load an opened picture, after a look at what that would take, and turn it upright."""
+    _check_pixels(name, picture.width, picture.height, max_pixels)
+    data = _all_bytes(file)
+    _check_scans(name, picture, data, max_pixels)
+    loaded = _eight_bits(ImageOps.exif_transpose(picture))
+    if is_cut_off(picture, data):
+        raise FileError(
+            f"{name} was cut off: its data end before its last row. Restore it, or {SKIP}"
+        )
+    return loaded
 
 
 def video_frames(

@@ -14,6 +14,7 @@ import numpy as np
 from primavista.errors import FileError, InputError, file_errors
 from primavista.images import ImageArray
 from primavista.storage.atomic import write_atomically
+from primavista.storage.tensors import raw_bytes
 from primavista.streams.video import Clip, open_frames
 
 VERSION = 2  # of what is kept of a decoded video
@@ -137,7 +138,7 @@ def _save(target: Path, clip: Clip) -> None:
         np.lib.format.write_array_header_1_0(
             header, np.lib.format.header_data_from_array_1_0(frames)
         )
-        write_atomically(target, header.getvalue(), memoryview(frames))
+        write_atomically(target, header.getvalue(), raw_bytes(frames))
     except OSError as error:
         raise InputError(
             f"cannot keep decoded videos in {target.parent}: {error.strerror or error}. "
