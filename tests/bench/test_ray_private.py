@@ -29,13 +29,17 @@ with ray_cluster() as machines:
         if connection.status == psutil.CONN_LISTEN
     ]
     address = machines.ray.get_runtime_context().gcs_address
-    stranger = {**os.environ, "RAY_AUTH_MODE": sys.argv[1]}
-    if sys.argv[1] == "token":
-        stranger["RAY_AUTH_TOKEN"] = "a" * 64
-    tried = subprocess.run(
-        [sys.executable, "-c", sys.argv[2], address], env=stranger, capture_output=True, text=True
-    )
-    print(json.dumps([answer, listening, tried.stdout.strip(), tried.stderr[-2000:]]))
+    try:
+        stranger = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", sys.argv[1], address],
+            env={**os.environ, "RAY_AUTH_TOKEN": "a" * 64},
+            stdout=subprocess.PIPE,
+            timeout=20,
+        )
+        said = stranger.stdout.decode()
+    except subprocess.TimeoutExpired as expired:
+        said = (expired.stdout or b"").decode()
+    print(json.dumps([answer, listening, os.environ["RAY_AUTH_MODE"], said]))
 """
 STRANGER = """
 import sys
@@ -45,23 +49,22 @@ print(ray.get(ray.remote(lambda: "code of a stranger").remote()))
 """
 
 
-@pytest.mark.parametrize("mode", ["disabled", "token"])
-def test_it_listens_on_loopback_and_runs_nothing_for_whoever_has_no_token(tmp_path, mode):
+def test_it_listens_on_loopback_and_runs_nothing_for_whoever_has_no_token(tmp_path):
     named = {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"}
     environment = {name: value for name, value in os.environ.items() if name not in named}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", OWNER, mode, STRANGER],
+        [sys.executable, "-W", "ignore", "-c", OWNER, STRANGER],
         env={**environment, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    answer, listening, said, complaint = json.loads(done.stdout.splitlines()[-1])
+    answer, listening, mode, said = json.loads(done.stdout.splitlines()[-1])
     assert answer == 3
     assert len(listening) >= 3
     assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+    assert mode == "token"
     assert "code of a stranger" not in said
-    assert "uthenticat" in complaint, complaint
     token = tmp_path / ".ray" / "auth_token"
     assert stat.S_IMODE(token.stat().st_mode) == 0o600

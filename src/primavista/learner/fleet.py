@@ -186,10 +186,7 @@ def ray_cluster(address: str = "") -> Iterator[RayMachines]:
         InputError: If no cluster answers.
         MissingExtraError: If Ray is not installed.
     """
-    if not address:
-        # Ray looks at it when it is imported, and binds to the loopback interface if it is 0
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    ray = require_extra("ray", "ray")
+    ray = _import_ray(on_loopback=not address)
     ours = not ray.is_initialized()
     try:
         if ours:
@@ -349,6 +346,18 @@ def merge_two(first: bytes, second: bytes, loader: LearnerLoader) -> bytes:
     learner = loader.load(first)
     learner.merge(loader.load(second))
     return learner.settled().to_bytes()
+
+
+def _import_ray(on_loopback: bool) -> Any:
+    """Import Ray, which decides then whether clusters that it starts listen on loopback only."""
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    if not on_loopback or name in os.environ:
+        return require_extra("ray", "ray")
+    os.environ[name] = "0"
+    try:
+        return require_extra("ray", "ray")
+    finally:
+        del os.environ[name]
 
 
 def _connect(ray: Any, address: str) -> None:
