@@ -34,6 +34,18 @@ AIM_FROM = 0.25  # the aims are for objects at least this large
 LESSONS = (1, 2)
 ROOMS = (7, 8, 9, 10, 11)
 CATEGORIES = 10
+OBJECT_NAMES = (
+    "adapter",
+    "phone",
+    "scissors",
+    "bulb",
+    "can",
+    "glasses",
+    "ball",
+    "marker",
+    "cup",
+    "remote",
+)
 
 
 @dataclass(frozen=True)
@@ -94,3 +106,234 @@ def pointing(answers: Sequence[Answer], picture: int, label: str, box: Box) -> b
 def size_of(box: Box, height: int) -> float:
     """The longer side of a box, in heights of the picture."""
     return max(box.width, box.height) / height
+
+
+def in_range(box: Box, height: int, sizes: tuple[float, float]) -> bool:
+    """Whether the size of a box lies in a range."""
+    return sizes[0] <= size_of(box, height) < sizes[1]
+
+
+def score(
+    pictures: Sequence[Picture], answers: Sequence[Answer], sizes: tuple[float, float]
+) -> dict[str, float]:
+    """Pointing accuracy and AP50 of a method for objects of some sizes.
+
+    As usual, answers that are right for an object of another size, or wrong and of another size
+    themselves, do not count.
+    """
+    height = pictures[0].frame.shape[0]
+    truths = [
+        (k, str(one.object), one.box)
+        for k, picture in enumerate(pictures)
+        for one in picture.taught
+    ]
+    wanted = [one for one in truths if in_range(one[2], height, sizes)]
+    others = [one for one in truths if not in_range(one[2], height, sizes)]
+
+    def counts(answer: Answer) -> bool:
+        def meant(truth: tuple[int, str, Box]) -> bool:
+            same = (answer.picture, answer.label) == truth[:2]
+            return same and answer.box.iou(truth[2]) >= 0.5
+
+        if any(meant(truth) for truth in wanted):
+            return True
+        return in_range(answer.box, height, sizes) and not any(meant(truth) for truth in others)
+
+    own = [answer for answer in answers if counts(answer)]
+    pointed = [pointing(answers, *truth) for truth in wanted]
+    return {
+        "objects": len(wanted),
+        "pointing": 100 * float(np.mean(pointed)) if pointed else float("nan"),
+        "AP50": 100 * average_precision(own, wanted),
+    }
+
+
+def scene_of(seed: int) -> Scene:
+    """The objects: the first of each category is taught, the second is a stranger."""
+    return Scene(categories=CATEGORIES, objects=2, sessions=11, frames=40, size=192, seed=seed)
+
+
+def teach(seed: int, strategy: str, engine: str) -> Learner:
+    """Teach one object of each category with two lessons of 20 frames, in two rooms."""
+    learner, scene = Learner(strategy, device="cpu", engine=engine), scene_of(seed)
+    for object in range(1, 2 * CATEGORIES, 2):
+        for session in LESSONS:
+            frames = render(scene, object, session, range(0, scene.frames, 2))
+            learner.learn(frames.numpy(), str(object), coach=False)
+    return learner
+
+
+def test_pictures(seed: int, count: int) -> list[Picture]:
+    """Draw the test pictures: one to four objects that were taught, and up to two strangers."""
+    found = []
+    for number in range(count):
+        drawn = np.random.RandomState(1000 * seed + number)
+        taught = (drawn.permutation(CATEGORIES)[: 1 + number % 4] * 2 + 1).tolist()
+        strangers = (drawn.permutation(CATEGORIES)[: drawn.randint(3)] * 2 + 2).tolist()
+        drawing = tableau(scene_of(seed), taught + strangers, ROOMS[number % len(ROOMS)], number)
+        found.append(_picture(drawing))
+        if (number + 1) % 10 == 0:
+            print(f"drew {number + 1} of {count} pictures", flush=True)
+    return found
+
+
+def _picture(drawing: Tableau) -> Picture:
+    taught = tuple(one for one in drawing.shown if one.object % 2)
+    return Picture(
+        drawing.frame.numpy(), taught, tuple(one for one in drawing.shown if one not in taught)
+    )
+
+
+Method = Callable[[Learner, np.ndarray], list[Located]]
+
+
+def located(learner: Learner, frame: np.ndarray) -> list[Located]:
+    """`learner.locate` with a low threshold, since average precision ranks the boxes itself."""
+    return learner.locate(frame, threshold=0.5)
+
+
+def whole_frame(learner: Learner, frame: np.ndarray) -> list[Located]:
+    """The whole picture as the box of what `predict` says of its centre square."""
+    said = learner.predict(frame)
+    height, width = frame.shape[:2]
+    box = Box(0, 0, width, height)
+    return [Located(str(said.label), box, said.confidence, said.familiarity)]
+
+
+def sliding_window(learner: Learner, frame: np.ndarray) -> list[Located]:
+    """Separate passes over 24 squares of three sizes; boxes are the middle 60 % of squares."""
+    height, width = frame.shape[:2]
+    crops, boxes = [], []
+    for share, rows, columns in ((0.5, 3, 5), (0.75, 2, 3), (1.0, 1, 3)):
+        side = round(share * height)
+        for top in np.linspace(0, height - side, rows).round().astype(int):
+            for left in np.linspace(0, width - side, columns).round().astype(int):
+                crops.append(frame[top : top + side, left : left + side])
+                edge = 0.2 * side
+                boxes.append(Box(left + edge, top + edge, left + side - edge, top + side - edge))
+    said = learner.predict(crops)
+    ranks = [one.confidence * (one.familiarity or 0) for one in said]
+    kept = [k for k in range(len(said)) if (said[k].familiarity or 0) >= 0.5]
+    best = non_maximum_suppression([boxes[k] for k in kept], [ranks[k] for k in kept], 0.3)
+    chosen = [kept[i] for i in best]
+    return [
+        Located(str(said[k].label), boxes[k], said[k].confidence, said[k].familiarity)
+        for k in chosen
+    ]
+
+
+METHODS: dict[str, Method] = {
+    "locate": located,
+    "whole frame": whole_frame,
+    "sliding window": sliding_window,
+}
+
+
+def rank(one: Located) -> float:
+    """What boxes are ordered by."""
+    return one.confidence * (1.0 if one.familiarity is None else one.familiarity)
+
+
+def milliseconds(function: Callable[[], object], repeat: int = 15) -> float:
+    """The median time of a call, after one to warm up."""
+    function()
+    times = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        function()
+        times.append(1e3 * (time.perf_counter() - began))
+    return float(np.median(times))
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, object]:
+    """Teach, draw, search, and put the figures together."""
+    learner = teach(arguments.seed, arguments.strategy, arguments.engine)
+    pictures = test_pictures(arguments.seed, arguments.pictures)
+    rows: dict[str, object] = {}
+    ranges = {"all": (0.0, 9.0), "from 0.25": (AIM_FROM, 9.0)}
+    ranges |= {f"{low:g} to {min(high, 1):g}": (low, high) for low, high in SIZES}
+    for name, method in METHODS.items():
+        answers = [
+            Answer(k, one.label, one.box, rank(one))
+            for k, picture in enumerate(pictures)
+            for one in method(learner, picture.frame)
+        ]
+        rows[name] = {text: score(pictures, answers, sizes) for text, sizes in ranges.items()}
+        print(name, json.dumps(rows[name]), flush=True)
+    rows["at the threshold"] = at_threshold(learner, pictures)
+    print("at the threshold", json.dumps(rows["at the threshold"]), flush=True)
+    frames = [picture.frame for picture in pictures[:5]]
+    rows["ms per frame"] = {
+        "predict": milliseconds(lambda: learner.predict(frames[0])),
+        "locate": float(np.mean([milliseconds(lambda f=f: learner.locate(f)) for f in frames])),
+        "sliding window": milliseconds(lambda: sliding_window(learner, frames[0]), 3),
+    }
+    print("ms per frame", json.dumps(rows["ms per frame"]), flush=True)
+    return rows
+
+
+def at_threshold(learner: Learner, pictures: Sequence[Picture]) -> dict[str, float]:
+    """What a user sees: of the boxes at the learner's own threshold, how many are right, and why
+    the others are not."""
+    kinds = {"right": 0, "right name, box too loose": 0, "stranger": 0, "elsewhere": 0}
+    objects = sum(len(picture.taught) for picture in pictures)
+    for picture in pictures:
+        for one in learner.locate(picture.frame):
+            same = [t.box.iou(one.box) for t in picture.taught if str(t.object) == one.label]
+            strange = [t.box.iou(one.box) for t in picture.strangers]
+            if max(same, default=0) >= 0.5:
+                kinds["right"] += 1
+            elif max(same, default=0) >= 0.1:
+                kinds["right name, box too loose"] += 1
+            elif max(strange, default=0) >= 0.1:
+                kinds["stranger"] += 1
+            else:
+                kinds["elsewhere"] += 1
+    return {"objects": objects, "boxes": sum(kinds.values()), **kinds}
+
+
+def annotate(arguments: argparse.Namespace) -> None:
+    """Write ten test pictures with the boxes that a user sees, true boxes thin and white."""
+    from PIL import ImageDraw
+
+    from primavista.cli.locate import draw_boxes
+
+    learner = teach(arguments.seed, arguments.strategy, arguments.engine)
+    names = {str(k): name for k, name in zip(range(1, 21, 2), OBJECT_NAMES, strict=True)}
+    arguments.annotate.mkdir(parents=True, exist_ok=True)
+    for number, picture in enumerate(test_pictures(arguments.seed, 10)):
+        canvas = Image.fromarray(picture.frame)
+        pen = ImageDraw.Draw(canvas)
+        for one in picture.taught:
+            box = one.box
+            pen.rectangle((box.left, box.top, box.right, box.bottom), outline="white", width=1)
+        found = [
+            Located(names[one.label], one.box, one.confidence, one.familiarity)
+            for one in learner.locate(picture.frame)
+        ]
+        drawn = draw_boxes(canvas, found, list(names.values()))
+        drawn.save(arguments.annotate / f"locate-{number}.jpg", quality=85)
+
+
+def main() -> None:
+    """Read the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--pictures", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--strategy", default="prima")
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--annotate", type=Path, help="a folder for ten pictures with boxes")
+    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if arguments.annotate is not None:
+        annotate(arguments)
+        return
+    rows = measure(arguments)
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,10 +11,14 @@ Subscribes to:
 Publishes:
     seen (std_msgs/String): JSON with the fields label, confidence and known: what the frames of
         the last second show together, as far as they show the same scene.
+    found (vision_msgs/Detection2DArray): Where the objects of the newest frame are, with the
+        header of its image: boxes in pixels, `class_id` the name, `score` the confidence. Only if
+        `locate` is true.
 
 Parameters:
     model: The file of the learner; it is created if it does not exist.
     frames: The number of frames of a lesson (60).
+    locate: Whether to search the whole of every frame for objects (false).
 
 The learner runs inside the node, so no service is needed. Lessons are learned in a thread, one
 after the other, and each is saved before it counts. Meanwhile the node goes on recognising and
@@ -33,7 +37,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
-from primavista import Learner
+from primavista import Learner, Located
 from primavista.storage.lock import file_lock
 
 
@@ -45,6 +49,7 @@ class Teacher(Node):
         model = Path(self.declare_parameter("model", "objects.pv").value)
         self.model = model.expanduser().absolute()
         self.frames = int(self.declare_parameter("frames", 60).value)
+        self.locate = bool(self.declare_parameter("locate", False).value)
         self.resources = ExitStack()
         self.resources.enter_context(file_lock(self.model))
         self.learner = Learner.load(self.model) if self.model.exists() else Learner()
@@ -55,6 +60,10 @@ class Teacher(Node):
         self.learning = threading.Thread(target=self.learn_all, daemon=True)
         self.learning.start()
         self.seen = self.create_publisher(String, "seen", 10)
+        if self.locate:
+            from vision_msgs.msg import Detection2DArray
+
+            self.found = self.create_publisher(Detection2DArray, "found", 10)
         # a queue of one: older frames are dropped
         self.create_subscription(Image, "image", self.on_image, 1)
         self.create_subscription(String, "name", self.on_name, 10)
@@ -86,6 +95,8 @@ class Teacher(Node):
             "known": prediction.known,
         }
         self.seen.publish(String(data=json.dumps(answer)))
+        if self.locate:
+            self.found.publish(detections(self.learner.locate(image), message.header))
 
     def end_lesson(self) -> None:
         """Hand the collected frames over to the thread that learns."""
@@ -126,6 +137,25 @@ def pixels(message: Image) -> np.ndarray:
     rows = np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.step)
     image = rows[:, : 3 * message.width].reshape(message.height, message.width, 3)
     return np.ascontiguousarray(image[..., ::-1] if message.encoding == "bgr8" else image)
+
+
+def detections(located: list[Located], header: object) -> object:
+    """Return the objects that were found as a Detection2DArray."""
+    # a robot that does not locate need not have this package
+    from vision_msgs.msg import Detection2D, Detection2DArray, ObjectHypothesisWithPose
+
+    messages = []
+    for one in located:
+        hypothesis = ObjectHypothesisWithPose()
+        hypothesis.hypothesis.class_id = one.label
+        hypothesis.hypothesis.score = one.confidence
+        found = Detection2D(header=header, results=[hypothesis])
+        box = one.box
+        found.bbox.center.position.x = (box.left + box.right) / 2
+        found.bbox.center.position.y = (box.top + box.bottom) / 2
+        found.bbox.size_x, found.bbox.size_y = float(box.width), float(box.height)
+        messages.append(found)
+    return Detection2DArray(header=header, detections=messages)
 
 
 def main() -> None:

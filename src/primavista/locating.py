@@ -22,13 +22,14 @@ from .boxes import Box, non_maximum_suppression
 # have twice and once its side as their height.
 LEVEL_AREAS = (16 / 3, 4 / 3)
 CELL = 32  # the sides of levels are multiples of it
-SIDES = (1.0, 0.7)  # of windows, in sides of taught frames
+SIDES = (0.85,)  # of windows, in sides of taught frames
 STEPS = 6.0  # windows per side of one
 CORE = 0.6  # of a window, where the object is
 MOST_OBJECTS = 12  # in a frame
 EXTENT_SIDE = 0.5  # the side of the windows that look for the extent of an object
 EXTENT_REACH = 0.6  # how far they look, and
-EXTENT_POINTS = 11  # at how many places per side
+EXTENT_POINTS = 9  # at how many places per side
+EDGE = 0.0  # what an object reaches beyond the last place that shows it, in sides of windows
 HALF_HEIGHT = 0.5  # an object ends where its score is this share of its highest
 MOST_OVERLAP = 0.3  # of two objects, as intersection over union
 ROOT_SOFTENING = 1e-3  # as in the features of whole frames
@@ -180,6 +181,23 @@ class Judged:
 
 
 Judge = Callable[[Floats], Judged]
+AT_ONCE = 128  # windows that are judged together, so that their features stay in the caches
+
+
+def judge_in_parts(judge: Judge, z: Floats) -> Judged:
+    """Judge many windows, some at a time.
+
+    Args:
+        judge: The head.
+        z: Their features, N x D.
+
+    Returns:
+        What it says of all of them.
+    """
+    parts = [judge(z[start : start + AT_ONCE]) for start in range(0, len(z), AT_ONCE)]
+    told = [part.familiarity for part in parts if part.familiarity is not None]
+    shares = np.concatenate([part.shares for part in parts])
+    return Judged(shares, np.concatenate(told) if told else None)
 
 
 class Level(NamedTuple):
@@ -294,7 +312,7 @@ def _windows(levels: Sequence[Level], reader: WindowReader, judge: Judge) -> lis
         for side in (share * reader.size for share in SIDES):
             features.append(reader.features(level.maps, level.size, xs, ys, side))
             places += [(level, float(x), float(y), side) for y in ys for x in xs]
-    judged = judge(np.concatenate(features))
+    judged = judge_in_parts(judge, np.concatenate(features))
     columns = judged.shares.argmax(1)
     ranks = judged.rank()
     found = []
@@ -327,7 +345,7 @@ def extents(windows: Sequence[Window], reader: WindowReader, judge: Judge) -> li
         reader.features(w.level.maps, w.level.size, xs, ys, EXTENT_SIDE * w.side)
         for w, (xs, ys) in zip(windows, grids, strict=True)
     ]
-    ranks = judge(np.concatenate(features)).rank()
+    ranks = judge_in_parts(judge, np.concatenate(features)).rank()
     found, start = [], 0
     for window, (xs, ys) in zip(windows, grids, strict=True):
         end = start + len(xs) * len(ys)
@@ -351,7 +369,7 @@ def _extent(window: Window, heat: Floats, xs: Floats, ys: Floats) -> Box:
     row, column = divmod(int(np.where(near, heat, -1).argmax()), len(xs))
     inside = connected(heat >= HALF_HEIGHT * heat[row, column], (row, column))
     rows, columns = np.nonzero(inside)
-    half = EXTENT_REACH * window.side / (EXTENT_POINTS - 1)
+    half = EDGE * window.side
     left, right = xs[columns.min()] - half, xs[columns.max()] + half
     return window.level.box(left, ys[rows.min()] - half, right, ys[rows.max()] + half)
 

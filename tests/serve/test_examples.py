@@ -94,7 +94,7 @@ def test_the_documented_certificate_is_one_that_clients_can_check(tmp_path):
 
 class Published(list):
     def publish(self, message) -> None:
-        self.append(json.loads(message.data))
+        self.append(json.loads(message.data) if hasattr(message, "data") else message)
 
 
 class Node:
@@ -122,6 +122,15 @@ class Node:
         self.said.append("destroyed")
 
 
+class Detection2D(SimpleNamespace):
+    """As vision_msgs has it: a header, results and a box around a centre."""
+
+    def __init__(self, **fields: object) -> None:
+        centre = SimpleNamespace(position=SimpleNamespace(x=0.0, y=0.0), theta=0.0)
+        bbox = SimpleNamespace(center=centre, size_x=0.0, size_y=0.0)
+        super().__init__(bbox=bbox, **fields)
+
+
 @pytest.fixture
 def ros(monkeypatch):
     for name, contents in {
@@ -131,6 +140,12 @@ def ros(monkeypatch):
         "sensor_msgs.msg": {"Image": SimpleNamespace},
         "std_msgs": {},
         "std_msgs.msg": {"String": SimpleNamespace},
+        "vision_msgs": {},
+        "vision_msgs.msg": {
+            "Detection2D": Detection2D,
+            "Detection2DArray": SimpleNamespace,
+            "ObjectHypothesisWithPose": lambda: SimpleNamespace(hypothesis=SimpleNamespace()),
+        },
     }.items():
         module = ModuleType(name)
         module.__dict__.update(contents)
@@ -145,7 +160,12 @@ def message(image: np.ndarray, encoding: str = "rgb8", padding: int = 5) -> Simp
     rows = np.pad(image.reshape(len(image), -1), ((0, 0), (0, padding)))
     height, width = image.shape[:2]
     return SimpleNamespace(
-        height=height, width=width, step=3 * width + padding, encoding=encoding, data=rows.tobytes()
+        header="at noon",
+        height=height,
+        width=width,
+        step=3 * width + padding,
+        encoding=encoding,
+        data=rows.tobytes(),
     )
 
 
@@ -206,6 +226,31 @@ def test_the_ros_node_drops_no_name_and_no_frame_in_silence(ros, tmp_path, monke
         == 3
     )
     assert len(node.seen) == 6
+
+
+def test_the_ros_node_publishes_where_objects_are(ros, tmp_path, monkeypatch):
+    model = tmp_path / "robot.pv"
+    learner = Learner("ncm", weights="random", width=0.0625, size=32, device="cpu", threshold=0)
+    grain = np.random.default_rng(0).integers(-30, 30, (4, 32, 32, 3))
+    for name, level in (("dark", 50), ("light", 200)):
+        learner.learn((grain + level).astype(np.uint8), name)
+    learner.save(model)
+    monkeypatch.setattr(Node, "parameters", {"model": str(model), "locate": True})
+    node = ros.Teacher()
+    image = np.random.default_rng(1).integers(150, 250, (48, 64, 3)).astype(np.uint8)
+    expected = node.learner.locate(image)
+    node.on_image(message(image))
+    node.destroy_node()
+    (told,) = node.found
+    assert told.header == "at noon"
+    assert len(told.detections) == len(expected) > 0
+    for found, right in zip(told.detections, expected, strict=True):
+        assert found.header == "at noon"
+        assert found.results[0].hypothesis.class_id == right.label
+        assert found.results[0].hypothesis.score == right.confidence
+        middle = found.bbox.center.position
+        assert middle.x - found.bbox.size_x / 2 == pytest.approx(right.box.left)
+        assert middle.y + found.bbox.size_y / 2 == pytest.approx(right.box.bottom)
 
 
 def test_the_ros_node_reads_padded_rows_and_both_orders_of_colours(ros):
