@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from serve_support import Gate, tiny
+from serve_support import Gate, frames, tiny
 
 from primavista import FileError, InputError, Learner
 from primavista.serve.learner_service import LearnerService
@@ -296,3 +296,14 @@ def test_a_change_after_which_there_are_no_numbers_is_refused(tmp_path):
         assert service.learner is learner
     finally:
         service.stop()
+
+
+def test_the_progress_of_a_lesson_is_as_even_as_the_last_one_was(client, service):
+    """What comes after the frames has its share of the bar, by the time that it took last."""
+    for label in ("mug", "cup"):
+        sent = client.post("/api/lessons?wait=30", data={"label": label}, files=frames(label))
+        assert sent.json()["progress"] == 1
+        assert 0 < service.frames_seconds <= sent.json()["seconds"]
+        assert service.frames_share == pytest.approx(
+            min(0.95, service.frames_seconds / sent.json()["seconds"]), rel=1e-6
+        )

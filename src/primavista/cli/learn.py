@@ -399,13 +399,21 @@ def teach_lesson(
         progress=partial(show, stage),
     )
     refuse = () if reading.again else learner.lessons
-    progress = partial(show, f"learning {lesson.label}")
+    progress = partial(_show_learning, show, lesson.label)
     try:
         learner.learn(clip, lesson.label, refuse=refuse, coach=reading.coach, progress=progress)
     except AlreadyTaughtError as error:
         return {"status": ALREADY_TAUGHT, "id": error.lesson_id}
     identity = learner.lessons[-1]
     return {"status": "learned", "id": identity, "frames": len(clip), "note": clip.note}
+
+
+def _show_learning(show: ShowStage, label: str, done: int, total: int | None) -> None:
+    """Show the frames of a lesson; what comes after the last one takes a time of its own."""
+    if total and done >= total:
+        show(f"finishing {label}")
+    else:
+        show(f"learning {label}", done, total)
 
 
 def _set_threshold(learner: Learner, threshold: float | None) -> bool:

@@ -36,6 +36,7 @@ JobKind = Literal["lesson", "remove", "rename", "forget", "threshold", "undo", "
 JobState = Literal["queued", "running", "done", "failed"]
 ReportProgress = Callable[[float], None]
 Work = Callable[[Learner, ReportProgress], Learner | None]
+MOST_OF_A_LESSON = 0.95  # of its progress; the rest is for what comes after its frames
 MAX_FRAMES_PER_PASS = 16  # of all clients together
 CANCELLED = "it was cancelled, and nothing was changed"
 log = logging.getLogger("primavista")
@@ -153,6 +154,8 @@ class LearnerService:
         self.uploads = ByteBudget(self.limits.upload_bytes)
         self.recalled = ByteBudget(self.limits.recall_bytes)
         self.metrics = ServiceMetrics()
+        # how the last lesson spent its time, so that the progress of the next one is even
+        self.frames_seconds, self.frames_share = 0.0, 0.5
         self._snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)
         self._jobs: OrderedDict[str, ChangeJob] = OrderedDict()
@@ -391,6 +394,9 @@ class LearnerService:
                 if job.ended.done():  # it was given up, and another thread has taken over
                     return
                 job.seconds = time.monotonic() - began
+                if job.kind == "lesson" and job.error is None and self.frames_seconds:
+                    share = self.frames_seconds / max(job.seconds, self.frames_seconds)
+                    self.frames_share = min(share, MOST_OF_A_LESSON)
                 self._close(job)
 
     def _close(self, job: ChangeJob) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import Future
 
 from primavista.errors import InputError
@@ -130,9 +131,12 @@ def submit_lesson(
         raise RefusedError(422, "there are no frames: send at least one")
 
     def learn(learner: Learner, report_progress: ReportProgress) -> None:
+        began, share = time.monotonic(), service.frames_share
+
         def progress(done: int, total: int | None) -> None:
             if total:
-                report_progress(0.95 * done / total)
+                report_progress(share * done / total)
+                service.frames_seconds = time.monotonic() - began
 
         refuse = () if again else learner.lessons
         learner.learn(lesson, label, refuse=refuse, progress=progress)

@@ -29,13 +29,14 @@ class FrameSampler:
     def expect(self, count: int) -> None:
         """Announce how many frames will be offered, if that is known.
 
-        Frames that would be dropped later are then not decoded at all.
+        Then every k-th frame is kept from the start, with the least k that keeps no more than
+        `limit`; frames that would be dropped later are not decoded at all. If more frames come than
+        were announced, k is doubled as often as needed.
 
         Args:
             count: The number of frames.
         """
-        while -(-count // self.step) > self.limit:
-            self.step *= 2
+        self.step = max(self.step, -(-count // self.limit))
 
     def offer(self, frames: Iterable[DecodedItem], bad: BadFiles) -> None:
         """Offer frames, in order; those that are not kept are not converted either.

@@ -89,9 +89,10 @@ def open_frames(
     """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
 
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
-    kept, and when `max_frames` are, every second of them is dropped and k is doubled. What is kept
-    is therefore evenly spread over the whole. A camera that is lost before the time is over is an
-    error: half of what was to be shown is not returned.
+    kept, with the least k for the number of frames that the files say they hold. If they do not say
+    it, or if more come, every second frame is dropped and k is doubled as often as `max_frames` are
+    kept. What is kept is therefore evenly spread over the whole. A camera that is lost before the
+    time is over is an error: half of what was to be shown is not returned.
 
     Args:
         source: The path or paths, a glob pattern, or a camera: "camera:0", "/dev/video0",
@@ -161,11 +162,10 @@ def _sample_files(
     region: Region | None,
     progress: Progress | None,
 ) -> None:
-    if all(map(is_image, paths)):
-        sampler.expect(len(paths))
+    total = _count(paths, fps)
+    sampler.expect(total)
     if progress is not None:
-        total = _count(paths, fps) or None
-        sampler.on_offer = lambda offered: progress(offered, total)
+        sampler.on_offer = lambda offered: progress(offered, total or None)
     for path in paths:
         with bad.guard():
             if is_image(path):
