@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartParser
 from starlette.types import ASGIApp
 
 from primavista.serve import frame_routes, model_routes, socket_routes
@@ -54,6 +55,9 @@ def create_app(
         The application.
     """
     threads = WorkerThreads()
+    # Starlette would write uploads of more than 1 MiB to a temporary file. They stay in memory,
+    # which `ServiceLimits.upload_bytes` bounds.
+    MultiPartParser.spool_max_size = service.limits.body_bytes + 1
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
