@@ -29,7 +29,8 @@ MOST_OBJECTS = 12  # in a frame
 EXTENT_SIDE = 0.5  # the side of the windows that look for the extent of an object
 EXTENT_REACH = 0.6  # how far they look, and
 EXTENT_POINTS = 9  # at how many places per side
-EDGE = 0.0  # what an object reaches beyond the last place that shows it, in sides of windows
+EDGE = 0.08  # what an object reaches beyond the last place that shows it, in sides of windows
+PRIOR = 0.4  # the weight of the core of the window in the box
 HALF_HEIGHT = 0.5  # an object ends where its score is this share of its highest
 MOST_OVERLAP = 0.3  # of two objects, as intersection over union
 ROOT_SOFTENING = 1e-3  # as in the features of whole frames
@@ -370,8 +371,22 @@ def _extent(window: Window, heat: Floats, xs: Floats, ys: Floats) -> Box:
     inside = connected(heat >= HALF_HEIGHT * heat[row, column], (row, column))
     rows, columns = np.nonzero(inside)
     half = EDGE * window.side
-    left, right = xs[columns.min()] - half, xs[columns.max()] + half
-    return window.level.box(left, ys[rows.min()] - half, right, ys[rows.max()] + half)
+    reach = CORE * window.side / 2
+    left, right = (
+        (1 - PRIOR) * found + PRIOR * usual
+        for found, usual in (
+            (xs[columns.min()] - half, window.x - reach),
+            (xs[columns.max()] + half, window.x + reach),
+        )
+    )
+    top, bottom = (
+        (1 - PRIOR) * found + PRIOR * usual
+        for found, usual in (
+            (ys[rows.min()] - half, window.y - reach),
+            (ys[rows.max()] + half, window.y + reach),
+        )
+    )
+    return window.level.box(left, top, right, bottom)
 
 
 def connected(mask: np.ndarray[Any, np.dtype[np.bool_]], start: tuple[int, int]) -> Any:

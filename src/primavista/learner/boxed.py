@@ -11,7 +11,7 @@ from PIL import Image
 from primavista.boxes import Box
 from primavista.errors import InputError
 from primavista.frames import ImageLike, whole_picture
-from primavista.images import centre_square, fit_within
+from primavista.images import ImageArray, centre_square, fit_within, read_region
 from primavista.learner.inputs import LearnerInput, learner_picture
 from primavista.locating import connected
 
@@ -59,6 +59,30 @@ def boxed_frames(frames: LearnerInput, box: BoxesLike, size: int, bgr: bool) -> 
         check_box(one, picture.width, picture.height, f"frame {number}")
         squares.append(Image.fromarray(centre_square(cut_square(picture, one), size)))
     return squares
+
+
+def boxed_squares(frames: list[ImageArray], box: str, size: int) -> list[ImageArray]:
+    """Cut a square around the object out of every frame, from a box that is given as text.
+
+    Args:
+        frames: The frames.
+        box: "motion", or left, top, right and bottom as shares of the sides, with commas.
+        size: The side of the results in pixels.
+
+    Returns:
+        The squares, uint8, size x size x 3.
+
+    Raises:
+        InputError: If the text is neither, or if nothing moves.
+    """
+    boxes: BoxesLike = "motion"
+    if box != "motion":
+        left, top, right, bottom = read_region(box)
+        boxes = []
+        for frame in frames:
+            height, width = frame.shape[:2]
+            boxes.append(Box(left * width, top * height, right * width, bottom * height))
+    return [np.asarray(one) for one in boxed_frames(frames, boxes, size, bgr=False)]
 
 
 def _pictures(frames: LearnerInput, bgr: bool) -> list[Image.Image]:

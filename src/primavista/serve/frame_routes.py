@@ -12,7 +12,9 @@ from typing import Annotated
 from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
 
 from primavista.coach import NOTHING
+from primavista.errors import InputError
 from primavista.images import ImageArray
+from primavista.learner.boxed import boxed_squares
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
@@ -43,6 +45,15 @@ FrameFiles = Annotated[
         description="images: JPEG, PNG, WebP or BMP of any size; the centre square is used",
     ),
 ]
+BoxForm = Annotated[
+    str,
+    Form(
+        max_length=100,
+        description="where the object is in the frames: left, top, right and bottom as shares of "
+        'the sides, such as 0.2,0.1,0.6,0.7, or "motion" to find what moves; by default the middle',
+    ),
+]
+BOXED_SIDES = 2  # of a whole frame from which a square is cut, in sides of the network's frames
 VideoFile = Annotated[
     UploadFile | None, File(description="or one video: MP4, WebM, MKV, MOV or AVI")
 ]
@@ -65,10 +76,12 @@ CHUNK = 16
 )
 async def teach(
     service: Service,
+    threads: Threads,
     response: Response,
     label: LabelForm,
     frames: FrameFiles,
     video: VideoFile = None,
+    box: BoxForm = "",
     wait: WaitQuery = 0,
     again: AgainQuery = False,
 ) -> JobStatus:
@@ -81,7 +94,10 @@ async def teach(
     `wait`, the answer is 200 if it is done by then, and 409 with the reason if it failed.
     """
     name = check_label(label, service.learner.labels)
-    images = await _decode(service, frames, video)
+    if box:
+        images = await _boxed(service, threads, frames, box)
+    else:
+        images = await _decode(service, frames, video)
     lesson = service.learner.open_lesson()
     for image in images:
         lesson.add(image)
@@ -235,6 +251,21 @@ def _outcome(prediction: Prediction, expected: str) -> str:
     else:
         recognised = prediction.known
     return str(prediction.label) if recognised else "unknown"
+
+
+async def _boxed(
+    service: LearnerService, threads: WorkerThreads, frames: list[UploadFile], box: str
+) -> list[ImageArray]:
+    """Decode frames whole, and cut the squares around a box out of them."""
+    if not frames:
+        raise RefusedError(422, "a box is for frames: send frames, not a video")
+    size = service.learner.size
+    files = [frame.file for frame in frames]
+    wholes = await decode_frames(files, BOXED_SIDES * size, service.limits, whole=True)
+    try:
+        return await threads.run(boxed_squares, wholes, box, size)
+    except InputError as error:
+        raise RefusedError(422, str(error)) from error
 
 
 async def _decode(

@@ -67,7 +67,7 @@ async def decode_frame(
 
 
 async def decode_frames(
-    files: Sequence[BinaryIO], size: int, limits: ServiceLimits
+    files: Sequence[BinaryIO], size: int, limits: ServiceLimits, whole: bool = False
 ) -> list[ImageArray]:
     """Decode several images; if one of them is refused, all are.
 
@@ -75,11 +75,12 @@ async def decode_frames(
 
     Args:
         files: The encoded images.
-        size: The side of the results in pixels.
+        size: The side of the results in pixels; their longest side if they are whole.
         limits: The limits on the number of images, on each of them, and on the time for all.
+        whole: Whether to return the whole images, uncropped.
 
     Returns:
-        The images: uint8, size x size x 3, RGB.
+        The images: uint8, size x size x 3, RGB; H x W x 3 if they are whole.
 
     Raises:
         RefusedError: If there are too many images or one of them is refused.
@@ -94,7 +95,7 @@ async def decode_frames(
         if time.monotonic() > end:
             reason = f"the frames take more than {limits.wait_seconds:g} seconds to decode"
             raise RefusedError(413, f"{reason}: send fewer or smaller ones")
-        images.append(await decode_frame(file, size, limits, f"frame {number}"))
+        images.append(await decode_frame(file, size, limits, f"frame {number}", whole))
     return images
 
 
