@@ -36,6 +36,8 @@ class MjpegCamera:
         login: The user and the password that it asks for, "ann:secret".
         digest: Ask for them by a digest instead of in clear.
         kind: The content type of its answer.
+        dies_after: The number of frames after which it breaks the connection.
+        stalls_after: The number of frames after which it sends nothing more.
     """
 
     def __init__(
@@ -45,9 +47,11 @@ class MjpegCamera:
         login: str = "",
         digest: bool = False,
         kind: str = "multipart/x-mixed-replace; boundary=frame",
+        dies_after: int | None = None,
+        stalls_after: int | None = None,
     ) -> None:
+        self.dies_after, self.stalls_after = dies_after, stalls_after
         self.draw, self.fps, self.login, self.digest, self.kind = draw, fps, login, digest, kind
-        self.stalled = threading.Event()
         self.gone = threading.Event()
         self.sent = 0
         self.asked: list[str] = []  # the paths that were asked for
@@ -115,8 +119,8 @@ class MjpegCamera:
 
     def _film(self, request: BaseHTTPRequestHandler) -> None:
         number = 0
-        while not self.gone.is_set():
-            if not self.stalled.is_set():
+        while not self.gone.is_set() and number != self.dies_after:
+            if number != self.stalls_after:
                 data = jpeg(self.draw(number))
                 head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(data)}\r\n\r\n"
                 request.wfile.write(head.encode() + data + b"\r\n")

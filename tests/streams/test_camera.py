@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -105,37 +104,45 @@ def test_a_camera_that_vanishes_in_a_lesson_teaches_nothing() -> None:
     learner = pv.Learner("ncm", weights="random", size=32, width=0.25)
     learner.learn(np.zeros((4, 32, 32, 3), np.uint8), "dark")
     before = learner.lessons
-    with MjpegCamera() as server:
-        plug = threading.Timer(1.0, server.stop)
-        plug.start()
-        with pytest.raises(FileError, match=r"ended|stop") as caught:
-            learner.learn(open_frames(server.url, size=32, seconds=30, skip_bad=True), "mug")
-        plug.join()
+    with (
+        MjpegCamera(dies_after=20) as server,
+        pytest.raises(FileError, match=r"ended|stop") as caught,
+    ):
+        learner.learn(open_frames(server.url, size=32, seconds=30, skip_bad=True), "mug")
     assert "127.0.0.1" in str(caught.value)
-    assert server.sent > 5
+    assert server.sent == 20
     assert (learner.lessons, learner.labels) == (before, ["dark"])
 
 
 def test_a_stream_that_stalls_is_noticed() -> None:
-    with MjpegCamera() as server:
-        threading.Timer(0.8, server.stalled.set).start()
-        began = time.monotonic()
+    with MjpegCamera(stalls_after=20) as server:
         with pytest.raises(CameraLostError, match=r"gave no frame for 0\.7 s|does not answer"):
             open_frames(server.url, size=16, seconds=60, stall=0.7)
-        assert time.monotonic() - began < 30
+        assert server.sent == 20
+
+
+def test_a_lesson_whose_end_was_not_filmed_is_not_half_a_lesson() -> None:
+    with (
+        MjpegCamera(stalls_after=20) as server,
+        pytest.raises(CameraLostError, match=r"gave no frame in the last \d\.\d of 2\.5 s"),
+    ):
+        open_frames(server.url, size=16, seconds=2.5)  # shorter than `stall`
 
 
 def test_a_camera_that_comes_back_is_read_on() -> None:
     told: list[str] = []
     with MjpegCamera() as server:
+
+        def switch_on(reason: str) -> None:
+            told.append(f"lost: {reason}")
+            if "refused" in reason:  # it has tried again
+                server.start()
+
         frames = steady_frames(
-            CameraView(server.url, 16),
-            on_lost=lambda reason: told.append(f"lost: {reason}"),
-            on_back=lambda: told.append("back"),
+            CameraView(server.url, 16), on_lost=switch_on, on_back=lambda: told.append("back")
         )
         next(frames)
         server.stop()
-        threading.Timer(1.5, server.start).start()
         while "back" not in told:
             next(frames)
         frames.close()
@@ -149,8 +156,12 @@ def test_a_camera_that_is_not_there() -> None:
     with pytest.raises(CameraLostError, match="refused"):
         next(steady_frames(CameraView(server.url, 16)))
     reasons: list[str] = []
-    patient = steady_frames(CameraView(server.url, 16), patient=True, on_lost=reasons.append)
-    threading.Timer(0.7, server.start).start()
+
+    def switch_on(reason: str) -> None:
+        reasons.append(reason)
+        server.start()
+
+    patient = steady_frames(CameraView(server.url, 16), patient=True, on_lost=switch_on)
     assert next(patient).image.shape == (16, 16, 3)
     patient.close()
     server.stop()
@@ -250,12 +261,18 @@ def test_rtsp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         means = clip.frames.float().mean((1, 2, 3))
         assert abs(means[0] - 60) < 5
         assert abs(means[-1] - 180) < 5
-        assert 10 <= len(clip) <= 25
+        assert 2 <= len(clip) <= 25
         with pytest.raises(CameraLostError, match="user and a password"):
             open_frames(url.replace("secret", "guess"), size=32)
         with pytest.raises(CameraLostError, match="no such stream"):
             open_frames(url.replace("door", "window"), size=32)
         # killed in the middle of a lesson
-        threading.Timer(1.5, server.kill).start()
+        seen: list[int] = []
+
+        def kill(done: int, total: int | None) -> None:
+            seen.append(done)
+            server.kill()
+
         with pytest.raises(CameraLostError):
-            open_frames(url, size=32, seconds=60, stall=3)
+            open_frames(url, size=32, seconds=60, stall=3, progress=kill)
+        assert seen

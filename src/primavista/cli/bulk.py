@@ -102,12 +102,13 @@ def files_of(sources: Sequence[str]) -> list[Path]:
         InputError: If one is a camera, or not a kind of file that can be read.
         FileError: If one does not exist or cannot be read, or if there are no pictures and videos.
     """
+    from primavista.streams.camera import live_name
     from primavista.streams.video import find_media
 
     found: dict[Path, None] = {}
     for source in sources:
         if is_camera(source):
-            raise InputError(f"{source} has no end: --csv is for files and folders")
+            raise InputError(f"{live_name(source)} has no end: --csv is for files and folders")
         path = Path(source).expanduser()
         files = _below(path) if source.strip() and path.is_dir() else find_media(source)
         if not files:

@@ -170,7 +170,9 @@ def _only(sources: list[str], annotate: Path | None) -> str:
             raise InputError("--annotate is for one video file: name one")
         for source in sources:
             if is_camera(source):
-                raise InputError(f"{printable(source)} has no end: watch a camera by itself")
+                from primavista.streams.camera import live_name
+
+                raise InputError(f"{live_name(source)} has no end: watch a camera by itself")
     return sources[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -168,7 +169,9 @@ def _camera_frames(view: CameraView, seconds: float | None) -> Iterator[SampledF
     from primavista.streams.camera import steady_frames
 
     began, name = None, view.name
-    frames = steady_frames(view, seconds, on_lost=tell_lost, on_back=lambda: tell_back(name))
+    frames = steady_frames(
+        view, seconds or math.inf, on_lost=tell_lost, on_back=lambda: tell_back(name)
+    )
     for at, image in frames:
         began = at if began is None else began
         yield SampledFrame(name, at - began, image)

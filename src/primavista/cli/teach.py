@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, printable, register_named
+from primavista.cli.sources import warn_of_password
 from primavista.errors import InputError, require_extra
 
 TOKEN_BYTES = 24  # of chance in a token that nobody chose
@@ -57,6 +58,13 @@ def teach(
     tls: Annotated[
         tuple[Path, Path] | None, typer.Option(help="Certificate and key (PEM), to serve https.")
     ] = None,
+    camera: Annotated[
+        str | None,
+        typer.Option(
+            help="A camera of this machine or network for the service itself: camera:0, "
+            "rtsp://..., http://..., env:NAME. Whoever has the token sees its picture."
+        ),
+    ] = None,
     strategy: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +103,7 @@ def teach(
     from primavista.serve.server import open_for_teaching, serve
     from primavista.storage.lock import resolved
 
+    warn_of_password(camera or "")
     token = _chosen_token(token, no_token)
     check_token(host, token)
     register_named(strategy)
@@ -110,7 +119,16 @@ def teach(
     path = resolved(model)
     options = {"strategy": strategy, "size": size}
     with open_for_teaching(path, device, threshold=threshold, **options) as learner:
-        serve(learner, path, host=host, port=port, token=token, tls=tls, ready=ready)
+        serve(
+            learner,
+            path,
+            host=host,
+            port=port,
+            token=token,
+            tls=tls,
+            camera=camera,
+            ready=ready,
+        )
 
 
 def _chosen_token(token: str | None, no_token: bool) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -287,7 +288,9 @@ class Watcher:
         from primavista.streams.camera import steady_frames
 
         began = None
-        frames = steady_frames(view, seconds, patient=True, on_lost=self._lost, on_back=self._back)
+        frames = steady_frames(
+            view, seconds or math.inf, patient=True, on_lost=self._lost, on_back=self._back
+        )
         for at, image in frames:
             if began is None:
                 began = at

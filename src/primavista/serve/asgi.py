@@ -17,13 +17,14 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 from starlette.types import ASGIApp
 
-from primavista.serve import frame_routes, model_routes, socket_routes
+from primavista.serve import camera_routes, frame_routes, model_routes, socket_routes
 from primavista.serve.api_page import api_page
 from primavista.serve.decoder import shared_decoder
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import Health
 from primavista.serve.security import AccessControl
+from primavista.serve.service_camera import ServiceCamera
 from primavista.serve.threads import WorkerThreads
 from primavista.storage.names import MAX_LABEL
 
@@ -42,7 +43,10 @@ described in docs/guides/live.md."""
 
 
 def create_app(
-    service: LearnerService, host: str = "127.0.0.1", token: str | None = None
+    service: LearnerService,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    camera: ServiceCamera | None = None,
 ) -> ASGIApp:
     """Create the ASGI application: the routes, the page, and access control around them.
 
@@ -50,6 +54,7 @@ def create_app(
         service: The learner service; the application starts and stops it.
         host: The address that the server listens on; requests may be addressed to it.
         token: The token that every request must carry, or None for no token.
+        camera: The camera of the service itself; the application starts and stops it.
 
     Returns:
         The application.
@@ -62,7 +67,11 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await threads.run(service.start)
+        if camera is not None:
+            camera.start()
         yield
+        if camera is not None:
+            await threads.run(camera.stop)
         shared_decoder().interrupt()  # nobody waits for it any more
         await threads.run(service.stop)
         threads.close()
@@ -78,7 +87,9 @@ def create_app(
     )
     app.state.service = service
     app.state.threads = threads
+    app.state.camera = camera
     app.include_router(frame_routes.router)
+    app.include_router(camera_routes.router)
     app.include_router(model_routes.router)
     app.include_router(socket_routes.router)
     app.add_exception_handler(RefusedError, _refused)

@@ -382,6 +382,17 @@ class Removing(BaseModel):
     lesson: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
 
+class CameraStatus(ResponseModel):
+    """The state of the service's own camera; `name` is its address without a password.
+
+    `reason` says why it gives no frame, and is empty while it gives some.
+    """
+
+    name: str
+    online: bool
+    reason: str
+
+
 class Health(ResponseModel):
     """The answer that says that the service is running and accepts requests."""
 

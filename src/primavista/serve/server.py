@@ -26,6 +26,7 @@ from primavista.serve.connections import BoundedHttpProtocol, BoundedSocketProto
 from primavista.serve.learner_service import LearnerService, check_rehearsal_free
 from primavista.serve.limits import ServiceLimits
 from primavista.serve.security import check_token
+from primavista.serve.service_camera import ServiceCamera
 from primavista.storage.lock import file_lock, resolved
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # all addresses, and the one for this machine
@@ -153,6 +154,7 @@ def serve(
     token: str | None = None,
     tls: Certificate | None = None,
     limits: ServiceLimits | None = None,
+    camera: str | None = None,
     ready: Callable[..., None] = lambda *addresses: None,
 ) -> None:
     """Serve a learner until the process is interrupted.
@@ -165,6 +167,7 @@ def serve(
         token: The token that every request must carry, or None.
         tls: The files of a certificate and its key (PEM), to serve https.
         limits: The limits on what clients may ask for; the defaults if None.
+        camera: The camera of the service itself, as `primavista learn` takes it, or None.
         ready: Called with the URLs as soon as the service answers requests: the one for this
             machine and, if the service listens on all addresses, the one for others.
 
@@ -176,6 +179,7 @@ def serve(
     if tls:
         _check_certificate(tls)
     limits = limits or ServiceLimits()
+    own = None if camera is None else ServiceCamera(camera)
     return_large_blocks()
     _raise_descriptor_limit()
     with listen(host, port) as listening:
@@ -184,7 +188,7 @@ def serve(
         addresses = addresses_of(listening, tls is not None)
         certificate, key = tls or (None, None)
         config = uvicorn.Config(
-            create_app(LearnerService(learner, path, limits), host, token),
+            create_app(LearnerService(learner, path, limits), host, token, own),
             log_level="warning",
             access_log=False,
             server_header=False,

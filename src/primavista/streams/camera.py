@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,7 @@ class CameraView:
         fps: The most frames per second to take; None takes all.
         region: The part of the picture to look at; None for all of it.
         stall: After how many seconds without a frame the camera counts as lost.
+        longest: The longest side of a whole picture, in pixels; a larger one is made smaller.
     """
 
     source: str
@@ -77,6 +79,7 @@ class CameraView:
     fps: float | None = None
     region: Region | None = None
     stall: float = STALL
+    longest: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.stall <= 3600:
@@ -120,13 +123,13 @@ def live_name(source: str) -> str:
 
 
 def camera_frames(
-    view: CameraView, seconds: float | None = None, keep: int = 1
+    view: CameraView, seconds: float = math.inf, keep: int = 1
 ) -> Iterator[CameraFrame]:
     """Read the frames of a camera as they come, over one connection.
 
     Args:
         view: The camera, and what is taken of it.
-        seconds: How long to read, from the first frame on; None reads until the camera is lost.
+        seconds: How long to read, from the first frame on; by default until the camera is lost.
         keep: How many frames may wait to be taken. If more come, the oldest are dropped.
 
     Yields:
@@ -137,26 +140,42 @@ def camera_frames(
         InputError: If there is no such kind of camera.
     """
     with CameraProcess(view, keep) as camera:
-        frame = camera.read(OPENING)
-        end = None if seconds is None else frame.at + seconds
-        while end is None or frame.at < end:
+        frame: CameraFrame | None = camera.read(OPENING)
+        assert frame is not None
+        end = frame.at + seconds
+        while frame is not None and frame.at < end:
             yield frame
-            wait = view.stall if end is None else min(view.stall, end - time.monotonic())
-            if wait <= 0:
-                return
-            read = camera.read_within(wait)
-            if read is None and end is not None and time.monotonic() >= end:
-                return
-            if read is None:
+            left = max(0.0, end - time.monotonic())
+            frame = camera.read_within(min(view.stall, left))
+            if frame is None and left > view.stall:
                 raise camera.stalled(view.stall)
-            frame = read
+
+
+def check_filmed(view: CameraView, silent: float, seconds: float) -> None:
+    """Refuse a lesson whose end the camera did not show: no frame for a quarter of it, or a second.
+
+    Args:
+        view: The camera.
+        silent: How many seconds have passed since its last frame.
+        seconds: How long the lesson was to be.
+
+    Raises:
+        CameraLostError: If that is too long.
+    """
+    between = 0.0 if view.fps is None else 1 / view.fps
+    if silent > between + max(1.0, 0.25 * seconds):
+        raise CameraLostError(
+            f"{view.name} gave no frame in the last {silent:.1f} of {seconds:g} s. "
+            f"{_advice(view.source)}"
+        )
 
 
 def steady_frames(
     view: CameraView,
-    seconds: float | None = None,
+    seconds: float = math.inf,
     *,
     patient: bool = False,
+    stopped: Event | None = None,
     on_lost: Callable[[str], None] = lambda reason: None,
     on_back: Callable[[], None] = lambda: None,
 ) -> Iterator[CameraFrame]:
@@ -164,8 +183,9 @@ def steady_frames(
 
     Args:
         view: The camera, and what is taken of it.
-        seconds: How long to read, from the first frame on; None reads until it is interrupted.
+        seconds: How long to read, from the first frame on; by default until it is interrupted.
         patient: Also wait for a camera that cannot be opened at first.
+        stopped: Ends the reading when it is set; a wait for the camera ends at once.
         on_lost: Called with the reason when the camera is lost, and when the reason changes.
         on_back: Called when the first frame comes after that.
 
@@ -176,29 +196,30 @@ def steady_frames(
         CameraLostError: If the camera cannot be opened at first, unless `patient`.
         InputError: If there is no such kind of camera.
     """
-    waits, end = Backoff(), None
-    reason = ""
-    while end is None or time.monotonic() < end:
-        left = seconds if end is None else end - time.monotonic()
+    stopped = stopped or Event()
+    waits, reason = Backoff(), ""
+    began = math.inf
+    left = seconds
+    while left > 0 and not stopped.is_set():
         try:
             for frame in camera_frames(view, left):
-                if end is None and seconds is not None:
-                    end = frame.at + seconds
-                patient = True
+                began = min(began, frame.at)
                 if reason:
                     reason = ""
                     on_back()
                 waits.reset()
                 yield frame
+                if stopped.is_set():
+                    break
             return
         except CameraLostError as error:
-            if not patient:
+            if began == math.inf and not patient:
                 raise
             if str(error) != reason:
                 reason = str(error)
                 on_lost(reason)
-        wait = waits.next()
-        time.sleep(wait if end is None else max(0.0, min(wait, end - time.monotonic())))
+        left = min(seconds, began + seconds - time.monotonic())
+        stopped.wait(max(0.0, min(waits.next(), left)))
 
 
 def camera_input(av: Any, number: int) -> tuple[str, str, dict[str, str]]:
@@ -355,6 +376,7 @@ def _job(view: CameraView) -> CameraJob:
         size=view.size,
         fps=view.fps,
         region=view.region,
+        longest=view.longest,
         pixels=MAX_PIXELS,
         opening=OPENING,
         stall=view.stall,

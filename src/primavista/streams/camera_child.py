@@ -45,6 +45,7 @@ class CameraJob:
         size: The side of the frames to make; None keeps the whole picture.
         fps: The most frames per second to send; None sends all.
         region: The part of the picture to look at, in shares of its sides; None for all of it.
+        longest: The longest side of a whole picture to send; None sends it as it is.
         pixels: The largest number of pixels of a frame.
         opening: Within how many seconds the stream must open.
         stall: Within how many seconds the next frame must come.
@@ -56,6 +57,7 @@ class CameraJob:
     size: int | None
     fps: float | None
     region: Region | None
+    longest: int | None
     pixels: int
     opening: float
     stall: float
@@ -174,7 +176,11 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
 def _made(picture: Image.Image, job: CameraJob) -> ImageArray:
     if job.region is not None:
         picture = cut_region(picture, job.region)
-    return np.asarray(picture) if job.size is None else centre_square(picture, job.size)
+    if job.size is not None:
+        return centre_square(picture, job.size)
+    if job.longest is not None:
+        picture.thumbnail((job.longest, job.longest), Image.Resampling.BILINEAR)
+    return np.asarray(picture)
 
 
 def _check_pixels(width: int, height: int, most: int) -> None:

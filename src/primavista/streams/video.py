@@ -25,6 +25,7 @@ from primavista.streams.camera import (
     STALL,
     CameraView,
     camera_frames,
+    check_filmed,
     is_live,
     live_name,
 )
@@ -140,13 +141,14 @@ def _as_progress(watch: Callable[[int, int], None]) -> Progress:
 
 
 def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
-    """The frames of a camera, none of which may be dropped."""
-    began = None
+    """The frames of a camera, none of which may be dropped; it must film to the end."""
+    times: list[float] = []
     for at, image in camera_frames(view, seconds, keep=LESSON_FRAMES):
-        began = at if began is None else began
+        times.append(at)
         if progress is not None:
-            progress(int(at - began), math.ceil(seconds))
+            progress(int(at - times[0]), math.ceil(seconds))
         yield partial(_same, image)
+    check_filmed(view, times[0] + seconds - times[-1], seconds)
 
 
 def _same(image: ImageArray) -> ImageArray:

@@ -1,0 +1,126 @@
+"""The camera of the service itself, for machines whose camera is not in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import time
+from threading import Event, Thread
+
+from PIL import Image
+
+from primavista.errors import InputError
+from primavista.images import ImageArray
+from primavista.serve.limits import RefusedError
+from primavista.streams.camera import (
+    CameraFrame,
+    CameraLostError,
+    CameraView,
+    check_filmed,
+    is_live,
+    steady_frames,
+)
+
+FPS = 10.0
+LONGEST = 1280  # pixels of the longer side of a picture
+POLLING = 0.02  # seconds between two looks for a new frame
+JPEG_QUALITY = 85
+log = logging.getLogger("primavista")
+
+
+class ServiceCamera:
+    """Keeps the newest frame of a camera in memory; a thread reads it and connects again.
+
+    Args:
+        source: The camera, as `primavista learn` takes it.
+
+    Raises:
+        InputError: If it is not a camera.
+    """
+
+    def __init__(self, source: str) -> None:
+        if not is_live(source):
+            raise InputError(
+                f"{source!r:.80} is not a camera: write camera:0, rtsp://HOST/PATH or env:NAME"
+            )
+        self._view = CameraView(source, size=None, fps=FPS, longest=LONGEST)
+        self.name = self._view.name
+        self.reason = "it has not given a frame yet"
+        self.online = False
+        self._newest: CameraFrame | None = None
+        self._stopped = Event()
+        self._thread = Thread(target=self._read, name="camera", daemon=True)
+
+    def start(self) -> None:
+        """Start to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop to read; a camera that stalls is not waited for."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    @property
+    def newest(self) -> CameraFrame:
+        """The newest frame, RGB.
+
+        Raises:
+            RefusedError: If the camera is lost (409).
+        """
+        frame = self._newest
+        if not self.online or frame is None:
+            raise RefusedError(409, f"the camera gives no frame: {self.reason}")
+        return frame
+
+    def jpeg(self) -> bytes:
+        """Return the newest frame as JPEG.
+
+        Raises:
+            RefusedError: If the camera is lost (409).
+        """
+        file = io.BytesIO()
+        Image.fromarray(self.newest.image).save(file, "JPEG", quality=JPEG_QUALITY)
+        return file.getvalue()
+
+    async def collect(self, seconds: float, limit: int) -> list[ImageArray]:
+        """Collect the frames of a lesson from now on.
+
+        Args:
+            seconds: For how long.
+            limit: The largest number of frames.
+
+        Returns:
+            The frames that came.
+
+        Raises:
+            RefusedError: If the camera is lost before the end (409); no frame is returned then.
+        """
+        end = time.monotonic() + seconds
+        frames: list[ImageArray] = []
+        last = self.newest.at
+        while time.monotonic() < end and len(frames) < limit:
+            await asyncio.sleep(POLLING)
+            newest = self.newest
+            if newest.at > last:
+                last = newest.at
+                frames.append(newest.image)
+        if len(frames) < limit:
+            self._check_filmed(time.monotonic() - last, seconds)
+        return frames
+
+    def _check_filmed(self, silent: float, seconds: float) -> None:
+        try:
+            check_filmed(self._view, silent, seconds)
+        except CameraLostError as error:
+            raise RefusedError(409, str(error)) from error
+
+    def _read(self) -> None:
+        frames = steady_frames(self._view, patient=True, stopped=self._stopped, on_lost=self._lost)
+        for frame in frames:
+            self._newest, self.online, self.reason = frame, True, ""
+
+    def _lost(self, reason: str) -> None:
+        self.online, self._newest, self.reason = False, None, reason
+        log.warning("%s; trying again until it is back", reason)
