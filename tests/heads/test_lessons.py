@@ -56,11 +56,12 @@ def teach(made: LessonHead, taught: list[Lesson], make=np.asarray) -> LessonHead
 
 
 def slow_left_out(
-    taught: list[Lesson], features: slice, left: int, frame: np.ndarray
+    taught: list[Lesson], features: slice, left: int, frame: np.ndarray, g: np.ndarray | None
 ) -> np.ndarray:
     """Scores of a frame by the regression on all other lessons, from their frames.
 
-    The scatter within the lesson that is left out stays, and so do t and rho.
+    The scatter within the lesson that is left out stays, and so do t, rho and the weight of the
+    generic frames: that of one lesson of each class.
     """
     z = [frames[:, features].astype(np.float64) for frames, _ in taught]
     classes = 1 + max(c for _, c in taught)
@@ -84,14 +85,29 @@ def slow_left_out(
     rho = LEVEL * np.trace(c_of(everything)[0]) / count
     c, mu, m = c_of([k for k in everything if k != left])
     w = np.linalg.solve(c + rho * np.eye(len(c)), (mu - m).T).T / classes
-    return w @ (frame[features] - m)
+    return w @ (frame[features] - slow_origin(m, g, features, count, classes))
 
 
+def slow_origin(
+    m: np.ndarray, g: np.ndarray | None, features: slice, count: int, classes: int
+) -> np.ndarray:
+    """Where all classes score 0: the mean of `count` lessons and of g, `classes` times."""
+    if g is None:
+        return m
+    return np.mean([m] * count + [g[features]] * classes, axis=0)
+
+
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("extra", [0, 5])
-def test_left_out_scores_are_those_of_a_regression_without_the_lesson(extra):
-    """Whether all classes have as many lessons, or the first one more than the others."""
+def test_left_out_scores_are_those_of_a_regression_without_the_lesson(extra, known):
+    """Whether all classes have as many lessons, or the first one more than the others; with and
+    without generic frames.
+    """
     taught = lessons(4, 3) + [(z, 0) for z, c in lessons(4, 5, seed=1) if c == 0][:extra]
     made = teach(head(), taught)
+    g = generic().mean(0) if known else None
+    if known:
+        made.set_reference(generic())
     columns, means, frames = made.sample.lessons(4)
     assert len(columns) == 12 + min(extra, LESSONS_KEPT - 3)
     for place, features in enumerate((slice(0, 4), slice(4, 7))):
@@ -100,7 +116,7 @@ def test_left_out_scores_are_those_of_a_regression_without_the_lesson(extra):
             same = [np.allclose(z.astype(np.float64).mean(0), mean, atol=1e-5) for z, _ in taught]
             left = same.index(True)
             assert (taught[left][0] == frame).all(1).any()
-            expected = slow_left_out(taught, features, left, frame)
+            expected = slow_left_out(taught, features, left, frame, g)
             assert np.allclose(found[k], expected, atol=1e-5)
 
 
@@ -224,8 +240,12 @@ def test_one_class_and_equal_frames_are_solved():
     assert np.isfinite(equal.scores(np.ones((2, DIM), dtype=np.float32), 2)).all()
 
 
-def slow_strange(taught: list[Lesson], features: slice, frame: np.ndarray, own: int) -> np.ndarray:
-    """Scores of a frame by the regression without its class; S, rho and 1 / K stay."""
+def slow_strange(
+    taught: list[Lesson], features: slice, frame: np.ndarray, own: int, g: np.ndarray | None
+) -> np.ndarray:
+    """Scores of a frame by the regression without its class; S, rho, 1 / K and the weight of the
+    generic frames stay.
+    """
     classes = 1 + max(c for _, c in taught)
     z = [frames[:, features].astype(np.float64) for frames, _ in taught]
     means = [
@@ -241,19 +261,35 @@ def slow_strange(taught: list[Lesson], features: slice, frame: np.ndarray, own: 
     rest = mu[others] - mu[others].mean(0)
     c = scatter / len(taught) + rest.T @ rest / classes + rho * np.eye(len(c))
     w = np.linalg.solve(c, rest.T).T / classes
-    return w @ (frame[features] - mu[others].mean(0))
+    m = mu[others].mean(0)
+    return w @ (frame[features] - slow_origin(m, g, features, len(taught), classes))
 
 
-def test_strange_scores_are_those_of_a_regression_without_the_class():
+@pytest.mark.parametrize("known", [False, True])
+def test_strange_scores_are_those_of_a_regression_without_the_class(known):
     taught = lessons(4, 2)
     made = teach(head(), taught)
+    g = generic().mean(0) if known else None
+    if known:
+        made.set_reference(generic())
     columns, _, frames = made.sample.lessons(4)
     judged = made.judge(made.fits(4))
     share = np.asarray(judged.beta) / sum(judged.beta)
     for k, frame in enumerate(frames):
-        places = [slow_strange(taught, f, frame, columns[k]) for f in (slice(0, 4), slice(4, 7))]
+        places = [slow_strange(taught, f, frame, columns[k], g) for f in (slice(0, 4), slice(4, 7))]
         expected = share[0] * places[0] + share[1] * places[1]
         assert np.allclose(np.delete(judged.strange[k], columns[k]), expected, atol=1e-5)
+
+
+def test_at_the_origin_all_classes_score_nothing():
+    """It is half way to the mean of the generic frames after one lesson each, a third after two."""
+    g = generic().mean(0)
+    for each, share in ((1, 1 / 2), (2, 1 / 3), (3, 1 / 4)):
+        made = teach(head(), lessons(3, each))
+        m = made.statistics.means(3).mean(0)
+        made.set_reference(generic())
+        origin = (m + share * (g - m)).astype(np.float32)
+        assert np.allclose(made.scores(origin[None], 3), 0, atol=1e-4)
 
 
 def generic(seed: int = 11) -> np.ndarray:

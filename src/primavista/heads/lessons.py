@@ -20,7 +20,7 @@ from .arrays import Array, float64, to_library_of
 from .base import AnalyticHead
 from .lesson_sample import Lessons, LessonSample
 from .lesson_statistics import LessonStatistics
-from .place_fit import PlaceFit, fit_place, strange_scores
+from .place_fit import PlaceFit, fit_place, origin_of_scores, strange_scores
 from .place_weights import place_weights
 from .strangers import (
     Floats,
@@ -116,8 +116,9 @@ class LessonHead(AnalyticHead):
         """
         lessons = self._to_leave_out(classes)
         n, s, t = self.statistics.n[:classes], self.statistics.s[:classes], self.statistics.frames
+        generic = float64(self.sample.arrays["centre"])
         return [
-            fit_place(n, s[:, features], gram, t, lessons.part(features))
+            fit_place(n, s[:, features], gram, t, lessons.part(features), generic[features])
             for gram, features in self.statistics.lower_grams()
         ]
 
@@ -143,11 +144,12 @@ class LessonHead(AnalyticHead):
         """`strange` of a `PlaceJudgement`."""
         classes = fits[0].w.shape[0]
         lessons, mu = self.sample.lessons(classes), self.statistics.means(classes)
-        m = mu.mean(0)
+        m, n = mu.mean(0), self.statistics.n[:classes]
+        o, kappa = origin_of_scores(n, m, float64(self.sample.arrays["centre"]))
         columns, found = to_library_of(lessons.columns, mu), 0.0
         for weight, fit, part in zip(share.tolist(), fits, self.sample.places, strict=True):
-            z = float64(lessons.frames[:, part]) - m[part]
-            found = found + weight * strange_scores(fit.w, (mu - m)[:, part], columns, z)
+            z = float64(lessons.frames[:, part]) - o[part]
+            found = found + weight * strange_scores(fit.w, (mu - m)[:, part], columns, z, kappa)
         return np.asarray(to_device(found, "cpu"))
 
     def _to_leave_out(self, classes: int) -> Lessons:

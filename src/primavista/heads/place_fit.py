@@ -31,7 +31,9 @@ class PlaceFit(NamedTuple):
     left_out: Array
 
 
-def fit_place(n: Array, s: Array, gram: Array, t: float, lessons: Lessons) -> PlaceFit:
+def fit_place(
+    n: Array, s: Array, gram: Array, t: float, lessons: Lessons, generic: Array
+) -> PlaceFit:
     """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
 
     S = G - sum_c s_c s_c^T / n_c  and  rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on
@@ -39,12 +41,15 @@ def fit_place(n: Array, s: Array, gram: Array, t: float, lessons: Lessons) -> Pl
     mean of the mu_c, S the scatter of the frames around mu_c, L the number of lessons. The features
     keep their scale: what hardly varied in a few lessons may vary in the next.
 
+    The scores are w (z - o) with the origin o, see `origin_of_scores`.
+
     Args:
         n: the number of lessons of each class, K.
         s: the sum of their means, K x D.
         gram: G, D x D, of which the lower triangle is read; it is overwritten.
         t: the number of lessons in G.
         lessons: those to leave out one by one, in float64.
+        generic: g, the mean features of frames of any objects, D; zeros if it is not known.
 
     Returns:
         The fit.
@@ -65,18 +70,50 @@ def fit_place(n: Array, s: Array, gram: Array, t: float, lessons: Lessons) -> Pl
     solved = solve_rows(tc, xp.concat([offset * (t / classes), x * t]))
     w, px = solved[:classes], solved[classes:]
     columns = to_library_of(lessons.columns, s)
-    left_out = left_out_scores(w, offset, columns, n[columns], t, x, px, lessons.frames - m)
-    return PlaceFit(w, -(w * m).sum(1), left_out)
+    o, kappa = origin_of_scores(n, m, generic)
+    z = lessons.frames - o
+    left_out = left_out_scores(w, offset, columns, n[columns], t, x, px, z, kappa)
+    return PlaceFit(w, -(w * o).sum(1), left_out)
+
+
+def origin_of_scores(n: Array, m: Array, generic: Array) -> tuple[Array, float]:
+    """o = (1 - kappa) m + kappa g,  kappa = K / (K + L):  all classes score 0 at o.
+
+    After one lesson each, a class whose lesson resembles most things has high scores for whatever
+    another room shows. The mean g of frames of any objects shows which classes these are. It counts
+    like one more lesson of each class, so it matters less with every lesson.
+
+    Args:
+        n: the number of lessons of each class, K.
+        m: the mean of the class means, D.
+        generic: g, D; zeros if it is not known, and then o is m.
+
+    Returns:
+        o, and kappa.
+    """
+    if not bool(generic.any()):
+        return m, 0.0
+    kappa = len(n) / (len(n) + float(n.sum()))
+    return m + kappa * (generic - m), kappa
 
 
 def left_out_scores(
-    w: Array, offset: Array, columns: Array, n: Array, t: float, x: Array, px: Array, z: Array
+    w: Array,
+    offset: Array,
+    columns: Array,
+    n: Array,
+    t: float,
+    x: Array,
+    px: Array,
+    z: Array,
+    kappa: float,
 ) -> Array:
     """The scores of a frame of each lesson by the same regression on all other lessons.
 
     Without a lesson of the mean x its class c has the mean mu_c - a d, and all classes together
     m - a d / K, with d = x - mu_c, e = mu_c - m and a = 1 / (n_c - 1). S loses (1 + a) d d^T; the
-    scatter within the lesson stays in it, and so do t and rho. So C changes by F M F^T, F = [d e],
+    scatter within the lesson stays in it, and so do t, rho and kappa. So C changes by F M F^T, with
+    F = [d e],
 
     M = [[(1 - 1 / K) a^2 / K - (1 + a) / t, -a / K], [-a / K, 0]],
 
@@ -91,7 +128,8 @@ def left_out_scores(
         t: the number of lessons in S.
         x: the mean of each lesson, less m, L x D.
         px: P x, L x D.
-        z: a frame of each lesson, less m, L x D.
+        z: a frame of each lesson, less the origin o, L x D.
+        kappa: the share of the generic frames in o.
 
     Returns:
         L x K.
@@ -105,7 +143,7 @@ def left_out_scores(
     reduced = m_dd - m_de * m_de * ee
     det = ((1 + m_de * de) ** 2 + dd * reduced).clip(1e-9)  # that of I + M G, positive
     n_dd, n_de, n_ee = reduced / det, m_de * (1 + m_de * de) / det, -m_de * m_de * dd / det
-    z = z + (a / classes)[:, None] * d
+    z = z + ((1 - kappa) * a / classes)[:, None] * d
     zd, ze = (z * pd).sum(1), (z * pe).sum(1)  # F^T P z
     vd, ve = n_dd * zd + n_de * ze, n_de * zd + n_ee * ze
     scores = z @ w.T - vd[:, None] * (d @ w.T) - ve[:, None] * (offset @ w.T)[columns]
@@ -113,12 +151,12 @@ def left_out_scores(
     return scores - along[:, None] * (identity(classes, w)[columns] - 1 / classes)
 
 
-def strange_scores(w: Array, offset: Array, columns: Array, z: Array) -> Array:
+def strange_scores(w: Array, offset: Array, columns: Array, z: Array, kappa: float) -> Array:
     """The scores of a frame of each lesson by the same regression without its class.
 
     Without class c all classes have the mean m - a e, with e = mu_c - m and a = 1 / (K - 1). C
-    loses a e e^T; S and rho stay, and so does the weight 1 / K of the others. So with
-    P = inv(C + rho I) and y = z + a e the scores are
+    loses a e e^T; S, rho and kappa stay, and so does the weight 1 / K of the others. So with
+    P = inv(C + rho I) and y = z + (1 - kappa) a e the scores are
 
     y^T P v / K + y^T P e e^T P v a / (1 - a e^T P e) / K,  v = mu_k - m + a e.
 
@@ -126,16 +164,18 @@ def strange_scores(w: Array, offset: Array, columns: Array, z: Array) -> Array:
         w: the weights of the regression on all classes, K x D.
         offset: mu_k - m of each class, K x D.
         columns: the column of the class of each lesson.
-        z: a frame of each lesson, less m, L x D.
+        z: a frame of each lesson, less the origin o, L x D.
+        kappa: the share of the generic frames in o.
 
     Returns:
         L x K; what is returned for the own class means nothing.
     """
     classes = len(w)
     a = 1 / max(classes - 1, 1)
+    a_y = (1 - kappa) * a
     zp, ep = z @ w.T, (offset @ w.T)[columns]  # z^T P (mu_k - m) / K, e^T P (mu_k - m) / K
     own = float64(identity(classes, w)[columns])
     ze, ee = ((x * own).sum(1)[:, None] for x in (zp, ep))  # z^T P e / K, e^T P e / K
-    ye, ev = ze + a * ee, ep + a * ee
-    yv = zp + a * ep + a * ye
+    ye, ev = ze + a_y * ee, ep + a * ee
+    yv = zp + a_y * ep + a * ye
     return yv + ye * ev * (a * classes / (1 - a * classes * ee).clip(1e-9))
