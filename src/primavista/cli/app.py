@@ -41,8 +41,9 @@ app = typer.Typer(
     help="""Learn to recognise objects from short videos, one small batch at a time, without
     storing any frames.
 
-    Begin with `primavista run`: it compares the paper's strategies on object videos that it draws
-    itself. `primavista doctor` reports what this machine has and what is missing.""",
+    To teach objects with a camera, begin with `primavista teach kitchen.pv`; with videos,
+    `primavista learn kitchen.pv --label mug mug.mp4`. To compare strategies, begin with
+    `primavista run`, which draws its own object videos. `primavista doctor` reports what this machine has and what is missing.""",
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(teach, learn, predict, watch, evaluate, inspect, rename, forget, merge, undo),
