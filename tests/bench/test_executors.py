@@ -186,6 +186,18 @@ def test_other_settings_in_the_same_folder_are_refused(suite):
         suite("dslda", seed=7).run(Inline())
 
 
+def test_a_refused_plan_does_not_claim_the_folder(suite):
+    """Mistype, mend, run again: nothing was run before, so nothing is in the way."""
+    wrong = suite("dslda", backbone={"name": "mobilenet_v1", "options": {"wdith": 0.5}})
+    with pytest.raises(InputError, match="wdith"):
+        wrong.run(Inline())
+    right = suite("dslda")
+    assert right.out == wrong.out
+    assert right.run(Inline()) == []
+    with pytest.raises(InputError, match="holds results with another seed"):
+        suite("dslda", seed=7).run(Inline())
+
+
 def test_the_time_left_is_estimated_by_strategy(suite):
     states = suite("dslda", "ar1*", group={"runs": 2}).states
     assert seconds_left(states, 1) is None

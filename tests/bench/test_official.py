@@ -111,5 +111,5 @@ def test_what_the_data_does_not_have_is_said_before_anything_runs(tmp_path: Path
 
 
 def test_other_keys_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"data\.cifar100\.test: Extra inputs"):
+    with pytest.raises(InputError, match=r"data\.cifar100\.test: there is no such key"):
         plan(tmp_path, test="full")

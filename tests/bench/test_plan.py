@@ -160,7 +160,7 @@ def test_cumulative_is_retrained_by_number():
         ({"strategies": []}, "groups.0.strategies"),
         ({"runs": 0}, "groups.0.runs"),
         ({"tests": ["half"]}, "groups.0.tests.0"),
-        ({"colour": "red"}, "groups.0.colour: Extra inputs are not permitted"),
+        ({"colour": "red"}, "groups.0.colour: there is no such key"),
     ],
 )
 def test_what_is_wrong_is_named_before_anything_starts(group, message):

@@ -461,6 +461,8 @@ class FolderRecord(StrictModel):
 def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
     """Record in `plan.json` that a plan is run in this folder, beside earlier ones.
 
+    A folder in which no cell was ever begun belongs to nobody: the plan before was refused.
+
     Args:
         out: the folder of the results.
         plan: the plan.
@@ -470,7 +472,7 @@ def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
         InputError: if the folder holds results with another base; nothing is changed.
     """
     found, base = read_folder_record(out), plan.base()
-    if found is None:
+    if found is None or not any(out.rglob(RUN)):
         earlier = FolderRecord(base=base, groups=[], plans={})
     else:
         earlier = found

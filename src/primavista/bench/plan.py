@@ -520,9 +520,9 @@ def make_plan(
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise InputError(
-            f"{where}: {place}: {first['msg']} (got {first['input']!r:.80})"
-        ) from error
+        strange = first["type"] == "extra_forbidden"
+        what = "there is no such key" if strange else first["msg"]
+        raise InputError(f"{where}: {place}: {what} (got {first['input']!r:.80})") from error
     _register_references(plan)
     return plan
 
