@@ -13,9 +13,9 @@ from fastapi.requests import HTTPConnection
 
 from primavista.images import centre_square
 from primavista.serve.dependencies import Service, Threads, refusals
-from primavista.serve.frame_routes import AgainQuery, LabelForm, WaitQuery
+from primavista.serve.frame_routes import AgainQuery, LabelForm, WaitQuery, learn_images
 from primavista.serve.limits import RefusedError, check_label
-from primavista.serve.operations import recognise, submit_lesson, wait_for_job
+from primavista.serve.operations import recognise
 from primavista.serve.schemas import CameraStatus, JobStatus, Recognised
 from primavista.serve.service_camera import ServiceCamera
 
@@ -66,10 +66,19 @@ async def predict(service: Service, camera: OwnCamera) -> Recognised:
     return await recognise(service, centre_square(camera.newest.image, service.learner.size))
 
 
-@router.post("/lessons", status_code=202, tags=["teach"], responses=refusals(404, 409, 422))
+@router.post(
+    "/lessons",
+    status_code=202,
+    tags=["teach"],
+    responses={
+        200: {"model": JobStatus, "description": "it is learned and on disk (only with `wait`)"},
+        **refusals(404, 409, 422),
+    },
+)
 async def teach(
     service: Service,
     camera: OwnCamera,
+    response: Response,
     label: LabelForm,
     seconds: Annotated[float, Form(ge=0.5, le=60, description="how long the object is shown")] = 5,
     wait: WaitQuery = 0,
@@ -78,14 +87,8 @@ async def teach(
     """Teach what the service's own camera shows in the next seconds.
 
     If the camera is lost before they are over, the request is refused with 409 and nothing is
-    learned.
+    learned. Otherwise the answers are those of `/api/lessons`.
     """
     name = check_label(label, service.learner.labels)
     images = await camera.collect(seconds, service.limits.lesson_frames)
-    lesson = service.learner.open_lesson()
-    for image in images:
-        lesson.add(image)
-    job = submit_lesson(service, lesson, name, again)
-    if wait:
-        await wait_for_job(job, wait)
-    return JobStatus.of(job)
+    return await learn_images(service, images, name, response, wait=wait, again=again)

@@ -98,10 +98,35 @@ async def teach(
         images = await _boxed(service, threads, frames, box)
     else:
         images = await _decode(service, frames, video)
+    return await learn_images(service, images, name, response, wait=wait, again=again)
+
+
+async def learn_images(
+    service: LearnerService,
+    images: list[ImageArray],
+    label: str,
+    response: Response,
+    *,
+    wait: float,
+    again: bool,
+) -> JobStatus:
+    """Submit a lesson and answer with its status, after a while if the client waits for it.
+
+    Args:
+        service: The service.
+        images: The frames of the lesson.
+        label: The checked name of the object.
+        response: Its status becomes 200 if the lesson is done.
+        wait: How many seconds to wait for the end.
+        again: Learn the lesson even if the same one was taught before.
+
+    Raises:
+        RefusedError: If the lesson has failed (409), or cannot be submitted.
+    """
     lesson = service.learner.open_lesson()
     for image in images:
         lesson.add(image)
-    job = submit_lesson(service, lesson, name, again)
+    job = submit_lesson(service, lesson, label, again)
     if wait and await wait_for_job(job, wait):
         if job.state == "failed":
             raise RefusedError(409, job.error or "it failed; nothing was changed")
