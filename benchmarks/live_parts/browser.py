@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,11 +32,62 @@ def film(path: Path, frames: Frames) -> Path:
     """Write frames as a camera of 640 x 480 would show them, forwards and backwards (.mjpeg)."""
     with open(path, "wb") as file:
         for frame in [*frames, *frames[-2:0:-1]]:
-            picture = Image.fromarray(frame)
-            wide = picture.resize((640, 640)).crop((0, 80, 640, 560))
-            wide.paste(picture.resize((480, 480)), (80, 0))
-            wide.save(file, "JPEG", quality=90)
+            wide(frame).save(file, "JPEG", quality=90)
     return path
+
+
+# A camera whose film can be changed while the page is open: a canvas in the page of the browser.
+SCREEN = """
+(() => {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [640, 480];
+  let film = [], at = 0;
+  window.showFilm = async (urls) => {
+    film = await Promise.all(urls.map(async (src) => {
+      const image = Object.assign(new Image(), { src });
+      await image.decode();
+      return image;
+    }));
+    at = 0;
+  };
+  setInterval(() => {
+    const context = canvas.getContext("2d");
+    if (film.length) context.drawImage(film[at++ % film.length], 0, 0, 640, 480);
+    else context.fillRect(0, 0, 640, 480);
+  }, 50);
+  if (navigator.mediaDevices) {
+    navigator.mediaDevices.getUserMedia = async () => canvas.captureStream(20);
+  }
+})();
+"""
+
+
+def screened(browser: Any, url: str, **context: Any) -> Any:
+    """Open the page in a running browser, with a camera that `show_film` changes."""
+    opened = browser.new_context(**context).new_page()
+    opened.add_init_script(SCREEN)
+    opened.goto(url)
+    opened.locator("#link[data-state=live]").wait_for()
+    opened.locator("#stage[data-ready=true]").wait_for()
+    return opened
+
+
+def show_film(opened: Any, pictures: list[Image.Image]) -> None:
+    """Let the camera of a screened page show pictures of 4 to 3, one after the other."""
+    urls = []
+    for picture in pictures:
+        file = io.BytesIO()
+        picture.convert("RGB").save(file, "JPEG", quality=88)
+        urls.append("data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode())
+    opened.evaluate("(urls) => showFilm(urls)", urls)
+
+
+def wide(frame: Frames) -> Image.Image:
+    """A square frame as a camera of 640 x 480 would show it, blurred at the sides."""
+    picture = Image.fromarray(frame)
+    around = picture.resize((640, 640)).crop((0, 80, 640, 560))
+    around.paste(picture.resize((480, 480)), (80, 0))
+    return around
 
 
 @contextmanager

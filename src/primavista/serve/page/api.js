@@ -1,5 +1,7 @@
 // Requests to the service: the token, error messages, WebSockets.
 
+import { TEXTS } from "./texts.js";
+
 const KEY = "primavista-token";
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
@@ -29,11 +31,11 @@ export async function ask(path, options = {}) {
   try {
     response = await fetch(path, { method: options.method ?? (body ? "POST" : "GET"), headers, body });
   } catch {
-    throw new Failure("The service is not answering. Is it still running?", 0);
+    throw new Failure(TEXTS.serviceNotAnswering, 0);
   }
   if (!response.ok) {
     const answer = await response.json().catch(() => ({}));
-    throw new Failure(answer.detail ?? `The service answered ${response.status}.`, response.status);
+    throw new Failure(answer.detail ?? TEXTS.serviceAnswered(response.status), response.status);
   }
   return options.blob ? response.blob() : response.json();
 }

@@ -1,10 +1,21 @@
-// The source of frames: a camera, a video file, or images. Only the centre square leaves this module.
+// The source of frames: a camera, a video file, or images. Only the square in the guide leaves this module, unless objects are to be found anywhere.
 
-import { $, toast } from "./view.js";
+import { Motion } from "./motion.js";
+import { TEXTS } from "./texts.js";
+import { $, isPressed, press, toast } from "./view.js";
 
 const MAX_SIDE = 480; // pixels of the square that is sent; the service resizes it to model size
 const QUALITY = 0.9;
+const WHOLE_SIDE = 640; // pixels of the longer side of a whole picture
+const LEAST_BOX = 0.08; // of the shorter side: a drawn box that is smaller was a click
+const FOLLOW_INTERVAL = 100; // milliseconds
 const square = new OffscreenCanvas(1, 1);
+const whole = new OffscreenCanvas(1, 1);
+const motion = new Motion();
+let chosen = null; // the square in the picture that counts, in pixels; null is the centre
+let sources = 0;
+let shaped = -1; // the source that the stage has the shape of
+let again = () => useCamera();
 let images = [];
 let current = 0;
 let devices = [];
@@ -13,20 +24,28 @@ export let kind = "none"; // camera, video, images
 export let file = null;
 
 const REASONS = {
-  NotAllowedError: "This page may not use the camera.\nAllow it in the browser (the icon next to the address), then try again. Or open a video or images.",
-  NotFoundError: "No camera was found.\nConnect one and try again, or open a video or images.",
-  NotReadableError: "The camera is in use by another program.\nClose that program, then try again.",
+  NotAllowedError: TEXTS.cameraDenied,
+  NotFoundError: TEXTS.cameraMissing,
+  NotReadableError: TEXTS.cameraBusy,
 };
 
-function cover(text) {
+let onCover = () => {};
+export const onReady = (listener) => (onCover = listener);
+
+function cover(text, retry = useCamera) {
+  again = retry;
   $("cover").hidden = !text;
   $("cover-text").textContent = text ?? "";
+  onCover();
 }
+
+export const number = () => sources; // another one for every source of pictures
+export const retry = () => again();
 
 export async function useCamera() {
   stop();
   if (!navigator.mediaDevices) {
-    cover("Browsers allow the camera only on https pages and on localhost.\nOpen this page on the machine itself, or start the service with --tls. Videos and images work without a camera.");
+    cover(TEXTS.cameraNeedsTls);
     return;
   }
   const wanted = devices.length ? { deviceId: { exact: devices[device % devices.length].deviceId } } : { facingMode: "environment" };
@@ -35,14 +54,14 @@ export async function useCamera() {
     $("video").srcObject = stream;
     await $("video").play();
     const track = stream.getVideoTracks()[0];
-    track.onended = () => cover("The camera was disconnected.");
+    track.onended = () => cover(TEXTS.cameraGone);
     $("stage").classList.toggle("mirrored", track.getSettings().facingMode === "user");
     kind = "camera";
     cover();
     devices = (await navigator.mediaDevices.enumerateDevices()).filter((one) => one.kind === "videoinput");
     $("switch").hidden = devices.length < 2;
   } catch (error) {
-    cover(REASONS[error.name] ?? `The camera could not be started (${error.name}).\nTry again, or open a video or images.`);
+    cover(REASONS[error.name] ?? TEXTS.cameraFailed(error.name));
   }
   shape();
 }
@@ -55,7 +74,7 @@ export function switchCamera() {
 export async function useFiles(files) {
   const videos = files.filter((one) => one.type.startsWith("video/"));
   const pictures = files.filter((one) => one.type.startsWith("image/"));
-  if (!videos.length && !pictures.length) return toast("That is neither a video nor an image.");
+  if (!videos.length && !pictures.length) return toast(TEXTS.notMedia);
   stop();
   cover();
   if (videos.length) {
@@ -65,21 +84,21 @@ export async function useFiles(files) {
     try {
       await video.play();
     } catch {
-      cover("This browser cannot play that video.\n“Teach all of it” may still work: the service decodes it itself.");
+      cover(TEXTS.notPlayable(TEXTS.teachVideo), () => useFiles(files));
     }
     kind = "video";
     file = videos[0];
   } else {
     const opened = await Promise.allSettled(pictures.map((one) => createImageBitmap(one)));
     images = opened.filter((one) => one.status === "fulfilled").map((one) => one.value);
-    if (!images.length) return cover("None of these images can be opened.");
+    if (!images.length) return cover(TEXTS.notImages, () => $("files").click());
     kind = "images";
     file = pictures;
     current = 0;
     show();
   }
   $("camera").hidden = $("whole").hidden = false;
-  $("whole").textContent = kind === "video" ? "Teach the whole video" : `Teach ${images.length === 1 ? "this image" : `all ${images.length} images`}`;
+  $("whole").textContent = kind === "video" ? TEXTS.teachVideo : TEXTS.teachImages(images.length);
   shape();
 }
 
@@ -112,7 +131,8 @@ function stop() {
   video.hidden = false;
   $("picture").hidden = $("camera").hidden = $("whole").hidden = true;
   $("stage").classList.remove("mirrored");
-  $("verdict").dataset.state = "none"; // it was about another picture
+  sources += 1; // answers about the picture before are ignored
+  chosen = null;
   for (const image of images) image.close();
   images = [];
   file = null;
@@ -121,12 +141,15 @@ function stop() {
 
 // The stage has the shape of the picture, so that the guide shows exactly the square that is sent.
 function shape() {
-  $("stage").dataset.ready = ready();
+  if ($("stage").dataset.ready !== `${ready()}` || shaped !== sources) {
+    shaped = sources;
+    $("stage").dataset.ready = ready();
+    onCover();
+  }
   if (!ready()) return;
   const [, width, height] = source();
   $("stage").style.setProperty("--ratio", `${width} / ${height}`);
-  $("stage").style.setProperty("--narrow", width / height);
-  $("stage").classList.toggle("tall", height > width);
+  showGuide();
 }
 $("video").addEventListener("loadeddata", shape);
 $("video").addEventListener("resize", shape);
@@ -139,15 +162,95 @@ function source() {
 
 export const ready = () => kind === "images" || (kind !== "none" && $("video").readyState >= 2);
 
-export async function captureFrame() {
-  const [picture, width, height] = source();
+// The square that counts, in pixels of the picture.
+function area() {
+  const [, width, height] = source();
   const side = Math.min(width, height);
-  const sent = Math.min(side, MAX_SIDE);
+  return chosen ?? { x: (width - side) >> 1, y: (height - side) >> 1, side };
+}
+
+// Places are shares of the picture; on a mirrored stage they count from the right.
+export function place(element, left, top, width, height) {
+  const from = $("stage").classList.contains("mirrored") ? 1 - left - width : left;
+  for (const [name, share] of Object.entries({ left: from, top, width, height })) element.style.setProperty(name, `${100 * share}%`);
+}
+
+function showGuide() {
+  const [, width, height] = source();
+  const { x, y, side } = area();
+  place($("guide"), x / width, y / height, side / width, side / height);
+  $("recentre").hidden = !chosen || isPressed($("follow"));
+}
+
+export function recentre() {
+  chosen = null;
+  press($("follow"), false);
+  showGuide();
+}
+
+export function follow(on) {
+  press($("follow"), on);
+  if (on) motion.energy = null;
+  else if (ready()) recentre();
+}
+
+setInterval(() => {
+  if (!isPressed($("follow")) || !ready() || document.hidden) return;
+  chosen = motion.follow(...source());
+  showGuide();
+}, FOLLOW_INTERVAL);
+
+// A box that is drawn on the stage: the square around it is what counts from then on.
+function drawable() {
+  const stage = $("stage");
+  let from = null;
+  const at = (event) => {
+    const { left, top, width, height } = stage.getBoundingClientRect();
+    const across = Math.min(Math.max((event.clientX - left) / width, 0), 1);
+    return [stage.classList.contains("mirrored") ? 1 - across : across, Math.min(Math.max((event.clientY - top) / height, 0), 1)];
+  };
+  const draw = (event) => {
+    if (!from || !ready()) return;
+    const [, width, height] = source();
+    const to = at(event);
+    const size = [Math.abs(to[0] - from[0]) * width, Math.abs(to[1] - from[1]) * height];
+    const short = Math.min(width, height);
+    if (Math.max(...size) < LEAST_BOX * short) return;
+    const side = Math.min(Math.max(...size), short);
+    const middle = [((from[0] + to[0]) / 2) * width, ((from[1] + to[1]) / 2) * height];
+    press($("follow"), false);
+    chosen = { x: Math.min(Math.max(middle[0] - side / 2, 0), width - side), y: Math.min(Math.max(middle[1] - side / 2, 0), height - side), side };
+    showGuide();
+  };
+  stage.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0 || event.target.closest("button") || !$("cover").hidden) return;
+    from = at(event);
+    stage.setPointerCapture(event.pointerId);
+  });
+  stage.addEventListener("pointermove", draw);
+  for (const name of ["pointerup", "pointercancel", "lostpointercapture"]) stage.addEventListener(name, () => (from = null));
+}
+
+export async function captureFrame() {
+  const [picture] = source();
+  const { x, y, side } = area();
+  const sent = Math.max(1, Math.min(Math.round(side), MAX_SIDE));
   if (square.width !== sent) square.width = square.height = sent;
   const context = square.getContext("2d");
   context.imageSmoothingQuality = "high";
-  context.drawImage(picture, (width - side) >> 1, (height - side) >> 1, side, side, 0, 0, sent, sent);
+  context.drawImage(picture, x, y, side, side, 0, 0, sent, sent);
   return square.convertToBlob({ type: "image/jpeg", quality: QUALITY });
+}
+
+export async function captureWhole() {
+  const [picture, width, height] = source();
+  const scale = Math.min(1, WHOLE_SIDE / Math.max(width, height));
+  whole.width = Math.round(scale * width);
+  whole.height = Math.round(scale * height);
+  const context = whole.getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(picture, 0, 0, whole.width, whole.height);
+  return whole.convertToBlob({ type: "image/jpeg", quality: QUALITY });
 }
 
 export function thumbnail(side) {
@@ -155,4 +258,18 @@ export function thumbnail(side) {
   small.width = small.height = side;
   small.getContext("2d").drawImage(square, 0, 0, side, side);
   return small;
+}
+
+export function setUp() {
+  drawable();
+  $("follow").onclick = () => follow(!isPressed($("follow")));
+  $("recentre").onclick = recentre;
+  $("switch").onclick = switchCamera;
+  $("camera").onclick = useCamera;
+  $("cover-button").onclick = retry;
+  $("open").onclick = $("cover-open").onclick = () => $("files").click();
+  $("files").onchange = () => {
+    useFiles([...$("files").files]);
+    $("files").value = "";
+  };
 }

@@ -1,10 +1,12 @@
 // A button that is held: by mouse, finger or pen, or by the space bar or Enter.
 
+import { isOff } from "./view.js";
+
 export function holdable(button, begin, end) {
   let held = false;
 
   const press = () => {
-    if (held || button.disabled) return;
+    if (held || isOff(button)) return;
     held = true;
     button.classList.add("held");
     begin();

@@ -1,6 +1,7 @@
 // One lesson over a WebSocket of its own. Frames are sent while the button is held, so that only the learning is left.
 
 import { socket } from "./api.js";
+import { TEXTS } from "./texts.js";
 
 const IN_FLIGHT = 8; // frames that the service has not confirmed; beyond that it is busy, and frames are left out
 
@@ -13,7 +14,7 @@ export class Lesson {
     this.opened.then(() => this.socket.send(JSON.stringify({ label })));
     this.done = new Promise((resolve, reject) => {
       this.socket.onmessage = ({ data }) => this.receive(JSON.parse(data), resolve, reject);
-      this.socket.onclose = () => reject(new Error("The connection was lost; nothing was changed. Try again."));
+      this.socket.onclose = () => reject(new Error(TEXTS.connectionLost));
     });
     this.done.catch(() => {}); // end() reports the error
   }
@@ -31,6 +32,10 @@ export class Lesson {
     this.socket.send(frame);
     this.sent += 1;
     return true;
+  }
+
+  get open() {
+    return this.socket.readyState === WebSocket.OPEN;
   }
 
   end() {

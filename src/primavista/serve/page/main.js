@@ -2,13 +2,22 @@
 
 import { setToken } from "./api.js";
 import * as camera from "./camera.js";
+import * as correct from "./correct.js";
 import * as objects from "./objects.js";
 import { Stream } from "./stream.js";
 import * as teach from "./teach.js";
-import { $, announce, banner, dialog, sureness } from "./view.js";
+import { fill, TEXTS } from "./texts.js";
+import * as use from "./use.js";
+import { $, announce, banner, dialog, hint, isPressed, make, press, sureness } from "./view.js";
 
-const NOTHING = "nothing";
+const STEADY = 300; // milliseconds that a new verdict must last before it is shown
+const LOCAL = ["localhost", "127.0.0.1", "[::1]"];
 let refreshing = false;
+let stream = null;
+let shown = "";
+let candidate = "";
+let since = 0;
+let state = "waiting";
 
 async function onResult(result) {
   if (result.version !== objects.model.version && !refreshing) {
@@ -18,38 +27,94 @@ async function onResult(result) {
   }
   const recent = result.recent ?? result; // what the last second shows; a service of an older version does not say
   objects.bars(recent);
-  const { verdict, name, share } = describe(recent);
-  $("verdict").dataset.state = verdict;
-  $("verdict-name").textContent = name;
-  $("verdict-share").textContent = share;
-  announce(name);
+  if (result.objects && isPressed($("find"))) return showBoxes(result.objects);
+  showVerdict(describe(recent));
+}
+
+// A verdict is shown when it lasts for a moment; the first one at once.
+function showVerdict(verdict) {
+  const key = `${verdict.state} ${verdict.name}`;
+  const now = performance.now();
+  if (key !== candidate) [candidate, since] = [key, now];
+  const waits = shown && key !== shown && !shown.startsWith("learning") && verdict.state !== "learning" && verdict.state !== "none";
+  if (waits && now - since < STEADY) return;
+  shown = verdict.state === "none" ? "" : key;
+  $("verdict").dataset.state = $("stage").dataset.verdict = verdict.state;
+  $("verdict-name").textContent = verdict.name;
+  $("verdict-share").textContent = verdict.share;
+  if (verdict.name) announce(verdict.name);
+}
+
+function clearVerdict() {
+  shown = candidate = "";
+  const wait = state === "live" && camera.ready() && objects.model.objects.length && !isPressed($("find"));
+  showVerdict({ state: wait ? "waiting" : "none", name: wait ? TEXTS.gettingReady : "", share: "" });
+  shown = "";
+  $("boxes").replaceChildren();
+  objects.clearBars();
 }
 
 function describe(result) {
-  if (teach.learning) return { verdict: "unknown", name: `Learning ${teach.learning}`, share: "" };
-  const taught = result.scores.filter((one) => one.label !== NOTHING);
-  if (!taught.length) return { verdict: "none", name: "", share: "" };
-  const near = result.label !== NOTHING && (result.familiarity ?? 1) >= 0.5; // nearer than most strangers
-  if (!result.known) return { verdict: "unknown", name: "Unknown", share: near ? `most like ${result.label}` : "" };
-  return { verdict: "known", name: result.label, share: sureness(result) };
+  const learning = teach.learning || correct.learning;
+  if (learning) return { state: "learning", name: TEXTS.learningName(learning), share: "" };
+  const { background } = objects.model;
+  const taught = result.scores.filter((one) => one.label !== background);
+  if (!taught.length) return { state: "none", name: "", share: "" };
+  const near = result.label !== background && (result.familiarity ?? 1) >= 0.5; // nearer than most strangers
+  if (!result.known) return { state: "unknown", name: TEXTS.unknown, share: near ? TEXTS.looksLike(result.label) : "" };
+  return { state: "known", name: result.label, share: sureness(result) };
 }
 
-function onState(state) {
-  $("link").dataset.state = state;
-  $("link-text").textContent = state === "live" ? "Live" : "Not connected";
-  banner(state === "gone" ? "The service is not answering. Trying again; nothing that was learned is lost." : "");
+function showBoxes(found) {
+  $("boxes").replaceChildren(...found.map(({ label, confidence, box }) => {
+    const text = make("span", {}, label, " ", make("small", { textContent: sureness({ confidence }) }));
+    const made = make("div", { className: "box" }, text);
+    made.classList.toggle("low", box.top < 0.08);
+    camera.place(made, box.left, box.top, box.right - box.left, box.bottom - box.top);
+    return made;
+  }));
+  announce(TEXTS.found(found.length));
+  showVerdict(found.length ? { state: "none", name: "", share: "" } : { state: "unknown", name: TEXTS.found(0), share: "" });
+}
+
+function find(on) {
+  press($("find"), on);
+  $("stage").classList.toggle("finding", on);
+  stream.wish("locate", on);
+  clearVerdict();
+  showButtons();
+}
+
+function showButtons() {
+  const some = objects.model.objects.length > 0;
+  $("wrong").hidden = !some || isPressed($("find"));
+  $("find").hidden = $("asking").hidden = !some;
+  $("follow").hidden = isPressed($("find"));
+}
+
+function onState(next) {
+  state = next;
+  showLink();
+  banner(state === "gone" ? TEXTS.gone : "");
   if (state === "live") objects.refresh().catch(() => {});
-  else $("verdict").dataset.state = "none";
+  clearVerdict();
 }
 
-async function enter() {
+function showLink() {
+  const words = { waiting: TEXTS.connecting, gone: TEXTS.notConnected, live: camera.ready() ? TEXTS.live : TEXTS.noPicture };
+  $("link").dataset.state = state;
+  $("link").dataset.picture = camera.ready();
+  $("link-text").textContent = words[state];
+}
+
+async function enter(text = TEXTS.tokenText) {
   try {
     await objects.refresh();
   } catch (error) {
     if (error.status !== 401) return;
-    const token = await dialog("This service requires a token", "It was printed in the terminal when the service was started.", "", "Enter");
+    const token = await dialog(TEXTS.tokenTitle, text, "", TEXTS.enter);
     if (token) setToken(token.trim());
-    await enter();
+    await enter(token ? TEXTS.tokenWrong : TEXTS.tokenText);
   }
 }
 
@@ -67,19 +132,28 @@ function acceptDrops() {
 }
 
 async function start() {
-  $("where").textContent = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname) ? "this machine" : location.hostname;
-  objects.setUp();
+  fill();
+  objects.setUp(teach.teachMore);
+  use.setUp();
+  camera.setUp();
   acceptDrops();
-  $("open").onclick = () => $("files").click();
-  $("files").onchange = () => {
-    camera.useFiles([...$("files").files]);
-    $("files").value = "";
-  };
-  $("camera").onclick = $("cover-button").onclick = () => camera.useCamera();
-  $("switch").onclick = () => camera.switchCamera();
+  camera.onReady(() => {
+    showLink();
+    clearVerdict();
+  });
+  objects.onModel((model) => {
+    const where = LOCAL.includes(location.hostname) ? TEXTS.thisMachine : location.hostname;
+    $("privacy").textContent = TEXTS.privacy(model.recall_seconds, where);
+    showButtons();
+    if (!model.objects.length) clearVerdict();
+  });
   await enter();
-  teach.setUp(new Stream({ onResult, onState }));
+  stream = new Stream({ remember: objects.model.recall_seconds ?? 0, onResult, onNotice: correct.onNotice, onState });
+  correct.setUp(stream);
+  teach.setUp(stream);
+  $("find").onclick = () => find(!isPressed($("find")));
   await camera.useCamera();
+  if (!objects.model.objects.length) hint(TEXTS.firstHint, "first");
 }
 
 start();

@@ -1,17 +1,23 @@
-// The list of taught objects: live bars, counts, rename, forget, undo, save and load; pictures only if they are allowed.
+// The list of taught objects: live bars, lessons with small pictures, rename, forget, remove and undo.
 
-import { ask, form } from "./api.js";
-import { $, dialog, make, plural, sureness, toast } from "./view.js";
+import { ask } from "./api.js";
+import { TEXTS } from "./texts.js";
+import { $, clearToast, dialog, isOff, make, setOff, sureness, toast } from "./view.js";
 
-const PENCIL = "M4 20l1-4L16 5l3 3L8 19l-4 1zM14 7l3 3";
-const CROSS = "M6 6l12 12M18 6L6 18";
+const ICONS = { plus: "M12 5v14M5 12h14", dots: "M5 12h.01M12 12h.01M19 12h.01", cross: "M6 6l12 12M18 6L6 18" };
 const ALLOWED = "primavista-thumbnails";
+const FILTER_FROM = 12; // objects
+const PIN_FROM = 6; // objects
+const SHOWN_PICTURES = 4; // of a lesson
 let rows = new Map();
-export let model = { objects: [], advice: [], version: -1, name: "", threshold: 0 };
+let taken = new Map(); // small pictures by the id of their lesson: in the memory of this page only
 let listeners = [];
+let onTeachMore = () => {};
+export let model = { objects: [], advice: [], lessons: [], version: -1, name: "", threshold: 0, background: "nothing" };
 
 export const onModel = (listener) => listeners.push(listener);
 export const adviceOn = (label) => model.advice.find((one) => one.labels.includes(label)); // the most urgent one
+export const labels = () => model.objects.map((object) => object.label);
 
 export async function refresh() {
   become(await ask("/api/model"));
@@ -20,17 +26,41 @@ export async function refresh() {
 export function become(next) {
   model = next;
   $("model-name").textContent = model.name;
-  $("undo").disabled = !model.can_undo;
+  setOff($("undo"), !model.can_undo);
+  $("undo").textContent = TEXTS.undo;
   $("empty").hidden = model.objects.length > 0;
   $("total").textContent = model.objects.length || "";
   const urgent = model.advice.find((one) => one.kind !== "good enough");
   $("advice").hidden = !model.objects.length;
-  $("advice").textContent = `Next: ${urgent ? urgent.text : "nothing, all objects are good enough"}.`;
+  $("advice").textContent = TEXTS.next(urgent ? urgent.text : TEXTS.allGood);
   if (document.activeElement !== $("threshold")) $("threshold").value = model.threshold;
   showThreshold();
-  rows = new Map(model.objects.map((object) => [object.label, row(object)]));
-  $("objects").replaceChildren(...[...rows.values()].map((one) => one.item));
+  showRows();
   for (const listener of listeners) listener(model);
+}
+
+// Rows stay the same elements as long as their objects are there, so that the focus and an open row survive a change.
+function showRows() {
+  const kept = new Map(model.objects.map((object) => [object.label, rows.get(object.label) ?? row(object.label)]));
+  for (const [label, one] of rows) if (!kept.has(label)) one.item.remove();
+  rows = kept;
+  for (const object of model.objects) update(rows.get(object.label), object);
+  const items = [...rows.values()].map((one) => one.item);
+  if (items.some((item, k) => $("objects").children[k] !== item)) $("objects").replaceChildren(...items);
+  $("objects").classList.toggle("pins", items.length > PIN_FROM);
+  $("filter").hidden = items.length <= FILTER_FROM;
+  for (const id of taken.keys()) if (!model.lessons.some((lesson) => lesson.id === id)) taken.delete(id);
+  filter();
+}
+
+function filter() {
+  const wanted = $("filter").hidden ? "" : $("filter").value.trim().toLowerCase();
+  let found = 0;
+  for (const [label, { item }] of rows) {
+    item.hidden = !label.toLowerCase().includes(wanted);
+    found += item.hidden ? 0 : 1;
+  }
+  $("no-match").hidden = found > 0 || !rows.size;
 }
 
 // A bar is how familiar the picture is, shared among the objects: a stranger fills none of them.
@@ -41,8 +71,16 @@ export function bars(result) {
     if (!one) continue;
     const best = result.known && label === result.label;
     one.fill.style.width = `${100 * share * familiarity}%`;
-    one.share.textContent = best ? sureness(result) : "";
+    if (!one.item.ariaBusy) one.share.textContent = best ? sureness(result) : "";
     one.item.classList.toggle("best", best);
+  }
+}
+
+export function clearBars() {
+  for (const one of rows.values()) {
+    one.fill.style.width = "0";
+    one.item.classList.remove("best");
+    if (!one.item.ariaBusy) one.share.textContent = "";
   }
 }
 
@@ -50,7 +88,7 @@ export function bars(result) {
 function showThreshold() {
   const value = Number($("threshold").value);
   $("threshold-text").textContent = value.toFixed(2);
-  $("threshold").setAttribute("aria-valuetext", `known from a familiarity of ${value.toFixed(2)}`);
+  $("threshold").setAttribute("aria-valuetext", TEXTS.thresholdText(value));
 }
 
 let settling;
@@ -59,33 +97,82 @@ function setThreshold() {
   settling = setTimeout(() => change("/api/threshold", { json: { threshold: Number($("threshold").value) } }), 400);
 }
 
-function row({ label, frames }) {
+function row(label) {
   const fill = make("i");
   const share = make("span", { className: "object-share" });
   const name = make("span", { className: "object-name", textContent: label, title: label });
-  const count = make("span", { className: "object-count", textContent: plural(frames, "frame") });
-  const buttons = make("span", { className: "object-buttons" },
-    button(PENCIL, `Rename ${label}`, () => rename(label)), button(CROSS, `Forget ${label}`, () => forget(label)));
+  const count = make("span", { className: "object-count" });
+  const picture = make("span", { className: "object-picture", ariaHidden: "true" });
   const head = make("span", { className: "object-head" }, name, share);
   const foot = make("span", { className: "object-foot" }, make("span", { className: "track", ariaHidden: "true" }, fill), count);
-  const item = make("li", {}, head, foot, buttons);
-  const picture = pictureOf(label);
-  if (picture) item.prepend(make("img", { src: picture, alt: "" }));
-  return { item, fill, share };
+  const panel = make("div", { className: "object-panel", hidden: true });
+  const open = icon("dots", TEXTS.more(label), () => {
+    panel.hidden = !panel.hidden;
+    open.ariaExpanded = String(!panel.hidden);
+  });
+  open.ariaExpanded = "false";
+  const more = icon("plus", TEXTS.teachMore(label), () => onTeachMore(label));
+  const buttons = make("span", { className: "object-buttons" }, more, open);
+  const lessons = make("ul", { className: "lessons" });
+  const older = make("p", { className: "quiet small", textContent: TEXTS.olderLessons });
+  const changes = make("div", { className: "bar" },
+    make("button", { type: "button", textContent: TEXTS.rename, ariaLabel: TEXTS.renameName(label), onclick: () => rename(label) }),
+    make("button", { type: "button", textContent: TEXTS.forget, ariaLabel: TEXTS.forgetName(label), onclick: () => forget(label) }));
+  panel.append(lessons, older, changes);
+  return { item: make("li", {}, picture, head, foot, buttons, panel), fill, share, count, picture, lessons, older };
 }
 
-function button(path, label, onclick) {
+function update(one, { label, frames }) {
+  one.count.textContent = TEXTS.frames(frames);
+  const own = model.lessons.filter((lesson) => lesson.label === label);
+  const known = own.reduce((sum, lesson) => sum + lesson.frames, 0);
+  one.older.hidden = known >= frames;
+  one.lessons.replaceChildren(...own.map((lesson, k) => lessonItem(lesson, k + 1)));
+  const newest = own.map((lesson) => taken.get(lesson.id)).filter((pictures) => pictures?.length).at(-1);
+  const kept = pictureOf(label);
+  if (newest) one.picture.replaceChildren(copied(newest[Math.floor(newest.length / 2)]));
+  else if (kept) one.picture.replaceChildren(make("img", { src: kept, alt: "" }));
+  else one.picture.textContent = [...label][0]?.toUpperCase() ?? "";
+}
+
+function lessonItem(lesson, number) {
+  const remove = icon("cross", TEXTS.removeLesson(number, lesson.label), () => removeLesson(lesson));
+  const shown = make("span", { className: "lesson-pictures", ariaHidden: "true" }, ...(taken.get(lesson.id) ?? []));
+  return make("li", {}, shown, make("span", { className: "small", textContent: TEXTS.lessonName(number, lesson.frames) }), remove);
+}
+
+function copied(canvas) {
+  const copy = make("canvas", { width: canvas.width, height: canvas.height });
+  copy.getContext("2d").drawImage(canvas, 0, 0);
+  return copy;
+}
+
+function icon(name, label, onclick) {
   const made = make("button", { type: "button", title: label, ariaLabel: label, onclick });
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("viewBox", "0 0 24 24");
   const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  line.setAttribute("d", path);
+  line.setAttribute("d", ICONS[name]);
   svg.append(line);
   made.append(svg);
   return made;
 }
 
-async function change(path, body, done) {
+// A row that something is being done to says so.
+function busy(label, text) {
+  const one = rows.get(label);
+  if (!one) return () => {};
+  one.item.ariaBusy = "true";
+  one.share.textContent = text;
+  return () => {
+    one.item.ariaBusy = null;
+    one.share.textContent = "";
+  };
+}
+
+export async function change(path, body, done, label = "", doing = "") {
+  clearToast();
+  const over = busy(label, doing);
   try {
     become(await ask(path, { method: "POST", ...body }));
     if (done) toast(done, model.can_undo ? undo : undefined);
@@ -93,71 +180,85 @@ async function change(path, body, done) {
   } catch (error) {
     toast(error.message);
     return false;
+  } finally {
+    over();
   }
 }
 
 async function rename(label) {
-  const to = (await dialog(`Rename “${label}”`, "", label, "Rename"))?.trim();
+  const to = (await dialog(TEXTS.renameTitle(label), "", label, TEXTS.rename))?.trim();
   if (!to || to === label) return;
-  if (await change("/api/rename", { json: { label, to } }, `“${label}” is now “${to}”.`)) {
+  if (await change("/api/rename", { json: { label, to } }, TEXTS.renamed(label, to), label, TEXTS.renaming)) {
     keepPictures({ ...pictures(), [to]: pictureOf(label), [label]: undefined });
     become(model);
+    rows.get(to)?.item.querySelector("button").focus();
   }
 }
 
 async function forget(label) {
-  if (await change("/api/forget", { json: { label } }, `“${label}” is forgotten.`)) keepPictures({ ...pictures(), [label]: undefined });
+  const place = [...rows.keys()].indexOf(label);
+  if (!(await change("/api/forget", { json: { label } }, TEXTS.forgotten(label), label, TEXTS.forgetting))) return;
+  keepPictures({ ...pictures(), [label]: undefined });
+  focusRow(place);
 }
 
-export const undo = () => change("/api/undo", {}, "Undone.");
-
-export async function save() {
-  try {
-    const link = make("a", { href: URL.createObjectURL(await ask("/api/model/file", { blob: true })), download: model.name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
-  } catch (error) {
-    toast(error.message);
-  }
+async function removeLesson({ id, label }) {
+  const place = [...rows.keys()].indexOf(label);
+  if (!(await change("/api/remove", { json: { lesson: id } }, TEXTS.removed(label), label, TEXTS.removing))) return;
+  const open = rows.get(label)?.item.querySelector("[aria-expanded]");
+  if (open) open.focus();
+  else focusRow(place);
 }
 
-export async function load(file) {
-  const known = plural(model.objects.length, "object");
-  const text = model.objects.length ? `It replaces the current model (${known}). Undo brings that one back, and a copy is kept as “${model.name}.before-load”.` : "";
-  if (!(await dialog(`Load “${file.name}”?`, text, undefined, "Load"))) return;
-  if (await change("/api/model/file", { body: form({ file }) }, "")) toast(`“${file.name}” is loaded: ${plural(model.objects.length, "object")}.`, undo);
+// The focus goes to what took the place of a row that is gone.
+function focusRow(place) {
+  const left = [...rows.values()];
+  const near = left[Math.min(place, left.length - 1)];
+  (near ? near.item.querySelector("button") : $("name")).focus();
 }
 
-// Pictures of objects: only if the user allows them, only in this browser, one list per model.
+export async function undo() {
+  if (isOff($("undo"))) return;
+  setOff($("undo"), true);
+  $("undo").textContent = TEXTS.undoing;
+  const pictures = new Map(taken);
+  if (await change("/api/undo", {}, "")) {
+    taken = new Map([...pictures, ...taken]); // undo may bring a lesson back
+    showRows();
+    toast(TEXTS.undone);
+  } else become(model);
+}
+
+// Small pictures of a lesson: canvases, spread over it.
+export function keepLesson(id, label, canvases) {
+  const step = Math.max(1, Math.ceil(canvases.length / SHOWN_PICTURES));
+  const chosen = canvases.filter((_, k) => k % step === 0).slice(0, SHOWN_PICTURES);
+  taken.set(id, chosen);
+  const last = chosen.at(-1);
+  if (last) keepPictures({ ...pictures(), [label]: last.toDataURL("image/jpeg", 0.8) });
+}
+
+// Pictures that outlive the page: only if the user allows them, only in this browser, one list per model.
 const key = () => `primavista-pictures-${model.name}`;
-const pictures = () => (allowed() ? JSON.parse(localStorage.getItem(key()) ?? "{}") : {});
+const allowed = () => localStorage.getItem(ALLOWED) === "yes";
 // A name such as "constructor" is a property of every object.
 const pictureOf = (label) => (Object.hasOwn(pictures(), label) ? pictures()[label] : undefined);
-const allowed = () => localStorage.getItem(ALLOWED) === "yes";
+const pictures = () => (allowed() ? JSON.parse(localStorage.getItem(key()) ?? "{}") : {});
 
 function keepPictures(all) {
   if (allowed()) localStorage.setItem(key(), JSON.stringify(all));
 }
 
-export function keepPicture(label, canvas) {
-  if (canvas) keepPictures({ ...pictures(), [label]: canvas.toDataURL("image/jpeg", 0.8) });
-}
-
-export function setUp() {
+export function setUp(teachMore) {
+  onTeachMore = teachMore;
   $("thumbs").checked = allowed();
   $("thumbs").onchange = () => {
     if ($("thumbs").checked) localStorage.setItem(ALLOWED, "yes");
     else for (const name of Object.keys(localStorage).filter((one) => one === ALLOWED || one.startsWith("primavista-pictures-"))) localStorage.removeItem(name);
     become(model);
   };
+  $("filter").oninput = filter;
   $("threshold").oninput = showThreshold;
   $("threshold").onchange = setThreshold;
   $("undo").onclick = undo;
-  $("save").onclick = save;
-  $("load").onclick = () => $("load-file").click();
-  $("load-file").onchange = async () => {
-    const [file] = $("load-file").files;
-    $("load-file").value = "";
-    if (file) await load(file);
-  };
 }

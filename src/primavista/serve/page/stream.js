@@ -8,24 +8,30 @@ const MAX_WAIT = 5000; // milliseconds between two attempts to connect
 const IDLE = 1001; // the service closes a socket that is silent for long, which is not an error
 
 export class Stream {
-  constructor({ onResult, onState }) {
-    Object.assign(this, { onResult, onState, paused: false, wait: 500 });
+  constructor({ remember, onResult, onNotice, onState }) {
+    Object.assign(this, { remember, onResult, onNotice, onState, paused: false, live: false, wait: 500, wishes: {} });
     this.connect();
   }
 
   connect() {
-    this.socket = socket("/api/stream");
+    this.socket = socket(`/api/stream?remember=${this.remember}`);
     this.socket.onopen = () => {
       this.wait = 500;
+      this.live = true;
       this.onState("live");
+      for (const [name, on] of Object.entries(this.wishes)) if (on) this.command({ [name]: true });
       this.next();
     };
     this.socket.onmessage = ({ data }) => {
-      const result = JSON.parse(data);
-      if (!this.paused && !result.error) this.onResult(result);
+      const said = JSON.parse(data);
+      if (said.frame === undefined) return this.onNotice(said);
+      if (said.error && this.wishes.locate) this.onNotice({ unlocated: said.error });
+      // what was sent before the picture changed is not about this picture
+      if (!this.paused && !said.error && this.source === camera.number()) this.onResult(said);
       setTimeout(() => this.next(), Math.max(0, this.sent + MIN_INTERVAL - performance.now()));
     };
     this.socket.onclose = ({ code }) => {
+      this.live = false;
       if (code !== IDLE) this.onState("gone");
       setTimeout(() => this.connect(), this.wait);
       this.wait = Math.min(2 * this.wait, MAX_WAIT);
@@ -35,8 +41,21 @@ export class Stream {
   async next() {
     if (this.socket.readyState !== WebSocket.OPEN) return;
     if (this.paused || document.hidden || !camera.ready()) return void setTimeout(() => this.next(), 100);
-    const frame = await camera.captureFrame();
+    this.source = camera.number();
+    const frame = await (this.wishes.locate ? camera.captureWhole() : camera.captureFrame());
     this.sent = performance.now();
     if (this.socket.readyState === WebSocket.OPEN) this.socket.send(frame);
+  }
+
+  command(message) {
+    if (this.socket.readyState !== WebSocket.OPEN) return false;
+    this.socket.send(JSON.stringify(message));
+    return true;
+  }
+
+  // A wish (`ask`, `locate`) holds for this page: it is said again after a new connection.
+  wish(name, on) {
+    this.wishes[name] = on;
+    this.command({ [name]: on });
   }
 }

@@ -5,40 +5,59 @@ import * as camera from "./camera.js";
 import { holdable } from "./hold.js";
 import { Lesson } from "./lesson.js";
 import * as objects from "./objects.js";
-import { $, announce, dialog, hint, percent, plural } from "./view.js";
+import { TEXTS } from "./texts.js";
+import { $, announce, dialog, hint, percent, setOff } from "./view.js";
 
 const CAPTURE_INTERVAL = 1000 / 20; // milliseconds
 const MIN_FRAMES = 5;
 const MAX_CHECK_FRAMES = 200;
 const STRIP_EVERY = 3; // every third frame is shown in the strip
-const FIRST_HINT = $("hint").textContent;
 let lesson = null;
 let frames = [];
 let timer = 0;
-let last = null;
+let pictures = []; // small ones, of the lesson
 export let learning = ""; // the name of the object that is being learned
 
 const mode = () => document.querySelector("input[name=mode]:checked").value;
 const label = () => (mode() === "check" ? $("which").value : $("name").value.trim());
 
 function begin(stream) {
-  if (!camera.ready()) return hint("There is no picture yet: allow the camera, or open a video or images.", "bad");
+  if (!camera.ready()) return hint(TEXTS.noPictureYet, "bad");
+  if (!stream.live) return hint(TEXTS.serviceGoneTeach, "bad");
   if (!label()) {
-    hint("Enter a name first.", "bad");
+    hint(TEXTS.nameFirst, "bad");
     return setTimeout(() => $("name").focus());
   }
+  if (mode() === "teach" && nearlyTaught(label())) return void setTimeout(chooseName);
   stream.paused = true;
   frames = [];
-  last = null;
+  pictures = [];
   $("strip").replaceChildren();
   $("strip").classList.remove("gone");
   $("stage").classList.add("recording");
-  $("hold-text").textContent = mode() === "check" ? "Checking" : "Release to learn";
-  hint("Turn the object slowly, and show it from near and far.");
-  announce("Capturing");
+  $("hold-text").textContent = mode() === "check" ? TEXTS.checking : TEXTS.letGo;
+  hint(TEXTS.turnSlowly);
+  announce(TEXTS.capturing);
   if (mode() === "teach") lesson = new Lesson(label(), showProgress);
   timer = setInterval(() => capture(), CAPTURE_INTERVAL);
   capture();
+}
+
+// "Cup" where there is a "cup": two objects only if that is meant.
+const meant = new Set();
+function nearlyTaught(name) {
+  const labels = objects.labels();
+  if (labels.includes(name) || meant.has(name)) return "";
+  return labels.find((one) => one.toLowerCase() === name.toLowerCase()) ?? "";
+}
+
+async function chooseName() {
+  const name = label();
+  const other = nearlyTaught(name);
+  const chosen = await dialog(TEXTS.almostTitle(name, other), TEXTS.almost(name, other), undefined, TEXTS.almostOld(other), TEXTS.almostNew(name));
+  if (chosen === true) $("name").value = other;
+  if (chosen === "other") meant.add(name);
+  $("hold").focus();
 }
 
 async function capture() {
@@ -49,8 +68,10 @@ async function capture() {
   frames.push(lesson ? null : frame);
   $("hold-count").textContent = frames.length;
   if (number % STRIP_EVERY === 1) {
-    last = camera.thumbnail(96);
-    $("strip").append(last);
+    const picture = camera.thumbnail(96);
+    pictures.push(picture);
+    if (pictures.length > 60) pictures = pictures.filter((_, k) => k % 2 === 0);
+    $("strip").append(picture);
     while ($("strip").childElementCount > 40) $("strip").firstElementChild.remove();
   }
   if (lesson && frames.length >= objects.model.max_frames) $("hold").dispatchEvent(new Event("blur"));
@@ -66,9 +87,11 @@ async function end(stream) {
   $("hold-count").textContent = "";
   stream.paused = false;
   const few = frames.length < MIN_FRAMES;
-  if (few) {
+  if (lesson && !lesson.open) {
+    hint(stream.live ? TEXTS.connectionLost : TEXTS.serviceGoneTeach, "bad");
+  } else if (few) {
     lesson?.cancel();
-    hint("Hold the button longer, for a few seconds.", "bad");
+    hint(TEXTS.holdLonger, "bad");
   } else {
     await (lesson ? learn(name) : check(name));
   }
@@ -79,8 +102,8 @@ async function end(stream) {
 }
 
 async function learn(name) {
-  $("hold").disabled = true;
-  $("hold-text").textContent = "Learning";
+  setOff($("hold"), true);
+  $("hold-text").textContent = TEXTS.learningButton;
   learning = name;
   try {
     learned(name, await lesson.end());
@@ -91,26 +114,26 @@ async function learn(name) {
 }
 
 async function learned(name, job) {
-  if (job.already_taught) return hint("These frames were taught before, so they were left out: nothing was changed.", "bad");
+  if (job.taught_before) return hint(TEXTS.taughtBefore, "bad");
   performance.mark("learned", { detail: job });
-  objects.keepPicture(name, last);
+  objects.keepLesson(job.id, name, pictures);
   $("name").value = "";
-  const text = `“${job.label}” learned from ${plural(job.frames, "frame")} in ${job.seconds.toFixed(1)} s. The frames were deleted.`;
+  const text = TEXTS.learned(job.label, job.frames, job.seconds);
   hint(text, "good");
-  announce(`${job.label} learned`);
+  announce(TEXTS.learnedShort(job.label));
   await objects.refresh();
   const next = objects.adviceOn(job.label);
-  if (next && $("hint").textContent === text) hint(`${text} Next: ${next.text}.`, "good"); // unless the next lesson began
+  if (next && $("hint").textContent === text) hint(`${text} ${TEXTS.next(next.text)}`, "good"); // unless the next lesson began
 }
 
 async function check(name) {
-  $("hold").disabled = true;
-  $("hold-text").textContent = "Counting";
+  setOff($("hold"), true);
+  $("hold-text").textContent = TEXTS.counting;
   try {
     const found = await ask("/api/check", { body: form({ label: name, frames }) });
     const others = Object.entries(found.taken_for).map(([other, count]) => `${other} ${count}`);
-    const wrong = others.length ? ` The others were taken for: ${others.join(", ")}.` : "";
-    hint(`“${name}”: ${found.right} of ${found.frames} frames recognised, ${percent(found.accuracy)}.${wrong}`, "good");
+    const wrong = others.length ? TEXTS.takenFor(others.join(", ")) : "";
+    hint(TEXTS.checked(name, found.right, found.frames, percent(found.accuracy), wrong), "good");
   } catch (error) {
     hint(error.message, "bad");
   }
@@ -121,12 +144,14 @@ async function check(name) {
 async function teachWhole(again = false) {
   const name = $("name").value.trim();
   if (!name) {
-    hint("Enter a name first.", "bad");
+    hint(TEXTS.nameFirst, "bad");
     return $("name").focus();
   }
-  $("hold").disabled = $("whole").disabled = true;
+  if (nearlyTaught(name)) return chooseName();
+  setOff($("hold"), true);
+  setOff($("whole"), true);
   learning = name;
-  hint("Uploading.");
+  hint(TEXTS.uploading);
   try {
     const fields = camera.kind === "video" ? { video: camera.file } : { frames: camera.file };
     let job = await ask(`/api/lessons?again=${again}`, { body: form({ label: name, ...fields }) });
@@ -135,14 +160,14 @@ async function teachWhole(again = false) {
       job = await ask(`/api/lessons/${job.id}?wait=0.3`);
     }
     if (job.state === "failed") throw new Error(job.error);
-    if (job.already_taught && (await dialog("Taught before", "This lesson was taught before. It was left out, because it would count twice. If the object was forgotten in the meantime, teach it again.", undefined, "Teach it again"))) return teachWhole(true);
-    await camera.captureFrame();
-    last = camera.thumbnail(96);
+    if (job.taught_before && (await dialog(TEXTS.taughtTwiceTitle, TEXTS.taughtTwice, undefined, TEXTS.teachAgain))) return teachWhole(true);
+    if (camera.ready()) await camera.captureFrame();
+    pictures = camera.ready() ? [camera.thumbnail(96)] : [];
     await learned(name, job);
   } catch (error) {
     hint(error.message, "bad");
   }
-  $("whole").disabled = false;
+  setOff($("whole"), false);
   reset();
   showMode();
 }
@@ -151,24 +176,33 @@ function showProgress(job) {
   $("progress").hidden = false;
   if (job.progress === null) $("progress").removeAttribute("value");
   else $("progress").value = job.progress;
-  hint(job.state === "queued" ? "Waiting for the lessons before this one." : `Learning ${plural(job.frames, "frame")} of “${job.label}”.`);
+  hint(job.state === "queued" ? TEXTS.queued : TEXTS.learningFrames(job.frames, job.label));
 }
 
 function reset() {
   learning = "";
   $("progress").hidden = true;
-  $("hold").disabled = false;
+  setOff($("hold"), false);
 }
 
 function showMode() {
   const checking = mode() === "check";
   $("name").hidden = checking;
   $("which").hidden = !checking;
-  $("name-label").textContent = checking ? "Which object will you show?" : "What is it?";
-  $("hold-text").textContent = checking ? "Hold to check" : "Hold to teach";
-  $("hold").disabled = checking && !objects.model.objects.length;
-  const known = objects.model.objects.map((object) => object.label);
-  $("nothing").hidden = checking || !known.length || known.includes("nothing");
+  $("name-label").textContent = checking ? TEXTS.whichOne : TEXTS.whatIsIt;
+  $("hold-text").textContent = checking ? TEXTS.holdToCheck : TEXTS.holdToTeach;
+  setOff($("hold"), checking && !objects.model.objects.length);
+  const known = objects.labels();
+  $("nothing").hidden = checking || known.length < 2 || known.includes(objects.model.background);
+}
+
+// The row of an object asks for another lesson of it.
+export function teachMore(name) {
+  const teaching = document.querySelector("input[name=mode][value=teach]");
+  if (!teaching.checked) teaching.click();
+  $("name").value = name;
+  $("hold").focus();
+  hint(TEXTS.teachMoreHint(name));
 }
 
 export function setUp(stream) {
@@ -176,17 +210,17 @@ export function setUp(stream) {
   for (const radio of document.querySelectorAll("input[name=mode]")) {
     radio.onchange = () => {
       showMode();
-      hint(mode() === "check" ? "Show an object from new sides and hold the button, to see how often it is recognised." : FIRST_HINT, mode() === "check" ? "" : "first");
+      hint(mode() === "check" ? TEXTS.checkHint : TEXTS.firstHint, mode() === "check" ? "" : "first");
     };
   }
   $("name").onkeydown = (event) => {
     if (event.key === "Enter") $("hold").focus();
   };
-  $("whole").onclick = () => teachWhole();
+  $("whole").onclick = () => $("whole").ariaDisabled === "true" || teachWhole();
   $("nothing").onclick = () => {
-    $("name").value = "nothing";
+    $("name").value = objects.model.background;
     $("hold").focus();
-    hint("Remove the object and hold the button: frames that look like this will be “unknown”.");
+    hint(TEXTS.removeObject);
   };
   objects.onModel((model) => {
     const labels = model.objects.map((object) => object.label);

@@ -1,5 +1,7 @@
 // Helpers that every part of the page uses. Text from users and from the service is only ever set as text.
 
+import { TEXTS } from "./texts.js";
+
 export const $ = (id) => document.getElementById(id);
 
 export function make(tag, properties = {}, ...children) {
@@ -10,12 +12,18 @@ export function make(tag, properties = {}, ...children) {
 
 // A word for a known object: the shares of all taught objects add up to 1 even for a stranger, so they are no number to show.
 export function sureness({ confidence }) {
-  if (confidence >= 0.9) return "sure";
-  return confidence >= 0.6 ? "likely" : "perhaps";
+  if (confidence >= 0.9) return TEXTS.sure;
+  return confidence >= 0.6 ? TEXTS.likely : TEXTS.perhaps;
 }
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
-export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+
+// A button that does nothing for now. It is not `disabled`, because that would take the focus away from the keyboard.
+export const setOff = (button, off) => button.setAttribute("aria-disabled", String(off));
+export const isOff = (button) => button.getAttribute("aria-disabled") === "true";
+
+export const press = (button, pressed) => button.setAttribute("aria-pressed", String(pressed));
+export const isPressed = (button) => button.getAttribute("aria-pressed") === "true";
 
 export function hint(text, kind = "") {
   $("hint").textContent = text;
@@ -27,13 +35,15 @@ export function toast(text, undo) {
   $("toast-text").textContent = text;
   $("toast-undo").hidden = !undo;
   $("toast-undo").onclick = () => {
-    $("toast").hidden = true;
+    clearToast();
     undo();
   };
   $("toast").hidden = false;
   clearTimeout(hideToast);
-  hideToast = setTimeout(() => ($("toast").hidden = true), 6000);
+  hideToast = setTimeout(clearToast, 6000);
 }
+
+export const clearToast = () => ($("toast").hidden = true);
 
 export function banner(text) {
   $("banner").textContent = text;
@@ -51,13 +61,16 @@ export function announce(text) {
   }, 900);
 }
 
-export function dialog(title, text, value, yes = "OK") {
+// Resolves to null (cancelled), to the text that was entered, to true, or to "other" for a second way to say yes.
+export function dialog(title, text, value, yes = TEXTS.ok, other = "") {
   $("ask-title").textContent = title;
   $("ask-text").textContent = text;
   $("ask-text").hidden = !text;
   $("ask-value").hidden = value === undefined;
   $("ask-value").value = value ?? "";
   $("ask-yes").textContent = yes;
+  $("ask-other").textContent = other;
+  $("ask-other").hidden = !other;
   const box = $("ask");
   box.returnValue = "no";
   box.querySelector("form").onkeydown = (event) => {
@@ -69,6 +82,10 @@ export function dialog(title, text, value, yes = "OK") {
   box.showModal();
   if (value !== undefined) $("ask-value").select();
   return new Promise((resolve) => {
-    box.onclose = () => resolve(box.returnValue === "yes" ? (value === undefined ? true : $("ask-value").value) : null);
+    box.onclose = () => {
+      if (box.returnValue === "other") return resolve("other");
+      if (box.returnValue !== "yes") return resolve(null);
+      resolve(value === undefined ? true : $("ask-value").value);
+    };
   });
 }
