@@ -161,17 +161,18 @@ def change(opened, taught: dict[str, int]) -> None:
 
     It uses the keyboard and the mouse.
     """
+    opened.get_by_role("button", name="Lessons and name of ball").click()
     opened.get_by_role("button", name="Rename ball").click()
     opened.fill("#ask-value", "<b>football</b>")
     opened.keyboard.press("Enter")
-    opened.get_by_role("button", name="Forget cup").wait_for()
-    opened.get_by_role("button", name="Rename <b>football</b>").wait_for()
+    opened.get_by_role("button", name="Lessons and name of <b>football</b>").wait_for()
     assert listed(opened) == renamed(taught)
+    opened.get_by_role("button", name="Lessons and name of cup").click()
     opened.get_by_role("button", name="Forget cup").click()
     opened.get_by_role("button", name="Forget cup").wait_for(state="detached")
     assert "cup" not in listed(opened)
     opened.locator("#undo").click()
-    opened.get_by_role("button", name="Forget cup").wait_for()
+    opened.get_by_role("button", name="Lessons and name of cup").wait_for()
     assert listed(opened) == renamed(taught)
 
 

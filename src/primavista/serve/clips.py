@@ -21,7 +21,7 @@ from primavista.coach import NOTHING
 from primavista.images import ImageArray
 from primavista.learner.lesson import LessonBuffer
 from primavista.learner.prediction import Prediction
-from primavista.learner.watch import fuse
+from primavista.learner.watch import SAME_SCENE, Thumbnail, correlation, fuse, thumbnail
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import ClipNotice
@@ -34,10 +34,11 @@ QUALITY = 80  # of the picture of a clip, as JPEG
 
 
 class KeptFrame(NamedTuple):
-    """A frame of the last seconds: when it came, in seconds, and its pixels."""
+    """A frame of the last seconds: when it came, in seconds, its pixels, and its thumbnail."""
 
     at: float
     image: ImageArray
+    thumbnail: Thumbnail
 
 
 @dataclass(frozen=True)
@@ -96,26 +97,32 @@ class StreamClips:
         self._answer = Prediction(None, 0.0, False)
         self._doubt_since: float | None = None
         self._asked: set[str | None] = set()
-        self._version = service.snapshot.version
+        self._version = self._answer_version = service.snapshot.version
         self.asks = False
 
-    def add(self, image: ImageArray, answer: Prediction, is_new_scene: bool) -> None:
-        """Remember a frame; what was remembered of another scene is forgotten.
+    def add(self, image: ImageArray, answer: Prediction, version: int) -> None:
+        """Remember a frame; what was remembered of another scene or model is forgotten.
+
+        A scene goes on as long as a frame is like any of those that are remembered of it: a camera
+        that moves fast does not end it.
 
         Args:
             image: The frame at model size.
             answer: What the last second shows.
-            is_new_scene: True if the frame does not continue the one before.
+            version: The version of the model that says so.
         """
         now = time.monotonic()
         self._answer = answer
-        if is_new_scene:
+        small = thumbnail(image)
+        likeness = [correlation(small, frame.thumbnail) for frame in self._frames]
+        if version != self._answer_version or max(likeness, default=1.0) < SAME_SCENE:
+            self._answer_version = version
             self._forget(len(self._frames))
             self._doubt_since = None
         old = sum(frame.at <= now - self._seconds for frame in self._frames)
         self._forget(old)
         if not self._frames or now - self._frames[-1].at >= SPACING:
-            self._keep(KeptFrame(now, image))
+            self._keep(KeptFrame(now, image, small))
         if not is_doubtful(answer):
             self._doubt_since = None
         elif self._doubt_since is None:

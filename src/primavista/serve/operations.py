@@ -102,7 +102,7 @@ class StreamWatch:
         if version != self._version:
             self._watch, self._version = self._service.learner.watch(), version
         recent = self._watch.add(image, prediction)
-        self._clips.add(image, recent, is_new_scene=len(self._watch) == 1)
+        self._clips.add(image, recent, version)
         return Watched(
             **Recognised.of(prediction, version).model_dump(),
             recent=Recognised.of(recent, version),

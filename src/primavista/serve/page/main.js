@@ -27,7 +27,7 @@ async function onResult(result) {
   }
   const recent = result.recent ?? result; // what the last second shows; a service of an older version does not say
   objects.bars(recent);
-  if (result.objects && isPressed($("find"))) return showBoxes(result.objects);
+  if (isPressed($("find"))) return result.objects && showBoxes(result.objects);
   showVerdict(describe(recent));
 }
 

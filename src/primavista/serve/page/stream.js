@@ -42,7 +42,8 @@ export class Stream {
     if (this.socket.readyState !== WebSocket.OPEN) return;
     if (this.paused || document.hidden || !camera.ready()) return void setTimeout(() => this.next(), 100);
     this.source = camera.number();
-    const frame = await (this.wishes.locate ? camera.captureWhole() : camera.captureFrame());
+    this.whole = Boolean(this.wishes.locate);
+    const frame = await (this.whole ? camera.captureWhole() : camera.captureFrame());
     this.sent = performance.now();
     if (this.socket.readyState === WebSocket.OPEN) this.socket.send(frame);
   }
