@@ -114,7 +114,7 @@ async function learn(name) {
 }
 
 async function learned(name, job) {
-  if (job.taught_before) return hint(TEXTS.taughtBefore, "bad");
+  if (job.already_taught) return hint(TEXTS.taughtBefore, "bad");
   performance.mark("learned", { detail: job });
   objects.keepLesson(job.id, name, pictures);
   $("name").value = "";
@@ -160,7 +160,7 @@ async function teachWhole(again = false) {
       job = await ask(`/api/lessons/${job.id}?wait=0.3`);
     }
     if (job.state === "failed") throw new Error(job.error);
-    if (job.taught_before && (await dialog(TEXTS.taughtTwiceTitle, TEXTS.taughtTwice, undefined, TEXTS.teachAgain))) return teachWhole(true);
+    if (job.already_taught && (await dialog(TEXTS.taughtTwiceTitle, TEXTS.taughtTwice, undefined, TEXTS.teachAgain))) return teachWhole(true);
     if (camera.ready()) await camera.captureFrame();
     pictures = camera.ready() ? [camera.thumbnail(96)] : [];
     await learned(name, job);
