@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from live_parts.browser import film, hold, page
+from live_parts.browser import CHROMIUM, FLAGS, hold, screened, show_film, wide
 from live_parts.process import drawn, service
 
 OBJECTS = {"polka-dot cup": 44, "striped ball": 31, "sunglasses": 26, "light bulb": 16}
@@ -12,26 +12,24 @@ DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
 def shots(folder: Path, out: Path) -> None:
-    """Write teach.png, teach-dark.png, teach-phone-light.png and teach-phone.png (dark)."""
+    """Write teach.png, teach-dark.png, teach-phone-light.png and teach-phone.png (dark).
+
+    The objects are taught on one page, by holding the button, and each page that is taken has a
+    small picture of each object in its storage, as if the box for it had been ticked.
+    """
     from playwright.sync_api import sync_playwright
 
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright, service(folder / "kitchen.pv") as running:
-        thumbnails: list[dict[str, str]] = []
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        opened = screened(browser, running.url, viewport=DESK)
+        opened.locator("#thumbs").check()
         for name, number in OBJECTS.items():
-            with page(
-                playwright, running.url, film(folder / "taught.mjpeg", drawn(number, 1, 20, 240))
-            ) as opened:
-                opened.evaluate(
-                    "(kept) => kept.forEach("
-                    "({ name, value }) => localStorage.setItem(name, value))",
-                    thumbnails,
-                )
-                opened.reload()
-                opened.locator("#stage[data-ready=true]").wait_for()
-                opened.locator("#thumbs").check()
-                hold(opened, name, 4.0)
-                thumbnails = opened.context.storage_state()["origins"][0]["localStorage"]
+            show_film(opened, [wide(frame) for frame in drawn(number, 1, 20, 240)])
+            opened.wait_for_timeout(300)
+            hold(opened, name, 4.0)
+        kept = opened.context.storage_state()
+        opened.context.close()
         looks = [
             ("teach.png", "polka-dot cup", DESK, "light", 1),
             ("teach-phone-light.png", "polka-dot cup", PHONE, "light", 2),
@@ -39,16 +37,18 @@ def shots(folder: Path, out: Path) -> None:
             ("teach-phone.png", "striped ball", PHONE, "dark", 2),
         ]
         for picture, name, size, scheme, scale in looks:
-            shown = film(folder / "other.mjpeg", drawn(OBJECTS[name], 5, 8, 480))
-            kept = {"cookies": [], "origins": [{"origin": running.url, "localStorage": thumbnails}]}
             how = {
                 "viewport": size,
                 "color_scheme": scheme,
                 "device_scale_factor": scale,
                 "storage_state": kept,
             }
-            with page(playwright, running.url, shown, **how) as opened:
-                opened.locator("#verdict-name", has_text=name).wait_for()
-                opened.wait_for_timeout(1500)  # the bars settle
-                opened.screenshot(path=out / picture)
-                print(f"{picture}: {opened.inner_text('#verdict')!r}", flush=True)
+            opened = screened(browser, running.url, **how)
+            opened.set_default_timeout(60_000)
+            show_film(opened, [wide(frame) for frame in drawn(OBJECTS[name], 5, 8, 480)])
+            opened.locator("#verdict-name", has_text=name).wait_for()
+            opened.wait_for_timeout(1500)  # the bars settle
+            opened.screenshot(path=out / picture)
+            print(f"{picture}: {opened.inner_text('#verdict')!r}", flush=True)
+            opened.context.close()
+        browser.close()
