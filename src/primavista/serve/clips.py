@@ -21,11 +21,12 @@ from primavista.coach import NOTHING
 from primavista.images import ImageArray
 from primavista.learner.lesson import LessonBuffer
 from primavista.learner.prediction import Prediction
-from primavista.learner.watch import SAME_SCENE, Thumbnail, correlation, fuse, thumbnail
+from primavista.learner.watch import Thumbnail, correlation, fuse, thumbnail
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import ClipNotice
 
+OTHER_SCENE = 0.3  # the correlation of thumbnails below which a frame shows another scene
 SPACING = 0.1  # seconds between two frames that are kept
 DOUBT_SECONDS = 1.5  # of doubt about one scene, before a question is asked
 SURE = 0.6  # the least confidence of a known object that is not doubtful
@@ -34,11 +35,12 @@ QUALITY = 80  # of the picture of a clip, as JPEG
 
 
 class KeptFrame(NamedTuple):
-    """A frame of the last seconds: when it came, in seconds, its pixels, and its thumbnail."""
+    """A frame of the last seconds: its time in seconds, pixels, thumbnail, and the answer then."""
 
     at: float
     image: ImageArray
     thumbnail: Thumbnail
+    answer: str | None
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ class StreamClips:
     def add(self, image: ImageArray, answer: Prediction, version: int) -> None:
         """Remember a frame; what was remembered of another scene or model is forgotten.
 
-        A scene goes on as long as a frame is like any of those that are remembered of it: a camera
-        that moves fast does not end it.
+        A scene goes on as long as a frame is at all like any of those that are remembered of it: a
+        hand that moves fast does not end it.
 
         Args:
             image: The frame at model size.
@@ -115,14 +117,14 @@ class StreamClips:
         self._answer = answer
         small = thumbnail(image)
         likeness = [correlation(small, frame.thumbnail) for frame in self._frames]
-        if version != self._answer_version or max(likeness, default=1.0) < SAME_SCENE:
+        if version != self._answer_version or max(likeness, default=1.0) < OTHER_SCENE:
             self._answer_version = version
             self._forget(len(self._frames))
             self._doubt_since = None
         old = sum(frame.at <= now - self._seconds for frame in self._frames)
         self._forget(old)
         if not self._frames or now - self._frames[-1].at >= SPACING:
-            self._keep(KeptFrame(now, image, small))
+            self._keep(KeptFrame(now, image, small, _said(answer)))
         if not is_doubtful(answer):
             self._doubt_since = None
         elif self._doubt_since is None:
@@ -144,23 +146,29 @@ class StreamClips:
     def clip(self, is_question: bool = False) -> Clip:
         """Keep what is remembered of the present scene until the client says what it shows.
 
+        The clip has those frames for which the answer was the one of now.
+
         Args:
             is_question: True if the service asks about it.
 
         Raises:
             RefusedError: If nothing is remembered (409), or if too much is kept already (429).
         """
-        if not self._frames:
+        kept_frames = self._with_this_answer()
+        if not kept_frames:
             raise RefusedError(409, "no frame of this scene is remembered yet: wait a moment")
         if len(self._clips) >= self._service.limits.clips:
             limit = self._service.limits.clips
             raise RefusedError(429, f"{limit} clips are kept already: teach or drop one first")
-        seconds = self._frames[-1].at - self._frames[0].at
-        images = tuple(frame.image for frame in self._frames)
+        seconds = kept_frames[-1].at - kept_frames[0].at
+        images = tuple(frame.image for frame in kept_frames)
         kept = Clip(images, seconds, self._answer, is_question)
         self._service.recalled.take(kept.bytes)
         self._clips[kept.id] = kept
         return kept
+
+    def _with_this_answer(self) -> list[KeptFrame]:
+        return [frame for frame in self._frames if frame.answer == _said(self._answer)]
 
     def find(self, id: object) -> Clip:
         """Return a clip that is kept.
@@ -224,7 +232,7 @@ class StreamClips:
             self.asks
             and self._doubt_since is not None
             and time.monotonic() - self._doubt_since >= DOUBT_SECONDS
-            and len(self._frames) > 1
+            and len(self._with_this_answer()) > 1
             and self._answer.label not in self._asked
             and len(self._clips) < self._service.limits.clips
             and self._service.recalled.left >= sum(one.image.nbytes for one in self._frames)
@@ -243,6 +251,11 @@ class StreamClips:
                 self.drop(clip)
                 found.append({"dropped": clip.id})
         return found
+
+
+def _said(answer: Prediction) -> str | None:
+    """Return what a client was told: the name of a known object, or None."""
+    return answer.label if answer.known else None
 
 
 def is_doubtful(answer: Prediction) -> bool:
