@@ -29,7 +29,8 @@ never asserted. MobileNet v1 at 128 px. `python benchmarks/summary.py` writes th
 `benchmarks/cpu.py`, `benchmarks/growth.py` and, if there is a GPU, `benchmarks/gpu.py`. The raw
 figures are in [results/performance.json](results/performance.json); the
 [lab notes](lab/performance.md) say under which conditions they were measured and how much they
-vary.
+vary. Our strategies are compared with Avalanche's on the page
+[Avalanche](guides/avalanche.md#side-by-side).
 """
 RUNS = """Whole NICv2-391 runs, {}: 120,000 training frames, 391 tests of 2,250 frames, frames on
 the GPU. The floor is bytes over the measured bandwidth, layer by layer (`work` in the script)."""
