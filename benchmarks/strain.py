@@ -9,6 +9,7 @@
 Give a --folder to run a strain in parts: `--minutes 4` ends a part, and the same command goes on
 from there until the count is reached. Every step depends on the seed and its number only; when a
 process is killed depends on the clock too. The networks are tiny and have random weights. Linux.
+Do not change the source meanwhile: the results of a plan belong to the code that made them.
 """
 
 from __future__ import annotations
