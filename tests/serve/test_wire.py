@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
@@ -432,3 +432,59 @@ def test_browsers_are_told_to_keep_to_https_where_that_harms_no_other_service(en
         answer = encrypted.ask("/", {"Host": f"{host}:{port}"})[1]
         assert "strict-transport-security" not in answer
         assert answer["x-content-type-options"] == "nosniff"
+
+
+def socket_frame(code: int, data: bytes = b"", *, last: bool = True) -> bytes:
+    """A short frame of a WebSocket with an empty mask."""
+    return bytes([0x80 * last | code, 0x80 | len(data)]) + bytes(4) + data
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        socket_frame(9, b"ping") * 20_000,
+        socket_frame(10, b"pong") * 20_000,
+        socket_frame(2, last=False) + socket_frame(0, last=False) * 20_000,
+    ],
+    ids=["pings", "pongs", "pieces"],
+)
+def test_a_socket_that_is_flooded_with_frames_is_cut_off(running, flood):
+    """The application sees whole messages only; these kept the event loop busy for seconds."""
+    with running.plain() as opened:
+        opened.sendall(upgrade("/api/stream"))
+        assert opened.recv(65536).startswith(b"HTTP/1.1 101")
+        with suppress(OSError):
+            opened.sendall(flood)
+        said = until_closed(opened)
+    assert said.count(b"\x8a\x04ping") < 5000
+    assert waited_for(lambda: running.owner() == 200)
+
+
+def test_a_few_pings_are_answered(running):
+    with running.plain() as opened:
+        opened.sendall(upgrade("/api/stream"))
+        assert opened.recv(65536).startswith(b"HTTP/1.1 101")
+        opened.sendall(socket_frame(9, b"ping") * 3)
+        said = b""
+        while said.count(b"\x8a\x04ping") < 3:
+            said += opened.recv(65536)
+
+
+def test_text_that_is_none_closes_the_socket_and_leaves_no_traceback(running):
+    with running.plain() as opened:
+        opened.sendall(upgrade("/api/stream"))
+        assert opened.recv(65536).startswith(b"HTTP/1.1 101")
+        opened.sendall(socket_frame(1, b"\xff\xfe"))
+        until_closed(opened)
+    assert "Traceback" not in running.log.read_text()
+
+
+def test_a_body_with_a_length_and_in_chunks_is_refused(running):
+    """What one server takes for a body, another one takes for a second request."""
+    lines = ("Host: localhost", "Content-Length: 5", "Transfer-Encoding: chunked")
+    second = head("GET", "/api/model", "Host: localhost")
+    said = running.raw(
+        head("POST", "/api/undo", *lines, "Connection: close") + b"0\r\n\r\n" + second
+    )
+    assert said.startswith(b"HTTP/1.1 400")
+    assert said.count(b"HTTP/1.1 ") == 1

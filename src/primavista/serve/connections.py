@@ -22,10 +22,13 @@ from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from primavista.serve.limits import ServiceLimits
+from primavista.serve.limits import RateLimiter, ServiceLimits
 
 SWEEP_SECONDS = 0.5  # between two looks at all connections
 BACKLOG = 512  # connections that the system holds until they are accepted
+SOCKET_BYTES = 32 * 2**20  # per second on one WebSocket, averaged over two seconds
+SOCKET_PIECE = 2**14  # bytes that are parsed before the frames in them are counted
+SOCKET_FRAMES = 500  # control frames and pieces of messages, likewise
 _AUTHORISED = "primavista.authorised"
 _WORKING = (h11.IDLE, h11.SEND_RESPONSE, h11.SEND_BODY)  # states of an answer that is not complete
 
@@ -92,7 +95,48 @@ class _SlowReaders(asyncio.Protocol):
 
 
 class BoundedSocketProtocol(_SlowReaders, WebSocketsSansIOProtocol):
-    """A WebSocket of uvicorn that notes slow readers; the application closes silent ones."""
+    """A WebSocket of uvicorn that notes slow readers; the application closes silent ones.
+
+    A client that floods it with bytes, control frames or pieces of messages is cut off: the event
+    loop would be busy with nothing else. The application counts whole messages only.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._bytes = RateLimiter(SOCKET_BYTES)
+        self._frames = RateLimiter(SOCKET_FRAMES)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the client, unless there are too many."""
+        if not self._bytes.allow(count=len(data)):
+            self.transport.abort()
+        for start in range(0, len(data), SOCKET_PIECE):
+            if self.transport.is_closing():
+                return
+            super().data_received(data[start : start + SOCKET_PIECE])
+
+    def handle_ping(self) -> None:
+        """Answer a ping, unless there are too many."""
+        if self._allows_frame():
+            super().handle_ping()
+
+    def handle_pong(self, event: Any) -> None:
+        """Take note of a pong, unless there are too many."""
+        if self._allows_frame():
+            super().handle_pong(event)
+
+    def handle_cont(self, event: Any) -> None:
+        """Append a piece to a message, unless there are too many pieces."""
+        if self._allows_frame():
+            super().handle_cont(event)
+
+    def _allows_frame(self) -> bool:
+        if self.transport.is_closing():
+            return False
+        if not self._frames.allow():
+            self.transport.abort()
+            return False
+        return True
 
 
 class BoundedHttpProtocol(_SlowReaders, H11Protocol):

@@ -142,18 +142,19 @@ class RateLimiter:
         self.tokens = 2.0 * limit
         self.last = time.monotonic()
 
-    def allow(self, now: float | None = None) -> bool:
-        """Count one event and say if it is within the rate.
+    def allow(self, now: float | None = None, count: int = 1) -> bool:
+        """Count one event, or several, and say if they are within the rate.
 
         Args:
             now: The time of the event in seconds on the monotonic clock; the current time if None.
+            count: How many events there were.
 
         Returns:
             False if the event is one too many.
         """
         now = time.monotonic() if now is None else now
         refilled = self.tokens + (now - self.last) * self.limit
-        self.tokens = min(2.0 * self.limit, refilled) - 1
+        self.tokens = min(2.0 * self.limit, refilled) - count
         self.last = now
         return self.tokens >= 0
 

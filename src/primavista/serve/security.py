@@ -342,6 +342,9 @@ def _single_headers(scope: Scope) -> dict[str, str]:
         if name in headers and name in DECISIVE_HEADERS:
             raise RefusedError(400, f"the header {name!r} comes twice: send it once")
         headers[name] = value.decode("latin-1")
+    if "content-length" in headers and "transfer-encoding" in headers:
+        reason = "a body has a length or comes in chunks, not both: a proxy may read it otherwise"
+        raise RefusedError(400, reason)
     return headers
 
 

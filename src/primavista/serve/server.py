@@ -203,9 +203,11 @@ def serve(
             ssl_certfile=certificate,
             ssl_keyfile=key,
         )
-        # uvicorn reports a WebSocket that was refused with a reason as one that was not answered
+        # uvicorn reports a WebSocket that was refused with a reason as one that was not answered,
+        # and what a client sends as an error of its own
+        noise = ("without completing handshake", "Invalid UTF-8 sequence")
         logging.getLogger("uvicorn.error").addFilter(
-            lambda record: "without completing handshake" not in str(record.msg)
+            lambda record: not any(one in str(record.msg) for one in noise)
         )
         server = _BoundedServer(config, limits, lambda: ready(*addresses))
         with suppress(KeyboardInterrupt):  # the usual way to stop the service
