@@ -43,7 +43,8 @@ app = typer.Typer(
 
     To teach objects with a camera, begin with `primavista teach kitchen.pv`; with videos,
     `primavista learn kitchen.pv --label mug mug.mp4`. To compare strategies, begin with
-    `primavista run`, which draws its own object videos. `primavista doctor` reports what this machine has and what is missing.""",
+    `primavista run`, which draws its own object videos. `primavista doctor` reports what this
+    machine has and what is missing.""",
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(teach, learn, predict, watch, evaluate, inspect, rename, forget, merge, undo),
