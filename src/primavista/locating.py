@@ -24,20 +24,17 @@ LEVEL_AREAS = (16 / 3, 4 / 3)
 CELL = 32  # the sides of levels are multiples of it
 SIDES = (0.85,)  # of windows, in sides of taught frames
 STEPS = 6.0  # windows per side of one
-CORE = 0.6  # of a window, where the object is
+CORE = 0.65  # of a window, where the object is
 MOST_OBJECTS = 12  # in a frame
 EXTENT_SIDE = 0.5  # the side of the windows that look for the extent of an object
 EXTENT_REACH = 0.6  # how far they look, and
-EXTENT_POINTS = 9  # at how many places per side
-EDGE = 0.08  # what an object reaches beyond the last place that shows it, in sides of windows
+EXTENT_POINTS = 11  # at how many places per side
 PRIOR = 0.4  # the weight of the core of the window in the box
-HALF_HEIGHT = 0.5  # an object ends where its score is this share of its highest
+END_HEIGHT = 0.7  # an object ends where its score is this share of its highest
 MOST_OVERLAP = 0.3  # of two objects, as intersection over union
 ROOT_SOFTENING = 1e-3  # as in the features of whole frames
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
-# the maps of a picture, uint8, H x W x 3; each C x h x w
-ReadMaps = Callable[[np.ndarray[Any, np.dtype[np.uint8]]], Sequence[Floats]]
 
 
 @dataclass(frozen=True)
@@ -325,7 +322,7 @@ def _windows(levels: Sequence[Level], reader: WindowReader, judge: Judge) -> lis
 
 
 def extents(windows: Sequence[Window], reader: WindowReader, judge: Judge) -> list[Box]:
-    """Find the box of what each window shows: where smaller windows show it at least half as much.
+    """Find the box of what each window shows: where smaller windows show it nearly as much.
 
     Args:
         windows: The windows.
@@ -334,7 +331,7 @@ def extents(windows: Sequence[Window], reader: WindowReader, judge: Judge) -> li
 
     Returns:
         For each window the box around the places that are connected with the best one near its
-        centre.
+        centre, drawn towards the core of the window.
     """
     if not windows:
         return []
@@ -364,29 +361,17 @@ def _around(centre: float, side: float, length: float) -> Floats:
 
 
 def _extent(window: Window, heat: Floats, xs: Floats, ys: Floats) -> Box:
-    """The box of the places whose heat is at least half of that of the best one near the centre."""
+    """The box of the places nearly as hot as the best one near the centre, drawn to the core."""
     reach = EXTENT_SIDE * window.side / 3
     near = (np.abs(ys - window.y) <= reach)[:, None] & (np.abs(xs - window.x) <= reach)
     row, column = divmod(int(np.where(near, heat, -1).argmax()), len(xs))
-    inside = connected(heat >= HALF_HEIGHT * heat[row, column], (row, column))
+    inside = connected(heat >= END_HEIGHT * heat[row, column], (row, column))
     rows, columns = np.nonzero(inside)
-    half = EDGE * window.side
+    ends = (xs[columns.min()], ys[rows.min()], xs[columns.max()], ys[rows.max()])
     reach = CORE * window.side / 2
-    left, right = (
-        (1 - PRIOR) * found + PRIOR * usual
-        for found, usual in (
-            (xs[columns.min()] - half, window.x - reach),
-            (xs[columns.max()] + half, window.x + reach),
-        )
-    )
-    top, bottom = (
-        (1 - PRIOR) * found + PRIOR * usual
-        for found, usual in (
-            (ys[rows.min()] - half, window.y - reach),
-            (ys[rows.max()] + half, window.y + reach),
-        )
-    )
-    return window.level.box(left, top, right, bottom)
+    core = (window.x - reach, window.y - reach, window.x + reach, window.y + reach)
+    mixed = [(1 - PRIOR) * end + PRIOR * usual for end, usual in zip(ends, core, strict=True)]
+    return window.level.box(*mixed)
 
 
 def connected(mask: np.ndarray[Any, np.dtype[np.bool_]], start: tuple[int, int]) -> Any:

@@ -63,6 +63,7 @@ def locate_in_files(
     for one in sources:
         if is_camera(one):
             raise InputError(f"--locate is for pictures and videos, and {one} is a camera")
+    found: Iterator[FoundIn]
     if annotate is None:
         found = (each for one in sources for each in _found(learner, one, fps, bad))
     elif len(sources) == 1:
@@ -106,7 +107,6 @@ def as_record(found: FoundIn) -> dict[str, Any]:
 
 def _found(learner: Learner, source: str, fps: float, bad: BadFiles) -> Iterator[FoundIn]:
     """What is found in a picture, in a video, or in those of a folder."""
-    from primavista.streams.decode import decode_image
     from primavista.streams.video import media_in
 
     path = Path(source).expanduser()
@@ -119,8 +119,7 @@ def _found(learner: Learner, source: str, fps: float, bad: BadFiles) -> Iterator
                 yield FoundIn(source, seconds, learner.locate(picture))
     else:
         with bad.guard():
-            picture = decode_image(path, path, None, whole=True)
-            yield FoundIn(source, None, learner.locate(picture))
+            yield FoundIn(source, None, learner.locate(path))
 
 
 def _video_pictures(

@@ -161,9 +161,10 @@ def trace(
     inside = graph.model.graph
     _declare(onnx, inside.input, "frames", ["H", "W", 3] if any_size else frames.shape[1:], frames)
     for name, result in zip(outputs, results, strict=True):
-        shape = list(result.shape[1:])
-        free = [shape[0], f"{name}_h", f"{name}_w"] if any_size else shape
-        _declare(onnx, inside.output, name, free, result)
+        shape: list[int | str] = list(result.shape[1:])
+        if any_size:
+            shape[1:] = [f"{name}_h", f"{name}_w"]
+        _declare(onnx, inside.output, name, shape, result)
     onnx.helper.set_model_props(graph.model, dict(sorted((metadata or {}).items())))
     return graph.model.SerializeToString(deterministic=True), results
 
