@@ -445,8 +445,9 @@ def socket_frame(code: int, data: bytes = b"", *, last: bool = True) -> bytes:
         socket_frame(9, b"ping") * 20_000,
         socket_frame(10, b"pong") * 20_000,
         socket_frame(2, last=False) + socket_frame(0, last=False) * 20_000,
+        socket_frame(1, b"x") * 20_000,
     ],
-    ids=["pings", "pongs", "pieces"],
+    ids=["pings", "pongs", "pieces", "texts"],
 )
 def test_a_socket_that_is_flooded_with_frames_is_cut_off(running, flood):
     """The application sees whole messages only; these kept the event loop busy for seconds."""

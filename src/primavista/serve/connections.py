@@ -26,9 +26,9 @@ from primavista.serve.limits import RateLimiter, ServiceLimits
 
 SWEEP_SECONDS = 0.5  # between two looks at all connections
 BACKLOG = 512  # connections that the system holds until they are accepted
-SOCKET_BYTES = 32 * 2**20  # per second on one WebSocket, averaged over two seconds
+SOCKET_BYTES = 16 * 2**20  # per second on one WebSocket, averaged over two seconds
 SOCKET_PIECE = 2**14  # bytes that are parsed before the frames in them are counted
-SOCKET_FRAMES = 500  # control frames and pieces of messages, likewise
+SOCKET_FRAMES = 500  # messages, pieces of them and control frames, likewise
 _AUTHORISED = "primavista.authorised"
 _WORKING = (h11.IDLE, h11.SEND_RESPONSE, h11.SEND_BODY)  # states of an answer that is not complete
 
@@ -129,6 +129,16 @@ class BoundedSocketProtocol(_SlowReaders, WebSocketsSansIOProtocol):
         """Append a piece to a message, unless there are too many pieces."""
         if self._allows_frame():
             super().handle_cont(event)
+
+    def handle_text(self, event: Any) -> None:
+        """Take a text, or the first piece of one, unless there are too many."""
+        if self._allows_frame():
+            super().handle_text(event)
+
+    def handle_bytes(self, event: Any) -> None:
+        """Take a picture, or the first piece of one, unless there are too many."""
+        if self._allows_frame():
+            super().handle_bytes(event)
 
     def _allows_frame(self) -> bool:
         if self.transport.is_closing():

@@ -59,7 +59,8 @@ async def stream(
     latest: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(1)
 
     async def send(message: dict[str, Any]) -> None:
-        with contextlib.suppress(WebSocketDisconnect):
+        # RuntimeError: the socket was closed already, because the client has sent too much
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             async with sending:
                 await socket.send_json(message)
 
