@@ -117,50 +117,93 @@ def predict(
     from primavista.streams.sampler import BadFiles
 
     if locate:
-        from primavista.cli.locate import locate_in_files
-
-        learner = _loaded(model, device, threshold)
-        default = FPS if annotate is None else ANNOTATED_FPS
         bad = BadFiles(skip_bad or len(sources) > 1)
-        return locate_in_files(learner, sources, annotate, fps or default, bad, as_json)
+        learner = _loaded(model, device, threshold)
+        return _locate(learner, sources, annotate, fps, bad, as_json)
     source = _only(sources, annotate)
     if annotate is not None:
         _check_target(source, annotate, region)
     check_writable(csv)
     learner = _loaded(model, device, threshold)
+    rate = fps or (FPS if annotate is None else ANNOTATED_FPS)
+    reading = BulkReading(rate, skip_bad, chosen_region(region))
     if csv is not None:
-        reading = BulkReading(fps or FPS, skip_bad, chosen_region(region))
-        if predict_to_csv(learner, sources, csv, reading) and not skip_bad:
-            raise typer.Exit(1)
-        return
-    several = len(sources) > 1 or Path(source).expanduser().is_dir()
-    bad = BadFiles(skip_bad or several)
-    width = max(len(name) for name in [*learner.labels, UNKNOWN])
-    reporter = PredictionReporter(top, as_json, width, annotate is not None, learner.threshold)
-    reporter.named = several
-    if annotate is not None:
-        sightings = _annotated(learner, source, annotate, fps or ANNOTATED_FPS, bad)
+        failed = predict_to_csv(learner, sources, csv, reading)
     else:
-        warn_of_password(source)
-        part = chosen_region(region)
-        parts = (
-            sample_frames(one, learner.size, fps or FPS, seconds, bad, part) for one in sources
-        )
-        frames = chain.from_iterable(parts)
-        sightings = predict_frames(learner, frames, 1 if is_camera(source) else BATCH)
+        several = len(sources) > 1 or Path(source).expanduser().is_dir()
+        width = max(len(name) for name in [*learner.labels, UNKNOWN])
+        quiet = annotate is not None
+        reporter = PredictionReporter(top, as_json, width, quiet, learner.threshold, several)
+        failed = _print_frames(learner, sources, reading, reporter, seconds, annotate)
+    if failed and not skip_bad:
+        raise typer.Exit(1)
+
+
+def _print_frames(
+    learner: Learner,
+    sources: list[str],
+    reading: BulkReading,
+    reporter: PredictionReporter,
+    seconds: float | None,
+    annotate: Path | None,
+) -> int:
+    """Recognise the frames and print their lines; return how many could not be decoded."""
+    from primavista.streams.sampler import BadFiles
+
+    bad = BadFiles(reading.skip_bad or reporter.named)
+    if annotate is None:
+        sightings = _sightings(learner, sources, reading, seconds, bad)
+    else:
+        sightings = _annotated(learner, sources[0], annotate, reading.fps, bad)
+    failed = _report(reporter, sightings, bad, is_camera(sources[0]))
+    if annotate is not None and not reporter.as_json:
+        typer.echo(f"wrote {annotate}")
+    return failed
+
+
+def _locate(
+    learner: Learner,
+    sources: list[str],
+    annotate: Path | None,
+    fps: float | None,
+    bad: BadFiles,
+    as_json: bool,
+) -> None:
+    from primavista.cli.locate import locate_in_files
+
+    default = FPS if annotate is None else ANNOTATED_FPS
+    locate_in_files(learner, sources, annotate, fps or default, bad, as_json)
+
+
+def _sightings(
+    learner: Learner,
+    sources: list[str],
+    reading: BulkReading,
+    seconds: float | None,
+    bad: BadFiles,
+) -> Iterator[Sighting]:
+    """Recognise the frames of all sources, one after the other."""
+    warn_of_password(sources[0])
+    part = reading.region
+    parts = (sample_frames(one, learner.size, reading.fps, seconds, bad, part) for one in sources)
+    frames = chain.from_iterable(parts)
+    return predict_frames(learner, frames, 1 if is_camera(sources[0]) else BATCH)
+
+
+def _report(
+    reporter: PredictionReporter, sightings: Iterator[Sighting], bad: BadFiles, camera: bool
+) -> int:
+    """Print the line of each frame and the end; return how many frames or files were left out."""
     try:
         for sighting in sightings:
             reporter.report(sighting)
     except KeyboardInterrupt:
-        if not is_camera(source):
+        if not camera:
             raise
     if bad.problems and not reporter.total():
         raise FileError(bad.problems[0])
     reporter.close(bad.skipped)
-    if annotate is not None and not as_json:
-        typer.echo(f"wrote {annotate}")
-    if bad.skipped and not skip_bad:
-        raise typer.Exit(1)
+    return bad.skipped
 
 
 def _only(sources: list[str], annotate: Path | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -184,7 +184,7 @@ class Evaluation:
             counts.append([total[column] for column in columns])
         return rows, columns, counts
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return everything as a JSON object, with the names that the attributes have."""
         rows, columns, counts = self.confusion()
         return {

@@ -43,7 +43,8 @@ def api_page(document: Json) -> str:
         '<code>{"detail": "the reason"}</code>. If the service was started with a token, every '
         "request carries it: <code>Authorization: Bearer TOKEN</code>. For programs, the same is "
         "in <code>/api/openapi.json</code>.</p>"
-        f"<ul>{index}</ul>{''.join(sections)}<h2>Objects</h2>{''.join(schemas)}</main></body></html>"
+        f"<ul>{index}</ul>{''.join(sections)}<h2>Objects</h2>{''.join(schemas)}"
+        "</main></body></html>"
     )
 
 
