@@ -75,13 +75,13 @@ def boxed_squares(frames: list[ImageArray], box: str, size: int) -> list[ImageAr
     Raises:
         InputError: If the text is neither, or if nothing moves.
     """
-    boxes: BoxesLike = "motion"
-    if box != "motion":
-        left, top, right, bottom = read_region(box)
-        boxes = []
-        for frame in frames:
-            height, width = frame.shape[:2]
-            boxes.append(Box(left * width, top * height, right * width, bottom * height))
+    if box == "motion":
+        return [np.asarray(one) for one in boxed_frames(frames, "motion", size, bgr=False)]
+    left, top, right, bottom = read_region(box)
+    boxes = []
+    for frame in frames:
+        height, width = frame.shape[:2]
+        boxes.append(Box(left * width, top * height, right * width, bottom * height))
     return [np.asarray(one) for one in boxed_frames(frames, boxes, size, bgr=False)]
 
 
