@@ -17,7 +17,9 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -153,7 +155,7 @@ def scene_of(seed: int) -> Scene:
     return Scene(categories=CATEGORIES, objects=2, sessions=11, frames=40, size=192, seed=seed)
 
 
-def teach(seed: int, strategy: str, engine: str) -> Learner:
+def teach(seed: int, strategy: str, engine: Literal["torch", "onnx", "auto"]) -> Learner:
     """Teach one object of each category with two lessons of 20 frames, in two rooms."""
     learner, scene = Learner(strategy, device="cpu", engine=engine), scene_of(seed)
     for object in range(1, 2 * CATEGORIES, 2):
@@ -267,7 +269,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     frames = [picture.frame for picture in pictures[:5]]
     rows["ms per frame"] = {
         "predict": milliseconds(lambda: learner.predict(frames[0])),
-        "locate": float(np.mean([milliseconds(lambda f=f: learner.locate(f)) for f in frames])),
+        "locate": float(np.mean([milliseconds(partial(learner.locate, f)) for f in frames])),
         "sliding window": milliseconds(lambda: sliding_window(learner, frames[0]), 3),
     }
     print("ms per frame", json.dumps(rows["ms per frame"]), flush=True)

@@ -277,10 +277,7 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     mean = {name: sum(values) / len(values) for name, values in rates.items()}
     unit = sum(rate / strategy_info(name).cost for name, rate in mean.items()) / len(mean)
 
-    lengths: dict[str, int] = {}
-    for state in states:
-        protocol = state.planned.cell.protocol
-        lengths[protocol] = max(lengths.get(protocol, 0), state.batches or 0)
+    lengths = _longest_of_each_protocol(states)
 
     def seconds_of(state: CellState) -> float:
         name = state.planned.cell.strategy
@@ -293,6 +290,15 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
         return None
     left = [seconds_of(state) for state in waiting]
     return max(sum(left) / max(1, at_once), max(left, default=0.0))
+
+
+def _longest_of_each_protocol(states: Sequence[CellState]) -> dict[str, int]:
+    """The largest known number of batches of the cells of each protocol, 0 if none is known."""
+    lengths: dict[str, int] = {}
+    for state in states:
+        protocol = state.planned.cell.protocol
+        lengths[protocol] = max(lengths.get(protocol, 0), state.batches or 0)
+    return lengths
 
 
 def read_state(planned: PlannedCell, path: Path) -> CellState:

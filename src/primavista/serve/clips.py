@@ -44,7 +44,7 @@ class KeptFrame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Clip:
+class Remembered:
     """Some seconds of a stream that are kept until the client says what they show.
 
     Attributes:
@@ -95,7 +95,7 @@ class StreamClips:
         self._service = service
         self._seconds = min(seconds, service.limits.recall_seconds)
         self._frames: deque[KeptFrame] = deque()
-        self._clips: dict[str, Clip] = {}
+        self._clips: dict[str, Remembered] = {}
         self._answer = Prediction(None, 0.0, False)
         self._doubt_since: float | None = None
         self._asked: set[str | None] = set()
@@ -143,7 +143,7 @@ class StreamClips:
         for _ in range(min(count, len(self._frames))):
             self._service.recalled.give_back(self._frames.popleft().image.nbytes)
 
-    def clip(self, is_question: bool = False) -> Clip:
+    def clip(self, is_question: bool = False) -> Remembered:
         """Keep what is remembered of the present scene until the client says what it shows.
 
         The clip has those frames for which the answer was the one of now.
@@ -162,7 +162,7 @@ class StreamClips:
             raise RefusedError(429, f"{limit} clips are kept already: teach or drop one first")
         seconds = kept_frames[-1].at - kept_frames[0].at
         images = tuple(frame.image for frame in kept_frames)
-        kept = Clip(images, seconds, self._answer, is_question)
+        kept = Remembered(images, seconds, self._answer, is_question)
         self._service.recalled.take(kept.bytes)
         self._clips[kept.id] = kept
         return kept
@@ -170,7 +170,7 @@ class StreamClips:
     def _with_this_answer(self) -> list[KeptFrame]:
         return [frame for frame in self._frames if frame.answer == _said(self._answer)]
 
-    def find(self, id: object) -> Clip:
+    def find(self, id: object) -> Remembered:
         """Return a clip that is kept.
 
         Args:
@@ -183,7 +183,7 @@ class StreamClips:
             raise RefusedError(404, "there is no such clip: it was taught, dropped or answered")
         return self._clips[id]
 
-    def drop(self, clip: Clip) -> None:
+    def drop(self, clip: Remembered) -> None:
         """Forget a clip.
 
         Args:
@@ -191,7 +191,7 @@ class StreamClips:
         """
         self._service.recalled.give_back(self._clips.pop(clip.id).bytes)
 
-    def lesson(self, clip: Clip) -> LessonBuffer:
+    def lesson(self, clip: Remembered) -> LessonBuffer:
         """Return the frames of a clip as a lesson.
 
         Args:
