@@ -67,6 +67,7 @@ def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     write_toys(tmp_path)
     if page.stem == "publish":
         write_results(page, tmp_path)
+    Image.new("RGB", (160, 120), "brown").save(tmp_path / "table.jpg")
     scope: dict[str, object] = {"__name__": "page"}
     for block in BLOCK.findall(page.read_text()):
         exec(compile(block, str(page), "exec"), scope)
