@@ -193,6 +193,7 @@ EXTRAS = {
     ),
     "onnx": "import onnx, onnxruntime, onnxscript",
     "live": "import primavista.serve.server",
+    "mqtt": "import paho.mqtt.client",
     "ray": "import ray",
     "plots": "import matplotlib",
     "trackers": "import tensorboard, wandb",
