@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -52,13 +53,16 @@ print(ray.get(ray.remote(lambda: "code of a stranger").remote()))
 def test_it_listens_on_loopback_and_runs_nothing_for_whoever_has_no_token(tmp_path):
     named = {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"}
     environment = {name: value for name, value in os.environ.items() if name not in named}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", OWNER, STRANGER],
-        env={**environment, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    # a folder of its own, with a short name for sockets: a cluster that runs here is not found
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        places = {"HOME": str(tmp_path), "RAY_TMPDIR": folder}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", OWNER, STRANGER],
+            env={**environment, **places, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
     assert done.returncode == 0, done.stderr[-2000:]
     answer, listening, mode, said = json.loads(done.stdout.splitlines()[-1])
     assert answer == 3
