@@ -134,7 +134,8 @@ def test_the_matrix_of_a_stream(tmp_path: Path) -> None:
 def test_the_download_is_the_loaders_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
 
-    def download(folder: Path, progress: Any) -> None:
+    def download(folder: Path, progress: Any, *, sha256: dict[str, str], insecure: bool) -> None:
+        assert (sha256, insecure) == ({}, False)
         seen.append(folder)
         progress("a.zip", 0, None)
         progress("a.zip", 10, 100)

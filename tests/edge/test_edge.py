@@ -63,7 +63,7 @@ def assert_same(learner: Learner, small, tmp_path) -> None:
     small.save(tmp_path / "small.pv")
     one, told = files.read(tmp_path / "big.pv")
     two, said = files.read(tmp_path / "small.pv")
-    assert set(two) == {*one, files.GRAPH, files.GRAPH_WEIGHTS}
+    assert set(two) == {*one, *files.GRAPHS}
     for name, stored in one.items():
         assert stored.dtype == two[name].dtype
         assert stored.shape == two[name].shape, name

@@ -58,7 +58,7 @@ def loaders(edge, tmp_path_factory):
         if strategy in ("prima", "ridge", "lda", "ncm"):
             yield lambda: small(strategy).merge(folder / "evil.pv")
         good = files.read(export(small_taught(strategy), folder / "good.edge.pv", "edge"))[0]
-        graph = {name: good[name] for name in (files.GRAPH, files.GRAPH_WEIGHTS)}
+        graph = {name: good[name] for name in files.GRAPHS}
         files.write(folder / "evil.edge.pv", {**arrays, **graph}, {**manifest, "engine": "onnx"})
         yield lambda: edge.Learner.load(folder / "evil.edge.pv")
 
