@@ -141,12 +141,12 @@ def test_objects_may_be_called_like_properties_of_javascript(films, tmp_path):
         hold(opened, "constructor", 1.5)
         opened.evaluate("localStorage.setItem('primavista-thumbnails', 'yes')")
         opened.reload()
-        opened.get_by_role("button", name="Rename constructor").wait_for()
+        opened.get_by_role("button", name="Lessons and name of constructor").wait_for()
         assert opened.locator("#objects img").count() == 0
         hold(opened, "__proto__", 1.5)  # with a picture, as pictures are allowed now
-        opened.get_by_role("button", name="Rename __proto__").wait_for()
+        opened.get_by_role("button", name="Lessons and name of __proto__").wait_for()
         opened.reload()
-        opened.get_by_role("button", name="Rename __proto__").wait_for()
+        opened.get_by_role("button", name="Lessons and name of __proto__").wait_for()
         pictures = opened.locator("#objects img")
         assert pictures.count() == 1
         assert pictures.first.get_attribute("src").startswith("data:image/jpeg")
