@@ -166,7 +166,7 @@ def wrong_type(array: NDArray[Any], name: str = "frame", torch_syntax: bool = Fa
         right, note = f"{name}{cast} * 255", ""
     elif array.dtype.kind in "iu":
         right, note = f"{name}{cast}", "   # if all values lie from 0 to 255"
-    elif array.size and np.nanmax(np.abs(array)) > 1:
+    elif (np.abs(array) > 1).any():  # False for NaN
         right, note = f"{name}.round(){cast}", "   # if all values lie from 0 to 255, no NaN"
     else:
         right, note = f"({name} * 255).round(){cast}", "   # no NaN"

@@ -237,13 +237,17 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
         with anyio.move_on_after(limits.idle_seconds):
             message = await socket.receive()
         if message is None:
-            await socket.close(1001, f"nothing came for {limits.idle_seconds:g} seconds")
+            with contextlib.suppress(RuntimeError):
+                await socket.close(1001, f"nothing came for {limits.idle_seconds:g} seconds")
             return
         if message["type"] == "websocket.disconnect":
             return
         if not rate.allow():
             service.metrics.count("refused")
-            await socket.close(1008, f"more than {rate.limit} messages per second")
+            with contextlib.suppress(
+                RuntimeError
+            ):  # it was closed already, because too many bytes came
+                await socket.close(1008, f"more than {rate.limit} messages per second")
             return
         data = message.get("bytes")
         yield data if data is not None else message.get("text") or ""
