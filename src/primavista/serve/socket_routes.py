@@ -246,7 +246,7 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
             service.metrics.count("refused")
             with contextlib.suppress(
                 RuntimeError
-            ):  # it was closed already, because too many bytes came
+            ):  # closed already: too many bytes
                 await socket.close(1008, f"more than {rate.limit} messages per second")
             return
         data = message.get("bytes")
