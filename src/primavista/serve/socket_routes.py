@@ -244,9 +244,7 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
             return
         if not rate.allow():
             service.metrics.count("refused")
-            with contextlib.suppress(
-                RuntimeError
-            ):  # closed already: too many bytes
+            with contextlib.suppress(RuntimeError):  # closed already: too many bytes
                 await socket.close(1008, f"more than {rate.limit} messages per second")
             return
         data = message.get("bytes")
