@@ -12,6 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
+from primavista.backbones.own import OWN_NETWORKS
+from primavista.strategies import registry
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
 from primavista.strategies.gdumb import GDumb, GDumbOptions
 from primavista.strategies.options import Count, Range
@@ -41,6 +43,17 @@ class ShortGDumb(GDumbOptions):
 
 Cumulative.OPTIONS = ShortCumulative
 GDumb.OPTIONS = ShortGDumb
+
+
+@pytest.fixture(autouse=True)
+def what_a_test_registers_is_forgotten_after_it() -> Iterator[None]:
+    """Tests share a process; what one registers, such as a page's example, is not for the next."""
+    tables: tuple[dict[str, Any], ...] = (registry._OWN, registry._OWN_LOOKS, OWN_NETWORKS)
+    kept = [dict(table) for table in tables]
+    yield
+    for table, before in zip(tables, kept, strict=True):
+        table.clear()
+        table.update(before)
 
 
 @pytest.fixture

@@ -68,12 +68,7 @@ def ran(tmp_path, monkeypatch):
     (tmp_path / "code_of_a_test.py").write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    tables = (registry._OWN, registry._OWN_LOOKS, own.OWN_NETWORKS)
-    kept = [dict(table) for table in tables]
     yield found
-    for table, before in zip(tables, kept, strict=True):
-        table.clear()
-        table.update(before)
     sys.modules.pop("code_of_a_test", None)
 
 
