@@ -294,7 +294,7 @@ def test_the_input_is_never_overwritten(model: Path, videos: Path, tmp_path: Pat
     (tmp_path / "other.mp4").write_bytes(b"mine")
     before = clip.read_bytes()
     for name in ("in.mp4", "link.mp4", "hard.mp4", "../" + tmp_path.name + "/in.mp4"):
-        assert "is the video itself: give another name" in str(
+        assert "is the source itself: give another name" in str(
             call("predict", model, clip, "--annotate", tmp_path / name).exception
         )
     assert "exists: give another name" in str(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, ImageColor, ImageDraw
 
 from primavista.cli.arguments import printable
+from primavista.cli.csv_file import check_writable
 from primavista.cli.fonts import font_for
 from primavista.cli.sampling import SampledFrame, Sighting, watched
-from primavista.errors import CHOOSE_FOLDER, FileError, file_error, require_extra
+from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_error, require_extra
 from primavista.storage.atomic import replacing
 
 if TYPE_CHECKING:
@@ -28,6 +29,26 @@ KNOWN_COLOUR = "#3DDC97"
 UNKNOWN_COLOUR = "#B0B0B0"
 TEXT_COLOUR = "#FFFFFF"
 BAND_COLOUR = (0, 0, 0, 150)
+
+
+def check_copy(source: Path, target: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
+    """Refuse a copy that cannot or must not be written, before any work is done.
+
+    Args:
+        source: The picture or the video that is read.
+        target: The copy with `--annotate`.
+        suffixes: How the name of the copy may end.
+
+    Raises:
+        InputError: If the copy has another suffix, or if there is such a file already.
+        FileError: If its folder does not exist or cannot be written to.
+    """
+    if target.suffix.lower() not in suffixes:
+        raise InputError(f"--annotate {target}: the name of the copy ends in {', '.join(suffixes)}")
+    check_writable(target)
+    if target.exists():
+        problem = "is the source itself" if target.samefile(source) else "exists"
+        raise InputError(f"{target} {problem}: give another name")
 
 
 def annotate_video(

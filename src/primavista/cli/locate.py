@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from PIL import Image, ImageDraw
 from primavista.cli.arguments import printable
 from primavista.cli.fonts import font_for
 from primavista.cli.sampling import is_camera, is_video_file
-from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
+from primavista.errors import FileError, InputError, file_errors
 from primavista.storage.atomic import replacing
 
 if TYPE_CHECKING:
@@ -140,12 +139,14 @@ def _annotated(
     learner: Learner, source: Path, target: Path, fps: float, bad: BadFiles
 ) -> Iterator[FoundIn]:
     """What is found in a picture or a video, of which a copy with boxes is written."""
-    from primavista.cli.annotate import SUFFIXES, written_video
+    from primavista.cli.annotate import SUFFIXES, check_copy, written_video
     from primavista.streams.decode import decode_image
 
+    if source.is_dir():
+        raise InputError(f"--annotate is for one picture or one video, and {source} is a folder")
     is_video = is_video_file(str(source))
     suffixes = SUFFIXES if is_video else (".png", ".jpg", ".jpeg", ".webp")
-    _check_target(source, target, suffixes)
+    check_copy(source, target, suffixes)
     if not is_video:
         picture = Image.fromarray(decode_image(source, source, None, whole=True))
         found = learner.locate(picture)
@@ -160,19 +161,6 @@ def _annotated(
                 latest = learner.locate(picture)
                 yield FoundIn(str(source), seconds, latest)
             writer.write(draw_boxes(picture, latest, learner.labels), seconds)
-
-
-def _check_target(source: Path, target: Path, suffixes: tuple[str, ...]) -> None:
-    if source.is_dir():
-        raise InputError(f"--annotate is for one picture or one video, and {source} is a folder")
-    if target.suffix.lower() not in suffixes:
-        raise InputError(f"--annotate {target}: the name of the copy ends in {', '.join(suffixes)}")
-    folder = target.absolute().parent
-    if not os.access(folder, os.W_OK):
-        reason = "permission denied" if folder.is_dir() else "there is no such folder"
-        raise FileError(f"cannot write in {folder}: {reason}. {CHOOSE_FOLDER}")
-    if target.exists():
-        raise InputError(f"{target} exists: give another name")
 
 
 def draw_boxes(picture: Image.Image, found: list[Located], labels: list[str]) -> Image.Image:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
@@ -34,7 +33,7 @@ from primavista.cli.sampling import (
     sample_frames,
 )
 from primavista.cli.sources import warn_of_password
-from primavista.errors import CHOOSE_FOLDER, FileError, InputError
+from primavista.errors import FileError, InputError
 from primavista.storage.names import UNKNOWN
 
 if TYPE_CHECKING:
@@ -231,22 +230,13 @@ def _loaded(model: Path, device: str, threshold: float | None) -> Learner:
 
 def _check_target(source: str, target: Path, region: str | None) -> None:
     """Refuse a video that cannot be annotated, and a file that cannot or must not be written."""
-    from primavista.cli.annotate import SUFFIXES
+    from primavista.cli.annotate import check_copy
 
     if region is not None:
         raise InputError("--annotate draws on the whole picture: leave out --region")
     if not is_video_file(source):
         raise InputError(f"--annotate is for one video file, and {source} is not one")
-    if target.suffix.lower() not in SUFFIXES:
-        raise InputError(f"--annotate {target}: the name of a video ends in {', '.join(SUFFIXES)}")
-    folder = target.absolute().parent
-    if not os.access(folder, os.W_OK):
-        reason = "permission denied" if folder.is_dir() else "there is no such folder"
-        raise FileError(f"cannot write in {folder}: {reason}. {CHOOSE_FOLDER}")
-    if target.exists():
-        same = target.samefile(Path(source).expanduser())
-        problem = "is the video itself" if same else "exists"
-        raise InputError(f"{target} {problem}: give another name")
+    check_copy(Path(source).expanduser(), target)
 
 
 def _annotated(
