@@ -165,7 +165,6 @@ def hostile_video(running: Service) -> tuple[int, float, float]:
 
     Returns the status, and the growth in MiB of the service and of its largest child.
     """
-    before = running.memory()
     peak = 0.0
     with ThreadPoolExecutor(1) as pool:
         given = {"Authorization": f"Bearer {TOKEN}"}
@@ -176,7 +175,8 @@ def hostile_video(running: Service) -> tuple[int, float, float]:
             return httpx.post(url, headers=given, data={"label": "x"}, files=files, timeout=90)
 
         good = small_video()
-        post(good).raise_for_status()  # starts the child
+        post(good).raise_for_status()  # starts the child, and is learned
+        before = running.memory()
         base = max(map(memory_of, children(running.process.pid)))
         answer = pool.submit(post, with_samples(good, 20_000_000))
         while not answer.done():
