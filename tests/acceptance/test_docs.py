@@ -33,6 +33,7 @@ def write_video(path: Path) -> None:
 
 
 def write_toys(folder: Path) -> None:
+    write_video(folder / "table.mp4")
     for name in ("mug", "kettle", "cup"):
         write_video(folder / f"{name}.mp4")
         for place in ("kitchen", "garden", "desk", "sofa"):

@@ -27,6 +27,8 @@ from primavista.report.titles import shorten_names
 from .test_numbers import FACTS
 from .test_report import make_cell
 
+pytestmark = pytest.mark.xdist_group("publish")  # its report is drawn by one process only
+
 CHROMIUM = Path("/usr/bin/chromium")
 SIGNS = [f"{number:02}_straight_or_{side}" for number in range(12) for side in ("right", "left")]
 TOYS: dict[str, Any] = {

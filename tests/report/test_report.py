@@ -15,6 +15,7 @@ import pytest
 from primavista.errors import FileError
 from primavista.report import write_report
 
+pytestmark = pytest.mark.xdist_group("report")  # the large report is drawn by one process only
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 NAMES = ["cup 1", "cup 2", "ball 1", "ball 2"]
 CORE50_FACTS = {
@@ -283,10 +284,22 @@ def test_the_page_says_what_it_should(full: Path) -> None:
 
 
 def test_the_report_is_the_same_each_time(full: Path, tmp_path: Path) -> None:
-    again = write_report(full, out=tmp_path / "deep" / "er")
+    again = write_report(full, out=tmp_path / "deep" / "er", figures=["svg", "png"])
     assert again == tmp_path / "deep" / "er" / "report.html"
-    for path in [full / "report.html", *(full / "figures").iterdir(), *(full / "tables").iterdir()]:
+    figures = [path for path in (full / "figures").iterdir() if path.suffix != ".pdf"]
+    for path in [full / "report.html", *figures, *(full / "tables").iterdir()]:
         assert (again.parent / path.relative_to(full)).read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_pdf_is_the_same_each_time(tmp_path: Path) -> None:
+    make_cell(tmp_path)
+    first, second = (
+        write_report(tmp_path, out=tmp_path / out, figures=["pdf"]) for out in ("first", "second")
+    )
+    drawn = list((first.parent / "figures").iterdir())
+    assert drawn
+    for path in drawn:
+        assert (second.parent / "figures" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 @pytest.mark.parametrize(
