@@ -506,3 +506,19 @@ def test_a_mean_halfway_between_two_numbers_rounds_as_before():
         mean.tolist(),
         variance.tolist(),
     ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("shape", [(30, 512, 2, 2), (30, 2048, 2, 2), (15, 4096), (30, 2048, 4)])
+def test_means_halfway_between_two_numbers_round_as_before_in_any_channel(shape, seed):
+    """With 15 times a power of two numbers, one mean in a hundred lies halfway between floats."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    others = [0, *range(2, x.ndim)]
+    variance, mean = torch.var_mean(x, others, correction=0)
+    exact = x.double().mean(others)
+    halfway = (exact.view(torch.int64) & (2**29 - 1)) == 2**28
+    assert halfway.any()
+    found = mean_and_variance(x)
+    assert found[0][halfway].equal(mean[halfway])
+    assert found[1][halfway].equal(variance[halfway])
+    torch.testing.assert_close(found[0].double(), exact, rtol=2**-24, atol=0)

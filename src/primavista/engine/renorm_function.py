@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -42,7 +43,7 @@ class RenormFunction(torch.autograd.Function):
             mu_mb, var_mb = mean_and_variance(x)
             sigma_mb = (var_mb + eps).sqrt()
             invstd = sigma_mb.reciprocal()
-        r_max, d_max = limits[0], limits[1]
+        r_max, d_max, _ = limit_values(limits)
         r = torch.clamp(sigma_mb / sigma, 1 / r_max, r_max)
         d = torch.clamp((mu_mb - mu) / sigma, -d_max, d_max)
         weight, bias = gamma * r, gamma * d + beta
@@ -85,6 +86,17 @@ class RenormFunction(torch.autograd.Function):
         return dx, r * dweight + d * dbias, dbias, None, None, None, None
 
 
+def limit_values(limits: Tensor) -> Sequence[Any]:
+    """Return r_max, d_max and decay: on a CPU as numbers, which is quicker than as tensors.
+
+    On a GPU they stay tensors: a captured step reads them anew each time.
+
+    Args:
+        limits: the buffer of a `BatchRenorm`.
+    """
+    return limits.unbind() if limits.is_cuda else limits.tolist()
+
+
 def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean and the biased variance of each channel, to the precision of `x`.
 
@@ -109,9 +121,12 @@ def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
         mean = (share * means).sum(0)
         variance = (share * (variances + (means - mean) ** 2)).sum(0)
     halfway = (mean.view(torch.int64) & ROUNDED) == 2**28
+    mean, variance = mean.to(x.dtype), variance.to(x.dtype)
     if x.dtype == torch.float32 and halfway.any():
-        return _by_var_mean(x)  # either neighbour is right; learners of version 0.1 have this one
-    return mean.to(x.dtype), variance.to(x.dtype)
+        # either neighbour is right; learners of version 0.1 have this one
+        halfway[:2] = True  # a single channel would be added up in another order
+        mean[halfway], variance[halfway] = _by_var_mean(x[:, halfway])
+    return mean, variance
 
 
 def _by_var_mean(x: Tensor) -> tuple[Tensor, Tensor]:

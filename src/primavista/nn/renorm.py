@@ -10,7 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.engine.renorm_function import RenormFunction, can_fuse, fused_renorm
+from primavista.engine.renorm_function import (
+    RenormFunction,
+    can_fuse,
+    fused_renorm,
+    limit_values,
+)
 
 Norm = Literal["bn", "brn"]
 Moments = Literal["batch_1", "pretrained"]
@@ -101,7 +106,7 @@ class BatchRenorm(nn.Module):
 
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
-        decay = self.limits[2]
+        _, _, decay = limit_values(self.limits)
         self.mu.lerp_(mu_mb, 1 - decay)
         self.sigma.lerp_(sigma_mb, 1 - decay)
 
