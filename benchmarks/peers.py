@@ -34,8 +34,8 @@ TURNS = ("Naive, renormalised", "Naive")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "primavista" / "peers"
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "gtsrb_tracks.tar"
 HEADER = """\
-| strategy | Avalanche, s | ours, s | A / ours | accuracy A, ours, % | peak A, ours, MB |
-|---|---|---|---|---|---|"""
+| strategy | A, s | ours, s | A / ours | accuracy A, ours, % | peak A, MB | peak ours, MB |
+|---|---|---|---|---|---|---|"""
 Cell = dict[str, float]
 Found = dict[tuple[str, str], list[Cell]]
 
@@ -229,29 +229,29 @@ def _cell(python: Path, side: str, name: str, frames: Path, count: int) -> Cell:
 
 
 def table(found: Found, rows: dict[str, str]) -> list[str]:
-    """The rows of the table: medians, and the least and greatest time over repetitions."""
+    """The rows of the table: medians, and the least and the greatest over repetitions."""
     lines = []
     for row, theirs in rows.items():
         both = [found.get(("theirs", theirs), []), found["ours", row]]
-        seconds, accuracies, peaks = [], [], []
+        seconds, accuracies = [], []
         for cells in both:
             times = [cell["seconds"] for cell in cells]
             seconds.append(statistics.median(times) if cells else float("nan"))
             accuracies.append(cells[0]["accuracy"] if cells else float("nan"))
-            peaks.append(
-                statistics.median(cell["peak"] for cell in cells) if cells else float("nan")
-            )
-        spans = [_span([cell["seconds"] for cell in cells]) for cells in both]
+        spans = [_span([cell["seconds"] for cell in cells], 3) for cells in both]
+        peaks = [_span([cell["peak"] for cell in cells], 0) for cells in both]
         ratio = f"{seconds[0] / seconds[1]:.2f}"
-        shown = [f"{row}", *spans, ratio, "{:.1f}, {:.1f}".format(*accuracies)]
-        lines.append("| " + " | ".join([*shown, "{:.0f}, {:.0f}".format(*peaks)]) + " |")
+        shown = [f"{row}", *spans, ratio, "{:.1f}, {:.1f}".format(*accuracies), *peaks]
+        lines.append("| " + " | ".join(shown) + " |")
     return [line.replace("nan", "-") for line in lines]
 
 
-def _span(times: list[float]) -> str:
-    if not times:
+def _span(values: list[float], digits: int) -> str:
+    """The median, and the least and the greatest value."""
+    if not values:
         return "-"
-    return f"{statistics.median(times):.3f} ({min(times):.3f} to {max(times):.3f})"
+    shown = statistics.median(values), min(values), max(values)
+    return "{} ({} to {})".format(*(f"{value:.{digits}f}" for value in shown))
 
 
 def main() -> None:
@@ -297,7 +297,7 @@ def compare(given: argparse.Namespace) -> None:
         turns = [_cell(python, "turns", "", frames, count)["ratio"] for _ in range(repeat)]
     print(HEADER)
     print("\n".join(table(found, rows)))
-    print(f"\nrenormalised / batch norm, in turns in one process: {_span(turns)}")
+    print(f"\nrenormalised / batch norm, in turns in one process: {_span(turns, 3)}")
     print(
         f"{repeat} x {count} batches in {(time.monotonic() - begun) / 60:.0f} min", file=sys.stderr
     )

@@ -135,9 +135,10 @@ def test_the_table_has_medians_and_spans(peers):
     }
     first, second = peers.table(found, {"Naive": "naive", "prima": ""})
     assert first == (
-        "| Naive | 3.000 (2.000 to 4.000) | 1.500 (1.000 to 2.000) | 2.00 | 54.0, 51.0 | 103, 12 |"
+        "| Naive | 3.000 (2.000 to 4.000) | 1.500 (1.000 to 2.000) | 2.00 | 54.0, 51.0 "
+        "| 103 (102 to 104) | 12 (11 to 12) |"
     )
-    assert second == "| prima | - | 0.500 (0.250 to 1.000) | - | -, 50.5 | -, 6 |"
+    assert second == "| prima | - | 0.500 (0.250 to 1.000) | - | -, 50.5 | - | 6 (5 to 6) |"
 
 
 def test_one_of_our_cells(peers, frames, monkeypatch):
