@@ -65,6 +65,58 @@ def test_a_video_file_gives_one_event_per_object(model: Path, tmp_path: Path) ->
     assert [line.split()[1] for line in text.splitlines()] == ["coal", "snow"]
 
 
+def halves(left: int, right: int) -> np.ndarray[Any, Any]:
+    """A wide picture with something else on either side."""
+    return np.hstack([plain(left)[:, :48], plain(right)[:, :48]])
+
+
+def test_objects_are_located_in_a_video(model: Path, tmp_path: Path) -> None:
+    draw = lambda i: halves(10, 10) if i < 20 else halves(10, 245)  # noqa: E731
+    video = media.make_video(tmp_path / "v.mp4", 40, rate=10, frame=draw)
+    told = events(call("watch", model, video, "--fps", 10, "--locate", "--json"))
+    names = [sorted(one["label"] for one in event["objects"]) for event in told]
+    assert names == [["coal"], ["coal", "snow"]]
+    boxes = {one["label"]: one["box"] for one in told[1]["objects"]}
+    assert 0 <= boxes["coal"]["left"] < boxes["coal"]["right"] <= 1
+    middles = {name: (box["left"] + box["right"]) / 2 for name, box in boxes.items()}
+    assert middles["coal"] < 0.5 < middles["snow"]
+    text = call("watch", model, video, "--locate").stdout.splitlines()
+    assert text[0].split()[1] == "coal"
+    assert {"coal", "snow"} <= set(text[1].split())
+
+
+def test_objects_in_a_camera_are_all_seen_over_mqtt(model: Path, tmp_path: Path) -> None:
+    with (
+        MjpegCamera(lambda i: halves(10, 245), fps=20) as camera,
+        Mosquitto(tmp_path) as broker,
+        Listener(broker.port) as home,
+    ):
+
+        def director() -> None:
+            for name in ("coal", "snow"):
+                until(lambda name=name: home.latest.get(f"primavista/door/seen/{name}") == "ON")
+            stop()
+
+        thread = threading.Thread(target=director)
+        thread.start()
+        options = ["--fps", 10, "--hold", 0.2, "--name", "door", "--seconds", 60, "--json"]
+        told = events(call("watch", model, camera.url, "--locate", *options, "--mqtt", broker.url))
+        thread.join(1)
+        assert not thread.is_alive()
+    assert {one["label"] for one in told[1]["objects"]} == {"coal", "snow"}
+    assert json.loads(home.latest["primavista/door/object"])["objects"] == told[1]["objects"]
+
+
+def test_a_strategy_that_cannot_locate_says_so(tmp_path: Path) -> None:
+    learner = pv.Learner("naive", weights="random", size=32, width=0.25, epochs=1)
+    learner.learn(np.stack([plain(10)] * 4), "coal")
+    learner.save(tmp_path / "naive.pv")
+    video = media.make_video(tmp_path / "v.mp4", 4, rate=10, frame=lambda i: plain(10))
+    result = call("watch", tmp_path / "naive.pv", video, "--locate")
+    assert result.exit_code != 0
+    assert "frozen network" in str(result.exception)
+
+
 def test_a_camera_that_changes_dies_and_comes_back(model: Path, tmp_path: Path) -> None:
     shown = [10]
     with (

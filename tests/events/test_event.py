@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from primavista.events.event import ChangeDetector, ObjectEvent, event_record
+from primavista.boxes import Box
+from primavista.events.event import ChangeDetector, ObjectEvent, SceneDetector, event_record
 from primavista.learner.prediction import Prediction
+from primavista.locating import Located
 
 MUG = Prediction("mug", 0.91, True, {"mug": 0.91, "cup": 0.09}, 0.95)
 CUP = Prediction("cup", 0.8, True, {"mug": 0.2, "cup": 0.8}, 0.9)
@@ -65,3 +67,56 @@ def test_the_fields_of_an_event() -> None:
         "familiarity": 0.95,
         "seconds": 1.235,
     }
+
+
+def found(*labels: str, left: float = 16) -> list[Located]:
+    """What is located in a picture of 64 x 48 pixels."""
+    return [
+        Located(label, Box(left, 12, 48, 36), 0.9 - 0.1 * k, 0.95) for k, label in enumerate(labels)
+    ]
+
+
+def scenes(pictures: list[list[Located]], hold: float = 0.5) -> list[ObjectEvent]:
+    """The events of pictures that come ten times per second."""
+    detector = SceneDetector("door", hold)
+    told = [detector.update(one, (64, 48), k / 10) for k, one in enumerate(pictures)]
+    return [event for event in told if event is not None]
+
+
+def test_a_scene_has_an_event_when_other_objects_are_there() -> None:
+    told = scenes([found("mug")] * 20 + [found("mug", "cup")] * 20 + [[]] * 20)
+    assert [event.labels for event in told] == [{"mug"}, {"mug", "cup"}, set()]
+    assert [event.label for event in told] == ["mug", "mug", None]
+    assert [event.before for event in told] == [None, "mug", "mug"]
+    # half of the last ten pictures show the cup from 2.4 s on, for half a second at 2.9 s
+    assert [event.seconds for event in told] == [0.5, 2.9, 4.9]
+
+
+def test_an_object_that_is_missed_in_some_pictures_is_still_there() -> None:
+    flicker = [found("mug") if k % 3 else [] for k in range(40)]
+    assert [event.labels for event in scenes(flicker)] == [{"mug"}]
+    rare = [found("mug") if k % 4 == 0 else [] for k in range(1, 40)]
+    assert [event.labels for event in scenes(rare)] == [set()]
+
+
+def test_boxes_of_a_scene_are_shares_and_of_the_newest_picture() -> None:
+    (event,) = scenes([found("mug", left=0)] * 3 + [found("mug", "mug")] * 3)
+    record = event_record(event)
+    assert record["objects"] == (
+        {
+            "label": "mug",
+            "box": {"left": 0.25, "top": 0.25, "right": 0.75, "bottom": 0.75},
+            "confidence": 0.9,
+            "familiarity": 0.95,
+        },
+    )
+    assert (record["label"], record["confidence"]) == ("mug", 0.9)
+
+
+def test_a_scene_starts_anew_after_the_camera_was_lost() -> None:
+    detector = SceneDetector("door", 0)
+    assert detector.update(found("mug"), (64, 48), 0.0) is not None
+    detector.reset()
+    again = detector.update(found("cup"), (64, 48), 0.1)
+    assert again is not None
+    assert again.labels == {"cup"}  # the mug of before does not count

@@ -139,3 +139,51 @@ def test_a_wrong_box_is_refused_and_nothing_is_learned(client, service, box, fra
     assert said.status_code == 422
     assert words in said.json()["detail"]
     assert not service.learner.labels
+
+
+def taught_over_socket(client, first: dict, frames: list[np.ndarray]) -> dict:
+    """Teach a lesson over the WebSocket; return the last message."""
+    with client.websocket_connect("ws://localhost/api/teach") as socket:
+        socket.send_json({"label": "mug", **first})
+        for _, (_, data, _) in as_files(frames):
+            socket.send_bytes(data)
+        socket.send_json({"end": True})
+        said = {}
+        while "error" not in said and said.get("lesson", {}).get("state") != "done":
+            said = socket.receive_json()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("text", "box"), [("motion", "motion"), ("0.25,0.5,0.75,1", (16, 24, 48, 48))]
+)
+def test_a_lesson_with_a_box_over_a_socket_is_that_of_the_library(client, service, text, box):
+    expected = service.learner.copy()
+    expected.learn(moving(), "mug", box=box)
+    assert "lesson" in taught_over_socket(client, {"box": text}, moving())
+    assert service.learner.lessons == expected.lessons
+    assert service.uploads.taken == 0
+
+
+@pytest.mark.parametrize(
+    ("box", "frames", "words"),
+    [
+        ("motion", [np.zeros((48, 64, 3), np.uint8)] * 4, "nothing moves"),
+        ("motion", moving(2), "three frames"),
+        ("motion", [], "no frames"),
+        ("0.5,0,0.5,1", moving(), "0.5"),
+        ([0, 0, 1, 1], moving(), "box is a text"),
+    ],
+)
+def test_a_wrong_box_over_a_socket_is_refused(client, service, box, frames, words):
+    said = taught_over_socket(client, {"box": box}, frames)
+    assert words in said["error"]
+    assert not service.learner.labels
+    assert service.uploads.taken == 0
+
+
+def test_frames_that_wait_for_motion_count_as_an_upload(client, service):
+    service.uploads.limit = 3 * 48 * 64 * 3
+    said = taught_over_socket(client, {"box": "motion"}, moving(5))
+    assert "all uploads in progress" in said["error"]
+    assert service.uploads.taken == 0

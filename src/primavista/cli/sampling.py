@@ -28,12 +28,12 @@ BATCH = 16  # frames that are recognised together, except from a camera
 
 @dataclass(frozen=True)
 class SampledFrame:
-    """One frame at model size.
+    """One frame at model size, or whole.
 
     Attributes:
         source: The file or the camera that it comes from.
         seconds: The time since the start of the video or of the recording; None for an image.
-        image: The pixels: uint8, size x size x 3, RGB.
+        image: The pixels: uint8, size x size x 3, RGB; H x W x 3 if it is whole.
     """
 
     source: str
@@ -58,7 +58,7 @@ class Sighting:
 
 def sample_frames(
     source: str,
-    size: int,
+    size: int | None,
     fps: float,
     seconds: float | None,
     bad: BadFiles,
@@ -68,7 +68,7 @@ def sample_frames(
 
     Args:
         source: An image, a folder, a video, or a camera such as "camera:0" or "rtsp://door/live".
-        size: The side of the frames in pixels.
+        size: The side of the frames in pixels; None keeps whole pictures.
         fps: How many frames per second to take of videos and cameras.
         seconds: How long to record from a camera; None records until it is interrupted.
         bad: Decides what happens with files that cannot be decoded.
@@ -196,7 +196,7 @@ def tell_back(name: str) -> None:
 
 
 def _image_frame(
-    path: Path, size: int, bad: BadFiles, region: Region | None
+    path: Path, size: int | None, bad: BadFiles, region: Region | None
 ) -> Iterator[SampledFrame]:
     from primavista.streams.decode import read_image
 
@@ -205,7 +205,7 @@ def _image_frame(
 
 
 def _video_frames(
-    path: Path, size: int, fps: float, bad: BadFiles, region: Region | None
+    path: Path, size: int | None, fps: float, bad: BadFiles, region: Region | None
 ) -> Iterator[SampledFrame]:
     from primavista.streams.decode import timed_frames, upright
 

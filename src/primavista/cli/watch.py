@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,13 +29,16 @@ from primavista.errors import FileError, InputError
 from primavista.storage.names import checked_name
 
 if TYPE_CHECKING:
-    from primavista.events.event import Event, EventSink
+    import numpy as np
+
+    from primavista.events.event import Event, EventSink, ObjectEvent
     from primavista.learner.learner import Learner
     from primavista.learner.watch import Watch
     from primavista.streams.camera import CameraView
 
 FPS = 5.0
 RELOADING = 2.0  # seconds of frames between two looks at the model's file
+WHOLE_SIDES = 4  # the longest side of a whole picture, in sides of the frames of the network
 
 
 def watch(
@@ -86,6 +89,13 @@ def watch(
         float | None, typer.Option(help="How long to watch (default: until Ctrl-C).", min=0.1)
     ] = None,
     region: RegionText = None,
+    locate: Annotated[
+        bool,
+        typer.Option(
+            "--locate",
+            help="Look for objects anywhere in the picture; events have all of them, with boxes.",
+        ),
+    ] = False,
     threshold: Threshold = None,
     device: Device = "auto",
     as_json: Annotated[
@@ -98,7 +108,11 @@ def watch(
     are told on standard error, and recognition goes on meanwhile. If the file of the model is
     taught by another command, the new objects are recognised within a few seconds.
 
+    With `--locate` the whole picture is searched, several objects may be there at once, and a line
+    comes when others are there than before.
+
     Examples: `primavista watch kitchen.pv camera:0 --json`,
+    `primavista watch kitchen.pv camera:0 --locate --json`,
     `DOOR=rtsp://ann:secret@10.0.0.5/live primavista watch kitchen.pv env:DOOR --name door
     --mqtt mqtt://homeassistant.local`
     """
@@ -115,17 +129,19 @@ def watch(
     file = ModelFile(model.expanduser(), device, threshold)
     camera = checked_name(name or model.stem)
     sinks: list[EventSink] = [EventPrinter(as_json)]
-    watcher = Watcher(file, camera, hold, sinks)
+    watcher = Watcher(file, camera, hold, sinks, locate)
+    size = None if locate else file.learner.size
     try:
         with suppress(KeyboardInterrupt), _stopped_by_systemd():
             sinks += _sinks(file.learner.labels, camera, webhook, mqtt, topic, discovery)
             if is_camera(source):
                 from primavista.streams.camera import CameraView
 
-                view = CameraView(source, file.learner.size, fps, part, stall)
+                longest = WHOLE_SIDES * file.learner.size if locate else None
+                view = CameraView(source, size, fps, part, stall, longest)
                 frames = watcher.film(view, seconds)
             else:
-                frames = sample_frames(source, file.learner.size, fps, None, BadFiles(), part)
+                frames = sample_frames(source, size, fps, None, BadFiles(), part)
             watcher.run(frames)
     finally:
         for sink in sinks:
@@ -197,7 +213,9 @@ class EventPrinter:
         elif event.label is None:
             typer.echo(f"{clock} nothing known")
         else:
-            typer.echo(f"{clock} {printable(event.label)} {100 * event.confidence:.0f} %")
+            found = event.objects or [event]
+            said = (f"{printable(str(one.label))} {100 * one.confidence:.0f} %" for one in found)
+            typer.echo(f"{clock} {', '.join(said)}")
 
     def close(self) -> None:
         """Do nothing: every line was written at once."""
@@ -266,15 +284,22 @@ class Watcher:
         camera: The name of the camera in events.
         hold: How many seconds an answer must last.
         sinks: Where events are sent; more may be appended until the first frame.
+        locate: Whether frames are whole pictures in which objects are located.
     """
 
     def __init__(
-        self, file: ModelFile, camera: str, hold: float, sinks: Sequence[EventSink]
+        self,
+        file: ModelFile,
+        camera: str,
+        hold: float,
+        sinks: Sequence[EventSink],
+        locate: bool = False,
     ) -> None:
-        from primavista.events.event import ChangeDetector
+        from primavista.events.event import ChangeDetector, SceneDetector
 
         self.file, self.camera, self.sinks = file, camera, sinks
-        self._detector = ChangeDetector(camera, hold)
+        self._change = ChangeDetector(camera, hold)
+        self._scene = SceneDetector(camera, hold) if locate else None
         self._watch: Watch = file.learner.watch()
         self._looked = 0.0  # when the model's file was last looked at
 
@@ -308,9 +333,16 @@ class Watcher:
             if at - self._looked >= RELOADING:
                 self._looked = at
                 self._reload()
-            event = self._detector.update(self._watch.predict(frame.image, at), at)
+            event = self._event(frame.image, at)
             if event is not None:
                 self._send(event)
+
+    def _event(self, image: np.ndarray[Any, Any], at: float) -> ObjectEvent | None:
+        """Recognise or search the newest frame; return an event if what is seen has changed."""
+        if self._scene is None:
+            return self._change.update(self._watch.predict(image, at), at)
+        height, width = image.shape[:2]
+        return self._scene.update(self.file.learner.locate(image), (width, height), at)
 
     def _reload(self) -> None:
         if not self.file.reload():
@@ -323,7 +355,9 @@ class Watcher:
                 sink.set_labels(labels)
 
     def _lost(self, reason: str) -> None:
-        self._detector.reset()
+        self._change.reset()
+        if self._scene is not None:
+            self._scene.reset()
         self._watch.reset()
         tell(f"{reason}; trying again until it is back")
         self._send_state("offline", reason)

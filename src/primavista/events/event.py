@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections import Counter, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
+from primavista.boxes import Box
 from primavista.coach import NOTHING
 from primavista.learner.prediction import Prediction
+from primavista.locating import Located
 
 HOLD = 0.5  # seconds that an answer must last to be an event
+RECENT = 1.0  # seconds whose pictures decide together which objects are there
 
 
 def _now() -> str:
@@ -28,6 +33,8 @@ class ObjectEvent:
         familiarity: How much it is like what was taught; None if the strategy cannot tell.
         seconds: The time in the video, or since the first frame of the camera.
         time: The time of day, UTC, as ISO 8601.
+        objects: All objects that are there, the best of which is `label`, with boxes as shares of
+            the width and the height of the picture; None if they are not located.
         event: "object".
     """
 
@@ -38,7 +45,15 @@ class ObjectEvent:
     familiarity: float | None
     seconds: float
     time: str = field(default_factory=_now)
+    objects: tuple[Located, ...] | None = None
     event: Literal["object"] = "object"
+
+    @property
+    def labels(self) -> set[str]:
+        """The names of all objects that are there."""
+        if self.objects is None:
+            return set() if self.label is None else {self.label}
+        return {one.label for one in self.objects}
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,7 @@ Event = ObjectEvent | CameraEvent
 
 
 def event_record(event: Event) -> dict[str, Any]:
-    """Return an event as a JSON object; its kind comes first.
+    """Return an event as a JSON object; its kind comes first, objects only if they are located.
 
     Args:
         event: The event.
@@ -74,6 +89,8 @@ def event_record(event: Event) -> dict[str, Any]:
      'time': '2026-01-01T00:00:00.000Z'}
     """
     fields = asdict(event)
+    if fields.get("objects", ()) is None:
+        del fields["objects"]
     return {"event": fields.pop("event"), **fields}
 
 
@@ -89,6 +106,41 @@ class EventSink(Protocol):
 
     def close(self) -> None:
         """Send what still waits, for a few seconds at most, and end."""
+
+
+class HeldValue:
+    """A value that changes when another one has lasted for some seconds without interruption.
+
+    Args:
+        hold: How many seconds.
+    """
+
+    def __init__(self, hold: float) -> None:
+        self.hold = hold
+        self.value: Hashable = object()  # unlike anything, so that the first value is a change
+        self._candidate: Hashable = None
+        self._since: float | None = None
+
+    def changes(self, value: Hashable, at: float) -> bool:
+        """Take the newest value; return True if it has lasted and is another one than before.
+
+        Args:
+            value: The newest value.
+            at: Its time in seconds; times do not decrease.
+        """
+        if value == self.value:
+            self._since = None
+            return False
+        if self._since is None or value != self._candidate:
+            self._candidate, self._since = value, at
+        if at - self._since < self.hold:
+            return False
+        self.value, self._since = value, None
+        return True
+
+    def reset(self) -> None:
+        """Forget a change that has begun."""
+        self._since = None
 
 
 class ChangeDetector:
@@ -113,11 +165,9 @@ class ChangeDetector:
     """
 
     def __init__(self, camera: str, hold: float = HOLD) -> None:
-        self.camera, self.hold = camera, hold
+        self.camera = camera
         self.label: str | None = None  # what the last event said
-        self._said = False
-        self._candidate: str | None = None
-        self._since: float | None = None
+        self._held = HeldValue(hold)
 
     def update(self, prediction: Prediction, at: float) -> ObjectEvent | None:
         """Take the answer to the newest frame; return an event if the object has changed.
@@ -127,15 +177,9 @@ class ChangeDetector:
             at: When the frame was taken, in seconds; times do not decrease.
         """
         seen = prediction.label if prediction.known and prediction.label != NOTHING else None
-        if self._said and seen == self.label:
-            self._since = None
-            return None
-        if self._since is None or seen != self._candidate:
-            self._candidate, self._since = seen, at
-        if at - self._since < self.hold:
+        if not self._held.changes(seen, at):
             return None
         before, self.label = self.label, seen
-        self._said, self._since = True, None
         confidence = 0.0 if seen is None else prediction.confidence
         return ObjectEvent(
             camera=self.camera,
@@ -148,7 +192,72 @@ class ChangeDetector:
 
     def reset(self) -> None:
         """Forget a change that has begun: the camera was lost in between."""
-        self._since = None
+        self._held.reset()
+
+
+class SceneDetector:
+    """Turns what is located in the pictures of a camera into events: one when other objects come.
+
+    An object is there if at least half of the pictures of the last second show it. An event comes
+    when the set of objects that are there has changed and has lasted for `hold` seconds. Two of
+    one name count as one, the better one.
+
+    Args:
+        camera: The name of the camera.
+        hold: How many seconds a set must last.
+    """
+
+    def __init__(self, camera: str, hold: float = HOLD) -> None:
+        self.camera = camera
+        self.label: str | None = None  # the best object of the last event
+        self._held = HeldValue(hold)
+        self._recent: deque[tuple[float, dict[str, Located]]] = deque()
+
+    def update(
+        self, found: Sequence[Located], size: tuple[int, int], at: float
+    ) -> ObjectEvent | None:
+        """Take what is in the newest picture; return an event if other objects are there now.
+
+        Args:
+            found: What was located in it, the best first.
+            size: The width and the height of the picture in pixels.
+            at: When it was taken, in seconds; times do not decrease.
+        """
+        best = {one.label: _in_shares(one, *size) for one in reversed(found)}
+        self._recent.append((at, best))
+        while self._recent[0][0] <= at - RECENT:
+            self._recent.popleft()
+        counts = Counter(label for _, shown in self._recent for label in shown)
+        there = frozenset(name for name in counts if 2 * counts[name] >= len(self._recent))
+        if not self._held.changes(there, at):
+            return None
+        newest = {label: one for _, shown in self._recent for label, one in shown.items()}
+        objects = sorted((newest[name] for name in there), key=lambda one: -one.confidence)
+        before, self.label = self.label, objects[0].label if objects else None
+        return ObjectEvent(
+            camera=self.camera,
+            label=self.label,
+            before=before,
+            confidence=objects[0].confidence if objects else 0.0,
+            familiarity=objects[0].familiarity if objects else None,
+            seconds=round(at, 3),
+            objects=tuple(objects),
+        )
+
+    def reset(self) -> None:
+        """Forget the last second and a change that has begun: the camera was lost in between."""
+        self._held.reset()
+        self._recent.clear()
+
+
+def _in_shares(one: Located, width: int, height: int) -> Located:
+    """An object with its box as shares of the sides of the picture, and rounded numbers."""
+    box = one.box
+    xs = [round(x / width, 4) for x in (box.left, box.right)]
+    ys = [round(y / height, 4) for y in (box.top, box.bottom)]
+    shares = Box(xs[0], ys[0], xs[1], ys[1])
+    familiarity = _rounded(one.familiarity)
+    return replace(one, box=shares, confidence=round(one.confidence, 4), familiarity=familiarity)
 
 
 def _rounded(number: float | None) -> float | None:

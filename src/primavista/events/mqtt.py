@@ -112,9 +112,8 @@ class MqttSink:
                 self._publish(self.topics.camera, event.state)
                 return
             self._publish_object()
-            for one in (before, event):
-                if one is not None and one.label is not None:
-                    self._publish_seen(one.label)
+            for label in event.labels | (set() if before is None else before.labels):
+                self._publish_seen(label)
 
     def set_labels(self, labels: Sequence[str]) -> None:
         """Announce other objects than before: the model was taught meanwhile.
@@ -162,7 +161,7 @@ class MqttSink:
         self._publish(self.topics.object, json.dumps(state))
 
     def _publish_seen(self, label: str) -> None:
-        seen = self._object is not None and self._object.label == label
+        seen = self._object is not None and label in self._object.labels
         self._publish(self.topics.seen(label), ON if seen else OFF)
 
     def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:

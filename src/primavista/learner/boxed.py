@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -18,6 +18,7 @@ from primavista.locating import connected
 BoxLike: TypeAlias = Box | Sequence[float]
 BoxesLike: TypeAlias = BoxLike | Sequence[BoxLike] | Literal["motion"]
 
+MOTION: Final = "motion"  # in place of a box: what moves
 # The square that is cut out around a box, in longer sides of the box: what is held in the hand in
 # front of a camera takes about as much of the frame.
 MARGIN = 1.5
@@ -46,7 +47,7 @@ def boxed_frames(frames: LearnerInput, box: BoxesLike, size: int, bgr: bool) -> 
     pictures = _pictures(frames, bgr)
     boxes: Sequence[Box]
     if isinstance(box, str):
-        if box != "motion":
+        if box != MOTION:
             raise InputError(
                 f'box is "motion", a box, or one box per frame; got {box!r}.\n'
                 '  right: learner.learn(frames, "mug", box=(120, 40, 360, 300))'
@@ -75,8 +76,8 @@ def boxed_squares(frames: list[ImageArray], box: str, size: int) -> list[ImageAr
     Raises:
         InputError: If the text is neither, or if nothing moves.
     """
-    if box == "motion":
-        return [np.asarray(one) for one in boxed_frames(frames, "motion", size, bgr=False)]
+    if box == MOTION:
+        return [np.asarray(one) for one in boxed_frames(frames, MOTION, size, bgr=False)]
     left, top, right, bottom = read_region(box)
     boxes = []
     for frame in frames:

@@ -12,9 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
 
 from primavista.coach import NOTHING
-from primavista.errors import InputError
 from primavista.images import ImageArray
-from primavista.learner.boxed import boxed_squares
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
@@ -22,8 +20,10 @@ from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.operations import (
+    BOXED_SIDES,
     WHOLE_SIDES,
     cancel_job,
+    cut_squares,
     find_objects,
     recognise,
     submit_lesson,
@@ -53,7 +53,6 @@ BoxForm = Annotated[
         'the sides, such as 0.2,0.1,0.6,0.7, or "motion" to find what moves; by default the middle',
     ),
 ]
-BOXED_SIDES = 2  # of a whole frame from which a square is cut, in sides of the network's frames
 VideoFile = Annotated[
     UploadFile | None, File(description="or one video: MP4, WebM, MKV, MOV or AVI")
 ]
@@ -287,10 +286,7 @@ async def _boxed(
     size = service.learner.size
     files = [frame.file for frame in frames]
     wholes = await decode_frames(files, BOXED_SIDES * size, service.limits, whole=True)
-    try:
-        return await threads.run(boxed_squares, wholes, box, size)
-    except InputError as error:
-        raise RefusedError(422, str(error)) from error
+    return await cut_squares(threads, wholes, box, size)
 
 
 async def _decode(

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 from primavista.errors import InputError
 from primavista.images import ImageArray
+from primavista.learner.boxed import boxed_squares
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import LessonBuffer
 from primavista.serve.clips import StreamClips
@@ -22,6 +23,7 @@ from primavista.serve.threads import WorkerThreads
 
 # the longest side of a whole picture that is searched, in sides of the frames of the network
 WHOLE_SIDES = 4
+BOXED_SIDES = 2  # the same for a frame of a lesson from which a square is cut
 
 
 async def recognise(service: LearnerService, image: ImageArray) -> Recognised:
@@ -65,6 +67,29 @@ async def find_objects(
     height, width = picture.shape[:2]
     objects = [FoundObject.of(one, width, height) for one in found]
     return FoundObjects(objects=objects, version=snapshot.version)
+
+
+async def cut_squares(
+    threads: WorkerThreads, wholes: list[ImageArray], box: str, size: int
+) -> list[ImageArray]:
+    """Cut the squares around the object out of the whole frames of a lesson.
+
+    Args:
+        threads: The threads that compute.
+        wholes: The frames, uint8, H x W x 3 each.
+        box: Where the object is, as `boxed_squares` takes it.
+        size: The side of the results in pixels.
+
+    Returns:
+        The squares, uint8, size x size x 3.
+
+    Raises:
+        RefusedError: If the box is wrong, or if nothing moves (422).
+    """
+    try:
+        return await threads.run(boxed_squares, wholes, box, size)
+    except InputError as error:
+        raise RefusedError(422, str(error)) from error
 
 
 class StreamWatch:

@@ -11,15 +11,19 @@ from typing import Annotated, Any
 import anyio
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 
-from primavista.images import centre_square
+from primavista.errors import InputError
+from primavista.images import ImageArray, centre_square, read_region
+from primavista.learner.boxed import MOTION
 from primavista.learner.lesson import LessonBuffer
 from primavista.serve.clips import StreamClips
 from primavista.serve.dependencies import Service, Threads
 from primavista.serve.learner_service import ChangeJob, LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
 from primavista.serve.operations import (
+    BOXED_SIDES,
     WHOLE_SIDES,
     StreamWatch,
+    cut_squares,
     find_objects,
     submit_lesson,
     wait_for_job,
@@ -137,7 +141,8 @@ async def teach(socket: WebSocket, service: Service, threads: Threads) -> None:
 
     The client sends {"label": "mug"}, then images as binary messages, then {"end": true}. The
     service answers each with the number of frames so far, then sends the status of the lesson
-    until it is done. A socket that closes before the end changes nothing.
+    until it is done. A socket that closes before the end changes nothing. With a `box` beside the
+    label, as that of `POST /api/lessons`, a square around it is learned of every frame.
     """
     await _accept(socket)
     # A client that goes away after the end has taught its lesson all the same.
@@ -167,59 +172,86 @@ async def _receive_lesson(
     socket: WebSocket, service: LearnerService, threads: WorkerThreads
 ) -> ChangeJob | None:
     """Receive a lesson and submit it; None if the socket closes before its end."""
-    lesson = service.learner.open_lesson()
+    lesson = _SocketLesson(service, threads)
     try:
-        return await _receive_frames(socket, service, threads, lesson)
+        async for message in _messages(socket, service):
+            if isinstance(message, bytes):
+                await socket.send_json({"frames": await lesson.add(message)})
+                await threads.run(lesson.buffer.prepare)
+                continue
+            command = _json_object(message)
+            if lesson.label is None:
+                lesson.begin(command)
+                await socket.send_json({"frames": 0})
+            elif command.get("end") is True:
+                return await lesson.submit()
+            else:
+                raise RefusedError(422, 'send images, then {"end": true}')
+        return None
     finally:
-        service.uploads.give_back(len(lesson) * _frame_bytes(lesson))
+        lesson.close()
 
 
-async def _receive_frames(
-    socket: WebSocket, service: LearnerService, threads: WorkerThreads, lesson: LessonBuffer
-) -> ChangeJob | None:
-    label = None
-    again = False
-    async for message in _messages(socket, service):
-        if isinstance(message, bytes):
-            if label is None:
-                raise RefusedError(422, 'send the name first: {"label": "mug"}')
-            await _add_frame(socket, service, threads, lesson, message)
-            continue
-        command = _json_object(message)
-        if label is None:
-            label = check_label(command.get("label"), service.learner.labels)
-            again = command.get("again") is True
-            await socket.send_json({"frames": 0})
-        elif command.get("end") is True:
-            return submit_lesson(service, lesson, label, again)
+class _SocketLesson:
+    """A lesson whose frames come over a socket, and where in them the object is."""
+
+    def __init__(self, service: LearnerService, threads: WorkerThreads) -> None:
+        self.buffer: LessonBuffer = service.learner.open_lesson()
+        self.label: str | None = None
+        self._service, self._threads = service, threads
+        self._again = False
+        self._box = ""
+        self._wholes: list[ImageArray] = []  # until the end, if motion decides
+        self._bytes = 0  # of all frames that are held
+
+    def begin(self, command: dict[str, Any]) -> None:
+        """Take the name, whether the lesson may count twice, and the box."""
+        label = check_label(command.get("label"), self._service.learner.labels)
+        box = command.get("box", "")
+        if not isinstance(box, str):
+            raise RefusedError(422, 'box is a text: "0.2,0.1,0.6,0.7" or "motion"')
+        if box and box != MOTION:
+            try:
+                read_region(box)
+            except InputError as error:
+                raise RefusedError(422, str(error)) from error
+        self.label, self._box, self._again = label, box, command.get("again") is True
+
+    async def add(self, data: bytes) -> int:
+        """Decode one frame and keep what is needed of it; return the number of frames."""
+        if self.label is None:
+            raise RefusedError(422, 'send the name first: {"label": "mug"}')
+        limits, size = self._service.limits, self.buffer.size
+        count = max(len(self.buffer), len(self._wholes))
+        if count >= limits.lesson_frames:
+            raise RefusedError(
+                413,
+                f"a lesson has at most {limits.lesson_frames} frames: end it, and begin another",
+            )
+        side = BOXED_SIDES * size if self._box else size
+        image = await decode_frame(data, side, limits, f"frame {count + 1}", bool(self._box))
+        if self._box and self._box != MOTION:
+            image = (await cut_squares(self._threads, [image], self._box, size))[0]
+        self._service.uploads.take(image.nbytes)
+        self._bytes += image.nbytes
+        if self._box == MOTION:
+            self._wholes.append(image)
         else:
-            raise RefusedError(422, 'send images, then {"end": true}')
-    return None
+            self.buffer.add(image)
+        return count + 1
 
+    async def submit(self) -> ChangeJob:
+        """Queue the lesson, after motion has shown where the object is if that was asked for."""
+        assert self.label is not None
+        if self._wholes:
+            size = self.buffer.size
+            for square in await cut_squares(self._threads, self._wholes, MOTION, size):
+                self.buffer.add(square)
+        return submit_lesson(self._service, self.buffer, self.label, self._again)
 
-async def _add_frame(
-    socket: WebSocket,
-    service: LearnerService,
-    threads: WorkerThreads,
-    lesson: LessonBuffer,
-    data: bytes,
-) -> None:
-    """Add one frame to a lesson, and compute features while the client sends more."""
-    limits = service.limits
-    if len(lesson) >= limits.lesson_frames:
-        reason = f"a lesson has at most {limits.lesson_frames} frames: end it, and begin another"
-        raise RefusedError(413, reason)
-    name = f"frame {len(lesson) + 1}"
-    image = await decode_frame(data, lesson.size, limits, name)
-    service.uploads.take(_frame_bytes(lesson))
-    lesson.add(image)
-    await socket.send_json({"frames": len(lesson)})
-    await threads.run(lesson.prepare)
-
-
-def _frame_bytes(lesson: LessonBuffer) -> int:
-    """Return the size of one frame of a lesson in memory: RGB, one byte each."""
-    return 3 * lesson.size**2
+    def close(self) -> None:
+        """Give the memory of the frames back to all uploads."""
+        self._service.uploads.give_back(self._bytes)
 
 
 async def _accept(socket: WebSocket) -> None:

@@ -280,19 +280,21 @@ def _raw_frames(av: Any, container: Any, stream: Any, path: Path, max_pixels: in
             yield frame
 
 
-def upright(frame: Any, size: int, region: Region | None = None) -> ImageArray:
+def upright(frame: Any, size: int | None, region: Region | None = None) -> ImageArray:
     """Turn a decoded frame as its display matrix says, and bring it to model size.
 
     Args:
         frame: A frame of PyAV.
-        size: The side of the result in pixels.
+        size: The side of the result in pixels; None keeps the whole picture.
         region: The part of the picture to look at; None for all of it.
 
     Returns:
-        uint8, size x size x 3.
+        uint8, size x size x 3; H x W x 3 if it is whole.
     """
     picture = turned(frame)
-    return centre_square(picture if region is None else cut_region(picture, region), size)
+    if region is not None:
+        picture = cut_region(picture, region)
+    return np.array(picture) if size is None else centre_square(picture, size)
 
 
 def turned(frame: Any) -> Image.Image:
