@@ -1,8 +1,8 @@
 """Where, not only what: how well taught objects are found in rendered pictures, and how fast.
 
-    python benchmarks/locate.py                      # the table, about three minutes
-    python benchmarks/locate.py --pictures 200       # more pictures
-    python benchmarks/locate.py --annotate FOLDER    # ten pictures with boxes
+    python benchmarks/locate.py --time               # the table, over three seeds
+    python benchmarks/locate.py --seeds 11           # one seed
+    python benchmarks/locate.py --annotate FILE.jpg  # ten pictures with boxes
 
 Ten objects are taught with two lessons each, hand-held in the middle of frames as ever. The test
 pictures show one to four of them and up to two strangers in rooms that were not taught in, from a
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from primavista import Learner
 from primavista.boxes import Box, non_maximum_suppression
@@ -32,6 +33,7 @@ from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.rendered.tableau import Shown, Tableau, tableau
 
 SIZES = ((0.2, 0.25), (0.25, 0.4), (0.4, 0.6), (0.6, 1.01))  # in heights of the picture
+TILE = (400, 300)  # of a picture on the sheet
 AIM_FROM = 0.25  # the aims are for objects at least this large
 LESSONS = (1, 2)
 ROOMS = (7, 8, 9, 10, 11)
@@ -249,11 +251,11 @@ def milliseconds(function: Callable[[], object], repeat: int = 15) -> float:
     return float(np.median(times))
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, object]:
-    """Teach, draw, search, and put the figures together."""
-    learner = teach(arguments.seed, arguments.strategy, arguments.engine)
-    pictures = test_pictures(arguments.seed, arguments.pictures)
-    rows: dict[str, object] = {}
+def measure(seed: int, arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Teach and draw the objects of a seed, search, and put the figures together."""
+    learner = teach(seed, arguments.strategy, arguments.engine)
+    pictures = test_pictures(seed, arguments.pictures)
+    rows: dict[str, dict[str, float]] = {}
     ranges = {"all": (0.0, 9.0), "from 0.25": (AIM_FROM, 9.0)}
     ranges |= {f"{low:g} to {min(high, 1):g}": (low, high) for low, high in SIZES}
     for name, method in METHODS.items():
@@ -262,18 +264,40 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
             for k, picture in enumerate(pictures)
             for one in method(learner, picture.frame)
         ]
-        rows[name] = {text: score(pictures, answers, sizes) for text, sizes in ranges.items()}
-        print(name, json.dumps(rows[name]), flush=True)
+        for text, sizes in ranges.items():
+            rows[f"{name}, {text}"] = score(pictures, answers, sizes)
     rows["at the threshold"] = at_threshold(learner, pictures)
-    print("at the threshold", json.dumps(rows["at the threshold"]), flush=True)
+    if arguments.time:
+        rows["ms per frame"] = times(learner, pictures)
+    for name, row in rows.items():
+        print(f"seed {seed}: {name:28} {json.dumps(row)}", flush=True)
+    return rows
+
+
+def times(learner: Learner, pictures: Sequence[Picture]) -> dict[str, float]:
+    """Milliseconds per frame of each method, and the load of the machine meanwhile."""
     frames = [picture.frame for picture in pictures[:5]]
-    rows["ms per frame"] = {
+    return {
         "predict": milliseconds(lambda: learner.predict(frames[0])),
         "locate": float(np.mean([milliseconds(partial(learner.locate, f)) for f in frames])),
         "sliding window": milliseconds(lambda: sliding_window(learner, frames[0]), 3),
+        "load of the machine": os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan"),
     }
-    print("ms per frame", json.dumps(rows["ms per frame"]), flush=True)
-    return rows
+
+
+def summary(runs: Sequence[dict[str, dict[str, float]]]) -> list[str]:
+    """One line per method and range of sizes: the mean over seeds, the least and the most."""
+    lines = []
+    for name in runs[0]:
+        parts = []
+        for key in runs[0][name]:
+            values = [run[name][key] for run in runs]
+            text = f"{key} {np.mean(values):.1f}"
+            if len(values) > 1:
+                text += f" ({min(values):.1f} to {max(values):.1f})"
+            parts.append(text)
+        lines.append(f"{name:28} {', '.join(parts)}")
+    return lines
 
 
 def at_threshold(learner: Learner, pictures: Sequence[Picture]) -> dict[str, float]:
@@ -296,16 +320,15 @@ def at_threshold(learner: Learner, pictures: Sequence[Picture]) -> dict[str, flo
     return {"objects": objects, "boxes": sum(kinds.values()), **kinds}
 
 
-def annotate(arguments: argparse.Namespace) -> None:
-    """Write ten test pictures with the boxes that a user sees, true boxes thin and white."""
-    from PIL import ImageDraw
-
+def annotate(seed: int, arguments: argparse.Namespace) -> None:
+    """Write a sheet of ten test pictures with the boxes that a user sees, true ones in white."""
     from primavista.cli.locate import draw_boxes
 
-    learner = teach(arguments.seed, arguments.strategy, arguments.engine)
+    learner = teach(seed, arguments.strategy, arguments.engine)
     names = {str(k): name for k, name in zip(range(1, 21, 2), OBJECT_NAMES, strict=True)}
-    arguments.annotate.mkdir(parents=True, exist_ok=True)
-    for number, picture in enumerate(test_pictures(arguments.seed, 10)):
+    width, height = TILE
+    sheet = Image.new("RGB", (2 * width, 5 * height))
+    for number, picture in enumerate(test_pictures(seed, 10)):
         canvas = Image.fromarray(picture.frame)
         pen = ImageDraw.Draw(canvas)
         for one in picture.taught:
@@ -315,28 +338,33 @@ def annotate(arguments: argparse.Namespace) -> None:
             Located(names[one.label], one.box, one.confidence, one.familiarity)
             for one in learner.locate(picture.frame)
         ]
-        drawn = draw_boxes(canvas, found, list(names.values()))
-        drawn.save(arguments.annotate / f"locate-{number}.jpg", quality=85)
+        drawn = draw_boxes(canvas, found, list(names.values())).resize(TILE)
+        row, column = divmod(number, 2)
+        sheet.paste(drawn, (column * width, row * height))
+    sheet.save(arguments.annotate, quality=80)
 
 
 def main() -> None:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--pictures", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--pictures", type=int, default=40, help="of each seed")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--strategy", default="prima")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--annotate", type=Path, help="a folder for ten pictures with boxes")
+    parser.add_argument("--time", action="store_true", help="measure milliseconds too")
+    parser.add_argument("--annotate", type=Path, help="a JPEG with ten pictures instead")
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.annotate is not None:
-        annotate(arguments)
+        annotate(arguments.seeds[0], arguments)
         return
-    rows = measure(arguments)
+    runs = [measure(seed, arguments) for seed in arguments.seeds]
+    print("\n".join(summary(runs)))
     if arguments.out is not None:
-        arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
+        figures = dict(zip(map(str, arguments.seeds), runs, strict=True))
+        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,11 +13,22 @@ from primavista.backbones.middle import MiddleBackbone
 from primavista.backbones.registry import build
 from primavista.boxes import Box, non_maximum_suppression
 from primavista.locating import (
+    BOX_PRIOR,
+    CORE,
+    LINES,
+    OFFSETS,
+    PLACE_SPREAD,
+    REACH,
+    SIZE_SPREAD,
     Judged,
     Level,
     Place,
+    Window,
     WindowReader,
+    best_box,
     connected,
+    evidence,
+    extents,
     find,
     interval_weights,
     level_sizes,
@@ -120,7 +131,93 @@ def test_a_bright_square_is_found_where_it_is():
 
     found = find([level], reader, judge, lambda share, familiarity: familiarity >= 0.9)
     assert [window.column for window, _ in found] == [0]
-    assert found[0][1].iou(Box(576, 256, 832, 512)) > 0.4
+    assert found[0][1].iou(Box(576, 256, 832, 512)) > 0.7
+
+
+def window_at(level: Level, x: float, y: float, side: float) -> Window:
+    return Window(level, x, y, side, 0, 1.0, 1.0, 1.0)
+
+
+def test_evidence_tells_the_middle_of_a_window_from_the_rest_of_the_frame():
+    random = np.random.default_rng(0)
+    f, m = random.normal(size=(2, 8))
+    cells = np.repeat(m, 24 * 32).reshape(8, 24, 32)
+    cells[:, 8:16, 10:18] = f[:, None, None]
+    across = random.normal(size=8)
+    across -= (f - m) * (across @ (f - m)) / ((f - m) @ (f - m))
+    cells[:, 2, 3] = 0.75 * f + 0.25 * m + across  # what lies across the line does not count
+    level = Level([cells], (512, 384), (1.0, 1.0))
+    xs, ys = (np.arange(n) * 16 + 8.0 for n in (32, 24))  # the centres of cells
+    told = evidence(cells, window_at(level, 224, 192, 160), xs, ys)
+    np.testing.assert_allclose(told[8:16, 10:18], 0.5, atol=1e-9)
+    np.testing.assert_allclose(told[20:, :], -0.5, atol=0.005)  # the odd cell hardly counts
+    assert told[2, 3] == pytest.approx(0.25, abs=0.02)
+    outside = evidence(cells, window_at(level, 8, 8, 120), np.array([-8.0, 8.0]), np.array([8.0]))
+    assert outside[0, 0] == -0.5
+
+
+@pytest.mark.parametrize(
+    ("box", "centre"),
+    [
+        (Box(192, 160, 288, 240), (232, 208)),  # as large as usual, not quite in the middle
+        (Box(208, 128, 256, 272), (232, 200)),  # tall
+        (Box(160, 176, 320, 224), (232, 200)),  # wide
+        (Box(0, 160, 80, 256), (48, 208)),  # at the edge of the picture
+    ],
+)
+def test_the_extent_of_an_object_of_another_shape_is_found(box, centre):
+    random = np.random.default_rng(1)
+    f, m = random.normal(size=(2, 32))
+    cells = m[:, None, None] + random.normal(size=(32, 24, 32)) * 0.5
+    rows, columns = (
+        slice(int(a) // 16, int(b) // 16) for a, b in ((box.top, box.bottom), (box.left, box.right))
+    )
+    cells[:, rows, columns] += (f - m)[:, None, None]
+    coarse = cells[:, ::2, ::2]  # is not looked at, since it is coarser
+    level = Level([np.zeros_like(coarse), cells], (512, 384), (2.0, 2.0))
+    (found,) = extents([window_at(level, *centre, 163.0)])
+    twice = Box(*(2 * end for end in (box.left, box.top, box.right, box.bottom)))
+    assert found.iou(twice) > 0.65
+
+
+def test_the_search_for_a_box_finds_the_best_of_all_boxes():
+    """Against every box, with evidence that is one blob, as objects are."""
+    random = np.random.default_rng(2)
+    level = Level([np.zeros((1, 24, 32))], (512, 384), (1.0, 1.0))
+    window = window_at(level, 256, 192, 160.0)
+    lines = (np.arange(LINES + 1) / LINES * 2 - 1) * REACH
+    for _ in range(3):
+        x, y, wide, high = random.uniform((-0.2, -0.2, 0.2, 0.2), (0.2, 0.2, 0.5, 0.5))
+        told = 1.2 * np.exp(-(((np.array(OFFSETS) - x) / wide) ** 2))[None]
+        told = told * np.exp(-(((np.array(OFFSETS) - y) / high) ** 2))[:, None] - 0.5
+        best, at = -np.inf, None
+        sums = np.pad(told.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+        area = ((lines[1] - lines[0]) / CORE) ** 2
+        spans = [(a, b) for a in range(LINES) for b in range(a + 3, LINES + 1)]
+
+        def cost(a: int, b: int) -> float:
+            low, high = lines[a], lines[b]
+            size = np.log((high - low) / CORE) / SIZE_SPREAD
+            return 0.5 * BOX_PRIOR * (size**2 + ((low + high) / 2 / PLACE_SPREAD) ** 2)
+
+        costs = np.array([cost(*span) for span in spans])
+        lows, highs = np.array(spans).T
+        for k, (top, bottom) in enumerate(spans):
+            strip = sums[bottom] - sums[top]
+            values = (strip[highs] - strip[lows]) * area - costs - costs[k]
+            if values.max() > best:
+                best, at = (
+                    values.max(),
+                    (lows[values.argmax()], top, highs[values.argmax()], bottom),
+                )
+        left, top, right, bottom = at
+        expected = level.box(
+            256 + 160 * lines[left],
+            192 + 160 * lines[top],
+            256 + 160 * lines[right],
+            192 + 160 * lines[bottom],
+        )
+        assert best_box(window, told).iou(expected) > 0.95
 
 
 FLAT = {"red": (200, 60, 60), "green": (60, 190, 60), "blue": (60, 60, 210)}

@@ -26,11 +26,13 @@ SIDES = (0.85,)  # of windows, in sides of taught frames
 STEPS = 6.0  # windows per side of one
 CORE = 0.65  # of a window, where the object is
 MOST_OBJECTS = 12  # in a frame
-EXTENT_SIDE = 0.5  # the side of the windows that look for the extent of an object
-EXTENT_REACH = 0.6  # how far they look, and
-EXTENT_POINTS = 11  # at how many places per side
-PRIOR = 0.4  # the weight of the core of the window in the box
-END_HEIGHT = 0.7  # an object ends where its score is this share of its highest
+MIDDLE = 0.5  # of a window, which shows the object and little else
+REACH = 0.9  # how far from the centre of a window its object may reach, in sides of the window
+LINES = 36  # where boxes may begin and end, on each axis of this reach
+BOX_PRIOR = 0.1  # the weight of the usual size and place of a box, in evidence of a core
+SIZE_SPREAD = 0.5  # how much the logarithms of the sides of boxes usually differ
+ROUNDS = 8  # of the search for a box, at most
+PLACE_SPREAD = 0.25  # how far from the centre of the window boxes usually are, in its sides
 MOST_OVERLAP = 0.3  # of two objects, as intersection over union
 ROOT_SOFTENING = 1e-3  # as in the features of whole frames
 
@@ -109,7 +111,7 @@ class WindowReader:
             means = rows @ (x @ columns.T)  # C x ys x xs
             parts.append(means.reshape(len(x), -1).T)
         z = np.concatenate(parts, axis=1, dtype=np.float32)
-        return z / np.sqrt(np.abs(z) + np.float32(ROOT_SOFTENING)) if self.root else z
+        return rooted(z) if self.root else z
 
 
 def interval_weights(centres: Floats, reach: float, cells: int, length: float) -> Floats:
@@ -269,9 +271,9 @@ def find(
 ) -> list[tuple[Window, Box]]:
     """Find what was taught in a frame.
 
-    Every window gets the class that its features are most like. Those that count as known are
-    merged by non-maximum suppression, and the extent of what each of the rest shows is looked for
-    with smaller windows around it.
+    Every window gets the class that its features are most like. Of those that count as known and
+    overlap, the best stays; the box of what it shows is found in the cells of the map (`extents`),
+    and boxes are merged by non-maximum suppression.
 
     Args:
         levels: The frame at several sizes.
@@ -287,7 +289,7 @@ def find(
     for window in sorted(known, key=lambda one: -one.rank):
         if len(best) < MOST_OBJECTS and not any(_covers(other, window) for other in best):
             best.append(window)
-    boxes = extents(best, reader, judge)
+    boxes = extents(best)
     kept = non_maximum_suppression(boxes, [window.rank for window in best], MOST_OVERLAP)
     return [(best[i], boxes[i]) for i in kept]
 
@@ -321,57 +323,121 @@ def _windows(levels: Sequence[Level], reader: WindowReader, judge: Judge) -> lis
     return found
 
 
-def extents(windows: Sequence[Window], reader: WindowReader, judge: Judge) -> list[Box]:
-    """Find the box of what each window shows: where smaller windows show it nearly as much.
+def extents(windows: Sequence[Window]) -> list[Box]:
+    """Find the box of what each window shows.
+
+    A cell of the finest map belongs to the object if it is more like the middle of the window than
+    like the rest of the frame (`evidence`). The box is the one with the most evidence for it
+    inside, and little more than the usual size and place (`best_box`).
 
     Args:
         windows: The windows.
-        reader: Reads the smaller windows.
-        judge: The head.
 
     Returns:
-        For each window the box around the places that are connected with the best one near its
-        centre, drawn towards the core of the window.
+        One box per window.
     """
-    if not windows:
-        return []
-    grids = [
-        (_around(w.x, w.side, w.level.size[0]), _around(w.y, w.side, w.level.size[1]))
-        for w in windows
-    ]
-    features = [
-        reader.features(w.level.maps, w.level.size, xs, ys, EXTENT_SIDE * w.side)
-        for w, (xs, ys) in zip(windows, grids, strict=True)
-    ]
-    ranks = judge_in_parts(judge, np.concatenate(features)).rank()
-    found, start = [], 0
-    for window, (xs, ys) in zip(windows, grids, strict=True):
-        end = start + len(xs) * len(ys)
-        heat = ranks[start:end, window.column].reshape(len(ys), len(xs))
-        found.append(_extent(window, heat, xs, ys))
-        start = end
+    cells: dict[int, Floats] = {}
+    found = []
+    for window in windows:
+        level = window.level
+        if id(level) not in cells:
+            cells[id(level)] = rooted(max(level.maps, key=lambda x: x.shape[1] * x.shape[2]))
+        xs, ys = (at + np.array(OFFSETS) * window.side for at in (window.x, window.y))
+        found.append(best_box(window, evidence(cells[id(level)], window, xs, ys)))
     return found
 
 
-def _around(centre: float, side: float, length: float) -> Floats:
-    """The places on a line where smaller windows look, as far as they are inside the level."""
-    places = centre + np.linspace(-EXTENT_REACH, EXTENT_REACH, EXTENT_POINTS) * side
-    inside: Floats = places[(places > 0) & (places < length)]
-    return inside
+def rooted(x: Floats) -> Floats:
+    """Return the signed root of each number, x / sqrt(|x| + 0.001).
+
+    Args:
+        x: Any numbers.
+    """
+    roots: Floats = x / np.sqrt(np.abs(x) + np.float32(ROOT_SOFTENING))
+    return roots
 
 
-def _extent(window: Window, heat: Floats, xs: Floats, ys: Floats) -> Box:
-    """The box of the places nearly as hot as the best one near the centre, drawn to the core."""
-    reach = EXTENT_SIDE * window.side / 3
-    near = (np.abs(ys - window.y) <= reach)[:, None] & (np.abs(xs - window.x) <= reach)
-    row, column = divmod(int(np.where(near, heat, -1).argmax()), len(xs))
-    inside = connected(heat >= END_HEIGHT * heat[row, column], (row, column))
-    rows, columns = np.nonzero(inside)
-    ends = (xs[columns.min()], ys[rows.min()], xs[columns.max()], ys[rows.max()])
-    reach = CORE * window.side / 2
-    core = (window.x - reach, window.y - reach, window.x + reach, window.y + reach)
-    mixed = [(1 - PRIOR) * end + PRIOR * usual for end, usual in zip(ends, core, strict=True)]
-    return window.level.box(*mixed)
+def evidence(x: Floats, window: Window, xs: Floats, ys: Floats) -> Floats:
+    """(x_i - m) (f - m) / |f - m|^2 - 1/2
+
+    for the cell x_i at each of some places, the mean f of the middle of the window and the mean m
+    of the cells outside the window: positive where a cell is nearer to f than to m along the line
+    between them, 1/2 at f and -1/2 at m. Between the centres of cells it is interpolated.
+
+    Args:
+        x: The cells, C x h x w.
+        window: The window.
+        xs: Columns, in pixels of the level.
+        ys: Rows.
+
+    Returns:
+        ys x xs; -1/2 outside the picture.
+    """
+    (width, height), (_, rows, columns) = window.level.size, x.shape
+
+    def share(side: float) -> Floats:
+        across = interval_weights(np.array([window.x]), side / 2, columns, width)[0]
+        down = interval_weights(np.array([window.y]), side / 2, rows, height)[0]
+        weights: Floats = np.outer(down, across)
+        return weights
+
+    middle, outside = share(MIDDLE * window.side), share(window.side)
+    outside = 1 - outside / outside.max()
+    outside = (
+        outside / outside.sum() if outside.sum() >= 1 else np.full_like(outside, 1 / x[0].size)
+    )
+    m = np.tensordot(x, outside, 2)
+    line = np.tensordot(x, middle, 2) - m
+    along = np.tensordot(line, x, 1) - line @ m
+    along = along / max(float(line @ line), 1e-12)
+    inside = ((ys > 0) & (ys < height))[:, None] & ((xs > 0) & (xs < width))
+    down = interval_weights(ys.clip(0, height), height / rows / 2, rows, height)
+    across = interval_weights(xs.clip(0, width), width / columns / 2, columns, width)
+    told: Floats = np.where(inside, down @ along @ across.T, 0) - 0.5
+    return told
+
+
+# The middles of the strips around a window, and the first and last line of each possible interval.
+OFFSETS = tuple(((np.arange(LINES) + 0.5) / LINES * 2 - 1) * REACH)
+FIRSTS, LASTS = np.triu_indices(LINES + 1, 3)
+
+
+def best_box(window: Window, evidence: Floats) -> Box:
+    """sum of the evidence inside - prior,  both in units of the cells of the core
+
+    is maximised by the best rows for some columns, the best columns for these rows, and so on. The
+    prior is BOX_PRIOR / 2 ((ln(side / core) / SIZE_SPREAD)^2 + (centre / PLACE_SPREAD)^2) for each
+    axis.
+
+    Args:
+        window: The window.
+        evidence: What speaks for the object at `OFFSETS` around the window, rows x columns.
+
+    Returns:
+        The box, in pixels of the frame.
+    """
+    lines = (np.arange(LINES + 1) / LINES * 2 - 1) * REACH
+    lows, highs = lines[FIRSTS], lines[LASTS]
+    usual = (np.log((highs - lows) / CORE) / SIZE_SPREAD) ** 2
+    usual += ((lows + highs) / 2 / PLACE_SPREAD) ** 2
+    core = (CORE / (lines[1] - lines[0])) ** 2
+    rows = columns = slice(*np.searchsorted(lines, (-CORE / 2, CORE / 2)).tolist())
+    for _ in range(ROUNDS):
+        before = rows, columns
+        rows = _best_interval(evidence[:, columns].sum(1) / core, usual)
+        columns = _best_interval(evidence[rows].sum(0) / core, usual)
+        if (rows, columns) == before:
+            break
+    xs = [window.x + float(lines[k]) * window.side for k in (columns.start, columns.stop)]
+    ys = [window.y + float(lines[k]) * window.side for k in (rows.start, rows.stop)]
+    return window.level.box(xs[0], ys[0], xs[1], ys[1])
+
+
+def _best_interval(evidence: Floats, usual: Floats) -> slice:
+    """The interval of strips with the most evidence in it, less the prior."""
+    sums = np.concatenate([[0], np.cumsum(evidence)])
+    best = int((sums[LASTS] - sums[FIRSTS] - BOX_PRIOR / 2 * usual).argmax())
+    return slice(int(FIRSTS[best]), int(LASTS[best]))
 
 
 def connected(mask: np.ndarray[Any, np.dtype[np.bool_]], start: tuple[int, int]) -> Any:

@@ -88,8 +88,8 @@ def test_a_scene_has_an_event_when_other_objects_are_there() -> None:
     assert [event.labels for event in told] == [{"mug"}, {"mug", "cup"}, set()]
     assert [event.label for event in told] == ["mug", "mug", None]
     assert [event.before for event in told] == [None, "mug", "mug"]
-    # half of the last ten pictures show the cup from 2.4 s on, for half a second at 2.9 s
-    assert [event.seconds for event in told] == [0.5, 2.9, 4.9]
+    # five of the last ten pictures show the cup at 2.4 s, and four at 4.5 s; then half a second
+    assert [event.seconds for event in told] == [0.5, 2.9, 5.0]
 
 
 def test_an_object_that_is_missed_in_some_pictures_is_still_there() -> None:
