@@ -227,22 +227,30 @@ class SceneDetector:
         self._recent.append((at, best))
         while self._recent[0][0] <= at - RECENT:
             self._recent.popleft()
-        counts = Counter(label for _, shown in self._recent for label in shown)
-        there = frozenset(name for name in counts if 2 * counts[name] >= len(self._recent))
-        if not self._held.changes(there, at):
+        objects = self._there()
+        if not self._held.changes(frozenset(one.label for one in objects), at):
             return None
-        newest = {label: one for _, shown in self._recent for label, one in shown.items()}
-        objects = sorted((newest[name] for name in there), key=lambda one: -one.confidence)
-        before, self.label = self.label, objects[0].label if objects else None
+        label, confidence, familiarity = None, 0.0, None
+        if objects:
+            label, confidence = objects[0].label, objects[0].confidence
+            familiarity = objects[0].familiarity
+        before, self.label = self.label, label
         return ObjectEvent(
             camera=self.camera,
-            label=self.label,
+            label=label,
             before=before,
-            confidence=objects[0].confidence if objects else 0.0,
-            familiarity=objects[0].familiarity if objects else None,
+            confidence=confidence,
+            familiarity=familiarity,
             seconds=round(at, 3),
-            objects=tuple(objects),
+            objects=objects,
         )
+
+    def _there(self) -> tuple[Located, ...]:
+        """The objects that are there, as they were seen last, the best first."""
+        counts = Counter(label for _, shown in self._recent for label in shown)
+        newest = {label: one for _, shown in self._recent for label, one in shown.items()}
+        there = [newest[name] for name in counts if 2 * counts[name] >= len(self._recent)]
+        return tuple(sorted(there, key=lambda one: -one.confidence))
 
     def reset(self) -> None:
         """Forget the last second and a change that has begun: the camera was lost in between."""
