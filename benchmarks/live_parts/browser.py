@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,13 @@ SCREEN = """
 """
 
 
-def screened(browser: Any, url: str, **context: Any) -> Any:
+def screened(
+    browser: Any, url: str, prepare: Callable[[Any], object] = lambda page: None, **context: Any
+) -> Any:
     """Open the page in a running browser, with a camera that `show_film` changes."""
     opened = browser.new_context(**context).new_page()
     opened.add_init_script(SCREEN)
+    prepare(opened)
     opened.goto(url)
     opened.locator("#link[data-state=live]").wait_for()
     opened.locator("#stage[data-ready=true]").wait_for()

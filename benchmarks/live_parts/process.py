@@ -82,6 +82,12 @@ class Service:
         with urllib.request.urlopen(self.url + path, timeout=60) as response:
             return json.load(response)
 
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Send JSON; the answer."""
+        answer = httpx.post(self.url + path, json=body, timeout=60)
+        answer.raise_for_status()
+        return answer.json()
+
     def file(self) -> bytes:
         """The model as it stands."""
         with urllib.request.urlopen(f"{self.url}/api/model/file", timeout=60) as response:

@@ -9,6 +9,7 @@ pytest.importorskip("fastapi", reason="the service needs the extra `live`")
 HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "benchmarks")]
 
+from live_parts.browser import CHROMIUM, FLAGS  # noqa: E402
 from serve_support import COLOURS, SMALL, frames, tiny  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
@@ -27,6 +28,22 @@ def service(tmp_path) -> LearnerService:
 def client(service):
     with TestClient(create_app(service), base_url="http://localhost") as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def playwright():
+    """Not for the whole session: its event loop is in the way of tests with one of their own."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync_api.sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser(playwright):
+    """A browser whose pages see what `show_film` shows."""
+    made = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+    yield made
+    made.close()
 
 
 @pytest.fixture

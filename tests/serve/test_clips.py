@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import io
@@ -16,6 +17,7 @@ from PIL import Image
 from serve_support import COLOURS, SMALL, picture, tiny
 from starlette.testclient import TestClient
 
+from primavista.learner.prediction import Prediction
 from primavista.serve import clips
 from primavista.serve.asgi import create_app
 from primavista.serve.learner_service import LearnerService
@@ -87,7 +89,7 @@ def test_none_of_them_teaches_the_background(taught, service):
     with taught.websocket_connect(STREAM) as socket:
         show(socket, grey, range(5))
         clip = said(socket, {"clip": True}, "clip")
-        background = taught.get("/api/model").json()["background"]
+        background = taught.get("/api/model").json()["nothing"]
         learned(socket, {"teach": clip["id"], "label": background})
         socket.send_bytes(picture(grey, 9))
         answer = socket.receive_json()
@@ -182,14 +184,52 @@ def test_a_doubtful_object_is_asked_about_once(taught, service):
         assert show(socket, "kettle", range(5)) == []
 
 
+def test_a_doubt_goes_on_when_the_picture_jumps(taught, service, monkeypatch):
+    """What is moved fast is another scene again and again, but the doubt about it is the same."""
+    monkeypatch.setattr(clips, "DOUBT_SECONDS", 0.6)
+    service.learner.threshold = 1.0
+    with taught.websocket_connect(STREAM) as socket:
+        said(socket, {"ask": True}, "ask")
+        asked = []
+        begin = time.monotonic()
+        seed = 0
+        while time.monotonic() < begin + 1.5:
+            for colour in ("mug", "kettle"):  # each for less than the doubt must last
+                for _ in range(clips.LEAST_FRAMES):
+                    asked += show(socket, colour, [seed])
+                    seed += 1
+                    time.sleep(0.02)
+        assert asked
+        assert asked[0]["clip"]["frames"] >= clips.LEAST_FRAMES
+
+
+def test_one_doubt_is_one_question_whatever_is_guessed(service):
+    """Until the doubt is over: another time it may ask about the other guess."""
+    remembered = clips.StreamClips(service, 4)
+    remembered.asks = True
+    image = np.zeros((32, 32, 3), np.uint8)
+
+    def watch(label: str, known: bool) -> list[str]:
+        for _ in range(clips.LEAST_FRAMES):
+            remembered.add(image, Prediction(label, 0.9, known), service.snapshot.version)
+        return [one["clip"]["label"] for one in asyncio.run(remembered.notices())]
+
+    assert watch("mug", False) == ["mug"]
+    assert watch("kettle", False) == []
+    assert watch("kettle", True) == []
+    assert watch("kettle", False) == ["kettle"]
+    assert watch("mug", True) == []
+    assert watch("mug", False) == []
+
+
 def test_a_question_to_which_the_model_knows_the_answer_is_withdrawn(taught, service):
     service.learner.threshold = 1.0
     with taught.websocket_connect(STREAM) as socket:
         said(socket, {"ask": True}, "ask")
-        asked = questions(show(socket, "mug", range(5)))
+        asked = questions(show(socket, "mug", range(6)))
         assert "mug" in asked
         taught.post("/api/threshold", json={"threshold": 0.0})
-        withdrawn = show(socket, "mug", range(5, 8))
+        withdrawn = show(socket, "mug", range(6, 9))
         assert asked["mug"] in {one.get("dropped") for one in withdrawn}
 
 

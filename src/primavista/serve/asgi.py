@@ -88,6 +88,7 @@ def create_app(
     app.state.service = service
     app.state.threads = threads
     app.state.camera = camera
+    service.camera = None if camera is None else camera.name
     app.include_router(frame_routes.router)
     app.include_router(camera_routes.router)
     app.include_router(model_routes.router)

@@ -28,7 +28,8 @@ from primavista.serve.schemas import ClipNotice
 
 OTHER_SCENE = 0.3  # the correlation of thumbnails below which a frame shows another scene
 SPACING = 0.1  # seconds between two frames that are kept
-DOUBT_SECONDS = 1.5  # of doubt about one scene, before a question is asked
+DOUBT_SECONDS = 1.5  # of doubt without a break, before a question is asked
+LEAST_FRAMES = 5  # of a question, all of the present scene
 SURE = 0.6  # the least confidence of a known object that is not doubtful
 REJUDGED_FRAMES = 4  # of a question, when the model has changed
 QUALITY = 80  # of the picture of a clip, as JPEG
@@ -98,6 +99,7 @@ class StreamClips:
         self._clips: dict[str, Remembered] = {}
         self._answer = Prediction(None, 0.0, False)
         self._doubt_since: float | None = None
+        self._is_asked = False  # about this doubt, as long as the scene is the same
         self._asked: set[str | None] = set()
         self._version = self._answer_version = service.snapshot.version
         self.asks = False
@@ -117,17 +119,18 @@ class StreamClips:
         self._answer = answer
         small = thumbnail(image)
         likeness = [correlation(small, frame.thumbnail) for frame in self._frames]
-        if version != self._answer_version or max(likeness, default=1.0) < OTHER_SCENE:
+        is_new_model = version != self._answer_version
+        if is_new_model or max(likeness, default=1.0) < OTHER_SCENE:
             self._answer_version = version
             self._forget(len(self._frames))
-            self._doubt_since = None
+            self._is_asked = False
         old = sum(frame.at <= now - self._seconds for frame in self._frames)
         self._forget(old)
         if not self._frames or now - self._frames[-1].at >= SPACING:
             self._keep(KeptFrame(now, image, small, _said(answer)))
         if not is_doubtful(answer):
-            self._doubt_since = None
-        elif self._doubt_since is None:
+            self._doubt_since, self._is_asked = None, False
+        elif self._doubt_since is None or is_new_model:
             self._doubt_since = now
 
     def _keep(self, frame: KeptFrame) -> None:
@@ -211,8 +214,9 @@ class StreamClips:
     async def notices(self) -> list[dict[str, Any]]:
         """Return what to tell the client now: a new question, or that one is no longer asked.
 
-        There is at most one question about each object that the learner guesses, until the model
-        changes; questions to which the new model knows the answer are withdrawn.
+        There is at most one question about one doubt, and about each object that the learner
+        guesses, until the model changes; questions to which the new model knows the answer are
+        withdrawn.
         """
         found: list[dict[str, Any]] = []
         version = self._service.snapshot.version
@@ -224,15 +228,17 @@ class StreamClips:
                 self._version = version
         if self._is_time_to_ask():
             self._asked.add(self._answer.label)
+            self._is_asked = True
             found.append(self.clip(is_question=True).notice())
         return found
 
     def _is_time_to_ask(self) -> bool:
         return (
             self.asks
+            and not self._is_asked
             and self._doubt_since is not None
             and time.monotonic() - self._doubt_since >= DOUBT_SECONDS
-            and len(self._with_this_answer()) > 1
+            and len(self._with_this_answer()) >= LEAST_FRAMES
             and self._answer.label not in self._asked
             and len(self._clips) < self._service.limits.clips
             and self._service.recalled.left >= sum(one.image.nbytes for one in self._frames)

@@ -146,7 +146,12 @@ class LearnerService:
         learner: The learner to begin with.
         path: The file that every change is saved to.
         limits: The limits on queues; the defaults if None.
+
+    Attributes:
+        camera: What messages call the service's own camera, or None if it has none.
     """
+
+    camera: str | None = None
 
     def __init__(self, learner: Learner, path: Path, limits: ServiceLimits | None = None) -> None:
         self.path = path

@@ -254,8 +254,10 @@ class Model(ResponseModel):
         Fraction, Field(description="the familiarity from which on a frame counts as known")
     ]
     advice: list[TeachingAdvice]
-    background: Annotated[
-        str, Field(description="the label of lessons that show none of the objects")
+    nothing: Annotated[str, Field(description="the name of lessons that show none of the objects")]
+    camera: Annotated[
+        str | None,
+        Field(description="the service's own camera, without its password; null if it has none"),
     ]
     recall_seconds: Annotated[
         float,
@@ -289,7 +291,8 @@ class Model(ResponseModel):
             max_frames=service.limits.lesson_frames,
             threshold=learner.threshold,
             advice=[TeachingAdvice.model_validate(asdict(one)) for one in learner.advice()],
-            background=NOTHING,
+            nothing=NOTHING,
+            camera=service.camera,
             recall_seconds=service.limits.recall_seconds,
             lessons=[
                 RemovableLesson(id=one.id, label=one.label, frames=len(one.lesson))

@@ -1,5 +1,6 @@
-// The source of frames: a camera, a video file, or images. Only the square in the guide leaves this module, unless objects are to be found anywhere.
+// The source of frames: a camera of this device or of the service, a video file, or images. Only the square in the guide leaves this module, unless objects are to be found anywhere.
 
+import { ask } from "./api.js";
 import { Motion } from "./motion.js";
 import { TEXTS } from "./texts.js";
 import { $, isPressed, press, toast } from "./view.js";
@@ -9,6 +10,8 @@ const QUALITY = 0.9;
 const WHOLE_SIDE = 640; // pixels of the longer side of a whole picture
 const LEAST_BOX = 0.08; // of the shorter side: a drawn box that is smaller was a click
 const FOLLOW_INTERVAL = 100; // milliseconds
+const OWN_INTERVAL = 100; // milliseconds between two frames of the service's camera
+const LOST_INTERVAL = 1000; // milliseconds between two attempts when it gives none
 const square = new OffscreenCanvas(1, 1);
 const whole = new OffscreenCanvas(1, 1);
 const motion = new Motion();
@@ -20,7 +23,9 @@ let images = [];
 let current = 0;
 let devices = [];
 let device = 0;
-export let kind = "none"; // camera, video, images
+let own = false; // whether the service has a camera
+let polled = 0; // frames of it
+export let kind = "none"; // camera, own (of the service), video, images
 export let file = null;
 
 const REASONS = {
@@ -36,14 +41,17 @@ function cover(text, retry = useCamera) {
   again = retry;
   $("cover").hidden = !text;
   $("cover-text").textContent = text ?? "";
+  showSources();
   onCover();
 }
 
 export const number = () => sources; // another one for every source of pictures
 export const retry = () => again();
+export const frame = () => (kind === "own" ? polled : performance.now()); // another one for every new frame
 
 export async function useCamera() {
   stop();
+  const mine = sources;
   if (!navigator.mediaDevices) {
     cover(TEXTS.cameraNeedsTls);
     return;
@@ -51,10 +59,14 @@ export async function useCamera() {
   const wanted = devices.length ? { deviceId: { exact: devices[device % devices.length].deviceId } } : { facingMode: "environment" };
   try {
     const stream = await navigator.mediaDevices.getUserMedia({ video: { ...wanted, width: { ideal: 640 }, height: { ideal: 480 } } });
+    if (sources !== mine) return stream.getTracks().forEach((track) => track.stop()); // another source was chosen meanwhile
     $("video").srcObject = stream;
     await $("video").play();
     const track = stream.getVideoTracks()[0];
-    track.onended = () => cover(TEXTS.cameraGone);
+    track.onended = () => {
+      stop(); // the last frame stays in the video, and would be recognised for ever
+      cover(TEXTS.cameraGone);
+    };
     $("stage").classList.toggle("mirrored", track.getSettings().facingMode === "user");
     kind = "camera";
     cover();
@@ -71,33 +83,80 @@ export function switchCamera() {
   useCamera();
 }
 
+// The camera of the service itself: its newest frame, again and again, until another source is chosen.
+export async function useOwn() {
+  stop();
+  kind = "own";
+  showSources();
+  const mine = sources;
+  while (sources === mine) {
+    const began = performance.now();
+    const wait = document.hidden || (await showOwn(() => sources === mine)) ? OWN_INTERVAL : LOST_INTERVAL;
+    await new Promise((resolve) => setTimeout(resolve, Math.max(0, began + wait - performance.now())));
+  }
+}
+
+async function showOwn(wanted) {
+  let reason = "";
+  try {
+    const image = await createImageBitmap(await ask("/api/camera/frame", { blob: true }));
+    if (!wanted()) return true;
+    for (const old of images) old.close();
+    images = [image];
+    current = 0;
+    polled += 1;
+    show();
+  } catch (error) {
+    if (!wanted()) return true;
+    images = [];
+    $("picture").hidden = true;
+    reason = error.message;
+  }
+  if ($("cover-text").textContent !== reason) cover(reason, useOwn);
+  shape();
+  return !reason;
+}
+
+// The buttons that lead to another source.
+function showSources() {
+  $("camera").hidden = kind === "camera" || (kind === "none" && again === useCamera);
+  $("own").hidden = !own || kind === "own";
+  $("whole").hidden = kind !== "video" && kind !== "images";
+}
+
+export function setOwn(name) {
+  own = Boolean(name);
+  $("camera").textContent = own ? TEXTS.thisCamera : TEXTS.backToCamera;
+  showSources();
+}
+
 export async function useFiles(files) {
   const videos = files.filter((one) => one.type.startsWith("video/"));
   const pictures = files.filter((one) => one.type.startsWith("image/"));
   if (!videos.length && !pictures.length) return toast(TEXTS.notMedia);
   stop();
   cover();
+  const mine = sources;
   if (videos.length) {
     const video = $("video");
     video.src = URL.createObjectURL(videos[0]);
     video.loop = true;
-    try {
-      await video.play();
-    } catch {
-      cover(TEXTS.notPlayable(TEXTS.teachVideo), () => useFiles(files));
-    }
+    const plays = await video.play().then(() => true, () => false);
+    if (sources !== mine) return; // another source was chosen meanwhile
     kind = "video";
+    if (!plays) cover(TEXTS.notPlayable(TEXTS.teachVideo), () => useFiles(files));
     file = videos[0];
   } else {
     const opened = await Promise.allSettled(pictures.map((one) => createImageBitmap(one)));
+    if (sources !== mine) return;
     images = opened.filter((one) => one.status === "fulfilled").map((one) => one.value);
+    current = 0;
     if (!images.length) return cover(TEXTS.notImages, () => $("files").click());
     kind = "images";
     file = pictures;
-    current = 0;
     show();
   }
-  $("camera").hidden = $("whole").hidden = false;
+  showSources();
   $("whole").textContent = kind === "video" ? TEXTS.teachVideo : TEXTS.teachImages(images.length);
   shape();
 }
@@ -129,7 +188,7 @@ function stop() {
   video.srcObject = null;
   video.removeAttribute("src");
   video.hidden = false;
-  $("picture").hidden = $("camera").hidden = $("whole").hidden = true;
+  $("picture").hidden = true;
   $("stage").classList.remove("mirrored");
   sources += 1; // answers about the picture before are ignored
   chosen = null;
@@ -137,6 +196,7 @@ function stop() {
   images = [];
   file = null;
   kind = "none";
+  showSources();
 }
 
 // The stage has the shape of the picture, so that the guide shows exactly the square that is sent.
@@ -155,12 +215,12 @@ $("video").addEventListener("loadeddata", shape);
 $("video").addEventListener("resize", shape);
 
 function source() {
-  if (kind === "images") return [images[current], images[current].width, images[current].height];
+  if (images.length) return [images[current], images[current].width, images[current].height];
   const video = $("video");
   return [video, video.videoWidth, video.videoHeight];
 }
 
-export const ready = () => kind === "images" || (kind !== "none" && $("video").readyState >= 2);
+export const ready = () => images.length > 0 || (kind !== "none" && $("video").readyState >= 2);
 
 // The square that counts, in pixels of the picture.
 function area() {
@@ -266,6 +326,7 @@ export function setUp() {
   $("recentre").onclick = recentre;
   $("switch").onclick = switchCamera;
   $("camera").onclick = useCamera;
+  $("own").onclick = useOwn;
   $("cover-button").onclick = retry;
   $("open").onclick = $("cover-open").onclick = () => $("files").click();
   $("files").onchange = () => {

@@ -2,12 +2,11 @@
 
 import * as objects from "./objects.js";
 import { TEXTS } from "./texts.js";
-import { $, announce, hint, isPressed, make, press } from "./view.js";
+import { $, announce, hint, isPressed, make, press, setLearning } from "./view.js";
 
 let stream = null;
 let open = null; // the clip in the dialog
 let questions = [];
-export let learning = ""; // the name that is being learned
 
 export function onNotice(said) {
   if (said.clip) said.clip.question ? asked(said.clip) : show(said.clip);
@@ -18,7 +17,7 @@ export function onNotice(said) {
 }
 
 function onError(text) {
-  learning = "";
+  setLearning("");
   hint(text, "bad");
 }
 
@@ -37,7 +36,7 @@ function show(clip) {
   $("correct-picture").src = clip.picture;
   $("correct-text").textContent = TEXTS.correctText(clip.frames, clip.seconds, clip.known ? clip.label : TEXTS.correctUnknown);
   $("correct-name").value = "";
-  const names = objects.labels().filter((label) => label !== objects.model.background && !(clip.known && label === clip.label));
+  const names = objects.labels().filter((label) => label !== objects.model.nothing && !(clip.known && label === clip.label));
   $("correct-names").replaceChildren(...names.slice(0, 12).map((label) => make("button", { type: "button", textContent: label, onclick: () => teach(label) })));
   $("correct").showModal();
 }
@@ -49,7 +48,7 @@ function teach(label) {
   if (!clip) return;
   questions = questions.filter((one) => one.id !== clip.id);
   showQuestion();
-  learning = label;
+  setLearning(label);
   if (!stream.command({ teach: clip.id, label })) return onError(TEXTS.gone);
   hint(TEXTS.learningName(label));
 }
@@ -57,8 +56,8 @@ function teach(label) {
 function onLesson(job) {
   if (job.state === "failed") return onError(job.error);
   if (job.state !== "done") return;
-  learning = "";
-  const none = job.label === objects.model.background;
+  setLearning("");
+  const none = job.label === objects.model.nothing;
   hint(none ? TEXTS.correctedNone : TEXTS.corrected(job.label), "good");
   announce(TEXTS.learnedShort(job.label));
   performance.mark("corrected", { detail: job });
@@ -92,14 +91,14 @@ export function setUp(of) {
   $("correct").onclose = () => {
     if (open && !questions.includes(open)) stream.command({ drop: open.id });
     open = null;
-    $("wrong").focus();
+    if (document.activeElement === document.body) $("wrong").focus(); // the question that opened it is gone
   };
   $("correct-yes").onclick = () => {
     const label = $("correct-name").value.trim();
     if (label) teach(label);
     else $("correct-name").focus();
   };
-  $("correct-none").onclick = () => teach(objects.model.background);
+  $("correct-none").onclick = () => teach(objects.model.nothing);
   $("correct-name").onkeydown = (event) => {
     if (event.key !== "Enter") return;
     event.preventDefault();
@@ -112,7 +111,7 @@ export function setUp(of) {
     if (on) hint(TEXTS.asking);
   };
   $("question-yes").onclick = () => answer();
-  $("question-none").onclick = () => answer(objects.model.background);
+  $("question-none").onclick = () => answer(objects.model.nothing);
   $("question-other").onclick = () => show(questions[0]);
   $("question-skip").onclick = () => {
     const clip = questions.shift();

@@ -8,16 +8,34 @@ import { Stream } from "./stream.js";
 import * as teach from "./teach.js";
 import { fill, TEXTS } from "./texts.js";
 import * as use from "./use.js";
-import { $, announce, banner, dialog, hint, isPressed, make, press, sureness } from "./view.js";
+import { $, announce, banner, dialog, hint, isPressed, learning, make, press, sureness, whenLearning } from "./view.js";
 
 const STEADY = 300; // milliseconds that a new verdict must last before it is shown
 const LOCAL = ["localhost", "127.0.0.1", "[::1]"];
 let refreshing = false;
 let stream = null;
-let shown = "";
-let candidate = "";
-let since = 0;
 let state = "waiting";
+
+// What is shown changes when the new value has lasted for a moment; the first value, and one that `atOnce` says, is shown at once.
+class Steady {
+  constructor() {
+    this.reset();
+  }
+
+  reset() {
+    this.shown = this.candidate = "";
+    this.since = 0;
+  }
+
+  take(value, atOnce = false) {
+    const now = performance.now();
+    if (value !== this.candidate) [this.candidate, this.since] = [value, now];
+    if (atOnce || !this.shown || now - this.since >= STEADY) this.shown = value;
+    return this.shown;
+  }
+}
+const steadyVerdict = new Steady();
+const steadyWords = new Steady();
 
 async function onResult(result) {
   if (result.version !== objects.model.version && !refreshing) {
@@ -27,40 +45,37 @@ async function onResult(result) {
   }
   const recent = result.recent ?? result; // what the last second shows; a service of an older version does not say
   objects.bars(recent);
-  if (isPressed($("find"))) return result.objects && showBoxes(result.objects);
+  if (isPressed($("find")) && !learning) return result.objects && showBoxes(result.objects);
   showVerdict(describe(recent));
 }
 
-// A verdict is shown when it lasts for a moment; the first one at once.
 function showVerdict(verdict) {
   const key = `${verdict.state} ${verdict.name}`;
-  const now = performance.now();
-  if (key !== candidate) [candidate, since] = [key, now];
-  const waits = shown && key !== shown && !shown.startsWith("learning") && verdict.state !== "learning" && verdict.state !== "none";
-  if (waits && now - since < STEADY) return;
-  shown = verdict.state === "none" ? "" : key;
+  const waits = ["known", "unknown"].includes(verdict.state) && !steadyVerdict.shown.startsWith("learning");
+  const changed = steadyVerdict.shown !== key;
+  if (steadyVerdict.take(key, !waits) !== key) return;
+  if (changed) steadyWords.reset();
   $("verdict").dataset.state = $("stage").dataset.verdict = verdict.state;
   $("verdict-name").textContent = verdict.name;
-  $("verdict-share").textContent = verdict.share;
+  $("verdict-share").textContent = steadyWords.take(verdict.share);
+  objects.mark(verdict.state === "known" ? verdict.name : "", steadyWords.shown);
   if (verdict.name) announce(verdict.name);
 }
 
 function clearVerdict() {
-  shown = candidate = "";
   const wait = state === "live" && camera.ready() && objects.model.objects.length && !isPressed($("find"));
   showVerdict({ state: wait ? "waiting" : "none", name: wait ? TEXTS.gettingReady : "", share: "" });
-  shown = "";
+  steadyVerdict.reset(); // the next verdict is the first one
   $("boxes").replaceChildren();
   objects.clearBars();
 }
 
 function describe(result) {
-  const learning = teach.learning || correct.learning;
   if (learning) return { state: "learning", name: TEXTS.learningName(learning), share: "" };
-  const { background } = objects.model;
-  const taught = result.scores.filter((one) => one.label !== background);
+  const { nothing } = objects.model;
+  const taught = result.scores.filter((one) => one.label !== nothing);
   if (!taught.length) return { state: "none", name: "", share: "" };
-  const near = result.label !== background && (result.familiarity ?? 1) >= 0.5; // nearer than most strangers
+  const near = result.label !== nothing && (result.familiarity ?? 1) >= 0.5; // nearer than most strangers
   if (!result.known) return { state: "unknown", name: TEXTS.unknown, share: near ? TEXTS.looksLike(result.label) : "" };
   return { state: "known", name: result.label, share: sureness(result) };
 }
@@ -137,13 +152,18 @@ async function start() {
   use.setUp();
   camera.setUp();
   acceptDrops();
+  whenLearning(() => {
+    if (!learning) return;
+    $("boxes").replaceChildren();
+    showVerdict(describe());
+  });
   camera.onReady(() => {
     showLink();
     clearVerdict();
   });
   objects.onModel((model) => {
     const where = LOCAL.includes(location.hostname) ? TEXTS.thisMachine : location.hostname;
-    $("privacy").textContent = TEXTS.privacy(model.recall_seconds, where);
+    $("privacy").textContent = TEXTS.privacy(model.recall_seconds, where, model.camera);
     showButtons();
     if (!model.objects.length) clearVerdict();
   });
@@ -151,8 +171,10 @@ async function start() {
   stream = new Stream({ remember: objects.model.recall_seconds ?? 0, onResult, onNotice: correct.onNotice, onState });
   correct.setUp(stream);
   teach.setUp(stream);
+  camera.setOwn(objects.model.camera);
   $("find").onclick = () => find(!isPressed($("find")));
-  await camera.useCamera();
+  if (objects.model.camera) camera.useOwn();
+  else await camera.useCamera();
   if (!objects.model.objects.length) hint(TEXTS.firstHint, "first");
 }
 

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { TEXTS } from "./texts.js";
-import { $, clearToast, dialog, isOff, make, setOff, sureness, toast } from "./view.js";
+import { $, clearToast, dialog, isOff, make, setOff, toast } from "./view.js";
 
 const ICONS = { plus: "M12 5v14M5 12h14", dots: "M5 12h.01M12 12h.01M19 12h.01", cross: "M6 6l12 12M18 6L6 18" };
 const ALLOWED = "primavista-thumbnails";
@@ -13,7 +13,7 @@ let rows = new Map();
 let taken = new Map(); // small pictures by the id of their lesson: in the memory of this page only
 let listeners = [];
 let onTeachMore = () => {};
-export let model = { objects: [], advice: [], lessons: [], version: -1, name: "", threshold: 0, background: "nothing" };
+export let model = { objects: [], advice: [], lessons: [], version: -1, name: "", threshold: 0, nothing: "nothing", camera: null };
 
 export const onModel = (listener) => listeners.push(listener);
 export const adviceOn = (label) => model.advice.find((one) => one.labels.includes(label)); // the most urgent one
@@ -68,19 +68,19 @@ export function bars(result) {
   const familiarity = Math.min(Math.max(result.familiarity ?? 1, 0), 1);
   for (const { label, share } of result.scores) {
     const one = rows.get(label);
-    if (!one) continue;
-    const best = result.known && label === result.label;
-    one.fill.style.width = `${100 * share * familiarity}%`;
-    if (!one.item.ariaBusy) one.share.textContent = best ? sureness(result) : "";
-    one.item.classList.toggle("best", best);
+    if (one) one.fill.style.width = `${100 * share * familiarity}%`;
   }
 }
 
 export function clearBars() {
-  for (const one of rows.values()) {
-    one.fill.style.width = "0";
-    one.item.classList.remove("best");
-    if (!one.item.ariaBusy) one.share.textContent = "";
+  for (const one of rows.values()) one.fill.style.width = "0";
+}
+
+// The object of the verdict, or "": the list is as steady as the verdict is.
+export function mark(best, words) {
+  for (const [label, one] of rows) {
+    one.item.classList.toggle("best", label === best);
+    if (!one.item.ariaBusy) one.share.textContent = label === best ? words : "";
   }
 }
 

@@ -27,7 +27,7 @@ export class Stream {
       if (said.frame === undefined) return this.onNotice(said);
       if (said.error && this.wishes.locate) this.onNotice({ unlocated: said.error });
       // what was sent before the picture changed is not about this picture
-      if (!this.paused && !said.error && this.source === camera.number()) this.onResult(said);
+      if (!this.paused && !said.error && this.source === camera.number() && camera.ready()) this.onResult(said);
       setTimeout(() => this.next(), Math.max(0, this.sent + MIN_INTERVAL - performance.now()));
     };
     this.socket.onclose = ({ code }) => {
@@ -41,6 +41,8 @@ export class Stream {
   async next() {
     if (this.socket.readyState !== WebSocket.OPEN) return;
     if (this.paused || document.hidden || !camera.ready()) return void setTimeout(() => this.next(), 100);
+    if (this.seen === camera.frame()) return void setTimeout(() => this.next(), 20);
+    this.seen = camera.frame();
     this.source = camera.number();
     this.whole = Boolean(this.wishes.locate);
     const frame = await (this.whole ? camera.captureWhole() : camera.captureFrame());

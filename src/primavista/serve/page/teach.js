@@ -6,7 +6,7 @@ import { holdable } from "./hold.js";
 import { Lesson } from "./lesson.js";
 import * as objects from "./objects.js";
 import { TEXTS } from "./texts.js";
-import { $, announce, dialog, hint, percent, setOff } from "./view.js";
+import { $, announce, dialog, hint, percent, setLearning, setOff } from "./view.js";
 
 const CAPTURE_INTERVAL = 1000 / 20; // milliseconds
 const MIN_FRAMES = 5;
@@ -15,8 +15,8 @@ const STRIP_EVERY = 3; // every third frame is shown in the strip
 let lesson = null;
 let frames = [];
 let timer = 0;
+let taken = 0; // the number of the newest frame of the lesson
 let pictures = []; // small ones, of the lesson
-export let learning = ""; // the name of the object that is being learned
 
 const mode = () => document.querySelector("input[name=mode]:checked").value;
 const label = () => (mode() === "check" ? $("which").value : $("name").value.trim());
@@ -62,6 +62,8 @@ async function chooseName() {
 
 async function capture() {
   const number = frames.length + 1;
+  if (taken === camera.frame()) return;
+  taken = camera.frame();
   const frame = await camera.captureFrame();
   if (!timer) return;
   if (lesson ? !lesson.add(frame) : frames.length >= MAX_CHECK_FRAMES) return;
@@ -104,7 +106,7 @@ async function end(stream) {
 async function learn(name) {
   setOff($("hold"), true);
   $("hold-text").textContent = TEXTS.learningButton;
-  learning = name;
+  setLearning(name);
   try {
     learned(name, await lesson.end());
   } catch (error) {
@@ -150,7 +152,7 @@ async function teachWhole(again = false) {
   if (nearlyTaught(name)) return chooseName();
   setOff($("hold"), true);
   setOff($("whole"), true);
-  learning = name;
+  setLearning(name);
   hint(TEXTS.uploading);
   try {
     const fields = camera.kind === "video" ? { video: camera.file } : { frames: camera.file };
@@ -180,7 +182,7 @@ function showProgress(job) {
 }
 
 function reset() {
-  learning = "";
+  setLearning("");
   $("progress").hidden = true;
   setOff($("hold"), false);
 }
@@ -193,7 +195,7 @@ function showMode() {
   $("hold-text").textContent = checking ? TEXTS.holdToCheck : TEXTS.holdToTeach;
   setOff($("hold"), checking && !objects.model.objects.length);
   const known = objects.labels();
-  $("nothing").hidden = checking || known.length < 2 || known.includes(objects.model.background);
+  $("nothing").hidden = checking || known.length < 2 || known.includes(objects.model.nothing);
 }
 
 // The row of an object asks for another lesson of it.
@@ -218,7 +220,7 @@ export function setUp(stream) {
   };
   $("whole").onclick = () => $("whole").ariaDisabled === "true" || teachWhole();
   $("nothing").onclick = () => {
-    $("name").value = objects.model.background;
+    $("name").value = objects.model.nothing;
     $("hold").focus();
     hint(TEXTS.removeObject);
   };

@@ -16,6 +16,8 @@ export const TEXTS = {
   openFiles: "Open a video or images",
   switchCamera: "Switch camera",
   backToCamera: "Back to the camera",
+  thisCamera: "This device’s camera",
+  ownCamera: "The service’s camera",
   filesLabel: "A video or images",
   wrong: "Wrong?",
   find: "Find objects",
@@ -35,7 +37,7 @@ export const TEXTS = {
   learningButton: "Learning",
   counting: "Counting",
   progress: "Learning",
-  tipBackground: "Also teach the empty background: it helps to tell what is unknown",
+  tipNothing: "Also teach the empty background, as “nothing”: it helps to tell what is unknown",
   objects: "Objects",
   undo: "Undo",
   undoing: "Undoing",
@@ -53,8 +55,7 @@ export const TEXTS = {
   step2: "Enter its name, and hold the button while you turn the object for a few seconds.",
   step3: "It is recognised from then on. Teach it in a second place, and it is recognised in others too.",
   stepsTitle: "Three steps",
-  noScript: "This page needs JavaScript. The service can also be used over HTTP: see /api/openapi.json.",
-  privacy: (seconds, where) => `No frame is written to a disk. The service holds the frames of a lesson until it is learned, the last ${seconds} seconds of the camera for corrections, and the clips that wait for your answer, in memory only; closing this page deletes them. Of the last lessons it holds the features, so that you can remove one. Small pictures are in this browser's memory. Everything runs on ${where}.`,
+  privacy: (seconds, where, camera) => `No frame is written to a disk. The service holds the frames of a lesson until it is learned, the last ${seconds} seconds of the camera for corrections, and the clips that wait for your answer, in memory only; closing this page deletes them. Of the last lessons it holds the features, so that you can remove one. Small pictures are in this browser's memory. ${camera ? `Of the service’s camera, ${camera}, it holds the newest frame. ` : ""}Everything runs on ${where}.`,
   thisMachine: "this machine",
 
   // the camera
@@ -118,8 +119,7 @@ export const TEXTS = {
   noneOfThem: "None of them",
   teachThis: "Teach",
   corrected: (label) => `Corrected: these seconds are “${label}” now. Undo takes it back.`,
-  correctedNone: "Corrected: these seconds count as background now. Undo takes it back.",
-  nothingRemembered: "Nothing is remembered of this scene yet: show it for a second first.",
+  correctedNone: "Corrected: these seconds are “nothing” now, which is never known. Undo takes it back.",
   questionUnsure: (label) => `Is this ${label}?`,
   questionUnknown: (label) => `What is this? It looks most like ${label}.`,
   yesName: (label) => `Yes, ${label}`,
@@ -175,11 +175,12 @@ export const TEXTS = {
   loaded: (file, objects) => `“${file}” is loaded: ${objects}.`,
   snippet: (name) => `import primavista as pv
 
-learner = pv.Learner.load("${name}")
-watch = learner.watch()
-for frame in pv.open_frames("camera:0"):
-    seen = watch.predict(frame)
-    print(seen.label if seen.known else "unknown")`,
+learner = pv.Learner.load(${JSON.stringify(name)})
+seen = learner.predict("photo.jpg")  # or a video, or one frame
+print(seen.label if seen.known else "unknown")
+
+# a camera that goes on, in the terminal: a line for every change
+# primavista watch ${JSON.stringify(name)} camera:0 --json`,
 };
 
 // Fill in the texts that index.html only names.

@@ -30,6 +30,15 @@ export function hint(text, kind = "") {
   $("hint").dataset.kind = kind;
 }
 
+// The name that is being learned. The verdict says so at once, not only when the next frame is answered.
+export let learning = "";
+let onLearning = () => {};
+export const whenLearning = (listener) => (onLearning = listener);
+export function setLearning(name) {
+  learning = name;
+  onLearning();
+}
+
 let hideToast;
 export function toast(text, undo) {
   $("toast-text").textContent = text;
