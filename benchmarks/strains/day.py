@@ -71,12 +71,18 @@ class Teacher:
         self.counts = {name: n for name, n in self.counts.items() if name != label}
         self.compare(f"forget {label}")
 
+    def move_away(self) -> None:
+        """Remove the models from before earlier loads: the service keeps 20 and then asks for it."""
+        for old in self.folder.glob("day.pv.before-load*"):
+            old.unlink()
+
     def load(self) -> None:
         """Back to a file that was downloaded before; or download one."""
         if self.saved is None:
             self.saved = self.running.file(), self.counts
             return
         data, counts = self.saved
+        self.move_away()
         self.http.post("/api/model/file", files={"file": ("m.pv", data)}).raise_for_status()
         self.saved, self.counts = None, counts
         self.compare("load")
