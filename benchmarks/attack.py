@@ -135,14 +135,52 @@ def posts(
                     f"{running.url}{path}", headers=given, data=data, files=files, timeout=90
                 )
 
-        cleanup = ExitStack()
-        for _ in range(clients):
-            thread = Thread(target=client)
-            thread.start()
-            cleanup.callback(thread.join)
-        return cleanup
+        return _started(clients, client)
 
     return begin
+
+
+def many_bytes(side: int) -> bytes:
+    """A PNG of noise, with as few pixels as a frame of a camera and four bytes for each."""
+    noise = np.random.default_rng(1).integers(0, 256, (side, side, 4), np.uint8)
+    data = io.BytesIO()
+    Image.fromarray(noise).save(data, "PNG", compress_level=0)
+    return data.getvalue()
+
+
+def streams(clients: int, picture: bytes) -> Callable[[Service, Event], ExitStack]:
+    """An attack by clients that have the token: each sends a picture over a WebSocket, again and
+    again, and does not wait for answers. One that is cut off comes back.
+    """
+    upgrade = (
+        "GET /api/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+        "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        f"Authorization: Bearer {TOKEN}\r\n\r\n"
+    ).encode()
+    # a final binary frame with its length in eight bytes and a mask of zeros
+    message = b"\x82\xff" + struct.pack("!Q", len(picture)) + bytes(4) + picture
+
+    def begin(running: Service, ended: Event) -> ExitStack:
+        def client() -> None:
+            while not ended.is_set():
+                with suppress(OSError), connected(running, upgrade) as opened:
+                    while not ended.is_set():
+                        opened.sendall(message)
+
+        return _started(clients, client)
+
+    return begin
+
+
+def _started(clients: int, client: Callable[[], None]) -> ExitStack:
+    """Run so many clients in threads; leaving the stack waits until all have ended."""
+    cleanup = ExitStack()
+    for _ in range(clients):
+        thread = Thread(target=client)
+        thread.start()
+        cleanup.callback(thread.join)
+    return cleanup
 
 
 def longest_beside(
@@ -312,12 +350,22 @@ def heavy(side: int) -> dict[str, Callable[[Service, Event], ExitStack]]:
     legal = ("frame", ("a.jpg", scan_bomb(side, 100)))
     large = large_picture(side)
     lesson = [("frames", ("a.png", large))] * 60
+    noise = many_bytes(min(side, 1360))  # 7 MiB
+    mebibytes = f"{len(noise) / 2**20:.0f} MiB"
     return {
         f"4 clients with JPEGs of {megapixels} and 7,000 scans": posts("/api/predict", 4, [bomb]),
         f"4 clients with JPEGs of {megapixels} and 100 scans": posts("/api/predict", 4, [legal]),
         f"2 lessons of 60 pictures of {megapixels}": posts("/api/lessons", 2, lesson, label="x"),
         f"60 requests with a picture of {megapixels} each": posts(
             "/api/predict", 60, [("frame", ("a.png", large))]
+        ),
+        f"4 WebSockets with pictures of {mebibytes}": streams(4, noise),
+        f"40 WebSockets with pictures of {mebibytes}": streams(40, noise),
+        f"4 clients with pictures of {mebibytes}": posts(
+            "/api/predict", 4, [("frame", ("a.png", noise))]
+        ),
+        f"40 clients with pictures of {mebibytes}": posts(
+            "/api/predict", 40, [("frame", ("a.png", noise))]
         ),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
@@ -89,3 +90,97 @@ def test_every_library_of_the_installed_wheels_is_in_notice():
             continue
         seen += len(list(sbom.libraries(installed, name, licences)))
     assert seen > 0 or sys.platform != "linux"
+
+
+def table() -> dict[str, str]:
+    return sbom.bundled_licences((ROOT / "NOTICE").read_text(encoding="utf-8"))
+
+
+def bundled_in(package: str) -> set[str]:
+    """The names of the libraries in the `.libs` folder of an installed wheel."""
+    names = set()
+    for file in distribution(package).files or []:
+        found = sbom.LIBRARY.match(file.name)
+        if found and file.parent.name == f"{package}.libs":
+            names.add(found[1])
+    if not names:
+        pytest.skip(f"this wheel of {package} bundles no libraries")
+    return names
+
+
+def section(package: str) -> set[str]:
+    """The names of the libraries that NOTICE lists under the folder of a package."""
+    text = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    after = re.split(rf"^{package}\.libs.*:\n", text, flags=re.M)[1]
+    return set(sbom.bundled_licences(after.partition("\n\n")[0]))
+
+
+def test_notice_lists_no_library_that_the_wheels_no_longer_bundle():
+    of_video = section("av")
+    assert of_video == bundled_in("av")
+    of_pictures = section("pillow")
+    assert of_pictures <= bundled_in("pillow") <= of_pictures | of_video
+    assert bundled_in("numpy") <= section("numpy")
+
+
+def test_notice_says_what_ffmpeg_says_of_itself():
+    """Its licence, and how it was configured: without --enable-gpl, and yet with x264 and x265."""
+    av = pytest.importorskip("av")
+    bundled_in("av")
+    for name, facts in av._core.library_meta.items():
+        assert facts["license"] == "LGPL version 3 or later"
+        assert table()[name] == "LGPL-3.0-or-later"
+        options = facts["configuration"].split()
+        assert "--enable-gpl" not in options
+        assert {"--enable-version3", "--enable-libx264", "--enable-libx265"} <= set(options)
+    assert "--enable-version3 and without --enable-gpl" in (ROOT / "NOTICE").read_text()
+
+
+def test_notice_says_what_numpy_says_of_its_libraries():
+    names = bundled_in("numpy")
+    installed = distribution("numpy")
+    stated = next(f for f in installed.files or [] if f.match("*.dist-info/licenses/LICENSE.txt"))
+    found: dict[str, list[str]] = {}
+    pattern = r"^Files: numpy\.libs/(\w+)\*\.so\n(?:.*\n)*?License: (.*)$"
+    for prefix, licence in re.findall(pattern, stated.read_text(), re.M):
+        for name in names:
+            if name.startswith(prefix):
+                found.setdefault(name, []).append(licence)
+    assert {name: " AND ".join(licences) for name, licences in found.items()} == {
+        name: table()[name] for name in names
+    }
+
+
+PILLOW_SAYS_LESS = {"libfreetype", "libharfbuzz", "libjpeg"}  # NOTICE has the library's own words
+
+
+def test_notice_says_what_pillow_says_of_its_libraries():
+    names = bundled_in("pillow")
+    files = [f for f in distribution("pillow").files or [] if f.match("sboms/pillow-*.cdx.json")]
+    if not files:
+        pytest.skip("this wheel of Pillow has no bill of materials")
+    libraries = {"little cms 2": "liblcms2", "openjpeg": "libopenjp2"}
+    compared = set()
+    for component in json.loads(files[0].read_text())["components"]:
+        title = component["name"].lower().partition(" / ")[0]
+        name = libraries.get(title, f"lib{title.removeprefix('lib')}")
+        if name in names:
+            stated = " AND ".join(one["license"]["id"] for one in component["licenses"])
+            said = table()[name]
+            assert said == stated or (name in PILLOW_SAYS_LESS and said.startswith(stated)), name
+            compared.add(name)
+    assert {"libtiff", "libwebp", "libxcb", "liblcms2", "libopenjp2", "libavif"} <= compared
+
+
+def test_the_files_that_notice_refers_to_are_in_the_wheels():
+    text = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    rows = re.findall(r"^  (\w+) +(\w+(?:-\*\.dist-info)?/[\w./]+)", text, re.M)
+    assert len(rows) == 9
+    for name, path in rows:
+        try:
+            installed = distribution(name)
+        except PackageNotFoundError:
+            continue
+        pattern = path.replace("*", r"[^/]+").replace(".", r"\.")
+        files = [str(file) for file in installed.files or []]
+        assert any(re.match(pattern, file) for file in files), path
