@@ -15,6 +15,7 @@ import os
 import socket
 import statistics
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +31,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from live_parts.process import TINY, Service, drawn, jpeg, memory_of, service
+from live_parts.process import TINY, Service, drawn, environment, jpeg, memory_of, service
 
 from primavista.storage import learner_file
 
@@ -165,6 +166,7 @@ def streams(clients: int, picture: bytes) -> Callable[[Service, Event], ExitStac
         def client() -> None:
             while not ended.is_set():
                 with suppress(OSError), connected(running, upgrade) as opened:
+                    opened.recv(65536)  # "101 Switching Protocols"
                     while not ended.is_set():
                         opened.sendall(message)
 
@@ -289,6 +291,33 @@ def absurd_model(running: Service, side: int) -> tuple[int, float, float]:
     return answer.status_code, took, running.memory() - before
 
 
+def harmed_files(model: Path) -> list[str]:
+    """What a change of a model by the command does to files around it.
+
+    Its lock is a link to a file of somebody else; then the model is for its owner's eyes only, and
+    a killed save has left a part of itself.
+    """
+    victim = model.with_name("victim.txt")
+    victim.write_text("mine")
+    lock = model.with_name(f".{model.name}.lock")
+    lock.unlink(missing_ok=True)
+    lock.symlink_to(victim)
+    command = [sys.executable, "-m", "primavista", "rename", str(model), "mug", "cup"]
+    refused = subprocess.run(command, capture_output=True, env=environment())
+    lock.unlink()
+    model.chmod(0o600)
+    model.with_name(f".{model.name}.0123456789abcdef.part").write_bytes(b"half")
+    renamed = subprocess.run(command, capture_output=True, env=environment())
+    checks = {
+        "a file was emptied": victim.read_text() == "mine",
+        "a link was taken for a lock": refused.returncode != 0,
+        "the model cannot be changed": renamed.returncode == 0,
+        "permissions were widened": model.stat().st_mode & 0o777 == 0o600,
+        "a part was left behind": not list(model.parent.glob(".*.part")),
+    }
+    return [what for what, is_right in checks.items() if not is_right]
+
+
 class Table:
     """Prints a row per attack, and counts the bounds that were not held."""
 
@@ -337,9 +366,20 @@ def attacks(
         held = status in (413, 422) and took <= MODEL_SECONDS and growth <= MODEL_MEMORY
         found = f"{status} after {took:.2f} s, {growth:+.1f} MiB"
         table.row("a model that declares 2048 px", found, "0.5 s, +50 MiB", held)
+        taught = httpx.post(
+            f"{running.url}/api/lessons?wait=60",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            data={"label": "mug"},
+            files={"frames": frame},
+            timeout=90,
+        )
+        taught.raise_for_status()
         running.stop()
         tracebacks = running.said().count("Traceback")
         table.row("tracebacks", str(tracebacks), "0", tracebacks == 0)
+    harmed = harmed_files(folder / "attacked.pv")
+    found = ", ".join(harmed) or "none"
+    table.row("files emptied, widened, left behind", found, "none", not harmed)
     return table.wrong
 
 

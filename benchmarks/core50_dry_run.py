@@ -44,6 +44,7 @@ from primavista.bench.plan import Group, Plan, load_plan
 from primavista.bench.run import Suite
 from primavista.cli.data import progress_bar
 from primavista.report import write_report
+from primavista.report.write import FIGURE_KINDS
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.store import pack
 
@@ -163,7 +164,7 @@ def run_and_report(source: Path, out: Path, arguments: argparse.Namespace) -> di
 
         failed = suite.run(Inline(), on_event)
     ran = time.monotonic()
-    page = write_report(out, against=arguments.facts)
+    page = write_report(out, against=arguments.facts, figures=arguments.figures)
     return {
         "cells": len(suite.states),
         "failed": [f"{state.planned.title}: {state.reason}" for state in failed],
@@ -272,6 +273,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--limit", type=int, default=2, help="batches per run")
     parser.add_argument("--full-test", action="store_true", help="pack all test frames")
+    parser.add_argument(
+        "--figures", nargs="*", choices=FIGURE_KINDS, default=FIGURE_KINDS, help="files to write"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     folder, store = arguments.out / "data", arguments.out / "packed"

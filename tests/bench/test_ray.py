@@ -20,15 +20,15 @@ ALL = ("ar1*", "cwr*", "dslda", "naive")
 
 
 def test_a_node_killed_in_the_middle_costs_only_time(cluster, suite, tmp_path, results):
-    suite(*ALL, out=tmp_path / "inline", limit=30).run(Inline())
-    distributed = suite(*ALL, out=tmp_path / "ray", limit=30, batches=4)
+    suite(*ALL, out=tmp_path / "inline", limit=14).run(Inline())
+    distributed = suite(*ALL, out=tmp_path / "ray", limit=14, batches=3)
     kinds = []
     learned: dict[int, int] = {}
 
     def kill(state, event):
         kinds.append(event.kind)
         learned[event.job] = max(learned.get(event.job, 0), event.line.get("batch", 0))
-        if cluster.second and len(learned) >= 2 and min(sorted(learned.values())[-2:]) >= 6:
+        if cluster.second and len(learned) >= 2 and min(sorted(learned.values())[-2:]) >= 4:
             cluster.remove_node(cluster.second, allow_graceful=False)
             cluster.second = None
 

@@ -26,7 +26,7 @@ PLAN = """
 name = "tiny"
 device = "cpu"
 test_thin = 1
-limit = 40
+limit = 24
 data = { kind = "rendered", categories = 3, objects = 2, frames = 2, size = 32 }
 backbone = { weights = "random", options = { width = 0.0625 } }
 [[groups]]
@@ -79,7 +79,7 @@ def command(address: str, cwd: Path) -> subprocess.Popen[str]:
 def test_stopped_by_ctrl_c_it_goes_on_to_the_bits_of_the_inline_executor(
     ray_head, suite, tmp_path, results
 ):
-    suite("ewc", "dslda", out=tmp_path / "inline", limit=40).run(Inline())
+    suite("ewc", "dslda", out=tmp_path / "inline", limit=24).run(Inline())
     (tmp_path / "tiny.toml").write_text(PLAN)
     out = tmp_path / "out"
     for _ in range(TRIES):

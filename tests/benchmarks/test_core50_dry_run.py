@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PART = ("--objects", "4", "--frames", "11", "--limit", "2", "--full-test")
+PART = ("--objects", "4", "--frames", "11", "--limit", "2", "--full-test", "--figures")
 PLAN = ('protocols=["nicv2-14"]', 'strategies=["naive", "cumulative", "dslda"]', "retrain=2")
 
 

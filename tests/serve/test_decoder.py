@@ -222,10 +222,19 @@ def test_nothing_of_a_video_is_written_to_a_file(tmp_path, monkeypatch):
     assert seen == set()
 
 
-def test_a_frame_of_a_camera_does_not_wait_for_photographs():
+def noise() -> bytes:
+    """Return a PNG of as few pixels as a frame of a camera has, and of 7 MiB."""
+    file = io.BytesIO()
+    pixels = np.random.default_rng(1).integers(0, 256, (1360, 1360, 4), np.uint8)
+    Image.fromarray(pixels).save(file, "PNG", compress_level=0)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("large", [lambda: picture(2400), noise], ids=["many pixels", "many bytes"])
+def test_a_frame_of_a_camera_does_not_wait_for_photographs(large):
     """Sixty requests with a large picture each would keep it waiting for half a minute."""
     decoder, finished = Decoder(), []
-    large, small = picture(2400), picture()
+    large, small = large(), picture()
 
     async def client(name, data):
         frames = await decoder.run(replace(PICTURE, length=len(data)), io.BytesIO(data))

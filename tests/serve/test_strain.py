@@ -49,4 +49,5 @@ def test_the_command_teaches_and_finds_all_as_it_was(tmp_path):
 @pytest.mark.slow
 def test_headers_and_slow_connections_cost_others_little(tmp_path):
     """Memory after headers, and an honest client's delay beside silent and slow connections."""
-    assert attacks(tmp_path, mebibytes=30, connections=30, count=10, new=TINY, delay_bound=6) == 0
+    short = {"mebibytes": 20, "connections": 20, "count": 8, "side": 2000, "seconds": 1.0}
+    assert attacks(tmp_path, **short, new=TINY, delay_bound=6) == 0

@@ -32,6 +32,7 @@ from wire_support import (
     wire,
 )
 
+from primavista.serve.connections import FIRST_SOCKET_BYTES, SOCKET_BYTES
 from primavista.serve.server import addresses_of, listen
 
 HALF = b"GET /api/model HTTP/1.1\r\nHost: localhost\r\nX: "
@@ -435,8 +436,10 @@ def test_browsers_are_told_to_keep_to_https_where_that_harms_no_other_service(en
 
 
 def socket_frame(code: int, data: bytes = b"", *, last: bool = True) -> bytes:
-    """A short frame of a WebSocket with an empty mask."""
-    return bytes([0x80 * last | code, 0x80 | len(data)]) + bytes(4) + data
+    """A frame of a WebSocket with an empty mask."""
+    short = len(data) < 126
+    length = bytes([0x80 | len(data)]) if short else b"\xff" + len(data).to_bytes(8)
+    return bytes([0x80 * last | code]) + length + bytes(4) + data
 
 
 @pytest.mark.parametrize(
@@ -461,6 +464,42 @@ def test_a_socket_that_is_flooded_with_frames_is_cut_off(running, flood):
     assert waited_for(lambda: running.owner() == 200)
 
 
+def test_a_socket_that_sends_too_many_bytes_is_slowed_down_and_not_cut_off(running):
+    """Before, it was cut off, and clients that came back at once kept others waiting."""
+    message = socket_frame(2, bytes(300_000))
+    count, buffers = 100, 2**24  # those of the system
+    with running.plain() as opened:
+        opened.sendall(upgrade("/api/stream"))
+        assert opened.recv(65536).startswith(b"HTTP/1.1 101")
+        began = time.monotonic()
+        for _ in range(count):
+            opened.sendall(message)
+        seconds = time.monotonic() - began
+        late = count * len(message) - FIRST_SOCKET_BYTES - buffers
+        assert late > 0
+        assert seconds >= late / SOCKET_BYTES
+        opened.sendall(socket_frame(2, picture("mug")))
+        said = b""
+        while b'"frame":%d,"label"' % (count + 1) not in said:
+            said += opened.recv(65536)
+    assert running.owner() == 200
+
+
+def test_frames_of_streams_share_the_budget_of_uploads(running):
+    with running.plain() as opened:
+        opened.sendall(upgrade("/api/stream"))
+        assert opened.recv(65536).startswith(b"HTTP/1.1 101")
+        said = b""
+        for number in (1, 2, 3):
+            opened.sendall(socket_frame(2, bytes(LIMITS["upload_bytes"] + 1)))
+            while b'"frame":%d,' % number not in said:
+                said += opened.recv(65536)
+        assert said.count(b"all uploads in progress have at most 400000 bytes") == 3
+        opened.sendall(socket_frame(2, picture("mug")))
+        while b'"frame":4,"label"' not in said:
+            said += opened.recv(65536)
+
+
 def test_a_few_pings_are_answered(running):
     with running.plain() as opened:
         opened.sendall(upgrade("/api/stream"))
@@ -477,6 +516,19 @@ def test_text_that_is_none_closes_the_socket_and_leaves_no_traceback(running):
         assert opened.recv(65536).startswith(b"HTTP/1.1 101")
         opened.sendall(socket_frame(1, b"\xff\xfe"))
         until_closed(opened)
+    assert "Traceback" not in running.log.read_text()
+
+
+@pytest.mark.parametrize("token", [True, False])
+def test_frames_ahead_of_the_handshake_close_the_socket_and_leave_no_traceback(running, token):
+    """Anybody could fill the log with them."""
+    for _ in range(10):  # some of them come before the answer
+        with running.plain() as opened:
+            opened.sendall(head("GET", "/api/stream", *UPGRADE, token=token))
+            with suppress(OSError):
+                opened.sendall(b"\xff" * 100)
+                opened.recv(65536)
+    assert running.owner() == 200
     assert "Traceback" not in running.log.read_text()
 
 

@@ -26,9 +26,11 @@ from primavista.serve.limits import RateLimiter, ServiceLimits
 
 SWEEP_SECONDS = 0.5  # between two looks at all connections
 BACKLOG = 512  # connections that the system holds until they are accepted
-SOCKET_BYTES = 16 * 2**20  # per second on one WebSocket, averaged over two seconds
+SOCKET_BYTES = 16 * 2**20  # that are read per second from one WebSocket, over two seconds
+ALL_SOCKET_BYTES = 64 * 2**20  # likewise from all of them; each has the same share
+FIRST_SOCKET_BYTES = 2**20  # at once from a new one, so that nobody gains by coming back
 SOCKET_PIECE = 2**14  # bytes that are parsed before the frames in them are counted
-SOCKET_FRAMES = 500  # messages, pieces of them and control frames, likewise
+SOCKET_FRAMES = 500  # per second: messages, pieces of them and control frames
 _AUTHORISED = "primavista.authorised"
 _WORKING = (h11.IDLE, h11.SEND_RESPONSE, h11.SEND_BODY)  # states of an answer that is not complete
 
@@ -97,23 +99,54 @@ class _SlowReaders(asyncio.Protocol):
 class BoundedSocketProtocol(_SlowReaders, WebSocketsSansIOProtocol):
     """A WebSocket of uvicorn that notes slow readers; the application closes silent ones.
 
-    A client that floods it with bytes, control frames or pieces of messages is cut off: the event
-    loop would be busy with nothing else. The application counts whole messages only.
+    Nothing more is read for a while from a client that sends more bytes than its share, so that
+    the event loop has time for others. One that floods it with control frames or pieces of messages
+    is cut off. The application counts whole messages only.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._bytes = RateLimiter(SOCKET_BYTES)
+        self._bytes = RateLimiter(SOCKET_BYTES, at_first=FIRST_SOCKET_BYTES)
         self._frames = RateLimiter(SOCKET_FRAMES)
+        self._rest: asyncio.TimerHandle | None = None  # until its end nothing is read
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the client, unless there are too many."""
-        if not self._bytes.allow(count=len(data)):
-            self.transport.abort()
+        """Take bytes of the client, and rest if there are too many."""
         for start in range(0, len(data), SOCKET_PIECE):
             if self.transport.is_closing():
                 return
             super().data_received(data[start : start + SOCKET_PIECE])
+        sockets = sum(isinstance(one, BoundedSocketProtocol) for one in self.connections)
+        self._bytes.limit = min(SOCKET_BYTES, ALL_SOCKET_BYTES // max(1, sockets))
+        if self._bytes.allow(count=len(data)) or self._rest or self.transport.is_closing():
+            return
+        self.transport.pause_reading()
+        self._rest = self.loop.call_later(self._bytes.debt_seconds, self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._rest = None
+        if not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        """Give the next message to the application; a client that rests goes on resting."""
+        message = await super().receive()
+        if self._rest and not self.transport.is_closing():
+            self.transport.pause_reading()
+        return message
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take note of the end of the connection."""
+        if self._rest:
+            self._rest.cancel()
+        super().connection_lost(exc)
+
+    def handle_parser_exception(self) -> None:
+        """Close a connection whose bytes are no frames, also before its handshake is answered."""
+        if self.conn.close_sent is None:
+            self.transport.abort()
+        else:
+            super().handle_parser_exception()
 
     def handle_ping(self) -> None:
         """Answer a ping, unless there are too many."""

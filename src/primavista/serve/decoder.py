@@ -23,6 +23,7 @@ from primavista.streams.pipes import receive_header, send_header
 
 PROCESSES = 2  # of each kind, so that a frame of a camera waits for no photograph and for no video
 SMALL_PIXELS = 2_100_000  # a frame of a camera: 1920 x 1080
+SMALL_BYTES = 2**20  # likewise
 KINDS = ("small", "large", "video")
 
 
@@ -136,8 +137,9 @@ class DecoderProcess:
 class Decoder:
     """Child processes for small pictures, for large ones and for videos.
 
-    Jobs of one kind wait in the order of coming. A picture is taken for a small one first, which
-    the child refuses at its first bytes if it is not: the service itself reads nothing of it.
+    Jobs of one kind wait in the order of coming. A picture of few bytes is taken for a small one
+    first, which the child refuses at its first bytes if it has many pixels: the service itself
+    reads nothing of it.
     """
 
     def __init__(self) -> None:
@@ -160,6 +162,8 @@ class Decoder:
         """
         if job.kind == "video":
             return await self._run_in("video", job, file)
+        if job.length > SMALL_BYTES:
+            return await self._run_in("large", job, file)
         small = replace(job, pixels=min(job.pixels, SMALL_PIXELS))
         begin = file.tell()
         try:

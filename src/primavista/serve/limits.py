@@ -135,11 +135,12 @@ class RateLimiter:
 
     Args:
         limit: The allowed number of events per second.
+        at_first: How many there may be at once in the beginning; those of two seconds if None.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, at_first: int | None = None) -> None:
         self.limit = limit
-        self.tokens = 2.0 * limit
+        self.tokens = 2.0 * limit if at_first is None else float(at_first)
         self.last = time.monotonic()
 
     def allow(self, now: float | None = None, count: int = 1) -> bool:
@@ -157,6 +158,11 @@ class RateLimiter:
         self.tokens = min(2.0 * self.limit, refilled) - count
         self.last = now
         return self.tokens >= 0
+
+    @property
+    def debt_seconds(self) -> float:
+        """The time after which what was counted until now is within the rate; 0 if it is."""
+        return max(0.0, -self.tokens / self.limit)
 
 
 class ConcurrencyLimit:

@@ -60,7 +60,7 @@ async def stream(
     clips = StreamClips(service, remember)
     watch = StreamWatch(service, clips)
     sending = anyio.Lock()
-    latest: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(1)
+    latest = _LatestFrame(service)
 
     async def send(message: dict[str, Any]) -> None:
         # RuntimeError: the socket was closed already, because the client has sent too much
@@ -70,8 +70,8 @@ async def stream(
 
     async def answer() -> None:
         while True:
-            number, frame = await latest.get()
-            recognised = await _recognised(service, watch, frame, threads)
+            async with latest.taken() as (number, frame):
+                recognised = await _recognised(service, watch, frame, threads)
             await send({"frame": number, **recognised})
             for notice in await clips.notices():
                 await send(notice)
@@ -84,32 +84,73 @@ async def stream(
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(answer)
-            number = 0
+            done: dict[str, Any] | ChangeJob | None
             async for message in _messages(socket, service):
-                if isinstance(message, str):
-                    try:
-                        done = _obey(service, watch, clips, _json_object(message))
-                    except RefusedError as refused:
-                        done = {"error": refused.reason}
-                    if isinstance(done, ChangeJob):
-                        group.start_soon(follow, done)
-                    else:
-                        await send(done)
-                    continue
-                number += 1
-                if latest.full():
-                    latest.get_nowait()
-                    service.metrics.count("frames_dropped")
-                latest.put_nowait((number, message))
+                if isinstance(message, bytes):
+                    done = latest.put(message)
+                else:
+                    done = _obey(service, watch, clips, message)
+                if isinstance(done, ChangeJob):
+                    group.start_soon(follow, done)
+                elif done is not None:
+                    await send(done)
             group.cancel_scope.cancel()
     finally:
+        latest.drop()
         clips.close()
 
 
+class _LatestFrame:
+    """The newest frame of a stream, until it is recognised; its bytes count as an upload."""
+
+    def __init__(self, service: LearnerService) -> None:
+        self._service = service
+        self._waiting: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(1)
+        self._number = 0
+
+    def put(self, frame: bytes) -> dict[str, Any] | None:
+        """Let a frame wait, in place of an older one; return the answer if there is no room."""
+        self._number += 1
+        if self.drop():
+            self._service.metrics.count("frames_dropped")
+        try:
+            self._service.uploads.take(len(frame))
+        except RefusedError as refused:
+            return {"frame": self._number, "error": refused.reason}
+        self._waiting.put_nowait((self._number, frame))
+        return None
+
+    def drop(self) -> bool:
+        """Forget the frame that waits; False if there is none."""
+        if self._waiting.empty():
+            return False
+        _, frame = self._waiting.get_nowait()
+        self._service.uploads.give_back(len(frame))
+        return True
+
+    @contextlib.asynccontextmanager
+    async def taken(self) -> AsyncIterator[tuple[int, bytes]]:
+        """Wait for a frame; the context has its number and its bytes."""
+        number, frame = await self._waiting.get()
+        try:
+            yield number, frame
+        finally:
+            self._service.uploads.give_back(len(frame))
+
+
 def _obey(
-    service: LearnerService, watch: StreamWatch, clips: StreamClips, command: dict[str, Any]
+    service: LearnerService, watch: StreamWatch, clips: StreamClips, text: str
 ) -> dict[str, Any] | ChangeJob:
     """Do what a text message in a stream asks for; return the answer or the lesson."""
+    try:
+        return _obeyed(service, watch, clips, _json_object(text))
+    except RefusedError as refused:
+        return {"error": refused.reason}
+
+
+def _obeyed(
+    service: LearnerService, watch: StreamWatch, clips: StreamClips, command: dict[str, Any]
+) -> dict[str, Any] | ChangeJob:
     if command.get("clip") is True:
         return clips.clip().notice()
     if isinstance(command.get("ask"), bool):
@@ -229,10 +270,15 @@ class _SocketLesson:
                 f"a lesson has at most {limits.lesson_frames} frames: end it, and begin another",
             )
         side = BOXED_SIDES * size if self._box else size
-        image = await decode_frame(data, side, limits, f"frame {count + 1}", bool(self._box))
+        uploads, name = self._service.uploads, f"frame {count + 1}"
+        uploads.take(len(data))
+        try:
+            image = await decode_frame(data, side, limits, name, bool(self._box))
+        finally:
+            uploads.give_back(len(data))
         if self._box and self._box != MOTION:
             image = (await cut_squares(self._threads, [image], self._box, size))[0]
-        self._service.uploads.take(image.nbytes)
+        uploads.take(image.nbytes)
         self._bytes += image.nbytes
         if self._box == MOTION:
             self._wholes.append(image)
