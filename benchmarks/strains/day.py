@@ -72,7 +72,7 @@ class Teacher:
         self.compare(f"forget {label}")
 
     def move_away(self) -> None:
-        """Remove the models from before earlier loads: the service keeps 20 and then asks for it."""
+        """Remove the models from before earlier loads: the service keeps 20, then asks for it."""
         for old in self.folder.glob("day.pv.before-load*"):
             old.unlink()
 

@@ -162,11 +162,13 @@ def test_a_lesson_that_makes_no_sense_is_refused_with_the_reason(client, service
 
 
 def test_the_frames_of_a_lesson_count_as_an_upload_until_its_end(client, service):
-    service.uploads.limit = 2 * 3 * service.learner.size**2
+    """Each while it is decoded, and then its pixels."""
+    coded = [picture("mug", k) for k in range(3)]
+    service.uploads.limit = 2 * 3 * service.learner.size**2 + len(coded[2]) - 1
     with client.websocket_connect("ws://localhost/api/teach") as socket:
         socket.send_json({"label": "mug"})
-        for k in range(3):
-            socket.send_bytes(picture("mug", k))
+        for frame in coded:
+            socket.send_bytes(frame)
         said = [socket.receive_json() for _ in range(4)]
     assert said[:3] == [{"frames": 0}, {"frames": 1}, {"frames": 2}]
     assert "all uploads in progress" in said[3]["error"]
