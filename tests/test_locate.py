@@ -33,6 +33,7 @@ from primavista.locating import (
     interval_weights,
     level_sizes,
 )
+from primavista.strategies.open_set import judge_features, judge_windows
 
 SIDE = 64
 
@@ -250,6 +251,20 @@ def test_every_analytic_strategy_locates(strategy):
     for one in found:
         assert 0 <= one.box.left < one.box.right <= 128
         assert 0 <= one.box.top < one.box.bottom <= 96
+
+
+@pytest.mark.parametrize("strategy", ["prima", "dslda", "ncm", "lda", "ridge", "cwr*"])
+def test_windows_are_judged_as_frames_are(strategy):
+    strategy = taught(strategy)._state.strategy
+    z = strategy.embed(torch.from_numpy(np.stack([pattern(name, 7) for name in FLAT])))
+    slow, fast = judge_features(strategy, z), judge_windows(strategy, z)
+    torch.testing.assert_close(fast.scores.double(), slow.scores.double(), rtol=1e-3, atol=1e-3)
+    assert fast.temperature == slow.temperature
+    assert (fast.familiarity is None) == (slow.familiarity is None)
+    if slow.familiarity is not None:
+        torch.testing.assert_close(
+            fast.familiarity.double(), slow.familiarity.double(), rtol=1e-3, atol=1e-3
+        )
 
 
 def test_onnx_and_torch_find_the_same():

@@ -181,7 +181,7 @@ class Judged:
 
 
 Judge = Callable[[Floats], Judged]
-AT_ONCE = 128  # windows that are judged together, so that their features stay in the caches
+AT_ONCE = 256  # windows that are judged together, so that their features stay in the caches
 
 
 def judge_in_parts(judge: Judge, z: Floats) -> Judged:

@@ -6,7 +6,10 @@ Everything is written for numpy and torch arrays alike.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
+
+from array_api_compat import array_namespace, is_array_api_obj
 
 from .arrays import Array
 from .statistics import FLOOR
@@ -31,6 +34,18 @@ class Familiarity(ABC):
         Returns:
             N numbers: near 1 for a frame like the mean of its class, near 0 for a stranger.
         """
+
+    def single(self) -> Self:
+        """Return the same in float32, which is twice as fast: for features in float32.
+
+        Strangers are told as before, to about a millionth.
+        """
+        arrays = {
+            name: array_namespace(value).astype(value, array_namespace(value).float32)
+            for name, value in vars(self).items()
+            if is_array_api_obj(value)
+        }
+        return replace(self, **arrays)  # type: ignore[type-var]  # every familiarity is a dataclass
 
     @property
     @abstractmethod

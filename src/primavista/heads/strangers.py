@@ -229,13 +229,15 @@ class LessonFamiliarity(Familiarity):
 
     def __call__(self, z: Array, best: Array) -> Array:
         """Compute the familiarity of frames, as `Familiarity` says; of any class, not of `best`."""
+        norm = array_namespace(z).linalg.vector_norm
         off = z - self.centre
-        likeness, rooms = z @ self.w.T + self.b, None
+        # few classes and many frames: a product with the classes on the left is ten times as fast
+        likeness, rooms = (self.w @ z.T).T + self.b, None
         for part in self.places:  # cosines without a copy of the features at unit length
             own = off[:, part]
-            length = (own * own).sum(1).clip(1e-30)[:, None] ** 0.5
-            likeness = likeness + own @ self.directions[:, part].T / length
-            rooms = own @ self.rooms.T / length if rooms is None else rooms
+            length = norm(own, axis=1).clip(1e-15)[:, None]
+            likeness = likeness + (self.directions[:, part] @ own.T).T / length
+            rooms = (self.rooms @ own.T).T / length if rooms is None else rooms
         lift = room_lift(rooms, likeness, self.usual_room)
         return self.strangers.share_below(array_namespace(z).max(likeness, axis=1) + lift)
 

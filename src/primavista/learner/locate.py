@@ -12,7 +12,7 @@ from primavista.learner.prediction import is_known
 from primavista.learner.state import LearnerState
 from primavista.locating import Floats, Judged, Level, Located, find, level_sizes
 from primavista.strategies.embedding import is_frozen
-from primavista.strategies.open_set import judge_features
+from primavista.strategies.open_set import judge_windows
 
 
 def locate(state: LearnerState, picture: Image.Image, threshold: float) -> list[Located]:
@@ -47,7 +47,7 @@ def locate(state: LearnerState, picture: Image.Image, threshold: float) -> list[
     names = [state.names[classes[j]] for j in columns]
 
     def judge(z: Floats) -> Judged:
-        judged = judge_features(strategy, torch.from_numpy(z).to(strategy.device))
+        judged = judge_windows(strategy, torch.from_numpy(z).to(strategy.device))
         shares = (judged.scores[:, columns] / judged.temperature).float().softmax(1)
         familiarity = judged.familiarity
         return Judged(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from primavista.frames import Frames, check_frames, split_indices
+from primavista.heads.base import AnalyticHead
 from primavista.heads.open_set import Familiarity
 from primavista.strategies.base import Strategy
 
@@ -80,6 +81,29 @@ def judge_features(strategy: Strategy, z: Tensor) -> Judgement:
         z: features that its representation has computed, N x D.
     """
     return _judged(strategy, [z])
+
+
+@torch.no_grad()
+def judge_windows(strategy: Strategy, z: Tensor) -> Judgement:
+    """Compute scores and familiarity as `judge_features` does, in float32 if the head is linear.
+
+    A frame has hundreds of windows, and which of them is the best is not decided by the digits that
+    float64 adds.
+
+    Args:
+        strategy: any strategy.
+        z: features of windows, N x D, in float32.
+    """
+    head = getattr(strategy, "head", None)
+    if not isinstance(head, AnalyticHead) or not isinstance(strategy, OpenSet):
+        return judge_features(strategy, z)
+    x, familiar = strategy.phi(z).float(), strategy.familiar()
+    if familiar is None:
+        return judge_features(strategy, z)
+    w, b = head.solution(len(strategy.classes))
+    scores = (w.float() @ x.T).T + b.float()  # ten times as fast as x w^T for few classes
+    familiarity = familiar.single()(x, scores.argmax(1))
+    return Judgement(scores, familiar.temperature, familiarity)
 
 
 @torch.no_grad()
