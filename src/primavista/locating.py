@@ -103,15 +103,20 @@ class WindowReader:
         Returns:
             float32, one row per window: all of the first row of windows, then the next.
         """
-        parts = []
-        for place in self.places:
+        channels = [len(maps[place.map]) for place in self.places]
+        z = np.empty((len(ys), len(xs), sum(channels)), np.float32)
+        end = 0
+        for place, count in zip(self.places, channels, strict=True):
             x, reach = maps[place.map], place.share * side / 2
             columns = interval_weights(xs, reach, x.shape[2], level[0])
             rows = interval_weights(ys, reach, x.shape[1], level[1])
-            means = rows @ (x @ columns.T)  # C x ys x xs
-            parts.append(means.reshape(len(x), -1).T)
-        z = np.concatenate(parts, axis=1, dtype=np.float32)
-        return rooted(z) if self.root else z
+            # two large products instead of one per channel
+            across = (x.reshape(-1, x.shape[2]) @ columns.T).reshape(count, len(x[0]), len(xs))
+            means = rows @ across.transpose(1, 0, 2).reshape(len(x[0]), -1)
+            start, end = end, end + count
+            z[:, :, start:end] = means.reshape(len(ys), count, len(xs)).transpose(0, 2, 1)
+        found: Floats = z.reshape(-1, end)
+        return rooted(found) if self.root else found
 
 
 def interval_weights(centres: Floats, reach: float, cells: int, length: float) -> Floats:
@@ -353,7 +358,9 @@ def rooted(x: Floats) -> Floats:
     Args:
         x: Any numbers.
     """
-    roots: Floats = x / np.sqrt(np.abs(x) + np.float32(ROOT_SOFTENING))
+    size = np.abs(x)
+    size += np.float32(ROOT_SOFTENING)
+    roots: Floats = x / np.sqrt(size, out=size)
     return roots
 
 
