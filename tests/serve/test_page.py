@@ -270,6 +270,8 @@ def test_objects_are_found_and_boxed_in_the_camera_picture(page):
     middles = until(page, lambda: _middles(page), "cup and ball were not found")
     assert 0.05 < middles["cup"] < 0.45
     assert 0.55 < middles["ball"] < 0.95
+    names = [text.split()[0] for text in page.locator(".box").all_inner_texts()]
+    assert len(names) == len(set(names))  # one box per name
     assert page.locator("#guide").is_hidden()
     page.locator("#find").click()
     page.locator(".box").first.wait_for(state="detached")
@@ -278,7 +280,7 @@ def test_objects_are_found_and_boxed_in_the_camera_picture(page):
 
 
 def _middles(page) -> dict[str, float]:
-    """Where the boxes of cup and ball have their middles, across the picture, if both are there."""
+    """Where cup and ball have the middles of their boxes, across the picture, if both are found."""
     found = page.evaluate(
         """Object.fromEntries([...document.querySelectorAll(".box")].map((box) => {
           const [stage, one] = [document.getElementById("stage"), box].map((element) =>

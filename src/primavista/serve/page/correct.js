@@ -66,6 +66,7 @@ function onLesson(job) {
 
 function asked(clip) {
   questions.push(clip);
+  if ($("hint").textContent === TEXTS.asking) hint("");
   showQuestion();
 }
 

@@ -80,7 +80,9 @@ function describe(result) {
   return { state: "known", name: result.label, share: sureness(result) };
 }
 
-function showBoxes(found) {
+// Of each name the best box alone: what lies around an object often looks like it.
+function showBoxes(all) {
+  const found = all.filter(({ label }, k) => all.findIndex((one) => one.label === label) === k);
   $("boxes").replaceChildren(...found.map(({ label, confidence, box }) => {
     const text = make("span", {}, label, " ", make("small", { textContent: sureness({ confidence }) }));
     const made = make("div", { className: "box" }, text);

@@ -176,10 +176,10 @@ export const TEXTS = {
   snippet: (name) => `import primavista as pv
 
 learner = pv.Learner.load(${JSON.stringify(name)})
-seen = learner.predict("photo.jpg")  # or a video, or one frame
+seen = learner.predict("photo.jpg")  # a video, a frame
 print(seen.label if seen.known else "unknown")
 
-# a camera that goes on, in the terminal: a line for every change
+# in the terminal, for a camera: a line for every change
 # primavista watch ${JSON.stringify(name)} camera:0 --json`,
 };
 
