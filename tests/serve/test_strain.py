@@ -14,7 +14,7 @@ from live_parts.process import TINY, drawn, environment, service
 
 @pytest.mark.slow
 def test_many_predict_while_one_teaches(tmp_path):
-    assert load(tmp_path, seconds=6, clients=20, new=TINY) == 0
+    assert load(tmp_path, seconds=3, clients=20, new=TINY) == 0
 
 
 def test_the_command_teaches_and_finds_all_as_it_was(tmp_path):

@@ -26,8 +26,8 @@ from primavista.serve.limits import RateLimiter, ServiceLimits
 
 SWEEP_SECONDS = 0.5  # between two looks at all connections
 BACKLOG = 512  # connections that the system holds until they are accepted
-SOCKET_BYTES = 16 * 2**20  # that are read per second from one WebSocket, over two seconds
-ALL_SOCKET_BYTES = 64 * 2**20  # likewise from all of them; each has the same share
+SOCKET_BYTES = 8 * 2**20  # that are read per second from one WebSocket, over two seconds
+ALL_SOCKET_BYTES = 16 * 2**20  # likewise from all of them: more frames than can be recognised
 FIRST_SOCKET_BYTES = 2**20  # at once from a new one, so that nobody gains by coming back
 SOCKET_PIECE = 2**14  # bytes that are parsed before the frames in them are counted
 SOCKET_FRAMES = 500  # per second: messages, pieces of them and control frames
