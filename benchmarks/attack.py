@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import os
 import socket
 import statistics
@@ -167,8 +168,10 @@ def streams(clients: int, picture: bytes) -> Callable[[Service, Event], ExitStac
             while not ended.is_set():
                 with suppress(OSError), connected(running, upgrade) as opened:
                     opened.recv(65536)  # "101 Switching Protocols"
-                    while not ended.is_set():
-                        opened.sendall(message)
+                    for start in itertools.cycle(range(0, len(message), 2**16)):
+                        if ended.is_set():
+                            break
+                        opened.sendall(message[start : start + 2**16])
 
         return _started(clients, client)
 
@@ -339,6 +342,7 @@ def attacks(
     wait_bound: float = WAIT_BOUND,
     side: int = 4000,
     seconds: float = 10.0,
+    crowd: int = 60,
 ) -> int:
     """Run all attacks on one service; return how many bounds were not held."""
     frame = jpeg(drawn(41, frames=1)[0])
@@ -354,7 +358,7 @@ def attacks(
             found = f"{ratio:.2f} times, {1000 * crowded:.1f} ms, alone {1000 * alone:.1f} ms"
             what = f"median delay beside {connections} connections, {name}"
             table.row(what, found, f"{delay_bound:g} times", ratio <= delay_bound)
-        for name, attack in heavy(side).items():
+        for name, attack in heavy(side, crowd).items():
             longest = longest_beside(running, frame, seconds, attack)
             what = f"longest wait of another client beside {name}"
             table.row(what, f"{longest:.2f} s", f"{wait_bound:g} s", longest <= wait_bound)
@@ -383,7 +387,7 @@ def attacks(
     return table.wrong
 
 
-def heavy(side: int) -> dict[str, Callable[[Service, Event], ExitStack]]:
+def heavy(side: int, crowd: int) -> dict[str, Callable[[Service, Event], ExitStack]]:
     """What takes a decoder long, sent by clients that have the token."""
     megapixels = f"{side * side / 1e6:.0f} MP"
     bomb = ("frame", ("a.jpg", scan_bomb(side, 7000)))
@@ -396,16 +400,13 @@ def heavy(side: int) -> dict[str, Callable[[Service, Event], ExitStack]]:
         f"4 clients with JPEGs of {megapixels} and 7,000 scans": posts("/api/predict", 4, [bomb]),
         f"4 clients with JPEGs of {megapixels} and 100 scans": posts("/api/predict", 4, [legal]),
         f"2 lessons of 60 pictures of {megapixels}": posts("/api/lessons", 2, lesson, label="x"),
-        f"60 requests with a picture of {megapixels} each": posts(
-            "/api/predict", 60, [("frame", ("a.png", large))]
+        f"{crowd} requests with a picture of {megapixels} each": posts(
+            "/api/predict", crowd, [("frame", ("a.png", large))]
         ),
         f"4 WebSockets with pictures of {mebibytes}": streams(4, noise),
-        f"40 WebSockets with pictures of {mebibytes}": streams(40, noise),
-        f"4 clients with pictures of {mebibytes}": posts(
-            "/api/predict", 4, [("frame", ("a.png", noise))]
-        ),
-        f"40 clients with pictures of {mebibytes}": posts(
-            "/api/predict", 40, [("frame", ("a.png", noise))]
+        f"{crowd} WebSockets with pictures of {mebibytes}": streams(crowd, noise),
+        f"{crowd} requests with a picture of {mebibytes} each": posts(
+            "/api/predict", crowd, [("frame", ("a.png", noise))]
         ),
     }
 

@@ -49,5 +49,6 @@ def test_the_command_teaches_and_finds_all_as_it_was(tmp_path):
 @pytest.mark.slow
 def test_headers_and_slow_connections_cost_others_little(tmp_path):
     """Memory after headers, and an honest client's delay beside silent and slow connections."""
-    short = {"mebibytes": 20, "connections": 20, "count": 8, "side": 2000, "seconds": 1.0}
+    short = {"mebibytes": 20, "connections": 20, "count": 8}
+    short |= {"side": 2000, "seconds": 1.0, "crowd": 8}
     assert attacks(tmp_path, **short, new=TINY, delay_bound=6) == 0
