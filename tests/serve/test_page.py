@@ -363,8 +363,7 @@ LONG_HINT = (
 @pytest.mark.parametrize("look", LOOKS)
 def test_everything_that_teaches_is_above_the_fold_and_accessible(visit, look):
     """By axe-core: the page with an open row and a question, and its dialogs."""
-    from axe_core_python.sync_playwright import Axe
-
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     size, scheme = LOOKS[look]
     page = visit(bypass_csp=True, color_scheme=scheme, **size)
     says(page, "cup")
@@ -382,18 +381,19 @@ def test_everything_that_teaches_is_above_the_fold_and_accessible(visit, look):
             ".map((one) => one.id || one.ariaLabel)"
         )
         assert small == []
-    assert violations(Axe(), page) == []
+    assert violations(axe, page) == []
     for button, opens in (("#use", "#using[open]"), ("#wrong", "#correct[open]")):
         page.locator(button).click()
         page.locator(opens).wait_for()
-        assert violations(Axe(), page) == []
+        assert violations(axe, page) == []
         page.keyboard.press("Escape")
 
 
 def violations(axe, page) -> list[tuple[str, list[str]]]:
-    """The rules that the page breaks, and where."""
-    found = axe.run(page)["violations"]
-    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+    """The rules that the page breaks, and where; older versions did not understand its colours."""
+    found = axe.run(page, options=None).response
+    assert "color-contrast" in {one["id"] for one in found["passes"] + found["violations"]}
+    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]]
 
 
 def test_an_object_of_almost_the_same_name_is_asked_about(page, running):
