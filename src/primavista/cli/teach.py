@@ -62,7 +62,8 @@ def teach(
         str | None,
         typer.Option(
             help="A camera of this machine or network for the service itself: camera:0, "
-            "rtsp://..., http://..., env:NAME. Whoever has the token sees its picture."
+            "rtsp://..., http://..., env:NAME, or a video file in its place, to try things out. "
+            "Whoever has the token sees its picture."
         ),
     ] = None,
     strategy: Annotated[

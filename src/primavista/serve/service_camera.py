@@ -18,6 +18,7 @@ from primavista.streams.camera import (
     CameraLostError,
     CameraView,
     check_filmed,
+    is_film,
     is_live,
     steady_frames,
 )
@@ -33,16 +34,18 @@ class ServiceCamera:
     """Keeps the newest frame of a camera in memory; a thread reads it and connects again.
 
     Args:
-        source: The camera, as `primavista learn` takes it.
+        source: The camera, as `primavista learn` takes it; or a video file in its place, which is
+            played at its own speed, again and again.
 
     Raises:
         InputError: If it is not a camera.
     """
 
     def __init__(self, source: str) -> None:
-        if not is_live(source):
+        if not is_live(source) and not is_film(source):
             raise InputError(
-                f"{source!r:.80} is not a camera: write camera:0, rtsp://HOST/PATH or env:NAME"
+                f"{source!r:.80} is not a camera: write camera:0, rtsp://HOST/PATH, env:NAME or "
+                "the path of a video file"
             )
         self._view = CameraView(source, size=None, fps=FPS, longest=LONGEST)
         self.name = self._view.name

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Condition, Event, Thread
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from primavista.addresses import Address, is_address, read_address
 from primavista.backoff import Backoff
 from primavista.errors import FileError, InputError, require_extra
 from primavista.images import ImageArray, Region
-from primavista.streams.camera_child import HTTP, CameraHeader, CameraJob
+from primavista.streams.camera_child import FILM, HTTP, CameraHeader, CameraJob
 from primavista.streams.decode import VIDEOS
 from primavista.streams.pipes import receive_header, send_header
 
@@ -66,7 +67,8 @@ class CameraView:
     """A camera, and what is taken of its picture.
 
     Args:
-        source: "camera:0", "/dev/video0", "rtsp://...", "http://..." or "env:NAME".
+        source: "camera:0", "/dev/video0", "rtsp://...", "http://..." or "env:NAME"; or the path of
+            a video file, which is played at its own speed, again and again.
         size: The side of the frames in pixels; None keeps the whole picture.
         fps: The most frames per second to take; None takes all.
         region: The part of the picture to look at; None for all of it.
@@ -103,6 +105,16 @@ def is_live(source: object) -> bool:
     if not isinstance(source, str):
         return False
     return source.startswith(CAMERA) or is_address(source) or DEVICE.fullmatch(source) is not None
+
+
+def is_film(source: str) -> bool:
+    """Return True if a source is a video file, which can take the place of a camera.
+
+    Args:
+        source: What the user named.
+    """
+    path = Path(source).expanduser()
+    return path.suffix.lower() in VIDEOS and path.is_file()
 
 
 def live_name(source: str) -> str:
@@ -387,6 +399,8 @@ def _input(av: Any, source: str) -> tuple[str, str, dict[str, str]]:
     """Return what FFmpeg opens, its input format, and options."""
     if DEVICE.fullmatch(source):
         return source, "v4l2", {}
+    if not is_live(source):
+        return str(Path(source).expanduser()), FILM, {}
     if source.startswith(CAMERA):
         number = source.removeprefix(CAMERA)
         if not number.isdecimal():
@@ -412,6 +426,8 @@ def _address(source: str) -> Address:
 
 
 def _advice(source: str) -> str:
+    if not is_live(source):
+        return "Give a video file that can be played"
     if is_address(source):
         return "See that it is switched on, and that the address, user and password are right"
     return (

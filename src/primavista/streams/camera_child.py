@@ -27,10 +27,11 @@ from PIL import Image
 from primavista.addresses import Address
 from primavista.errors import FileError, require_extra
 from primavista.images import ImageArray, Region, centre_square, cut_region
-from primavista.streams.decode import FrameTimer, turned
+from primavista.streams.decode import FrameTimer, timed_frames, turned
 from primavista.streams.pipes import receive_header, send_header
 
 HTTP = "http"  # in place of an input format of FFmpeg: MJPEG in parts over HTTP
+FILM = "film"  # in place of one: a video file, played at its own speed, again and again
 MEMORY = 2**30  # bytes that decoding may take
 
 
@@ -39,8 +40,8 @@ class CameraJob:
     """What to read, and what to make of it.
 
     Attributes:
-        url: What FFmpeg opens: a device, or an address with its password.
-        format: The input format of FFmpeg, or `HTTP`.
+        url: What FFmpeg opens: a device, an address with its password, or a file.
+        format: The input format of FFmpeg, or `HTTP` or `FILM`.
         options: Options of FFmpeg for this input.
         size: The side of the frames to make; None keeps the whole picture.
         fps: The most frames per second to send; None sends all.
@@ -118,6 +119,9 @@ def read_camera(job: CameraJob) -> Iterator[ImageArray]:
     """
     av = require_extra("av", "video")
     _limit_memory()
+    if job.format == FILM:
+        yield from _film(job)
+        return
     try:
         with _opened(av, job) as container:
             yield from _frames(av, container, job)
@@ -161,6 +165,20 @@ def _frames(av: Any, container: Any, job: CameraJob) -> Iterator[ImageArray]:
             begin = now if begin is None else begin
             if due(now - begin) and not frame.is_corrupt:
                 yield _made(turned(frame), job)
+
+
+def _film(job: CameraJob) -> Iterator[ImageArray]:
+    """Play a video file at its own speed; when it ends, it begins again."""
+    while True:
+        begin, due, count = time.monotonic(), FrameTimer(job.fps), 0
+        for seconds, frame in timed_frames(job.url, max_pixels=job.pixels):
+            if isinstance(frame, FileError) or not due(seconds):
+                continue
+            time.sleep(max(begin + seconds - time.monotonic(), 0.0))
+            yield _made(turned(frame), job)
+            count += 1
+        if not count:
+            raise FileError("none of its frames can be decoded")
 
 
 def _packets(container: Any, stream: Any) -> Iterator[Any]:
