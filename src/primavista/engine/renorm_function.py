@@ -15,6 +15,7 @@ from torch import Tensor
 
 ROUNDED = 2**29 - 1  # the bits of a float64 that rounding to float32 takes away
 PART = 2**18  # numbers that are added up at a time
+MANY_CHANNELS = 128  # from here on it is quicker to select some than to add up all again
 
 
 class RenormFunction(torch.autograd.Function):
@@ -124,6 +125,8 @@ def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
     mean, variance = mean.to(x.dtype), variance.to(x.dtype)
     if x.dtype == torch.float32 and halfway.any():
         # either neighbour is right; learners of version 0.1 have this one
+        if len(mean) < MANY_CHANNELS:
+            return _by_var_mean(x)
         halfway[:2] = True  # a single channel would be added up in another order
         mean[halfway], variance[halfway] = _by_var_mean(x[:, halfway])
     return mean, variance
