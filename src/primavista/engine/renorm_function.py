@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROUNDED = 2**29 - 1  # the bits of a float64 that rounding to float32 takes away
+NEARLY = 64  # how far, in units of the last bit, a sum of parts may be from the exact one
 PART = 2**18  # numbers that are added up at a time
 MANY_CHANNELS = 128  # from here on it is quicker to select some than to add up all again
 
@@ -121,14 +122,16 @@ def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
         means, variances = (torch.stack(values) for values in zip(*sums, strict=True))
         mean = (share * means).sum(0)
         variance = (share * (variances + (means - mean) ** 2)).sum(0)
-    halfway = (mean.view(torch.int64) & ROUNDED) == 2**28
+    halfway = ((mean.view(torch.int64) & ROUNDED) - 2**28).abs() <= NEARLY
+    # either neighbour is right; learners of version 0.1 have that of `torch.var_mean`
+    again = x.dtype == torch.float32 and bool(halfway.any())
+    if again and len(mean) < MANY_CHANNELS:
+        return _by_var_mean(x)
     mean, variance = mean.to(x.dtype), variance.to(x.dtype)
-    if x.dtype == torch.float32 and halfway.any():
-        # either neighbour is right; learners of version 0.1 have this one
-        if len(mean) < MANY_CHANNELS:
-            return _by_var_mean(x)
+    if again:
         halfway[:2] = True  # a single channel would be added up in another order
-        mean[halfway], variance[halfway] = _by_var_mean(x[:, halfway])
+        which = halfway.nonzero().flatten()
+        mean[which], variance[which] = _by_var_mean(x.index_select(1, which))
     return mean, variance
 
 
