@@ -24,16 +24,16 @@ TINY = [*SMALL, "backbone.options.width=0.0625"]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["paper", "claims", "quick"])
 def test_a_shipped_plan_in_miniature(name, tmp_path):
-    # several runs and processes in the smallest plan; of the others one run of each cell is enough,
-    # in this process, where Cumulative takes few steps
-    settings = TINY if name == "quick" else [*TINY, "runs=1"]
+    # several runs and processes in the smallest plan; of the others one run of each cell and two
+    # batches are enough, in this process, where Cumulative takes few steps
+    settings, batches = (TINY, 4) if name == "quick" else ([*TINY, "runs=1", "limit=2"], 2)
     suite = Suite(load_plan(name, settings), tmp_path / name)
     assert not suite.run(Processes(threads=2) if name == "quick" else Inline())
     assert {state.status for state in suite.states} == {"done"}
     record = read_json(tmp_path / name / "plan.json")
     for group in record["groups"]:
         for cell in group["cells"]:
-            assert read_json(tmp_path / name / cell / "result.json")["batches"] == 4
+            assert read_json(tmp_path / name / cell / "result.json")["batches"] == batches
             assert read_lines(tmp_path / name / cell / METRICS)[-1]["accuracy"] is not None
     report = write_report(tmp_path / name, figures=["svg"])
     assert report is None or report.stat().st_size > 1000

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import io
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from PIL import Image
 from serve_support import SMALL, frames, picture, tiny
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from primavista import InputError, serve
+from primavista.serve import security
 from primavista.serve.asgi import create_app
 from primavista.serve.learner_service import LearnerService
-from primavista.serve.limits import RateLimiter, RefusedError, check_label
+from primavista.serve.limits import RateLimiter, RefusedError, ServiceLimits, check_label
 from primavista.serve.security import check_token
 
 PAGE = Path(serve.__file__).parent / "page"
@@ -253,3 +259,45 @@ def test_a_refusal_names_the_file_and_not_its_folder(client, service):
     assert refused.status_code == 409
     assert "kitchen.pv" in refused.text
     assert str(service.path.parent) not in refused.text
+
+
+@pytest.mark.parametrize("path", ["predict", "predict/batch", "locate", "check", "lessons"])
+def test_every_route_that_takes_pictures_takes_those_of_a_camera(tmp_path, path):
+    """A picture of a camera has more bytes than a JSON body may have."""
+    service = LearnerService(tiny(), tmp_path / "kitchen.pv")
+    noise = np.random.default_rng(0).integers(0, 255, (240, 320, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, "PNG")
+    assert len(file.getvalue()) > service.limits.json_bytes
+    name = "frames" if path in ("lessons", "predict/batch", "check") else "frame"
+    with TestClient(create_app(service), base_url="http://localhost") as client:
+        answer = client.post(
+            f"/api/{path}",
+            data={"label": "mug", "labels": "mug"},
+            files={name: ("a.png", file.getvalue())},
+        )
+    assert answer.status_code != 413, answer.text
+
+
+def test_large_uploads_keep_to_a_rate_and_small_ones_are_not_slowed_down(tmp_path, monkeypatch):
+    limits = ServiceLimits(upload_rate=2**20)  # the bytes of two seconds may come at once
+    service = LearnerService(tiny(), tmp_path / "kitchen.pv", limits)
+    rests: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr(security, "asyncio", SimpleNamespace(sleep=rest, wait_for=asyncio.wait_for))
+    with TestClient(create_app(service), base_url="http://localhost") as client:
+
+        def send(size: int) -> None:
+            answer = client.post("/api/predict", files={"frame": ("a.png", bytes(size))})
+            assert answer.status_code == 422  # it is no picture
+
+        send(4 * 2**20)
+        assert sum(rests) > 1.5  # two of four MiB are over the rate of one per second
+        rests.clear()
+        send(2**19)
+        assert rests == []
+        send(3 * 2**20)
+        assert rests

@@ -20,6 +20,8 @@ class ServiceLimits:
         json_bytes: Size of any other body.
         upload_bytes: Size of all uploads in progress, with the frames of lessons that are taught
             over a WebSocket, at model size.
+        upload_rate: Bytes per second that are read of all large uploads together; what comes faster
+            waits, so that the service has time for others. The first MiB of each does not count.
         frame_bytes: Size of one encoded image, in a request or in a WebSocket message.
         frame_pixels: Number of pixels of one image, or of one frame of a video.
         frame_seconds: Time that one image may take to decode.
@@ -64,6 +66,7 @@ class ServiceLimits:
     body_bytes: int = 128 * 2**20
     json_bytes: int = 64 * 2**10
     upload_bytes: int = 512 * 2**20
+    upload_rate: int = 32 * 2**20
     frame_bytes: int = 8 * 2**20
     frame_pixels: int = 16_000_000
     frame_seconds: float = 10.0

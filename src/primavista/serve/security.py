@@ -18,10 +18,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from primavista.errors import InputError
 from primavista.serve.connections import mark_authorised
-from primavista.serve.limits import ByteBudget, ConcurrencyLimit, RefusedError, ServiceLimits
+from primavista.serve.limits import (
+    ByteBudget,
+    ConcurrencyLimit,
+    RateLimiter,
+    RefusedError,
+    ServiceLimits,
+)
 from primavista.serve.prometheus import ServiceMetrics
 
 MIN_TOKEN = 16
+SMALL_BODY = 2**20  # bytes, up to which a body is read as fast as it comes
 # The WebSocket subprotocol. A browser cannot send a header with a WebSocket, so the token comes as
 # a second subprotocol.
 PROTOCOL = "primavista"
@@ -29,7 +36,14 @@ BEARER = "bearer."
 # The paths that need no token; nor do those under /page/. They reveal nothing about the learner.
 PUBLIC_PATHS = ("/", "/api", "/healthz", "/favicon.ico")
 # The paths that frames, videos and models are sent to, as multipart forms.
-UPLOAD_PATHS = ("/api/lessons", "/api/predict", "/api/check", "/api/model/file")
+UPLOAD_PATHS = (
+    "/api/lessons",
+    "/api/predict",
+    "/api/predict/batch",
+    "/api/locate",
+    "/api/check",
+    "/api/model/file",
+)
 # The headers that decide about a request: each may come once.
 DECISIVE_HEADERS = ("host", "origin", "authorization", "sec-fetch-site", "content-type")
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?", re.IGNORECASE)
@@ -135,6 +149,7 @@ class AccessControl:
         own = socket.gethostname().lower()
         self.hosts = {"localhost", host.lower(), own, f"{own}.local"}
         requests, sockets = limits.concurrent_requests, limits.concurrent_sockets
+        self.upload_rate = RateLimiter(limits.upload_rate)
         self.requests = ConcurrencyLimit(requests, "too many requests at once")
         self.sockets = ConcurrencyLimit(sockets, "too many WebSockets are open")
 
@@ -148,7 +163,7 @@ class AccessControl:
         """
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
-        exchange = _Exchange(scope, receive, send, self.limits, self.uploads)
+        exchange = _Exchange(scope, receive, send, self.limits, self.uploads, self.upload_rate)
         try:
             headers = _single_headers(scope)
             self._check(scope, headers)
@@ -218,7 +233,9 @@ class _Exchange:
         send: Send,
         limits: ServiceLimits,
         uploads: ByteBudget,
+        rate: RateLimiter,
     ) -> None:
+        self._rate = rate
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -250,7 +267,9 @@ class _Exchange:
             message = await self._receive_in_time()
             more = message["type"] == "http.request" and message.get("more_body", False)
             self._body_complete = not more
-            self._count(len(message.get("body", b"")))
+            size = len(message.get("body", b""))
+            self._count(size)
+            await self._keep_to_rate(size)
         except RefusedError as refused:
             self._refused = refused
             raise
@@ -272,6 +291,11 @@ class _Exchange:
             raise self._too_large()
         self._uploads.take(size)
         self._received_bytes += size
+
+    async def _keep_to_rate(self, size: int) -> None:
+        """Rest if large uploads bring more bytes than their rate; meanwhile nothing is read."""
+        if self._received_bytes > SMALL_BODY and not self._rate.allow(count=size):
+            await asyncio.sleep(self._rate.debt_seconds)
 
     def release(self) -> None:
         """Return the bytes of the body to the budget of all uploads."""
