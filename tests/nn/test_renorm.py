@@ -482,7 +482,7 @@ def test_a_checkpoint_keeps_the_moments(kind):
     assert fresh.eval()(x).equal(layer.eval()(x))
 
 
-@pytest.mark.parametrize("shape", [(6, 5), (7, 5, 3, 3), (40, 8, 32, 32), (300, 2048)])
+@pytest.mark.parametrize("shape", [(6, 5), (7, 5, 3, 3), (40, 32, 32, 32), (600, 2048)])
 @pytest.mark.parametrize("last", [False, True])
 def test_mean_and_variance_round_to_the_exact_ones(shape, last):
     """Several parts of a minibatch are added up in the largest ones; the mean is far from 0."""
@@ -496,6 +496,33 @@ def test_mean_and_variance_round_to_the_exact_ones(shape, last):
     torch.testing.assert_close(mean.double(), exact, rtol=2**-24, atol=0)
     squares = (values - exact[:, None]).square().sum(1) / values.shape[1]
     torch.testing.assert_close(variance.double(), squares, rtol=2**-24, atol=0)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("kind", [BatchRenorm, ReleasedBatchRenorm])
+def test_renormalisation_that_clips_is_renormalisation_and_then_relu6(kind, last):
+    """To the last bit, the gradients of x, gamma and beta too, also where y is 0 or 6 exactly."""
+    clipping, plain = kind(4), kind(4)
+    for layer in (clipping, plain):
+        layer.set_limits(1.5, 2.5, 0.9)
+        with torch.no_grad():
+            layer.weight.copy_(torch.tensor([3.0, -2.0, 1.0, 0.0]))
+            layer.bias.copy_(torch.tensor([1.0, 5.0, -0.5, 6.0]))
+    x = random(8, 4, 5, 5).float()
+    if last:
+        x = x.to(memory_format=torch.channels_last)
+    inputs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    ys = clipping.relu6(inputs[0]), F.relu6(plain(inputs[1]))
+    for y in ys:
+        (y * x).sum().backward()
+    assert ys[0].equal(ys[1])
+    assert (ys[0] == 0).any()
+    assert (ys[0] == 6).any()
+    assert ((ys[0] > 0) & (ys[0] < 6)).any()
+    assert inputs[0].grad.equal(inputs[1].grad)
+    assert clipping.weight.grad.equal(plain.weight.grad)
+    assert clipping.bias.grad.equal(plain.bias.grad)
+    assert clipping.moments()[1].equal(plain.moments()[1])
 
 
 def test_a_mean_halfway_between_two_numbers_rounds_as_before():

@@ -7,6 +7,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from shutil import which
+from threading import local
 from typing import Any
 
 import torch
@@ -15,15 +16,18 @@ from torch import Tensor
 
 ROUNDED = 2**29 - 1  # the bits of a float64 that rounding to float32 takes away
 NEARLY = 64  # how far, in units of the last bit, a sum of parts may be from the exact one
-PART = 2**18  # numbers that are added up at a time
+PART = 2**20  # numbers that are added up at a time
 MANY_CHANNELS = 128  # from here on it is quicker to select some than to add up all again
+
+_kept = local()
 
 
 class RenormFunction(torch.autograd.Function):
     """y = gamma r xhat_bn + gamma d + beta:  batch norm with scale gamma r and shift gamma d + beta
 
     r and d are constants, so the backward pass is batch norm's too: dx with the weight gamma r,
-    dgamma = r sum(dy xhat_bn) + d sum(dy), dbeta = sum(dy).
+    dgamma = r sum(dy xhat_bn) + d sum(dy), dbeta = sum(dy). With `clip` the result is
+    min(max(y, 0), 6), in the memory of y, and dy is 0 where it is 0 or 6.
     """
 
     @staticmethod
@@ -36,6 +40,7 @@ class RenormFunction(torch.autograd.Function):
         sigma: Tensor,
         limits: Tensor,
         eps: float,
+        clip: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return y, mu_mb and sigma_mb; see `BatchRenorm`."""
         if x.is_cuda:
@@ -53,7 +58,9 @@ class RenormFunction(torch.autograd.Function):
             y = torch.batch_norm_elemt(x, weight, bias, mu_mb, invstd, eps)
         else:
             y = F.batch_norm(x, mu_mb, var_mb, weight, bias, training=False, eps=eps)
-        ctx.save_for_backward(x, weight, mu_mb, invstd, r, d)
+        if clip:
+            y.clamp_(0, 6)
+        ctx.save_for_backward(x, weight, mu_mb, invstd, r, d, y if clip else None)
         ctx.eps = eps
         ctx.mark_non_differentiable(mu_mb, sigma_mb)
         return y, mu_mb, sigma_mb
@@ -62,7 +69,9 @@ class RenormFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Return dx, dgamma and dbeta."""
         dy = grads[0]
-        x, weight, mu_mb, invstd, r, d = ctx.saved_tensors
+        x, weight, mu_mb, invstd, r, d, y = ctx.saved_tensors
+        if y is not None:
+            dy = torch.ops.aten.hardtanh_backward(dy, y, 0, 6)
         dx: Tensor | None
         if x.is_cuda:
             sum_dy, sum_dy_xmu, dweight, dbias = torch.batch_norm_backward_reduce(
@@ -85,7 +94,7 @@ class RenormFunction(torch.autograd.Function):
                 ctx.eps,
                 [ctx.needs_input_grad[0], True, True],
             )
-        return dx, r * dweight + d * dbias, dbias, None, None, None, None
+        return dx, r * dweight + d * dbias, dbias, None, None, None, None, None
 
 
 def limit_values(limits: Tensor) -> Sequence[Any]:
@@ -114,25 +123,40 @@ def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     if x.device.type != "cpu":
         return _by_var_mean(x)
-    parts = x.split(max(PART // max(x[:1].numel(), 1), 1))
-    sums = [torch.batch_norm_update_stats(part.double(), None, None, 0.0) for part in parts]
+    parts = (x,) if x.numel() <= PART else x.split(max(PART * len(x) // x.numel(), 1))
+    sums = [torch.batch_norm_update_stats(_in_float64(part), None, None, 0.0) for part in parts]
     mean, variance = sums[0]
     if len(parts) > 1:
         share = x.new_tensor([[len(part) / len(x)] for part in parts], dtype=torch.float64)
         means, variances = (torch.stack(values) for values in zip(*sums, strict=True))
         mean = (share * means).sum(0)
         variance = (share * (variances + (means - mean) ** 2)).sum(0)
-    halfway = ((mean.view(torch.int64) & ROUNDED) - 2**28).abs() <= NEARLY
-    # either neighbour is right; learners of version 0.1 have that of `torch.var_mean`
-    again = x.dtype == torch.float32 and bool(halfway.any())
+    # halfway between two numbers either is right; version 0.1 has that of `torch.var_mean`
+    above_half = (mean.view(torch.int64) + (NEARLY - 2**28)) & ROUNDED
+    again = x.dtype == torch.float32 and int(above_half.min()) <= 2 * NEARLY
     if again and len(mean) < MANY_CHANNELS:
         return _by_var_mean(x)
     mean, variance = mean.to(x.dtype), variance.to(x.dtype)
     if again:
+        halfway = above_half <= 2 * NEARLY
         halfway[:2] = True  # a single channel would be added up in another order
         which = halfway.nonzero().flatten()
         mean[which], variance[which] = _by_var_mean(x.index_select(1, which))
     return mean, variance
+
+
+def _in_float64(x: Tensor) -> Tensor:
+    """The numbers of x in float64, until the next call of this thread.
+
+    Parts go into memory that is kept: the system takes longer to hand out new memory than a sum.
+    """
+    last = torch.channels_last
+    if x.numel() > PART or not (x.is_contiguous() or x.is_contiguous(memory_format=last)):
+        return x.double()
+    if not hasattr(_kept, "part"):
+        _kept.part = torch.empty(PART, dtype=torch.float64)
+    part: Tensor = _kept.part.as_strided(x.size(), x.stride())
+    return part.copy_(x)
 
 
 def _by_var_mean(x: Tensor) -> tuple[Tensor, Tensor]:

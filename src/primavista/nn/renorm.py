@@ -86,16 +86,23 @@ class BatchRenorm(nn.Module):
             gain = self.weight / sigma
             shape = [1, -1] + [1] * (x.ndim - 2)
             return x * gain.reshape(shape) + (self.bias - mu * gain).reshape(shape)
+        return self._train(x, clip=False)
+
+    def relu6(self, x: Tensor) -> Tensor:
+        """Return min(max(y, 0), 6); while training, what computes y does it."""
+        if self._fuses(x):
+            return self._fused(x, clip=True)
+        if self.training and x.dtype not in (torch.bfloat16, torch.float16):
+            return self._train(x, clip=True)
+        return F.relu6(self(x))
+
+    def _train(self, x: Tensor, clip: bool) -> Tensor:
         y: Tensor
         y, mu_mb, sigma_mb = RenormFunction.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, mu, sigma, self.limits, self.eps
+            x, self.weight, self.bias, *self.moments(), self.limits, self.eps, clip
         )
         self._update(mu_mb, sigma_mb, x.numel() // x.shape[1])
         return y
-
-    def relu6(self, x: Tensor) -> Tensor:
-        """Return min(max(y, 0), 6); on a GPU the kernels that compute y do it."""
-        return self._fused(x, clip=True) if self._fuses(x) else F.relu6(self(x))
 
     def _fuses(self, x: Tensor) -> bool:
         return can_fuse(x)
