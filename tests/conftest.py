@@ -13,10 +13,11 @@ import torch
 from PIL import Image
 
 from primavista.backbones.own import OWN_NETWORKS
+from primavista.option_types import Range
 from primavista.strategies import registry
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
 from primavista.strategies.gdumb import GDumb, GDumbOptions
-from primavista.strategies.options import Count, Range
+from primavista.strategies.options import Count
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `fault_support`

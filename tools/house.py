@@ -620,6 +620,7 @@ def algorithm_rows(source: Source) -> list[Row]:
             f"{len(near)} / {sum(len(module.lines) for module in near):,}",
             details=[f"{module.path}: {len(module.lines)}" for module in near],
         ),
+        Row("code lines of these files", f"{sum(len(module.code_lines) for module in near):,}"),
         Row(
             "import closure of strategies/ar1.py: files / lines",
             f"{len(whole)} / {sum(len(module.lines) for module in whole):,}",
@@ -650,7 +651,7 @@ def record(frame, event, argument):
         local.inside = getattr(local, "inside", 0) + step
     wanted = not start or getattr(local, "inside", 0)
     if event == "call" and wanted and not getattr(local, "importing", 0):
-        touched.add(called.co_filename)
+        touched.add((os.path.relpath(called.co_filename, package), called.co_firstlineno))
 
 
 sys.argv = ["primavista", *sys.argv[5:]]
@@ -661,7 +662,7 @@ try:
 finally:
     sys.setprofile(None)
     with open(output, "w") as file:
-        json.dump(sorted(os.path.relpath(path, package) for path in touched), file)
+        json.dump(sorted(touched), file)
 """
 
 LEARN = """
@@ -690,8 +691,10 @@ for batch in range(2):
 """
 
 
-def files_run(source: Source, code: str, *arguments: str, start: str = "") -> list[str]:
-    """Run some code in a process of its own and return the files whose functions it called.
+def functions_run(
+    source: Source, code: str, *arguments: str, start: str = ""
+) -> dict[str, list[int]]:
+    """Run some code in a process of its own and return the functions that it called.
 
     Code that runs while modules are imported does not count.
 
@@ -702,7 +705,8 @@ def files_run(source: Source, code: str, *arguments: str, start: str = "") -> li
         start: Count only what happens inside a function of this name; empty for everything.
 
     Returns:
-        Paths below the package's folder; empty if the code failed, which is reported on stderr.
+        The lines in which functions begin, decorators included, by the path of the file below the
+        package's folder; empty if the code failed, which is reported on stderr.
     """
     environment = {**os.environ, "PYTHONPATH": str(source.folder.parent), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as temporary:
@@ -711,17 +715,42 @@ def files_run(source: Source, code: str, *arguments: str, start: str = "") -> li
         done = subprocess.run(
             [*command, *arguments], env=environment, cwd=temporary, capture_output=True, text=True
         )
-        files: list[str] = json.loads(output.read_text()) if output.exists() else []
-    if not files:
+        touched: list[tuple[str, int]] = json.loads(output.read_text()) if output.exists() else []
+    if not touched:
         print(done.stderr, file=sys.stderr)
-    return files
+    found: dict[str, list[int]] = defaultdict(list)
+    for file, line in touched:
+        found[file].append(line)
+    return found
+
+
+def files_run(source: Source, code: str, *arguments: str, start: str = "") -> list[str]:
+    """Return the files whose functions some code calls; the arguments are `functions_run`'s."""
+    return sorted(functions_run(source, code, *arguments, start=start))
+
+
+def function_lines(module: Module, starts: list[int]) -> tuple[int, int]:
+    """Return how many of a module's functions begin in some lines, and how many lines they have.
+
+    Decorators and docstrings count; a function inside another one has its lines there.
+    """
+    lines: set[int] = set()
+    functions = 0
+    for _, node in module.functions:
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        if first in starts:
+            functions += 1
+            lines |= set(range(first, (node.end_lineno or first) + 1))
+    return functions, len(lines)
 
 
 def run_rows(source: Source) -> list[Row]:
     """Return the rows on what runs, which take some seconds."""
-    sizes = {str(module.path): len(module.lines) for module in source}
-    ran = files_run(source, AR1, start="learn_batch")
-    near = [file for file in ran if file.split("/")[0] in ALGORITHM]
+    modules = {module.path.as_posix(): module for module in source}
+    sizes = {path: len(module.lines) for path, module in modules.items()}
+    ran = functions_run(source, AR1, start="learn_batch")
+    near = sorted(file for file in ran if file.split("/")[0] in ALGORITHM)
+    read = {file: function_lines(modules[file], ran[file]) for file in near}
     options = ["--weights", "random", "--size", "32", "--device", "cpu"]
     learned = files_run(source, LEARN, "learn", "kitchen.pv", "--label", "mug", "mug", *options)
     return [
@@ -729,6 +758,11 @@ def run_rows(source: Source) -> list[Row]:
             "files run by `learn_batch` of AR1* (strategies, nn, heads) / lines",
             f"{len(near)} / {sum(sizes[file] for file in near):,}",
             details=[f"{file}: {sizes[file]}" for file in near],
+        ),
+        Row(
+            "functions run by `learn_batch` of AR1* (strategies, nn, heads) / lines",
+            f"{sum(n for n, _ in read.values())} / {sum(lines for _, lines in read.values()):,}",
+            details=[f"{file}: {n} / {lines}" for file, (n, lines) in read.items()],
         ),
         Row("files touched by `primavista learn`", str(len(learned)), details=learned),
     ]

@@ -192,6 +192,7 @@ def test_strategies_depend_on_their_own_code_alone():
     ar1, prima = modules_of("ar1*"), modules_of("prima")
     assert "primavista.nn.sgd" in ar1
     assert "primavista.strategies.ar1" in ar1
+    assert "primavista.strategies.caffe" in ar1  # for the option `compat`
     assert "primavista.heads.lessons" not in ar1
     assert "primavista.heads.lessons" in prima
     for found in (ar1, prima):

@@ -15,12 +15,12 @@ from torch import nn
 
 from primavista.backbones.registry import build
 from primavista.engine.renorm_function import mean_and_variance
-from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import (
     BatchRenorm,
     RenormLimits,
     RenormSchedule,
     norm_layers,
+    replace_batch_norm,
     set_limits,
 )
 from primavista.strategies.caffe import ReleasedBatchRenorm

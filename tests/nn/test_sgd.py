@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from primavista.nn.guards import Guard, Modulation, Penalty
 from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.sgd import SGD, Weight
-from primavista.nn.shuffling import minibatch_count, permutation, seed_of
+from primavista.shuffling import minibatch_count, permutation, seed_of
 
 
 def f64(*values):

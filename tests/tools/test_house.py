@@ -138,6 +138,7 @@ def rows(folder: Path) -> dict[str, object]:
         ("definitions in `__init__.py`, without the lazy root", "1"),
         ("definitions of the lazy root", "1"),
         ("files to understand AR1* (strategies, nn, heads) / lines", "3 / 28"),
+        ("code lines of these files", "12"),
         ("import closure of strategies/ar1.py: files / lines", "5 / 34"),
         ("public docstrings", "80.0%"),
     ],
@@ -196,6 +197,18 @@ def test_the_files_that_run_are_those_whose_functions_are_called(folder: Path) -
     assert house.files_run(source, code + "model.predict([1])", start="predict") == [
         "heads/model.py"
     ]
+
+
+def test_the_lines_of_functions_that_run_are_theirs_alone(folder: Path) -> None:
+    """`open_model` has 6 lines and `predict` 3; a function inside another one has no more."""
+    source = house.Source(folder)
+    code = "from primavista.heads.model import open_model\nopen_model('long').predict([1])\n"
+    ran = house.functions_run(source, code)["heads/model.py"]
+    assert house.function_lines(source.modules["primavista.heads.model"], ran) == (2, 9)
+    text = "@first\n@second\ndef outer():\n    def inner():\n        pass\n    inner()\n"
+    module = house.Module(Path("m.py"), "m", text)
+    assert house.function_lines(module, [1, 4]) == (2, 6)
+    assert house.function_lines(module, [4]) == (1, 2)
 
 
 def test_a_folder_that_is_not_a_package_is_refused(tmp_path: Path) -> None:

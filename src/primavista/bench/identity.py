@@ -42,6 +42,8 @@ PACKAGE = "primavista"
 MEASURING = ("primavista.bench.evaluate", "primavista.bench.cost", "primavista.bench.metrics")
 STREAMS = ("primavista.streams.open", "primavista.streams.protocols")
 STACKED = "primavista.bench.stacked"
+GRADIENT = "primavista.strategies.gradient"
+RELEASE = "primavista.strategies.caffe"  # what the option `compat` changes in all of these
 # These compute nothing: messages, progress, pages, files, and facts that a cell records as options.
 NO_NUMBERS = (
     *("primavista.errors", "primavista.notebook", "primavista.progress", "primavista.storage"),
@@ -91,7 +93,7 @@ def modules_of(strategy: str, backbone: str = "") -> set[str]:
         if name in found or name.partition(".")[0] not in packages or _computes_nothing(name):
             continue
         found.add(name)
-        roots += _imported(name)
+        roots += [*_imported(name), *([RELEASE] if name == GRADIENT else [])]
     return found
 
 

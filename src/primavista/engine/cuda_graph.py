@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
 EAGER = 2  # calls before the first shape is captured: kernels are chosen and compiled in them
 RARE = 8  # calls before another shape is: a capture costs more than a few calls, and its memory
 SHAPES = 8  # captured shapes that are kept; the oldest is dropped first
@@ -92,5 +93,40 @@ class CapturedFunction:
 class NotCopiedCache(dict[Any, Any]):
     """A cache that `deepcopy` does not copy: a copy of its owner starts with an empty one."""
 
-    def __deepcopy__(self, memo: dict[int, object]) -> NotCopiedCache:
-        return NotCopiedCache()
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return type(self)()
+
+
+class ReusedOnGPU(NotCopiedCache):
+    """Captured functions, and what contains them, which later batches use again.
+
+    Its owner clears it when tensors that they read or write move to another place in memory.
+    """
+
+    def get_or_make(
+        self,
+        kind: str,
+        key: tuple[Hashable, ...],
+        tensors: Sequence[Tensor],
+        make: Callable[[], T],
+        most: int,
+    ) -> T:
+        """Return what an earlier batch made, or make it; on a CPU it is always made.
+
+        Args:
+            kind: what it is. Of each kind the `most` recent are kept.
+            key: all that it depends on.
+            tensors: the tensors that must still be in the same memory, at least one.
+            make: makes it.
+            most: how many of this kind are kept.
+        """
+        if not tensors[0].is_cuda:
+            return make()
+        full = (kind, *key, *(tensor.data_ptr() for tensor in tensors))
+        if full not in self:
+            same = [old for old in self if old[0] == kind]
+            for old in same[: len(same) + 1 - most]:
+                del self[old]
+            self[full] = make()
+        made: T = self[full]
+        return made

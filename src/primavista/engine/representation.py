@@ -26,6 +26,7 @@ from primavista.progress import Progress
 
 CHUNK = 128  # frames per forward pass without gradients
 CHUNK_CUDA = 1024
+RESIDENT = 2**30  # bytes of frames of one batch that may be copied to a GPU
 CHUNK_PIXELS = 2**17  # per pass on a CPU: 8 frames of 128 x 128, whose maps stay in the caches
 
 
@@ -145,6 +146,23 @@ class Representation:
                 "leave that frame out, or mend the backbone"
             )
         return z
+
+    def resident(self, frames: Frames) -> Frames:
+        """Copy the frames of a batch to the GPU once, if there is one and they are not too many.
+
+        Args:
+            frames: the frames, already checked.
+
+        Returns:
+            The copy; or the frames as they are.
+        """
+        if self.device.type != "cuda" or (isinstance(frames, Tensor) and frames.is_cuda):
+            return frames
+        first = read_frames(frames, torch.tensor([0]), self.device)
+        if len(frames) * first.numel() > RESIDENT:
+            return frames
+        parts = split_indices(len(frames), CHUNK_CUDA)
+        return torch.cat([read_frames(frames, part, self.device) for part in parts])
 
     def map_reader(self) -> MapBackbone:
         """Return the maps of the backbone, which windows are read from.

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
+from ..derived import Derived
 from ..errors import InputError
-from ..nn.derived import Derived
 from .arrays import Array, ClassArrays, float64, linear_algebra_error, zeros_like
 from .open_set import Familiarity, mahalanobis_familiarity
 from .statistics import SufficientStatistics

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from array_api_compat import array_namespace
 
-from ..nn.shuffling import minibatch_count, permutation, seed_of
+from ..shuffling import minibatch_count, permutation, seed_of
 
 Array = Any  # a numpy array or a torch tensor
 Consolidation = Literal["cwr+", "cwr*"]

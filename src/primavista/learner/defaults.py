@@ -14,10 +14,10 @@ from torch import nn
 from primavista.backbones.base import Backbone
 from primavista.backbones.registry import build
 from primavista.errors import InputError
+from primavista.option_types import UnknownOptionError
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
 from primavista.strategies.open_set import OpenSet
-from primavista.strategies.options import UnknownOptionError
 from primavista.strategies.registry import strategy_info
 
 CAPACITY = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from primavista.backbones.mobilenet_v1 import LAYERS, MobileNetV1
 from primavista.errors import InputError
 from primavista.nn.memory import Memory
+from primavista.shuffling import minibatch_count
 
 INPUT = "input"
 
@@ -157,3 +158,35 @@ class LatentMemory(Memory):
         added = latents[r_add].to(self.latents.dtype)
         labels = torch.cat([self.labels[kept], labels[r_add].to(self.labels.device)])
         self.store(labels, latents=torch.cat([self.latents[kept], added]))
+
+
+def composed_minibatches(
+    counts: tuple[int, int],
+    sizes: tuple[int, int],
+    order: torch.Generator | None,
+    device: torch.device | str = "cpu",
+) -> Iterator[Tensor]:
+    """Shuffle two groups of patterns, and compose each minibatch of so many of either group.
+
+    One epoch is one pass over the first group. A group that runs out starts again in the same
+    order, so that all minibatches have the same composition, however few patterns there are.
+
+    Args:
+        counts: the number of patterns in each group. The indices 0 .. counts[0] - 1 are those of
+            the first group, and those of the second group follow.
+        sizes: the number of patterns of each group in a minibatch.
+        order: the generator of both permutations, the same on every device.
+        device: where the indices go.
+
+    >>> from primavista.nn.minibatches import generator
+    >>> minibatches = list(composed_minibatches((300, 1500), (21, 107), generator(0)))
+    >>> len(minibatches), [int((index < 300).sum()) for index in minibatches] == [21] * 15
+    (15, True)
+    """
+    steps = minibatch_count(counts[0], sizes[0])
+    groups, start = [], 0
+    for count, size in zip(counts, sizes, strict=True):
+        shuffled = start + torch.randperm(count, generator=order)
+        groups.append(shuffled[torch.arange(steps * size) % count].reshape(steps, size))
+        start += count
+    return iter(torch.cat(groups, 1).to(device))

@@ -70,6 +70,11 @@ class Memory(Rows):
         return sum(tensor.numel() * tensor.element_size() for tensor in stored)
 
     @property
+    def stored_bytes(self) -> int:
+        """The size of the patterns and their labels, which the report of each batch counts."""
+        return self.bytes
+
+    @property
     def most_bytes(self) -> int:
         """The size of a full memory with patterns of the present shape."""
         stored = (*self.fields.values(), self.labels)
@@ -111,13 +116,16 @@ class Memory(Rows):
         return torch.tensor([column[label] for label in self.labels.tolist()], dtype=torch.int64)
 
     def forget(self, label: int) -> None:
-        """Remove the patterns of one class; `Strategy.forget` calls it.
+        """Remove the patterns of one class; `Strategy.forget` does so.
 
         Args:
             label: the label of the class.
         """
         wanted = self.labels != label
         self.store(self.labels[wanted], **{n: t[wanted] for n, t in self.fields.items()})
+
+    def _drop_patterns(self, label: int) -> None:
+        self.forget(label)
 
     def drop(self, row: int) -> None:
         """Remove the column of one class from the fields that have one column per class.

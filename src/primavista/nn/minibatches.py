@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from primavista.nn.shuffling import minibatch_count, seed_of
+from primavista.shuffling import minibatch_count, seed_of
 
 
 def generator(*key: int) -> torch.Generator:
@@ -35,34 +35,3 @@ def shuffled_minibatches(
     """
     shuffled = torch.randperm(count, generator=order).to(device)
     return iter(shuffled.tensor_split(minibatch_count(count, size)))
-
-
-def composed_minibatches(
-    counts: tuple[int, int],
-    sizes: tuple[int, int],
-    order: torch.Generator | None,
-    device: torch.device | str = "cpu",
-) -> Iterator[Tensor]:
-    """Shuffle two groups of patterns, and compose each minibatch of so many of either group.
-
-    One epoch is one pass over the first group. A group that runs out starts again in the same
-    order, so that all minibatches have the same composition, however few patterns there are.
-
-    Args:
-        counts: the number of patterns in each group. The indices 0 .. counts[0] - 1 are those of
-            the first group, and those of the second group follow.
-        sizes: the number of patterns of each group in a minibatch.
-        order: the generator of both permutations, the same on every device.
-        device: where the indices go.
-
-    >>> minibatches = list(composed_minibatches((300, 1500), (21, 107), generator(0)))
-    >>> len(minibatches), [int((index < 300).sum()) for index in minibatches] == [21] * 15
-    (15, True)
-    """
-    steps = minibatch_count(counts[0], sizes[0])
-    groups, start = [], 0
-    for count, size in zip(counts, sizes, strict=True):
-        shuffled = start + torch.randperm(count, generator=order)
-        groups.append(shuffled[torch.arange(steps * size) % count].reshape(steps, size))
-        start += count
-    return iter(torch.cat(groups, 1).to(device))

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone, check_seed
-from primavista.engine.cuda_graph import NotCopiedCache
+from primavista.derived import Derived
+from primavista.engine.cuda_graph import NotCopiedCache, ReusedOnGPU
 from primavista.engine.representation import Representation
 from primavista.errors import InputError
 from primavista.frames import Frames, check_frames, check_labels, split_indices
-from primavista.nn.class_rows import AnySize, drop_all, grow_all
-from primavista.nn.derived import Derived
-from primavista.nn.memory import memories
+from primavista.nn.class_rows import AnySize, drop_all, grow_all, stored_bytes
 from primavista.progress import OnStep, Progress
 
 # These buffers stay on the CPU: to read one on a GPU, the program would have to wait for the GPU.
@@ -119,7 +118,7 @@ class Strategy(AnySize, ABC):
         self.representation = Representation(self.backbone, freezes=self.freezes)
         self.first_batch = first_batch
         self.derived = Derived()  # values computed from the state; empty after every change of it
-        self.gpu_cache = NotCopiedCache()  # captured functions; empty after every move
+        self.gpu_cache = ReusedOnGPU()  # captured functions; empty after every move
         self._hooks = NotCopiedCache()  # a copy that measures something tells nobody
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
@@ -233,12 +232,10 @@ class Strategy(AnySize, ABC):
             raise InputError(f"class {label} is not known; the known classes are {known}")
         self._check_forget(label)
         j = int(column[0, 0])
-        drop_all(self, j)
+        drop_all(self, j, label)
         self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
         self.derived.clear()
         self.gpu_cache.clear()  # the rows of the head are elsewhere now
-        for memory in memories(self):
-            memory.forget(label)
         self._forgot(label)
 
     @abstractmethod
@@ -337,8 +334,7 @@ class Strategy(AnySize, ABC):
     def _learn(self, B: Batch) -> LearnReport:
         report = self.learn_batch(B)
         self.end_batch()
-        stored = sum(memory.bytes for memory in memories(self))
-        return replace(report, stored_bytes=stored or report.stored_bytes)
+        return replace(report, stored_bytes=stored_bytes(self) or report.stored_bytes)
 
     def _rows_for(self, classes: int) -> int:
         """The number of rows that tensors with one row per class should have."""

@@ -21,11 +21,10 @@ from primavista.heads.linear import CWRHead, HeadKind, LinearHead
 from primavista.nn.class_rows import PerWeight
 from primavista.nn.guards import PathRule
 from primavista.nn.minibatches import generator
-from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.renorm import BatchRenorm, RenormSchedule, set_limits
+from primavista.nn.renorm import BatchRenorm, RenormSchedule, replace_batch_norm, set_limits
 from primavista.nn.sgd import Weight
-from primavista.nn.shuffling import minibatch_count
 from primavista.progress import Progress
+from primavista.shuffling import minibatch_count
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy
 
@@ -285,3 +284,6 @@ def as_released(kind: type[Any], switches: tuple[str, ...]) -> type[Any]:
     # keep_momentum is last in the order of construction: it needs the head of all_outputs
     order = sorted(switches, key=lambda switch: switch != "keep_momentum")
     return type(kind.__name__, (*(SWITCHED[switch] for switch in order), kind), {})
+
+
+GradientStrategy.as_released = as_released

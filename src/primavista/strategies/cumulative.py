@@ -20,9 +20,10 @@ from primavista.nn.class_rows import AnySize
 from primavista.nn.freezing import Freeze
 from primavista.nn.renorm import Norm
 from primavista.nn.sgd import SGD
+from primavista.option_types import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
-from primavista.strategies.options import Options, Range, Rate
+from primavista.strategies.options import Options, Rate
 
 Steps = Annotated[int, Range(1, 2**31)]
 

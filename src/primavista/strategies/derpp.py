@@ -18,9 +18,10 @@ from torch import Tensor
 
 from primavista.frames import split_indices
 from primavista.nn.memory import Memory
+from primavista.option_types import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.er import EROptions, ExperienceReplay
-from primavista.strategies.options import Count, Lambda, Range
+from primavista.strategies.options import Count, Lambda
 
 
 @dataclass(frozen=True)

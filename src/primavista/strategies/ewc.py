@@ -153,8 +153,8 @@ class EWC(GradientStrategy):
         def square(x: Tensor, y: Tensor) -> None:
             self.importance.observe(gradient(self.cross_entropy(x, y), theta), minibatches)
 
-        key = ("fisher", minibatches, len(theta))
-        return self._reused(key, lambda: CapturedFunction(square), most=1)
+        key = (minibatches, len(theta))
+        return self._reused("fisher", key, lambda: CapturedFunction(square), most=1)
 
     def _fisher_mode(self, B: Batch, k: int) -> None:
         """Leave the backbone in evaluation mode, so that minibatch k does not move the moments."""

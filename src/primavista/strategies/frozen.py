@@ -35,12 +35,13 @@ from primavista.heads.open_set import (
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import SufficientStatistics
-from primavista.nn.norm_replacement import replace_batch_norm
+from primavista.nn.renorm import replace_batch_norm
+from primavista.option_types import Range, make_options
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.merging import MergeableStrategy
 from primavista.strategies.naive import Naive
-from primavista.strategies.options import Options, Range, make_options
+from primavista.strategies.options import Options
 
 MAX_EXPAND = 2**15  # random features of Ridge
 
@@ -441,7 +442,6 @@ class DSLDA(_Discriminant):
         **overrides: object,
     ) -> None:
         made = make_options(DSLDAOptions, options, overrides)
-        assert isinstance(made, DSLDAOptions)
         super().__init__(backbone, seed=seed, first_batch=made.first_batch)
         self.options = made
         if made.norm == "brn":

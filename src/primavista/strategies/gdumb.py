@@ -20,9 +20,10 @@ from torch import Tensor
 
 from primavista.frames import Frames
 from primavista.nn.minibatches import generator
+from primavista.option_types import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
-from primavista.strategies.options import Count, Range, Rate, Share
+from primavista.strategies.options import Count, Rate, Share
 from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
 
 

@@ -12,22 +12,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
-from primavista.engine.representation import CHUNK_CUDA
-from primavista.frames import Frames, read_frames, split_indices
+from primavista.frames import Frames, read_frames
 from primavista.heads.linear import CWRHead, HeadKind, LinearHead
 from primavista.nn.freezing import set_freezing
 from primavista.nn.guards import Guard, Importance
 from primavista.nn.minibatches import generator, shuffled_minibatches
-from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.nn.renorm import RenormLimits, RenormSchedule, norm_layers, set_limits
+from primavista.nn.renorm import (
+    RenormLimits,
+    RenormSchedule,
+    norm_layers,
+    replace_batch_norm,
+    set_limits,
+)
 from primavista.nn.sgd import SGD, Weight
-from primavista.nn.shuffling import minibatch_count
+from primavista.option_types import make_options
 from primavista.progress import TrainingStep
+from primavista.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport, Strategy
-from primavista.strategies.options import Options, check_compat, make_options
+from primavista.strategies.options import Options, check_compat
 
 Made = TypeVar("Made")
-RESIDENT = 2**30  # bytes of frames of one batch that may be copied to a GPU
 
 
 class GradientStrategy(Strategy):
@@ -45,15 +49,14 @@ class GradientStrategy(Strategy):
 
     OPTIONS: ClassVar[type[Options]] = Options
     IN_RELEASE: ClassVar[bool] = True  # the authors' release has it, so `compat` has an effect
+    as_released: ClassVar[Callable[..., type[Any]]]  # set by `strategies/caffe.py`
     importance: Importance | None
 
     def __new__(cls, *args: Any, options: Options | None = None, **overrides: Any) -> Self:
         """Make an instance; with `compat`, of the class that does what the release does."""
         compat = overrides.get("compat", None if options is None else options.compat)
         if compat is not None and cls.IN_RELEASE:
-            from primavista.strategies.caffe import as_released
-
-            cls = as_released(cls, check_compat(compat))
+            cls = GradientStrategy.as_released(cls, check_compat(compat))
         return super().__new__(cls)
 
     def __init__(
@@ -77,15 +80,6 @@ class GradientStrategy(Strategy):
             n for n, p in self.backbone.named_parameters() if not p.requires_grad
         }
         self.head = self._make_head(options.head, self.backbone.dim, options.capacity)
-
-    @property
-    def renorm(self) -> RenormSchedule:
-        """The schedule of batch renormalisation."""
-        return self.options.renorm
-
-    def score_features(self, z: Tensor) -> Tensor:
-        """Score features with the head; see `Strategy.score_features`."""
-        return self.head.scores(z)
 
     def free_weights(self, i: int, *, theta: bool = True) -> list[Weight]:
         """Free the weights that learn in batch `i`, fix all others, and return the free ones.
@@ -123,8 +117,7 @@ class GradientStrategy(Strategy):
             weights: the weights that learn.
             guard: what protects them.
         """
-        o = self.options
-        velocity = self._velocity(weights, B.i)
+        o, velocity = self.options, self._velocity(weights, B.i)
 
         def make() -> SGD:
             return SGD(
@@ -136,8 +129,8 @@ class GradientStrategy(Strategy):
             )
 
         rates = tuple((weight.name, weight.lr) for weight in weights)
-        key = ("sgd", B.has_features, B.i == 1, id(guard), rates)
-        sgd = self._reused(key, make, most=2)  # one for batch 1 and one for those after it
+        key = (B.has_features, B.i == 1, id(guard), rates)
+        sgd = self._reused("sgd", key, make, most=2)  # one for batch 1 and one for those after it
         if sgd.losses:
             sgd.restart(keep_velocity=velocity is not None)
         return sgd
@@ -187,25 +180,6 @@ class GradientStrategy(Strategy):
             self.backbone.eval()
             self._representation_changed()
 
-    @contextmanager
-    def telling(self, B: Batch, sgd: SGD, epoch: int, t: int, patterns: int) -> Iterator[None]:
-        """Tell `on_step`, if there is one, of the step that is taken inside the block.
-
-        Args:
-            B: the batch.
-            sgd: takes the step.
-            epoch: the number of the epoch, from 0.
-            t: the number of the step in the batch, from 0.
-            patterns: the number of patterns in the minibatch.
-        """
-        if self.on_step is None:
-            yield
-            return
-        with sgd.observed() as found:
-            yield
-        total, lr = found
-        self.on_step(TrainingStep(B.i, epoch, t, total / patterns, lr, patterns))
-
     def cross_entropy(self, x: Tensor, y: Tensor) -> Tensor:
         """Return L_cross, the mean cross-entropy of the head's outputs with the targets.
 
@@ -228,6 +202,15 @@ class GradientStrategy(Strategy):
             # batch norm has no variance of one value; twice the same frame has the same mean
             return self.head(self.backbone(x.repeat(2, 1, 1, 1))[:1])  # type: ignore[no-any-return]
         return self.head(self.backbone(x))  # type: ignore[no-any-return]
+
+    @property
+    def renorm(self) -> RenormSchedule:
+        """The schedule of batch renormalisation."""
+        return self.options.renorm
+
+    def score_features(self, z: Tensor) -> Tensor:
+        """Score features with the head; see `Strategy.score_features`."""
+        return self.head.scores(z)
 
     def report(self, B: Batch, sgd: SGD) -> LearnReport:
         """Return the report of a batch.
@@ -259,14 +242,26 @@ class GradientStrategy(Strategy):
         Args:
             B: a batch of frames or of features.
         """
-        if self.device.type != "cuda" or (isinstance(B.inputs, Tensor) and B.inputs.is_cuda):
-            return B
-        first = read_frames(B.images, torch.tensor([0]), self.device)
-        if len(B.images) * first.numel() > RESIDENT:
-            return B
-        parts = split_indices(len(B.images), CHUNK_CUDA)
-        frames = [read_frames(B.images, part, self.device) for part in parts]
-        return replace(B, inputs=torch.cat(frames))
+        return B if B.has_features else replace(B, inputs=self.representation.resident(B.images))
+
+    @contextmanager
+    def telling(self, B: Batch, sgd: SGD, epoch: int, t: int, patterns: int) -> Iterator[None]:
+        """Tell `on_step`, if there is one, of the step that is taken inside the block.
+
+        Args:
+            B: the batch.
+            sgd: takes the step.
+            epoch: the number of the epoch, from 0.
+            t: the number of the step in the batch, from 0.
+            patterns: the number of patterns in the minibatch.
+        """
+        if self.on_step is None:
+            yield
+            return
+        with sgd.observed() as found:
+            yield
+        total, lr = found
+        self.on_step(TrainingStep(B.i, epoch, t, total / patterns, lr, patterns))
 
     def _renormalised(self, body: torch.nn.Module) -> torch.nn.Module:
         return replace_batch_norm(body)
@@ -309,23 +304,11 @@ class GradientStrategy(Strategy):
             return inputs[index]
         return read_frames(inputs, index, self.device)
 
-    def _reused(self, key: tuple[Any, ...], make: Callable[[], Made], most: int) -> Made:
-        """Return what an earlier batch made, or make it: a captured step belongs to its tensors.
-
-        It is reused on a GPU only, and only if the head is still in the same memory. Of each kind
-        (`key[0]`) the `most` recent are kept.
-        """
-        if self.device.type != "cuda":
-            return make()
+    def _reused(self, kind: str, key: tuple[Any, ...], make: Callable[[], Made], most: int) -> Made:
+        """Return what an earlier batch made on a GPU, or make it; see `ReusedOnGPU.get_or_make`."""
         head = (*self.head.parameters(), *self.head.buffers())  # the head may grow
-        key = (*key, self.backbone.precision, *(tensor.data_ptr() for tensor in head))
-        if key not in self.gpu_cache:
-            same = [old for old in self.gpu_cache if old[0] == key[0]]
-            for old in same[: len(same) + 1 - most]:
-                del self.gpu_cache[old]
-            self.gpu_cache[key] = make()
-        made: Made = self.gpu_cache[key]
-        return made
+        key = (*key, self.backbone.precision)
+        return self.gpu_cache.get_or_make(kind, key, head, make, most)
 
     def _rows_for(self, classes: int) -> int:
         """Return the capacity, doubled until all classes have a row."""

@@ -1,33 +1,19 @@
-"""The options of strategies: typed fields with ranges, and one function that checks them."""
+"""The options of gradient strategies: the hyperparameters of the paper, and what they may be."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from functools import cache
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated
 
 from primavista.errors import InputError
 from primavista.heads.cwr import WPast
 from primavista.heads.linear import HeadKind, Unseen
 from primavista.nn.freezing import Freeze
 from primavista.nn.renorm import Moments, Norm, RenormSchedule
-
-
-@dataclass(frozen=True)
-class Range:
-    """The values that a numeric option may have.
-
-    Args:
-        low: the least value.
-        high: the greatest value.
-    """
-
-    low: float
-    high: float
-
+from primavista.option_types import Range as Range
+from primavista.option_types import UnknownOptionError as UnknownOptionError
+from primavista.option_types import check_options as check_options
+from primavista.option_types import make_options as make_options
 
 Count = Annotated[int, Range(1, 10_000)]
 Rate = Annotated[float, Range(0, 1e3)]
@@ -35,70 +21,6 @@ Share = Annotated[float, Range(0, 1)]
 Lambda = Annotated[float, Range(0, 1e30)]
 MaxF = Annotated[float, Range(1e-30, 1e30)]
 BatchWeight = Annotated[float, Range(0, 1e6)]
-
-
-def check_options(options: object) -> None:
-    """Check every field of an options dataclass by its type: `Literal`, `bool`, or a `Range`.
-
-    Args:
-        options: the instance of a dataclass.
-
-    Raises:
-        InputError: which names the option, its value and the values it may have.
-    """
-    kind: type = type(options)
-    for name, hint in _hints(kind).items():
-        _check_option(name, getattr(options, name), hint)
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(kind)}
-
-
-def _check_option(name: str, value: Any, hint: Any) -> None:
-    alternatives = [hint] if get_origin(hint) in (Annotated, Literal) else get_args(hint) or [hint]
-    if value is None and NoneType in alternatives:
-        return
-    for kind in alternatives:
-        if get_origin(kind) is Literal and value not in get_args(kind):
-            choices = ", ".join(map(str, get_args(kind)))
-            raise InputError(f"{name}={value!r} is not one of {choices}")
-        if kind is bool and not isinstance(value, bool):
-            raise InputError(f"{name} is True or False; got {value!r}")
-        if get_origin(kind) is Annotated:
-            number, limits = get_args(kind)
-            _check_number(name, value, number, limits)
-
-
-def _check_number(name: str, value: Any, kind: type, limits: Range) -> None:
-    numbers = int if kind is int else int | float
-    right = isinstance(value, numbers) and not isinstance(value, bool)
-    if not right or not limits.low <= value <= limits.high:
-        what = "a whole number" if kind is int else "a number"
-        raise InputError(
-            f"{name} must be {what} from {limits.low:g} to {limits.high:g}; got {value!r}"
-        )
-
-
-class UnknownOptionError(InputError):
-    """Raised if a strategy has no option of that name; the message lists those that it has.
-
-    Args:
-        strange: The names that were given, also an attribute of the exception.
-        known: The options that there are.
-        strategy: The name of the strategy, for messages.
-    """
-
-    def __init__(
-        self, strange: Sequence[str], known: Sequence[str], strategy: str = "this strategy"
-    ) -> None:
-        choice = f"choose from {', '.join(known)}" if known else f"{strategy} has none"
-        near = [match for name in strange for match in get_close_matches(name, known, 1)]
-        meant = f" (did you mean {', '.join(near)}?)" if near else ""
-        super().__init__(f"there is no option {', '.join(strange)}: {choice}{meant}")
-        self.strange = tuple(strange)
 
 
 @dataclass(frozen=True)
@@ -222,26 +144,3 @@ def check_compat(compat: str | None) -> tuple[str, ...]:
             f"compat has no {', '.join(strange)}: it is 'caffe', or some of {known} joined by +"
         )
     return tuple(switch for switch in SWITCHES if switch in named)
-
-
-def make_options(
-    kind: type[Options], options: Options | None, overrides: dict[str, Any]
-) -> Options:
-    """Make the options of a strategy.
-
-    Args:
-        kind: the options class of the strategy.
-        options: the starting point; by default the defaults of `kind`.
-        overrides: options by name that replace them.
-
-    Raises:
-        InputError: if there is no such option, or if a value is not valid.
-    """
-    known = set(kind.__dataclass_fields__)
-    strange = sorted(set(overrides) - known)
-    if strange:
-        raise UnknownOptionError(strange, sorted(known))
-    given: dict[str, Any] = {}
-    if options is not None:
-        given = {name: getattr(options, name) for name in known if hasattr(options, name)}
-    return kind(**{**given, **overrides})

@@ -19,10 +19,10 @@ from primavista.backbones.base import Backbone, device_of
 from primavista.backbones.own import OWN_NETWORKS
 from primavista.backbones.registry import NETWORKS
 from primavista.errors import InputError
+from primavista.option_types import UnknownOptionError
 from primavista.references import is_reference, load_reference, must_be_registered, reference_to
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
-from primavista.strategies.options import UnknownOptionError
 
 ENTRY_POINTS = "primavista.strategies"
 _NAME = re.compile(r"[\w.+*-]{1,60}")

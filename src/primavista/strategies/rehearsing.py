@@ -16,9 +16,10 @@ from primavista.nn.class_rows import Rows
 from primavista.nn.freezing import Freeze
 from primavista.nn.memory import Memory
 from primavista.nn.renorm import Norm
+from primavista.option_types import Range
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy
-from primavista.strategies.options import Options, Range, Share
+from primavista.strategies.options import Options, Share
 
 Patterns = Annotated[int, Range(1, 2**20)]
 
