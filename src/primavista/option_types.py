@@ -83,7 +83,8 @@ def make_options(kind: type[Made], options: object, overrides: dict[str, Any]) -
     Raises:
         InputError: if there is no such option, or if a value is not valid.
     """
-    known = set(_hints(kind))
+    own: type = kind
+    known = set(_hints(own))
     strange = sorted(set(overrides) - known)
     if strange:
         raise UnknownOptionError(strange, sorted(known))
