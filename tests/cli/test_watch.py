@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from typer.testing import CliRunner, Result
 import primavista as pv
 from primavista.cli.app import app
 
-from ..events.event_servers import Listener, Mosquitto, Receiver, until
+from ..events.event_servers import Listener, Mosquitto, Receiver, free_port, until
 from ..streams import media
 from ..streams.camera_servers import MjpegCamera
 
@@ -121,6 +122,54 @@ def test_objects_in_a_camera_are_seen_over_mqtt(model: Path, tmp_path: Path) -> 
     assert json.loads(home.latest["primavista/door/object"])["objects"] == told[1]["objects"]
 
 
+def found_by_python(model: Path, picture: np.ndarray[Any, Any]) -> dict[str, tuple[float, ...]]:
+    """What `Learner.locate` finds in a picture: the best box of each name, in shares."""
+    height, width = picture.shape[:2]
+    found = pv.Learner.load(model).locate(picture)
+    boxes = {one.label: one.box for one in reversed(found)}
+    return {
+        label: (box.left / width, box.top / height, box.right / width, box.bottom / height)
+        for label, box in boxes.items()
+    }
+
+
+def test_boxes_are_posted_to_a_web_server_also_if_it_was_down(model: Path) -> None:
+    pictures = [halves(10, 245), plain(245)]
+    shown = [0]
+    port = free_port()
+    receiver: list[Receiver] = []
+    with MjpegCamera(lambda i: pictures[shown[0]], fps=20) as camera, ExitStack() as stack:
+
+        def director() -> None:
+            """Start the server when it was missed; then show something else."""
+            until(lambda: camera.sent > 20)
+            receiver.append(stack.enter_context(Receiver(port)))
+            until(lambda: len(receiver[0].events) == 2)
+            shown[0] = 1
+            until(lambda: len(receiver[0].events) == 3)
+            stop()
+
+        thread = threading.Thread(target=director)
+        thread.start()
+        options = ["--fps", 10, "--hold", 0.2, "--name", "door", "--seconds", 60, "--json"]
+        webhook = ["--webhook", f"http://127.0.0.1:{port}/hook"]
+        result = call("watch", model, camera.url, "--locate", *options, *webhook)
+        thread.join(1)
+    assert not thread.is_alive()
+    told = events(result)
+    assert receiver[0].events == told
+    assert {one["Content-Type"] for one in receiver[0].requests} == {"application/json"}
+    assert "Connection refused" in result.stderr
+    assert "takes events again" in result.stderr
+    assert [one["event"] for one in told] == ["camera", "object", "object"]
+    for event, picture in zip(told[1:], pictures, strict=True):
+        expected = found_by_python(model, picture)
+        assert {one["label"] for one in event["objects"]} == set(expected)
+        for one in event["objects"]:
+            assert tuple(one["box"].values()) == pytest.approx(expected[one["label"]], abs=0.05)
+    assert told[2]["before"] == told[1]["label"] is not None
+
+
 def test_a_strategy_that_cannot_locate_says_so(tmp_path: Path) -> None:
     learner = pv.Learner("naive", weights="random", size=32, width=0.25, epochs=1)
     learner.learn(np.stack([plain(10)] * 4), "coal")
@@ -206,10 +255,33 @@ def test_what_cannot_be_watched(model: Path, tmp_path: Path) -> None:
     assert "mqtt://USER:PASSWORD@HOST" in str(result.exception)
 
 
+SECRET = "http://ann:secret@127.0.0.1:1/video"
+
+
 def test_a_password_on_the_command_line_is_warned_of(model: Path) -> None:
     for command in ("predict", "learn"):
         label = ["--label", "x"] if command == "learn" else []
-        result = call(command, model, "http://ann:secret@127.0.0.1:1/video", *label)
+        result = call(command, model, SECRET, *label)
         assert result.exit_code == 1
         assert "env:NAME" in result.stderr
         assert "secret" not in result.output + str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "advice"),
+    [
+        ("predict", ["--locate"], "primavista watch"),
+        ("predict", ["--annotate", "out.mp4"], "one video file"),
+        ("predict", ["--csv", "out.csv"], "files and folders"),
+        ("predict", ["mug.mp4"], "by itself"),
+        ("learn", [], "--label"),
+    ],
+)
+def test_no_refusal_shows_the_password_of_a_camera(
+    model: Path, command: str, options: list[str], advice: str
+) -> None:
+    result = call(command, model, SECRET, *options)
+    assert result.exit_code != 0
+    assert advice in str(result.exception)
+    assert "127.0.0.1:1/video" in str(result.exception)
+    assert "secret" not in result.output + str(result.exception)

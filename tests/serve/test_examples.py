@@ -20,6 +20,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from primavista import Learner
+from primavista.heads import place_fit
 from primavista.storage.lock import BusyError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -196,6 +197,30 @@ def test_the_ros_node_learns_what_it_is_told_and_publishes_what_it_sees(ros, tmp
         ros.Teacher()
     node.destroy_node()
     ros.Teacher().destroy_node()
+
+
+def test_the_ros_node_solves_a_lesson_beside_the_camera(ros, tmp_path, monkeypatch):
+    """The first frame after a lesson is answered without solving the head in the callback."""
+    model = tmp_path / "robot.pv"
+    Learner("prima", weights="random", width=0.0625, size=32, device="cpu").save(model)
+    monkeypatch.setattr(Node, "parameters", {"model": str(model), "frames": 4})
+    solve_rows, threads = place_fit.solve_rows, []
+
+    def noted(*equations):
+        threads.append(threading.current_thread())
+        return solve_rows(*equations)
+
+    monkeypatch.setattr(place_fit, "solve_rows", noted)
+    node = ros.Teacher()
+    frames = np.random.default_rng(0).integers(0, 255, (8, 32, 32, 3)).astype(np.uint8)
+    for name, video in (("cup", frames[:4]), ("ball", frames[4:])):
+        node.on_name(SimpleNamespace(data=name))
+        for frame in video:
+            node.on_image(message(frame))
+        node.lessons.join()
+        node.on_image(message(video[0]))
+    node.destroy_node()
+    assert set(threads) == {node.learning}
 
 
 def test_the_ros_node_drops_no_name_and_no_frame_in_silence(ros, tmp_path, monkeypatch):

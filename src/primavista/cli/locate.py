@@ -59,9 +59,14 @@ def locate_in_files(
         bad: Decides what happens with files that cannot be decoded.
         as_json: Whether to print one line of JSON per frame instead.
     """
+    from primavista.streams.camera import live_name
+
     for one in sources:
         if is_camera(one):
-            raise InputError(f"--locate is for pictures and videos, and {one} is a camera")
+            raise InputError(
+                f"predict --locate is for pictures and videos, and {live_name(one)} is a camera: "
+                "use `primavista watch ... --locate`"
+            )
     found: Iterator[FoundIn]
     if annotate is None:
         found = (each for one in sources for each in _found(learner, one, fps, bad))

@@ -231,11 +231,13 @@ def _loaded(model: Path, device: str, threshold: float | None) -> Learner:
 def _check_target(source: str, target: Path, region: str | None) -> None:
     """Refuse a video that cannot be annotated, and a file that cannot or must not be written."""
     from primavista.cli.annotate import check_copy
+    from primavista.streams.camera import is_live, live_name
 
     if region is not None:
         raise InputError("--annotate draws on the whole picture: leave out --region")
     if not is_video_file(source):
-        raise InputError(f"--annotate is for one video file, and {source} is not one")
+        name = live_name(source) if is_live(source) else source
+        raise InputError(f"--annotate is for one video file, and {name} is not one")
     check_copy(Path(source).expanduser(), target)
 
 

@@ -27,7 +27,7 @@ from primavista.addresses import Address, is_address, read_address
 from primavista.backoff import Backoff
 from primavista.errors import FileError, InputError, require_extra
 from primavista.images import ImageArray, Region
-from primavista.streams.camera_child import FILM, HTTP, CameraHeader, CameraJob
+from primavista.streams.camera_child import FILM, HTTP, V4L2, CameraHeader, CameraJob
 from primavista.streams.decode import VIDEOS
 from primavista.streams.pipes import receive_header, send_header
 
@@ -237,6 +237,8 @@ def steady_frames(
 def camera_input(av: Any, number: int) -> tuple[str, str, dict[str, str]]:
     """Return FFmpeg's name, input format and options of a camera on this platform.
 
+    On Linux the name is the number: the process that reads the camera finds its device.
+
     Args:
         av: The module of PyAV.
         number: The number of the camera, from 0.
@@ -255,7 +257,7 @@ def camera_input(av: Any, number: int) -> tuple[str, str, dict[str, str]]:
                 f"there is no camera:{number}: this machine has {len(cameras)}. Connect one"
             )
         return f"video={cameras[number].description}", "dshow", {}
-    return f"/dev/video{number}", "v4l2", {}
+    return str(number), V4L2, {}
 
 
 class CameraProcess:
@@ -398,7 +400,7 @@ def _job(view: CameraView) -> CameraJob:
 def _input(av: Any, source: str) -> tuple[str, str, dict[str, str]]:
     """Return what FFmpeg opens, its input format, and options."""
     if DEVICE.fullmatch(source):
-        return source, "v4l2", {}
+        return source, V4L2, {}
     if not is_live(source):
         return str(Path(source).expanduser()), FILM, {}
     if source.startswith(CAMERA):

@@ -29,9 +29,11 @@ from primavista.errors import FileError, require_extra
 from primavista.images import ImageArray, Region, centre_square, cut_region
 from primavista.streams.decode import FrameTimer, timed_frames, turned
 from primavista.streams.pipes import receive_header, send_header
+from primavista.streams.v4l2 import capture_device
 
 HTTP = "http"  # in place of an input format of FFmpeg: MJPEG in parts over HTTP
 FILM = "film"  # in place of one: a video file, played at its own speed, again and again
+V4L2 = "v4l2"  # the input format of FFmpeg for cameras of Linux
 MEMORY = 2**30  # bytes that decoding may take
 
 
@@ -40,7 +42,8 @@ class CameraJob:
     """What to read, and what to make of it.
 
     Attributes:
-        url: What FFmpeg opens: a device, an address with its password, or a file.
+        url: What FFmpeg opens: a device, an address with its password, or a file; on Linux also the
+            number of a camera.
         format: The input format of FFmpeg, or `HTTP` or `FILM`.
         options: Options of FFmpeg for this input.
         size: The side of the frames to make; None keeps the whole picture.
@@ -137,7 +140,7 @@ def _opened(av: Any, job: CameraJob) -> Any:
         stream = _http_stream(Address("", job.url), job)
         return av.open(stream, format="mpjpeg", metadata_errors="replace", buffer_size=65536)
     return av.open(
-        job.url,
+        capture_device(job.url) if job.format == V4L2 else job.url,
         format=job.format,
         options=job.options,
         timeout=(job.opening, job.stall),
@@ -182,10 +185,15 @@ def _film(job: CameraJob) -> Iterator[ImageArray]:
 
 
 def _packets(container: Any, stream: Any) -> Iterator[Any]:
-    """Packets as they come; some devices say that there is none yet instead of waiting."""
+    """Packets as they come, without those of damaged buffers, which a device gives as empty ones.
+
+    Some devices say that there is no packet yet instead of waiting.
+    """
     while True:
         try:
-            yield from container.demux(stream)
+            for packet in container.demux(stream):
+                if packet.size > 0 or packet.pts is None:  # without a time: the end of the stream
+                    yield packet
             return
         except BlockingIOError:
             time.sleep(0.005)
