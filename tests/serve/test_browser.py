@@ -283,6 +283,49 @@ def test_the_same_images_twice_and_a_load_that_is_taken_back(tiny_page, tmp_path
     assert made.learner.counts["cup"] == 6
 
 
+def test_a_camera_that_is_lost_while_the_button_is_held_teaches_nothing(tiny_page, tmp_path):
+    opened, made = tiny_page
+    before = dict(made.learner.counts)
+
+    def hold_until_lost(lose) -> None:
+        """The hint comes although the button is still held."""
+        opened.fill("#name", "cup")
+        opened.locator("#hold").hover()
+        opened.mouse.down()
+        until(opened, lambda: captured(opened) >= 8, "no frames")
+        lose()
+        opened.locator("#hint[data-kind=bad]", has_text="so nothing was taught").wait_for()
+        assert captured(opened) == 0
+        opened.mouse.up()
+        opened.wait_for_timeout(300)
+        assert "so nothing was taught" in opened.inner_text("#hint")
+        assert opened.inner_text("#hold-text") == "Hold to teach"
+        assert made.learner.counts == before
+
+    def happens(event: str):
+        track = "video.srcObject.getVideoTracks()[0]"
+        return lambda: opened.evaluate(f"{track}.dispatchEvent(new Event('{event}'))")
+
+    hold_until_lost(happens("mute"))  # the camera is covered, or taken by the system
+    opened.locator("#cover", has_text="gives no pictures at the moment").wait_for()
+    assert opened.inner_text("#link-text") == "No picture"
+    assert opened.locator("#verdict").get_attribute("data-state") == "none"
+    happens("unmute")()
+    opened.locator("#cover").wait_for(state="hidden")
+    hold_until_lost(happens("ended"))
+    opened.locator("#cover", has_text="disconnected").wait_for()
+    opened.locator("#cover-button").click()
+    opened.locator("#stage[data-ready=true]").wait_for()
+    # another source in the middle of a lesson, by dropping a file
+    hold_until_lost(
+        lambda: opened.set_input_files("#files", coloured_files(tmp_path, "kettle")),
+    )
+    opened.locator("#camera").click()
+    opened.locator("#cover").wait_for(state="hidden")
+    assert "learned" in hold(opened, "cup", 6)
+    assert made.learner.counts["cup"] >= 6
+
+
 def test_a_token_a_denied_camera_and_a_service_that_goes_away(browser, tmp_path):
     refuse = (
         "navigator.mediaDevices.getUserMedia = async () => {"
@@ -376,7 +419,15 @@ def test_the_services_own_camera_is_shown_taught_and_lost(browser, tmp_path):
         says(opened, "kettle")
         shown["colour"] = COLOURS["mug"]
         says(opened, "mug")
+        taught = dict(made.learner.counts)
+        opened.fill("#name", "cup")
+        opened.locator("#hold").hover()
+        opened.mouse.down()
+        until(opened, lambda: captured(opened) >= 6, "no frames")
         camera.stop()
+        assert "so nothing was taught" in said_in_the_end(opened)
+        opened.mouse.up()
+        assert made.learner.counts == taught
         opened.locator("#cover", has_text="the camera gives no frame").wait_for()
         assert opened.inner_text("#link-text") == "No picture"
         assert opened.locator("#verdict").get_attribute("data-state") == "none"

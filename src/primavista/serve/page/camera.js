@@ -23,6 +23,7 @@ let images = [];
 let current = 0;
 let devices = [];
 let device = 0;
+let silent = false; // whether the camera gives no pictures at the moment
 let own = false; // whether the service has a camera
 let polled = 0; // frames of it
 export let kind = "none"; // camera, own (of the service), video, images
@@ -67,6 +68,8 @@ export async function useCamera() {
       stop(); // the last frame stays in the video, and would be recognised for ever
       cover(TEXTS.cameraGone);
     };
+    track.onmute = () => hush(true);
+    track.onunmute = () => hush(false);
     $("stage").classList.toggle("mirrored", track.getSettings().facingMode === "user");
     kind = "camera";
     cover();
@@ -75,6 +78,13 @@ export async function useCamera() {
   } catch (error) {
     cover(REASONS[error.name] ?? TEXTS.cameraFailed(error.name));
   }
+  shape();
+}
+
+// The last frame stays in the video, and would be recognised and taught for ever.
+function hush(on) {
+  silent = on;
+  cover(on ? TEXTS.cameraSilent : undefined);
   shape();
 }
 
@@ -181,7 +191,7 @@ setInterval(() => {
 function stop() {
   const video = $("video");
   for (const track of video.srcObject?.getTracks() ?? []) {
-    track.onended = null;
+    track.onended = track.onmute = track.onunmute = null;
     track.stop();
   }
   if (video.src) URL.revokeObjectURL(video.src);
@@ -192,6 +202,7 @@ function stop() {
   $("stage").classList.remove("mirrored");
   sources += 1; // answers about the picture before are ignored
   chosen = null;
+  silent = false;
   for (const image of images) image.close();
   images = [];
   file = null;
@@ -220,7 +231,7 @@ function source() {
   return [video, video.videoWidth, video.videoHeight];
 }
 
-export const ready = () => images.length > 0 || (kind !== "none" && $("video").readyState >= 2);
+export const ready = () => images.length > 0 || (kind !== "none" && !silent && $("video").readyState >= 2);
 
 // The square that counts, in pixels of the picture.
 function area() {

@@ -16,6 +16,7 @@ let lesson = null;
 let frames = [];
 let timer = 0;
 let taken = 0; // the number of the newest frame of the lesson
+let filmed = 0; // the number of the source of its frames
 let pictures = []; // small ones, of the lesson
 
 const mode = () => document.querySelector("input[name=mode]:checked").value;
@@ -30,6 +31,7 @@ function begin(stream) {
   }
   if (mode() === "teach" && nearlyTaught(label())) return void setTimeout(chooseName);
   stream.paused = true;
+  filmed = camera.number();
   frames = [];
   pictures = [];
   $("strip").replaceChildren();
@@ -60,7 +62,12 @@ async function chooseName() {
   $("hold").focus();
 }
 
+// A camera that vanishes leaves half a lesson behind, which is not taught.
+const isLost = () => !camera.ready() || camera.number() !== filmed;
+const letGo = () => $("hold").dispatchEvent(new Event("blur"));
+
 async function capture() {
+  if (isLost()) return letGo();
   const number = frames.length + 1;
   if (taken === camera.frame()) return;
   taken = camera.frame();
@@ -76,7 +83,7 @@ async function capture() {
     $("strip").append(picture);
     while ($("strip").childElementCount > 40) $("strip").firstElementChild.remove();
   }
-  if (lesson && frames.length >= objects.model.max_frames) $("hold").dispatchEvent(new Event("blur"));
+  if (lesson && frames.length >= objects.model.max_frames) letGo();
 }
 
 async function end(stream) {
@@ -89,7 +96,10 @@ async function end(stream) {
   $("hold-count").textContent = "";
   stream.paused = false;
   const few = frames.length < MIN_FRAMES;
-  if (lesson && !lesson.open) {
+  if (isLost()) {
+    lesson?.cancel();
+    hint(TEXTS.pictureLost, "bad");
+  } else if (lesson && !lesson.open) {
     hint(stream.live ? TEXTS.connectionLost : TEXTS.serviceGoneTeach, "bad");
   } else if (few) {
     lesson?.cancel();
