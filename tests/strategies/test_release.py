@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from primavista.nn.renorm import norm_layers
+from primavista.strategies import caffe
+from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.options import SWITCHES
 from primavista.strategies.registry import create
@@ -452,6 +454,16 @@ SHOWS = {
     "bn_decay": ("naive",),
     "displacement": ("ar1*",),
 }
+
+
+def test_a_class_that_is_called_by_itself_follows_the_release_too():
+    """`strategies/ar1.py` does not import the release; whoever imports a strategy has it."""
+    for given in ({"compat": "pad_batch"}, {"options": AR1Options(compat="pad_batch")}):
+        strategy = AR1(tiny_backbone(), **given)
+        assert isinstance(strategy, AR1)
+        assert isinstance(strategy, caffe.PadBatch)
+        assert not isinstance(strategy, caffe.KeepMomentum)
+    assert type(AR1(tiny_backbone())) is AR1
 
 
 @pytest.mark.parametrize("switch", SWITCHES)

@@ -211,6 +211,17 @@ def test_the_lines_of_functions_that_run_are_theirs_alone(folder: Path) -> None:
     assert house.function_lines(module, [4]) == (1, 2)
 
 
+def test_the_path_of_ar1_has_the_algorithm_and_little_else() -> None:
+    """The authors' release, what rehearses and the registry import it, and not the other way."""
+    source = house.Source(ROOT / "src" / "primavista")
+    near = source.closure("primavista.strategies.ar1", house.ALGORITHM)
+    names = {module.path.as_posix() for module in near if module.code_lines}
+    assert {"strategies/ar1.py", "heads/cwr.py", "nn/guards.py", "nn/renorm.py"} <= names
+    others = {"caffe", "registry", "rehearsing", "ewc", "embedding", "frozen"}
+    assert names.isdisjoint({"nn/memory.py", *(f"strategies/{name}.py" for name in others)})
+    assert len(names) <= 12
+
+
 def test_a_folder_that_is_not_a_package_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="is not the folder of a package"):
         house.Source(tmp_path)
