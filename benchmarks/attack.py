@@ -32,7 +32,17 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from live_parts.process import TINY, Service, drawn, environment, jpeg, memory_of, service
+from live_parts.process import (
+    DEFAULT,
+    TINY,
+    New,
+    Service,
+    drawn,
+    environment,
+    jpeg,
+    memory_of,
+    service,
+)
 
 from primavista.storage import learner_file
 
@@ -337,7 +347,7 @@ def attacks(
     mebibytes: int,
     connections: int,
     count: int,
-    new: str = "",
+    new: New = DEFAULT,
     delay_bound: float = DELAY_BOUND,
     wait_bound: float = WAIT_BOUND,
     side: int = 4000,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ from primavista.strategies.options import Count
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `fault_support`
 torch.set_num_threads(1)
+# What a shell starts in the background ignores Ctrl-C, and so does what it starts: tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 import websockets
 from PIL import Image
 
-from live_parts.process import Service, drawn, jpeg, service
+from live_parts.process import DEFAULT, New, Service, drawn, jpeg, service
 
 Result = Counter[str]
 STARTS = [
@@ -246,7 +246,7 @@ async def raw(running: Service, dice: Dice, count: int, results: Result) -> None
         writer.close()
 
 
-def fuzz(folder: Path, count: int = 10_000, seed: int = 0, new: str = "") -> int:
+def fuzz(folder: Path, count: int = 10_000, seed: int = 0, new: New = DEFAULT) -> int:
     """Prints what came of it; how many things were wrong."""
     results: Result = Counter()
     with service(folder / "fuzz.pv", new=new) as running:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import websockets
 
-from live_parts.process import Service, drawn, jpeg, service
+from live_parts.process import DEFAULT, New, Service, drawn, jpeg, service
 from primavista import Learner
 
 Expected = dict[int, list[dict[str, float]]]  # by version, by frame: the share of each name
@@ -104,7 +104,7 @@ def _decoded(frame: bytes) -> Any:
 
 
 def load(
-    folder: Path, seconds: float = 300, clients: int = 20, pause: float = 0.0, new: str = ""
+    folder: Path, seconds: float = 300, clients: int = 20, pause: float = 0.0, new: New = DEFAULT
 ) -> int:
     """Prints what came of it; how many answers were errors or of no whole state."""
     with service(folder / "load.pv", new=new) as running:

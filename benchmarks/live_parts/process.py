@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,14 @@ import httpx
 import numpy as np
 from PIL import Image
 
+from primavista import Learner
 from primavista.streams.rendered.renderer import Scene, render
 
 Frames = np.ndarray[Any, Any]
-TINY = "weights='random', width=0.0625, size=32"  # a learner that takes no time
+New = Mapping[str, Any]  # the arguments of a new learner; none leave them to the service
+# a learner that takes no time
+TINY: New = {"weights": "random", "width": 0.0625, "size": 32}
+DEFAULT: New = {}
 
 
 def jpeg(image: Frames, quality: int = 92) -> bytes:
@@ -37,15 +41,14 @@ def drawn(object: int, session: int = 1, frames: int = 20, size: int = 160) -> F
 
 
 class Service:
-    """A running service. `new` are the arguments of its learner; "" leaves them to the service.
+    """A running service. `new` are the arguments of its learner, which is made here.
 
     It has no token unless the options say otherwise.
     """
 
-    def __init__(self, model: Path, *options: str, new: str = "") -> None:
+    def __init__(self, model: Path, *options: str, new: New = DEFAULT) -> None:
         if new and not model.exists():
-            code = f"from primavista import Learner; Learner({new}).save({str(model)!r})"
-            subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+            Learner(**new).save(model)
         command = [
             sys.executable,
             "-m",
@@ -130,7 +133,7 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def service(model: Path, *options: str, new: str = "") -> Iterator[Service]:
+def service(model: Path, *options: str, new: New = DEFAULT) -> Iterator[Service]:
     running = Service(model, *options, new=new)
     try:
         yield running

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 
 from live_parts.browser import film, hold, page
-from live_parts.process import drawn, service
+from live_parts.process import DEFAULT, New, drawn, service
 
 # Runs in the page: marks when the verdict first says the name, beside the marks of the page.
 WATCH = """(name) => {
@@ -25,7 +25,7 @@ MARKS = """() => JSON.stringify(["released", "learned", "recognised"].map((name)
 }))"""
 
 
-def timing(folder: Path, objects: int = 3, seconds: float = 5.0, new: str = "") -> float:
+def timing(folder: Path, objects: int = 3, seconds: float = 5.0, new: New = DEFAULT) -> float:
     """Prints a line an object; the longest time in seconds."""
     from playwright.sync_api import sync_playwright
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,11 @@ def tiny_data() -> DataSet:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Frames that are drawn once for all tests."""
-    return tmp_path_factory.mktemp("drawn")
+    """Frames that are drawn once for all tests: processes side by side share the folder."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "drawn"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture

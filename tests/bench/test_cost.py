@@ -7,8 +7,9 @@ import gc
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from primavista.bench.cost import PeakMemory, count_flops, state_bytes
+from primavista.bench.cost import FlopCounter, PeakMemory, count_flops, state_bytes
 from primavista.strategies.base import LearnReport, Strategy
 from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.registry import create
@@ -128,6 +129,20 @@ def test_operations_by_hand(tiny_data, tiny_backbone):
     assert once.predicting - once.forward == 2 * d * 5
     # the first layer alone: 3 x 3 x 3 inputs, 8 outputs (width 1/16, at least 8), stride 2 of 32 px
     assert once.forward > 2 * 27 * 8 * 16 * 16
+
+
+@pytest.mark.parametrize("name", ["ar1*", "lwf", "dslda"])
+def test_it_counts_what_torch_counts(name, tiny_data, tiny_backbone):
+    stream = generated_stream("nicv2", tiny_data)
+    totals = []
+    for counter in (FlopCounterMode(display=False), FlopCounter()):
+        strategy = create(name, tiny_backbone)
+        with counter:
+            for i in range(2):
+                strategy.learn(stream[i].images, stream[i].labels, stream[i].sessions)
+                strategy.scores(stream[i].images[torch.arange(2)])
+        totals.append(counter)
+    assert totals[1].total == totals[0].get_total_flops() > 0
 
 
 def test_counting_changes_nothing(tiny_data, tiny_backbone):

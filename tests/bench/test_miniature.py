@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from primavista.bench.cell import RunSettings
 from primavista.bench.executors.local import Inline, Processes
 from primavista.bench.folder import METRICS, read_json, read_lines
 from primavista.bench.plan import load_plan
@@ -23,11 +24,11 @@ TINY = [*SMALL, "backbone.options.width=0.0625"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["paper", "claims", "quick"])
-def test_a_shipped_plan_in_miniature(name, tmp_path):
+def test_a_shipped_plan_in_miniature(name, cache, tmp_path):
     # several runs and processes in the smallest plan; of the others one run of each cell and two
     # batches are enough, in this process, where Cumulative takes few steps
     settings, batches = (TINY, 4) if name == "quick" else ([*TINY, "runs=1", "limit=2"], 2)
-    suite = Suite(load_plan(name, settings), tmp_path / name)
+    suite = Suite(load_plan(name, settings), tmp_path / name, settings=RunSettings(cache))
     assert not suite.run(Processes(threads=2) if name == "quick" else Inline())
     assert {state.status for state in suite.states} == {"done"}
     record = read_json(tmp_path / name / "plan.json")

@@ -112,7 +112,7 @@ def final_table(out: Path) -> Path:
 def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) -> None:
     ran = primavista(place, "bench", "run", "plan.toml", "--threads", "2")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    told = primavista(place, "bench", "report", "plan.toml")
+    told = primavista(place, "bench", "report", "plan.toml", "--figures", "svg")
     assert told.returncode == 0, told.stderr
     out = place / "primavista-runs" / "mine"
 
@@ -134,7 +134,8 @@ def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) 
     assert "0 of 3 cells done" in changed.stdout
 
     # without the package the report is still written, and says what it knows
-    bare = primavista(place, "bench", "report", "plan.toml", "--out", str(out), path=False)
+    given = ("--out", str(out), "--figures", "svg")
+    bare = primavista(place, "bench", "report", "plan.toml", *given, path=False)
     assert bare.returncode == 0, bare.stderr
     assert "Sharp" in final_table(out).read_text()
     missing = primavista(place, "bench", "run", "plan.toml", path=False)

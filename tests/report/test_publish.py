@@ -164,7 +164,7 @@ def test_names_of_classes_stay_distinct(tmp_path: Path) -> None:
     confusion = [[int(i == j) for j in range(24)] for i in range(24)]
     result.update(classes=SIGNS, categories=list(range(24)), confusion=confusion)
     (place / "result.json").write_text(json.dumps(result))
-    write_report(tmp_path)
+    write_report(tmp_path, figures=["svg"])
     texts = texts_in(tmp_path / "figures" / "confusion-nicv2-3-naive.svg")
     rows = [text for text in texts if re.match(r"\d\d_", text)]
     assert len(rows) == 48  # beside the rows and below the columns

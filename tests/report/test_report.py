@@ -430,7 +430,7 @@ def test_the_authors_curves_stand_beside_those_of_other_data(shared: Path, tmp_p
     data = {"kind": "rendered", "name": "rendered"}
     for protocol in ("nicv2-79", "nicv2-196"):
         make_cell(tmp_path, "ar1*", protocol, 0, (10.0, 20.0), data=data)
-    write_report(tmp_path, against=shared / "data")
+    write_report(tmp_path, against=shared / "data", figures=["svg"])
     words = drawn_words(tmp_path / "figures" / "accuracy-all.svg")
     assert "NICv2-79, rendered objects" in words
     assert "NICv2-79, the authors, CORe50" in words
@@ -441,7 +441,7 @@ def test_the_authors_curves_stand_beside_those_of_other_data(shared: Path, tmp_p
     assert not any("dotted" in word for word in words)
     on_core50 = tmp_path / "core50"
     make_cell(on_core50, "ar1*", "nicv2-79", 0, (10.0, 20.0))
-    write_report(on_core50, against=shared / "data")
+    write_report(on_core50, against=shared / "data", figures=["svg"])
     words = drawn_words(on_core50 / "figures" / "accuracy-nicv2-79.svg")
     assert "dotted: the authors' published mean" in words
     assert "AR1* 63.5" not in words

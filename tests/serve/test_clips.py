@@ -264,7 +264,7 @@ def test_a_bad_name_keeps_the_clip(taught):
 def test_over_uvicorn_a_correction_is_learned_and_on_disk(tmp_path):
     """The service in a process of its own, with the pace of a camera."""
     model = tmp_path / "kitchen.pv"
-    with service(model, new=TINY + ", strategy='dslda'") as running:
+    with service(model, new={**TINY, "strategy": "dslda"}) as running:
         for name in ("mug", "kettle"):
             running.teach(name, [picture(name, seed) for seed in range(6)])
         url = running.url.replace("http", "ws") + "/api/stream?remember=4"

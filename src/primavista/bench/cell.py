@@ -413,13 +413,19 @@ def torch_settings(cell: Cell) -> Iterator[None]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(cell.threads)
     cudnn.allow_tf32 = matmul.allow_tf32 = cell.precision != "float32"
-    torch.use_deterministic_algorithms(cell.deterministic)
+    _set_determinism(cell.deterministic)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         cudnn.allow_tf32, matmul.allow_tf32 = tf32
-        torch.use_deterministic_algorithms(deterministic)
+        _set_determinism(deterministic)
+
+
+def _set_determinism(wanted: bool) -> None:
+    """Change torch's setting if it differs: to set it, torch imports its compiler for seconds."""
+    if torch.are_deterministic_algorithms_enabled() != wanted:
+        torch.use_deterministic_algorithms(wanted)
 
 
 def machine(device: str) -> dict[str, Any]:

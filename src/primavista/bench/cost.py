@@ -6,10 +6,11 @@ import copy
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from primavista.frames import read_frames
 from primavista.strategies import Strategy
@@ -128,16 +129,39 @@ def count_flops(strategy: Strategy, batch: Patterns) -> Operations | None:
         return None
     copied = copy.deepcopy(strategy)
     frame = read_frames(batch.images, torch.tensor([0]), copied.device)
-    with torch.no_grad(), FlopCounterMode(display=False) as forward:
+    with torch.no_grad(), FlopCounter() as forward:
         copied.backbone.eval()(frame)
-    with FlopCounterMode(display=False) as learning:
+    with FlopCounter() as learning:
         copied.learn(batch.images, batch.labels, batch.sessions)
     copied.scores(frame)  # what has to be solved first is not part of a prediction
-    with FlopCounterMode(display=False) as predicting:
+    with FlopCounter() as predicting:
         copied.scores(frame)
-    frames = len(batch.labels)
-    return Operations(
-        forward.get_total_flops(),
-        predicting.get_total_flops(),
-        learning.get_total_flops() / frames,
-    )
+    return Operations(forward.total, predicting.total, learning.total / len(batch.labels))
+
+
+class FlopCounter(TorchDispatchMode):
+    """Counts the operations of a block in one total, by torch's own formulas.
+
+    The total is that of torch's `FlopCounterMode`, which also keeps a count per module: for that it
+    hooks into every call of every module, and imports the compiler.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to skip the compiler, torch would import it: two seconds and 150 MB
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        formula = flop_registry.get(func.overloadpacket)
+        if formula is None:
+            if not func._can_decompose():
+                return func(*args, **named)
+            with self:  # a composite one, such as `linear`, whose parts may have formulas
+                return func.decompose(*args, **named)
+        found = func(*args, **named)
+        self.total += formula(*args, **named, out_val=found)
+        return found
