@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from primavista.report import write_report
+from primavista.report.pairwise import pairwise_table
 from primavista.report.read import read_results
+from primavista.report.series import MeanStd, build_series
+from primavista.report.tables import parity_table
 
 from .test_report import CORE50_FACTS, make_cell, read
 
@@ -57,6 +60,18 @@ def test_the_test_frames_are_in_the_text_the_table_and_the_figures(tmp_path: Pat
     assert rows(tmp_path / "tables" / "final.csv")[0]["test frames"] == "40"
     for name in ("accuracy-nicv2-3", "confusion-nicv2-3-naive", "classes-nicv2-3-naive"):
         assert "40 test frames" in (tmp_path / "figures" / f"{name}.svg").read_text("utf-8"), name
+
+
+def test_the_test_frames_are_in_the_tables_of_comparisons(tmp_path: Path) -> None:
+    for run in (0, 1):
+        for strategy in ("naive", "cwr*"):
+            make_cell(tmp_path, strategy, "nicv2-79", run, facts=FACTS)
+    series = build_series(read_results(tmp_path).cells)
+    pairs = pairwise_table("pairwise", "Pairs", series)
+    assert pairs is not None
+    assert pairs.notes[0].startswith("Final accuracy on 40 test frames, paired by run")
+    parity = parity_table(series, {("nicv2-79", "naive", "brn"): MeanStd(20.0, 1.0, 10)})
+    assert parity.rows[0][parity.columns.index("test frames")] == "40"
 
 
 def test_it_says_what_was_run(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -40,6 +41,24 @@ def test_one_record_per_run_and_one_per_batch(folder: Path) -> None:
         (2, 0.0, 0),
         (3, 62.0, 0),
     ]
+
+
+def test_the_accuracy_matrix_is_records_too(tmp_path: Path) -> None:
+    """It was in `result.json` alone."""
+    place = make_cell(tmp_path, "naive", run=1)
+    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    lines[0]["task_accuracy"] = {"1": 80.0}
+    lines[2]["task_accuracy"] = {"1": 50.0, "3": 90.0}
+    lines[2]["forward_transfer"], lines[2]["average_anytime"] = 12.0, 75.0
+    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    results = pv.load_results(tmp_path)
+    found = [(one.name, one.run, one.batch, one.task, one.accuracy) for one in results.tasks]
+    assert found == [
+        ("Naive", 1, 1, 1, 80.0),
+        ("Naive", 1, 3, 1, 50.0),
+        ("Naive", 1, 3, 3, 90.0),
+    ]
+    assert (results.batches[2].forward_transfer, results.batches[2].average_anytime) == (12.0, 75.0)
 
 
 def test_unfinished_and_failed_runs_are_records_too(tmp_path: Path) -> None:
@@ -100,11 +119,11 @@ def test_a_notebook_shows_results_and_figures(folder: Path) -> None:
 def test_figures_of_a_folder_have_the_width_asked_for(folder: Path, tmp_path: Path) -> None:
     results = pv.load_results(folder)
     one = results.where(strategy="ar1*", protocol="nicv2-3")
-    assert pv.plot(one).width == 3.25
-    assert pv.plot(folder, width="page").width == 6.75
+    assert pv.plot(one).width == 3.05
+    assert pv.plot(folder, width="page").width == 6.25
     assert pv.plot(one, "classes", width=4.5).width == 4.5
-    assert pv.plot(one, "confusion", width="page").width == 6.75
-    assert pv.plot(results.where(protocol="nicv2-3"), "categories", width="page").width == 6.75
+    assert pv.plot(one, "confusion", width="page").width == 6.25
+    assert pv.plot(results.where(protocol="nicv2-3"), "categories", width="page").width == 6.25
     saved = pv.plot(one).save(tmp_path / "figure.pdf")
     assert saved.read_bytes().startswith(b"%PDF")
     assert b"<svg" in pv.plot(one).save(tmp_path / "figure.svg").read_bytes()
@@ -158,7 +177,7 @@ def test_figures_of_steps_need_no_folder() -> None:
     assert "mine 50.0" in drawn
     assert "accuracy on 8 test frames (%)" in drawn
     assert "mean of the diagonal 50.0%" in pv.plot(steps, "confusion").title
-    assert pv.plot(steps, "classes").width == 3.25
+    assert pv.plot(steps, "classes").width == 3.05
     with pytest.raises(InputError, match="its steps have no test"):
         pv.plot([step(1, None)])
 
@@ -166,7 +185,7 @@ def test_figures_of_steps_need_no_folder() -> None:
 def test_a_stream_is_drawn_batch_by_batch() -> None:
     data = pv.rendered(Scene(categories=2, objects=2, sessions=4, frames=2, size=32))
     picture = pv.plot(pv.nicv2(data), width="page")
-    assert picture.width == 6.75
+    assert picture.width == 6.25
     assert "training batch" in picture.svg
 
 

@@ -238,7 +238,35 @@ def test_a_cumulative_that_is_retrained_a_few_times_is_said(tmp_path: Path) -> N
     make_cell(tmp_path, "cumulative", "nicv2-391", retrain=10, options=options)
     table = efficiency_table("times", "Times", build_series(read_results(tmp_path).cells))
     assert table is not None
-    assert any("were retrained 10 times in a run" in note for note in table.notes)
+    notes = " ".join(table.notes)
+    assert (
+        "Cumulative was trained from scratch on everything seen so far, after 10 evenly spaced "
+        "batches of a run."
+    ) in notes
+    assert "The paper counts one retraining of Cumulative after each batch" in notes
+
+
+def test_gdumb_is_said_to_train_on_its_memory_and_to_be_tested_only_then(tmp_path: Path) -> None:
+    """It was said to train on everything seen so far, and to be tested as often as the others."""
+    curve = (None, 20.0, 30.0)
+    make_cell(tmp_path, "gdumb", retrain=2, accuracies=curve, options={"every": None})
+    make_cell(tmp_path, "cumulative", retrain=1, options={"every": None, "norm": "bn"})
+    make_cell(tmp_path, "naive")
+    write_report(tmp_path, figures=[])
+    page = (tmp_path / "report.html").read_text("utf-8")
+    all_seen, stored = "on everything seen so far", "on the frames that it stores"
+    twice = "after 2 evenly spaced batches"
+    assert f"Cumulative: trained from scratch {all_seen}, and tested, after the last batch." in page
+    assert f"GDumb (rehearses): trained from scratch {stored}, and tested, {twice}." in page
+    assert page.count(all_seen) == page.count(stored) == 2  # the sentence above, and the table's
+    table = efficiency_table("times", "Times", build_series(read_results(tmp_path).cells))
+    assert table is not None
+    notes = " ".join(table.notes)
+    assert f"GDumb (rehearses) was trained from scratch {stored}, {twice} of a run." in notes
+    assert "The paper counts" not in notes  # its protocol is NICv2-391
+    methods = (tmp_path / "methods.txt").read_text("utf-8")
+    when = f"after each batch (Cumulative: after the last batch; GDumb (rehearses): {twice})."
+    assert when in methods
 
 
 @pytest.mark.parametrize(
@@ -281,11 +309,34 @@ def test_hyperparameters_come_from_the_presets(tmp_path: Path) -> None:
     assert renorm["d_max"] == ("0.5", "0.5", "2.5")
 
 
+PRESENT = {"moments": "batch_1", "unseen": "negatives"}  # options that version 0.1 did not have
+
+
 def test_changes_of_the_presets_are_listed(tmp_path: Path) -> None:
-    make_cell(tmp_path, "naive", "nicv2-79", options={"lr": 0.5, "epochs": 2, "r_max": 3.0})
+    options = {"lr": 0.5, "epochs": 2, "r_max": 3.0, **PRESENT}
+    make_cell(tmp_path, "naive", "nicv2-79", options=options)
     table = changed_table(build_series(read_results(tmp_path).cells))
     assert table is not None
     assert table.rows[0][2] == "lr 0.5 instead of 3.5e-05; r_max 3 instead of 1.25"
+
+
+def test_a_change_that_no_preset_names_is_listed_and_not_denied_in_the_methods(
+    tmp_path: Path,
+) -> None:
+    """`norm` and `minibatch` are in no table of presets: the methods said that nothing changed."""
+    make_cell(tmp_path, "naive", options={"norm": "bn", "minibatch": 7, **PRESENT})
+    for strategy in ("er", "der++", "gdumb", "icarl"):
+        others = {"norm": "bn", "freeze": "none", **PRESENT}
+        make_cell(tmp_path, strategy, options={"memory": 60, **others})
+    write_report(tmp_path, figures=[])
+    changed = rows(tmp_path / "tables" / "changed.csv")
+    assert changed[-1]["changes"] == "minibatch 7 instead of 128; norm bn instead of brn"
+    methods = (tmp_path / "methods.txt").read_text("utf-8")
+    assert (
+        "except for ER (rehearses), DER++ (rehearses), GDumb (rehearses) and iCaRL (rehearses) "
+        "(memory 60 instead of 500); Naive with BN (minibatch 7 instead of 128; norm bn instead "
+        "of brn)."
+    ) in methods
 
 
 def test_labels_do_not_overlap() -> None:

@@ -11,9 +11,11 @@ import torch
 
 from primavista import Learner
 from primavista.errors import InputError
+from primavista.nn.class_rows import Rows
 from primavista.nn.memory import Memory
 from primavista.strategies.base import LearnReport
 from primavista.strategies.conformance import CHECKS, check_strategy, tiny_backbone, toy_batch
+from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.frozen import NCM
 from primavista.strategies.naive import Naive
 from primavista.strategies.registry import STRATEGIES, create, names
@@ -143,6 +145,39 @@ def test_a_broken_strategy_is_caught():
     ]:
         with pytest.raises((AssertionError, RuntimeError), match=words):
             check_strategy(lambda backbone, broken=broken: broken(backbone))
+
+
+def test_a_strategy_whose_classes_share_a_scale_may_forget():
+    """Of a scale over all classes, forgetting leaves what was never taught: that was refused."""
+
+    class ScaledMeans(EmbeddingStrategy):
+        def __init__(self, backbone, *, seed=0):
+            super().__init__(backbone, seed=seed)
+            self.sums = Rows()
+            for name in ("total", "square", "count"):
+                self.sums.add_rows(name, torch.zeros(0, backbone.dim))
+
+        def learn_batch(self, batch):
+            z, columns = self.features(batch), batch.columns
+            for name, value in (("total", z), ("square", z * z), ("count", torch.ones_like(z))):
+                getattr(self.sums, name).index_add_(0, columns, value)
+            return LearnReport(batch.i, batch.count, batch.new)
+
+        def score_features(self, z):
+            means = self.sums.total / self.sums.count.clamp(min=1)  # spare rows are 0
+            within = (self.sums.square - self.sums.count * means**2).sum(0)
+            scale = (within / self.sums.count.sum(0) + 1e-3).rsqrt()
+            return -torch.cdist(z * scale, means * scale)
+
+    class Remembers(ScaledMeans):
+        """Its scale is never that of the classes that are left."""
+
+        def _forgot(self, label):
+            self.sums.square *= 1.5
+
+    check_strategy(lambda backbone: ScaledMeans(backbone))
+    with pytest.raises(AssertionError, match="never taught it"):
+        check_strategy(lambda backbone: Remembers(backbone))
 
 
 def test_a_broken_memory_is_caught():

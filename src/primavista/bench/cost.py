@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import gc
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @runtime_checkable
 class Retrainable(Protocol):
-    """A joint strategy, which is retrained from scratch on everything that it has seen."""
+    """A strategy that is trained from scratch on what it stores: Cumulative or GDumb."""
 
     def retrain(self) -> tuple[float, ...]:
         """Train from scratch; return the mean loss of each epoch."""
@@ -57,7 +59,9 @@ class PeakMemory:
     """The most memory that was in use since this object was made, beyond what was in use then.
 
     On a CPU it is the resident memory of the process, which contains mapped files and is read from
-    Linux; on a GPU it is what torch has allocated there. Making another object starts both anew.
+    Linux; on a GPU it is what torch has allocated there. Making another object starts both anew,
+    and first gives back what the process has freed: a cell that runs after another in one process
+    would find its memory there, and seem to need none.
 
     Args:
         device: "cpu" or "cuda".
@@ -71,6 +75,7 @@ class PeakMemory:
             self._start = torch.cuda.memory_allocated()
             return
         with suppress(OSError):
+            _give_back_freed_memory()
             CLEAR.write_text("5")  # the peak begins at what is resident now
             self._start = _status("VmRSS")
 
@@ -83,6 +88,13 @@ class PeakMemory:
             return max(0, torch.cuda.max_memory_allocated() - self._start)
         peak = _status("VmHWM")
         return None if peak is None else max(0, peak - self._start)
+
+
+def _give_back_freed_memory() -> None:
+    """Return freed memory to the system, where the C library can (glibc)."""
+    gc.collect()
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _status(name: str) -> int | None:

@@ -140,8 +140,8 @@ def evaluate(
         seed: for a strategy by name: the seed of every random choice.
         test_every: test after the first batch, every `test_every`-th, and the last.
         test_thin: test on one frame in `test_thin` of each test session.
-        retrain: for Cumulative with `every=None`: retrain so many times, evenly spaced, the last
-            time after the last batch, and test only then.
+        retrain: for Cumulative or GDumb with `every=None`: retrain so many times, evenly spaced,
+            the last time after the last batch, and test only then.
         start: how many batches `strategy` has learned already; the next one comes first.
         tally: the tally after those batches, which continues.
         features: a cache of features; runs that share one compute each feature once.
@@ -165,7 +165,8 @@ def evaluate(
     if retrain is not None and (not isinstance(strategy, Retrainable) or retrain < 1):
         name = type(strategy).__name__
         raise InputError(
-            f"retrain is a number of retrainings, for Cumulative; got {retrain} for {name}"
+            "retrain is a number of retrainings, for Cumulative and GDumb; "
+            f"got {retrain} for {name}"
         )
     if on_step is not None:
         strategy.on_step = on_step

@@ -159,6 +159,9 @@ def report(
         str,
         typer.Option(help="Kinds of files of the figures; a PDF takes half a second."),
     ] = "pdf,svg,png",
+    page_width: Annotated[
+        float, typer.Option(help="Inches: the width of figures that span the page.")
+    ] = 6.25,
 ) -> None:
     """Make the report of what there is so far: figures, tables, one HTML file.
 
@@ -175,7 +178,13 @@ def report(
             bars.update(task, completed=done, total=total)
 
         kinds = [kind.strip() for kind in figures.split(",") if kind.strip()]
-        written = write_report(folder, against=against, figures=kinds, progress=report_progress)
+        written = write_report(
+            folder,
+            against=against,
+            figures=kinds,
+            page_width=page_width,
+            progress=report_progress,
+        )
     typer.echo(f"wrote {written}")
 
 

@@ -10,7 +10,6 @@ from primavista.report.curves import line_styles
 from primavista.report.figures import (
     MARKER,
     SMALL,
-    WIDTHS,
     LineStyle,
     Picture,
     drawing_style,
@@ -29,7 +28,7 @@ LEFT, RIGHT, TOP, BOTTOM, BETWEEN = 0.42, 0.12, 0.38, 0.34, 0.1  # inches
 
 
 def draw_categories(
-    panel: Panel, series: Sequence[Series], name: str, width: float = WIDTHS["page"]
+    panel: Panel, series: Sequence[Series], name: str, width: float
 ) -> Picture | None:
     """Draw small multiples: one per category, with the mean accuracy of its classes per strategy.
 

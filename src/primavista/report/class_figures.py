@@ -177,20 +177,23 @@ def _matrix(rows: list[list[int]] | None) -> Matrix | None:
     return np.asarray(rows, dtype=np.float64)
 
 
-def draw_confusion(series: Series, name: str, width: float | None = None) -> Picture | None:
+def draw_confusion(
+    series: Series, name: str, width: float | None = None, *, page: float = WIDTHS["page"]
+) -> Picture | None:
     """Draw the confusion matrix in shades of one colour, from 0 to 100%.
 
     Args:
         series: the runs of one strategy.
         name: the name of the picture.
         width: the width in inches; None is a column, or a page if the names need it.
+        page: the width of a page in inches.
     """
     matrix = confusion_matrix(series)
     if matrix is None:
         return None
     names = row_names(*class_names(series.done[0]), len(matrix))
     wide = names.thickness > WIDTHS["column"] - names.width - KEY - MARGIN
-    width = width or WIDTHS["page" if wide and names.texts else "column"]
+    width = width or (page if wide and names.texts else WIDTHS["column"])
     across = width - names.width - KEY - MARGIN
     named = names.thickness <= across and matrix.shape[0] == matrix.shape[1]
     order = "" if named or not names.texts else ", in the order of the rows"

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 EXTRA = ("matplotlib", "plots")  # the package that draws, and our extra that installs it
 INK, FAINT, GRID = "#1f2329", "#5b636d", "#dfe3e8"
-# Inches: a column and the page of a two-column paper. All sizes are those of the printed figure.
-WIDTHS = {"column": 3.25, "page": 6.75}
+# Inches: a column and the page of a two-column paper. They fit the narrowest of the common ones,
+# LaTeX's `article` on A4 paper: 221 and 452 points. All sizes are those of the printed figure.
+WIDTHS = {"column": 3.05, "page": 6.25}
+NARROWEST, WIDEST = 2.0, 30.0  # inches
 SMALL = 7.0  # points: the smallest type
 MARKER = 3.0  # points
 LineStyle = str | tuple[int, tuple[float, ...]]
@@ -224,6 +226,23 @@ class Picture:
             f'<svg viewBox="{match[1]}" role="img" aria-label="{escape(self.title)}" '
             f'style="--wide:{width * 4 / 3:.0f}px;aspect-ratio:{width:.0f}/{height:.0f}">'
         )
+
+
+def printed_width(width: str | float) -> float:
+    """Return the width of a figure in inches.
+
+    Args:
+        width: `column`, `page`, or a number of inches.
+
+    Raises:
+        InputError: if it is another name, or a width that no paper has.
+    """
+    inches = WIDTHS.get(width) if isinstance(width, str) else float(width)
+    if inches is None or not NARROWEST <= inches <= WIDEST:
+        raise InputError(
+            f"width {width!r}: choose 'column', 'page', or {NARROWEST:g} to {WIDEST:g} inches"
+        )
+    return inches
 
 
 def new_figure(width: float, height: float) -> Figure:

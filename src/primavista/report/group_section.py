@@ -10,7 +10,7 @@ from primavista.report.curves import Line, freezing_lines, published_lines, stra
 from primavista.report.figures import WIDTHS
 from primavista.report.final_tables import accuracy_table, final_table, run_note
 from primavista.report.grouping import ReportData, ReportGroup
-from primavista.report.methods import tested_on
+from primavista.report.methods import retrained_strategies, tested_on
 from primavista.report.page import Collapsible, Section
 from primavista.report.pairwise import pairwise_table
 from primavista.report.panels import authors_panel, draw_all, draw_panel
@@ -19,10 +19,8 @@ from primavista.report.series import Panel, Series, by_panel
 from primavista.report.table import Table
 from primavista.report.tables import efficiency_table
 from primavista.report.titles import slug, unique_slugs
-from primavista.strategies.registry import strategy_info
 
 Lines = Mapping[Panel, Sequence[Line]]
-COLUMN, PAGE = WIDTHS["column"], WIDTHS["page"]
 
 
 def group_section(data: ReportData, group: ReportGroup) -> Section:
@@ -43,21 +41,20 @@ def group_section(data: ReportData, group: ReportGroup) -> Section:
         *_retraining_note(cells),
         *(_norm_note(group.series) if group.freezing else ()),
     )
-    lines = group_lines(data, group)
     beside = {panel: published_lines(own, data.published) for panel, own in _panels(group).items()}
-    drawn = curve_pictures(group, lines, beside) if data.plots else Section("")
+    drawn = curve_pictures(data, group, beside) if data.plots else Section("")
     return Section(
         group.title,
         text,
         drawn.pictures,
         tuple(group_tables(group)),
-        _class_figures(group) if data.plots else (),
+        _class_figures(group, data.page_width) if data.plots else (),
         drawn.extra,
         drawn.narrow,
     )
 
 
-def group_lines(data: ReportData, group: ReportGroup) -> Lines:
+def _group_lines(data: ReportData, group: ReportGroup) -> Lines:
     """Return the curves of each panel of a group.
 
     Args:
@@ -75,30 +72,30 @@ def _panels(group: ReportGroup) -> dict[Panel, list[Series]]:
     return by_panel(group.series)
 
 
-def curve_pictures(group: ReportGroup, lines: Lines, published: Lines) -> Section:
+def curve_pictures(data: ReportData, group: ReportGroup, published: Lines) -> Section:
     """Draw the curves of every panel at the width of a column and of a page, and all together.
 
     Args:
-        group: the group, for names.
-        lines: the curves of each panel.
+        data: the sorted cells, with the authors' curves.
+        group: the group.
         published: the authors' curves for panels on other data; they get figures of their own.
 
     Returns:
         A section with figures alone. A single panel is wide on the page and narrow on a phone.
     """
-    above = {panel: own for panel, own in lines.items() if own}
+    above = {panel: own for panel, own in _group_lines(data, group).items() if own}
     below = {panel: own for panel, own in published.items() if own and panel in above}
     every = {**above, **{authors_panel(panel): own for panel, own in below.items()}}
     columns, pages = [], []
     for panel, own in every.items():
         stem = group.file_stem("accuracy", panel.title)
-        columns.append(draw_panel(stem, panel, own, COLUMN))
-        pages.append(draw_panel(f"{stem}-page", panel, own, PAGE))
+        columns.append(draw_panel(stem, panel, own, WIDTHS["column"]))
+        pages.append(draw_panel(f"{stem}-page", panel, own, data.page_width))
     if len(every) == 1:
         return Section("", pictures=tuple(pages), narrow=tuple(columns))
     if not every:
         return Section("")
-    pages.append(draw_all(group.file_stem("accuracy", "all"), above, below))
+    pages.append(draw_all(group.file_stem("accuracy", "all"), above, below, data.page_width))
     return Section("", pictures=tuple(columns), extra=tuple(pages))
 
 
@@ -118,10 +115,10 @@ def group_tables(group: ReportGroup) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
-def _class_figures(group: ReportGroup) -> tuple[Collapsible, ...]:
+def _class_figures(group: ReportGroup, page_width: float) -> tuple[Collapsible, ...]:
     panels = _panels(group)
     categories = [
-        draw_categories(panel, own, group.file_stem("categories", panel.title))
+        draw_categories(panel, own, group.file_stem("categories", panel.title), page_width)
         for panel, own in panels.items()
     ]
     parts = [("Accuracy by category", "", categories)]
@@ -129,7 +126,10 @@ def _class_figures(group: ReportGroup) -> tuple[Collapsible, ...]:
         stems = [f"{slug(panel.title)}-{stem}" for stem in unique_slugs([s.name for s in series])]
         named = list(zip(series, stems, strict=True))
         over_time = [draw_class_accuracy(s, group.file_stem("classes", stem)) for s, stem in named]
-        matrices = [draw_confusion(s, group.file_stem("confusion", stem)) for s, stem in named]
+        matrices = [
+            draw_confusion(s, group.file_stem("confusion", stem), page=page_width)
+            for s, stem in named
+        ]
         parts.append((f"{panel.title}: accuracy of every class", OVER_TIME, over_time))
         parts.append((f"{panel.title}: confusion matrices", MATRICES, matrices))
     return tuple(
@@ -168,14 +168,10 @@ def _order_note(cells: Sequence[StoredCell]) -> list[str]:
 
 
 def _retraining_note(cells: Sequence[StoredCell]) -> list[str]:
-    times = sorted({cell.retrain for cell in cells if cell.retrain is not None})
-    if not times:
-        return []
-    often = " or ".join("once, at the end" if n == 1 else f"at {n} evenly spaced" for n in times)
-    batches = "" if times == [1] else " batches"
-    joint = sorted({cell.strategy for cell in cells if cell.retrain is not None})
-    names = ", ".join(strategy_info(name).title for name in joint)
-    return [f"{names}: trained from scratch on everything seen so far, {often}{batches}."]
+    return [
+        f"{one.title}: trained from scratch on {one.on}, and tested, after {one.after}."
+        for one in retrained_strategies(cells)
+    ]
 
 
 def _norm_note(series: Sequence[Series]) -> list[str]:

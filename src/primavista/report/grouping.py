@@ -55,6 +55,7 @@ class ReportData:
         cells: all cells.
         published: the authors' curves.
         plots: whether figures can be drawn.
+        page_width: the width of figures that span the page, in inches.
         groups: the groups of the plan, in its order.
         norms: the series of strategies that were run with batch norm and with renormalisation.
         behind_claims: the series of cells that test a claim of the paper and are in no group.
@@ -64,6 +65,7 @@ class ReportData:
     cells: Sequence[StoredCell]
     published: PublishedResults
     plots: bool
+    page_width: float
     groups: Sequence[ReportGroup]
     norms: Sequence[Series]
     behind_claims: Sequence[Series]
@@ -79,7 +81,7 @@ class ReportData:
 
 
 def group_cells(
-    cells: Sequence[StoredCell], published: PublishedResults, plots: bool
+    cells: Sequence[StoredCell], published: PublishedResults, plots: bool, page_width: float
 ) -> ReportData:
     """Sort cells by the groups of their plan.
 
@@ -88,6 +90,7 @@ def group_cells(
             frozen another.
         published: the authors' curves.
         plots: whether figures can be drawn.
+        page_width: the width of figures that span the page, in inches.
     """
     cells_of: dict[str, list[StoredCell]] = {}
     origins: dict[str, dict[str, FigureGroup]] = {}
@@ -104,6 +107,7 @@ def group_cells(
         cells=cells,
         published=published,
         plots=plots,
+        page_width=page_width,
         groups=[
             _report_group(_title(figure, list(origins[figure].values())), stem, cells_of[figure])
             for figure, stem in zip(shown, stems, strict=False)
@@ -137,10 +141,10 @@ def _order(figure: str, groups: Iterable[FigureGroup]) -> tuple[int, bool]:
 
 
 def _title(figure: str, groups: Sequence[FigureGroup]) -> str:
-    titles = [group.title for group in groups if group.title]
-    if len(groups) == 1 and titles:
-        return titles[0]
-    return TITLES.get(figure, next(iter(titles), figure))
+    in_order = sorted(groups, key=lambda group: group.number)
+    titles = dict.fromkeys(group.title for group in in_order if group.title)
+    joined = "; ".join(titles)
+    return joined if joined and len(groups) == 1 else TITLES.get(figure, joined or figure)
 
 
 def _report_group(title: str, stem: str, cells: Iterable[StoredCell]) -> ReportGroup:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from primavista.bench.resolve import all_options
+from primavista.errors import InputError
 from primavista.report.published import HARDWARE
 from primavista.report.read import StoredCell
 from primavista.report.series import Series
@@ -132,13 +134,26 @@ def changed_table(series: Sequence[Series]) -> Table | None:
 
 def _changes(series: Series) -> list[str]:
     info = strategy_info(series.strategy)
-    limits = info.limits(series.panel.protocol)
+    if not _has_preset(info):
+        return []  # `own_options_table` has all its options
+    preset = {**info.hyperparameters, **info.limits(series.panel.protocol)}
     changes = []
-    for key, usual in {**info.hyperparameters, **limits}.items():
+    for key, usual in {**preset, **_defaults(series, preset)}.items():
         value = series.options.get(key, usual)
         if value != usual:
             changes.append(f"{key} {plain_text(value)} instead of {plain_text(usual)}")
     return changes
+
+
+def _defaults(series: Series, preset: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a preset does not name, with the defaults of the class."""
+    try:
+        usual = all_options(series.strategy, series.panel.protocol, {})
+    except InputError:  # of a strategy that cannot be created here
+        return {}
+    if series.cells[0].retrain is not None:
+        usual.pop("every", None)  # the plan says how often it is retrained
+    return {key: value for key, value in usual.items() if key not in preset}
 
 
 def machine_table(cells: Iterable[StoredCell]) -> Table:

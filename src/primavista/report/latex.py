@@ -8,8 +8,8 @@ from itertools import groupby
 
 from primavista.report.table import Table, Value, Verdict, format_value
 
-# Points of LaTeX, for the text of a column and of the narrowest common page (5.5 inches).
-COLUMN, PAGE = 234.0, 397.0
+# Points of LaTeX: the column of an `article` in two columns on A4, and the page of one in one.
+COLUMN, PAGE = 221.0, 345.0
 LETTER, GAP = 4.35, 8.0  # points per letter of \small type, and between two columns
 MOST_LINES = 56  # of a table that fits a page, rules included
 LONG_TEXT = 30  # letters; longer texts are set in a paragraph

@@ -3,12 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from primavista.report.read import StoredCell
 from primavista.report.table import Row, Table
-from primavista.report.titles import DATA_TITLES, protocol_title
+from primavista.report.titles import DATA_TITLES, protocol_title, strategy_order
+from primavista.strategies.registry import strategy_info
 
 Describe = Callable[[StoredCell], str | None]
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """A strategy that was trained from scratch a few times in a run, and tested only then.
+
+    Args:
+        title: the strategy.
+        on: what it was trained on, in words.
+        times: how many times in a run, each number once.
+    """
+
+    title: str
+    on: str
+    times: tuple[int, ...]
+
+    @property
+    def after(self) -> str:
+        """The batches after which it was trained, in words."""
+        several = [f"{count}" for count in self.times if count > 1]
+        texts = ["the last batch"] if 1 in self.times else []
+        texts += [f"{' or '.join(several)} evenly spaced batches"] if several else []
+        return " or ".join(texts)
+
+
+def retrained_strategies(cells: Iterable[StoredCell]) -> list[Retrained]:
+    """Return the strategies that their plan had trained from scratch a few times in a run.
+
+    Args:
+        cells: any cells.
+    """
+    times: dict[str, set[int]] = {}
+    for cell in cells:
+        if cell.retrain is not None:
+            times.setdefault(cell.strategy, set()).add(cell.retrain)
+    found = []
+    for name in sorted(times, key=strategy_order):
+        info = strategy_info(name)
+        on = "everything seen so far" if info.joint else "the frames that it stores"
+        found.append(Retrained(info.title, on, tuple(sorted(times[name]))))
+    return found
 
 
 def tested_on(cells: Sequence[StoredCell]) -> str:

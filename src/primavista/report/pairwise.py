@@ -38,10 +38,12 @@ def pairwise_table(name: str, title: str, series: Sequence[Series]) -> Table | N
         "p, Holm",
     )
     most = max(int(str(row[3])) for row in rows)
+    frames = " or ".join(dict.fromkeys(one.test_frames for one in series if one.test_frames))
+    tested = f" on {frames} test frames" if frames else ""
     notes = (
-        "Final accuracy, paired by run: the mean difference; d_z, the mean in units of the sample "
-        "standard deviation of the differences; p of a two-sided paired permutation test, exact "
-        "up to 16 runs; p after Holm's correction for all pairs of the protocol.",
+        f"Final accuracy{tested}, paired by run: the mean difference; d_z, the mean in units of "
+        "the sample standard deviation of the differences; p of a two-sided paired permutation "
+        "test, exact up to 16 runs; p after Holm's correction for all pairs of the protocol.",
         f"With {most} runs p cannot be below {2 / 2**most:.4g}"
         + (f", so that no pair here can reach {SIGNIFICANT:g}." if 2 / 2**most > 0.05 else "."),
     )

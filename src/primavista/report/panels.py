@@ -12,7 +12,6 @@ from primavista.report.curves import Line
 from primavista.report.figures import (
     MARKER,
     SMALL,
-    WIDTHS,
     Picture,
     drawing_style,
     fit_text,
@@ -88,8 +87,8 @@ def draw_panel(name: str, panel: Panel, lines: Sequence[Line], width: float) -> 
 def draw_all(
     name: str,
     panels: Mapping[Panel, Sequence[Line]],
-    published: Mapping[Panel, Sequence[Line]] | None = None,
-    width: float = WIDTHS["page"],
+    published: Mapping[Panel, Sequence[Line]],
+    width: float,
 ) -> Picture:
     """Draw all panels in one figure, with one scale and one legend.
 
@@ -99,7 +98,7 @@ def draw_all(
         published: the authors' curves on CORe50 for panels on other data, which follow ours.
         width: the width of the figure in inches.
     """
-    theirs = {authors_panel(panel): own for panel, own in (published or {}).items() if own}
+    theirs = {authors_panel(panel): own for panel, own in published.items() if own}
     shown = {**(_named(panels) if theirs else panels), **theirs}
     sheet = _Sheet(list(shown.values()), list(shown), width, _across(len(panels), width))
     named = {line.name: line for lines in shown.values() for line in lines}

@@ -13,7 +13,7 @@ from primavista.errors import InputError
 from primavista.report.categories import draw_categories
 from primavista.report.class_figures import draw_class_accuracy, draw_confusion
 from primavista.report.curves import strategy_lines
-from primavista.report.figures import WIDTHS, Picture, drawing_style
+from primavista.report.figures import Picture, drawing_style, printed_width
 from primavista.report.panels import draw_all, draw_panel
 from primavista.report.read import StoredCell
 from primavista.report.records import Results, load_results
@@ -24,7 +24,6 @@ from primavista.streams.pictures import draw_stream
 
 Kind = Literal["accuracy", "classes", "confusion", "categories"]
 Steps = Sequence[Step]
-NARROWEST, WIDEST = 2.0, 30.0  # inches
 
 
 def plot(
@@ -43,7 +42,7 @@ def plot(
             `classes`: the accuracy of every class over time, of one strategy.
             `confusion`: the confusion matrix of one strategy.
             `categories`: accuracy against batches by category, of one protocol.
-        width: `column` (3.25 inches), `page` (6.75 inches), or a number of inches.
+        width: `column` (3.05 inches), `page` (6.25 inches), or a number of inches.
 
     Returns:
         The picture: `save("name.pdf")` writes it (also .svg and .png), `figure` is the matplotlib
@@ -54,7 +53,7 @@ def plot(
         FileError: if there are no results in the folder.
         MissingExtraError: if matplotlib is not installed.
     """
-    inches = _inches(width)
+    inches = printed_width(width)
     if isinstance(what, Stream):
         return _stream_picture(what, inches)
     if kind not in DRAW:
@@ -64,15 +63,6 @@ def plot(
     if picture is None:
         raise InputError(f"there is nothing to draw for {kind!r}: no test recorded what it needs")
     return picture
-
-
-def _inches(width: str | float) -> float:
-    inches = WIDTHS.get(width) if isinstance(width, str) else float(width)
-    if inches is None or not NARROWEST <= inches <= WIDEST:
-        raise InputError(
-            f"width {width!r}: choose 'column', 'page', or {NARROWEST:g} to {WIDEST:g} inches"
-        )
-    return inches
 
 
 def _stream_picture(stream: Stream, width: float) -> Picture:
@@ -131,7 +121,7 @@ def _accuracy(series: Sequence[Series], width: float) -> Picture | None:
     panels = {panel: strategy_lines(own, {}) for panel, own in by_panel(series).items()}
     drawn = {panel: lines for panel, lines in panels.items() if lines}
     if len(drawn) > 1:
-        return draw_all("accuracy", drawn, width=width)
+        return draw_all("accuracy", drawn, {}, width)
     return next((draw_panel("accuracy", *item, width) for item in drawn.items()), None)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from primavista.backbones.own import FROM_FUNCTION
 from primavista.report.final_tables import tuned_runs, varying
 from primavista.report.hyperparameters import changed_table, own_options_table
+from primavista.report.methods import retrained_strategies
 from primavista.report.read import StoredCell
-from primavista.report.series import build_series
+from primavista.report.series import build_series, by_panel
 from primavista.report.titles import DATA_TITLES, protocol_order, protocol_title, strategy_order
 from primavista.strategies.registry import strategy_info
 
@@ -92,8 +93,10 @@ def _backbone(cell: StoredCell) -> str:
 
 
 def _tests(cells: Cells) -> str:
-    times = dict.fromkeys(map(_test_times, cells))
+    times = dict.fromkeys(_test_times(cell) for cell in cells if cell.retrain is None)
     often = _join(times, "or") if len(times) < 3 else "after the first batch, the last and others"
+    others = "; ".join(f"{one.title}: after {one.after}" for one in retrained_strategies(cells))
+    often = f"{often} ({others})" if often and others else often or others
     return f"Accuracy is measured on {_join(map(_test_set, cells), 'or')}, {often}."
 
 
@@ -129,15 +132,21 @@ def _runs(cells: Cells) -> str:
 
 
 def _hyperparameters(cells: Cells) -> str:
-    changed = changed_table(build_series(cells))
+    series = build_series(cells)
+    changed = changed_table(series)
+    several = len(by_panel(series)) > 1
     own = own_options_table(cells)
-    parts = [f"{row[1]} on {row[0]}: {row[2]}" for row in (changed.rows if changed else ())]
-    parts += [f"{row[0]}: {row[1]}" for row in (own.rows if own else ())]
+    names_of: dict[str, list[str]] = {}  # by what is changed
+    for panel, name, changes in changed.rows if changed else ():
+        names_of.setdefault(f"{changes}", []).append(f"{name} on {panel}" if several else f"{name}")
+    parts = [f"{_join(names)} ({changes})" for changes, names in names_of.items()]
     text = f"Hyperparameters are those of primavista's presets{_versions(cells)}"
     if len(parts) > MOST_CHANGES:
-        text += "; the names of variants say what they change."
+        text += ", except where the table of changes says otherwise."
     else:
         text += f", except for {'; '.join(parts)}." if parts else "."
+    for name, options in own.rows if own else ():
+        text += f" {name} has the options {options}."
     tuned = tuned_runs(cells)
     return f"{text} They were chosen on run {_join(map(str, tuned))}." if tuned else text
 

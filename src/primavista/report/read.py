@@ -211,7 +211,7 @@ class StoredCell:
 
     @property
     def retrain(self) -> int | None:
-        """The number of retrainings of a strategy that trains on all data at once."""
+        """The number of retrainings of Cumulative or GDumb, if the plan says it."""
         return self.cell.retrain if self.cell else None
 
     @property

@@ -109,8 +109,10 @@ class BatchRecord:
         seen_accuracy: percent of the test frames of the classes met so far.
         average: the average incremental accuracy, in percent.
         average_accuracy: the mean accuracy over tasks, in percent.
+        average_anytime: the average anytime accuracy, in percent.
         forgetting: in points.
         backward_transfer: in points.
+        forward_transfer: in points.
         stored_bytes: bytes kept for rehearsal.
         state_bytes: bytes beyond the network, its head and stored data.
     """
@@ -127,13 +129,40 @@ class BatchRecord:
     seen_accuracy: float | None
     average: float | None
     average_accuracy: float | None
+    average_anytime: float | None
     forgetting: float | None
     backward_transfer: float | None
+    forward_transfer: float | None
     stored_bytes: int | None
     state_bytes: int | None
 
 
-T = TypeVar("T", RunRecord, BatchRecord)
+@dataclass(frozen=True)
+class TaskRecord:
+    """One entry R[i, j] of the accuracy matrix of one run; the page on metrics defines it.
+
+    Args:
+        name: the name of the strategy or variant in figures and tables.
+        strategy: the name of the strategy.
+        protocol: the name of the protocol.
+        data: the name of the data set.
+        run: the number of the run.
+        batch: i, the batch after which it was measured.
+        task: j, the batch that first showed the classes.
+        accuracy: percent of the test frames of these classes.
+    """
+
+    name: str
+    strategy: str
+    protocol: str
+    data: str
+    run: int
+    batch: int
+    task: int
+    accuracy: float
+
+
+T = TypeVar("T", RunRecord, BatchRecord, TaskRecord)
 
 
 class Records(Sequence[T], Generic[T]):
@@ -191,8 +220,8 @@ def _shown(value: object) -> object:
 class Results(Records[RunRecord]):
     """The runs of a folder of results, as `load_results` reads them.
 
-    It is a sequence of `RunRecord`; `batches` has the same runs batch by batch, and `plot` draws
-    their figures.
+    It is a sequence of `RunRecord`; `batches` has the same runs batch by batch, `tasks` their
+    accuracy matrices, and `plot` draws their figures.
 
     Args:
         cells: the cells of the folder.
@@ -208,6 +237,17 @@ class Results(Records[RunRecord]):
         """One record per batch of every run, in the order of the batches."""
         pairs = zip(self.cells, self, strict=True)
         return Records(_batch_record(own, step) for cell, own in pairs for step in cell.steps)
+
+    @property
+    def tasks(self) -> Records[TaskRecord]:
+        """One record per entry of the accuracy matrix R of every run, row by row."""
+        pairs = zip(self.cells, self, strict=True)
+        return Records(
+            TaskRecord(**_shared(own), batch=step.batch, task=int(task), accuracy=accuracy)
+            for cell, own in pairs
+            for step in cell.steps
+            for task, accuracy in (step.task_accuracy or {}).items()
+        )
 
     def where(self, **wanted: object) -> Results:
         """Return the runs that have certain values.
@@ -247,7 +287,7 @@ class Results(Records[RunRecord]):
 
 
 def load_results(folder: str | Path) -> Results:
-    """Read a folder of results as tidy records: one per run, and one per batch in `batches`.
+    """Read a folder of results as tidy records: one per run, per batch, and per test and task.
 
     Args:
         folder: the folder that `primavista bench run` wrote. Cells that are not finished, failed
@@ -318,10 +358,12 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
+def _shared(run: RunRecord) -> dict[str, Any]:
+    return {field: getattr(run, field) for field in SHARED}
+
+
 def _batch_record(run: RunRecord, step: BatchMetrics) -> BatchRecord:
-    shared = {
-        field: getattr(run, field) for field in ("name", "strategy", "protocol", "data", "run")
-    }
+    shared = _shared(run)
     own = {one.name for one in fields(BatchRecord)} - {*shared, "new_classes"}
     measured = {field: getattr(step, field) for field in own}
     return BatchRecord(**shared, **measured, new_classes=len(step.new_classes))

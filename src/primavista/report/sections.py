@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from primavista.errors import MissingExtraError, require_extra
 from primavista.report.claims import CLAIMS, claims_table, comparisons_table
-from primavista.report.figures import EXTRA, palette_of
+from primavista.report.figures import EXTRA, WIDTHS, palette_of
 from primavista.report.final_tables import final_table, tuned_note
-from primavista.report.group_section import curve_pictures, group_lines, group_section
+from primavista.report.group_section import curve_pictures, group_section
 from primavista.report.grouping import BN, ReportData, ReportGroup, group_cells
 from primavista.report.hyperparameters import (
     changed_table,
@@ -40,15 +40,18 @@ from primavista.report.tables import (
 from primavista.strategies.registry import strategy_info
 
 
-def build_page(results: FolderResults, published: PublishedResults) -> Page:
+def build_page(
+    results: FolderResults, published: PublishedResults, page_width: float = WIDTHS["page"]
+) -> Page:
     """Return the whole report, section by section; those with nothing to show are left out.
 
     Args:
         results: the cells of a folder.
         published: the authors' curves.
+        page_width: the width of figures that span the page, in inches.
     """
     missing = _missing_plots()
-    data = group_cells(results.cells, published, plots=missing is None)
+    data = group_cells(results.cells, published, missing is None, page_width)
     count = count_status(results.cells)
     stale = stale_table(results.cells, results.superseded)
     sections = [*(group_section(data, group) for group in data.groups), *_sections(data)]
@@ -92,7 +95,7 @@ def _norms(data: ReportData) -> Section | None:
     if not data.norms:
         return None
     group = ReportGroup("Batch norm against renormalisation", BN, data.norms)
-    drawn = curve_pictures(group, group_lines(data, group), {}) if data.plots else Section("")
+    drawn = curve_pictures(data, group, {}) if data.plots else Section("")
     text = ("The same strategy with batch normalisation and with batch renormalisation.",)
     title = "Final accuracy with batch norm and with renormalisation"
     tables = (final_table(group.file_stem("final"), title, data.norms),)
@@ -120,7 +123,7 @@ def _behind_claims(data: ReportData) -> Section | None:
     if not data.behind_claims:
         return None
     group = ReportGroup("The cells behind the claims", "claims", data.behind_claims)
-    drawn = curve_pictures(group, group_lines(data, group), {}) if data.plots else Section("")
+    drawn = curve_pictures(data, group, {}) if data.plots else Section("")
     tables = (final_table(group.file_stem("final"), "All measures", group.series),)
     parts = (Collapsible("Accuracy against batches", drawn.pictures),) if drawn.pictures else ()
     hidden = (*drawn.extra, *drawn.narrow)
@@ -132,7 +135,7 @@ def _streams(data: ReportData) -> Section | None:
     if not panels:
         return None
     streams = {**panel_streams(panels), **nic_of_2017(panels)}
-    pictures = tuple(draw_streams(streams)) if data.plots else ()
+    pictures = tuple(draw_streams(streams, data.page_width)) if data.plots else ()
     return Section("The streams", (), pictures, (composition_table(panels, streams),))
 
 

@@ -11,7 +11,7 @@ from primavista.bench.cell import cell_stream
 from primavista.bench.data import RenderedData, open_cell_data, split_of
 from primavista.bench.plan import Cell
 from primavista.errors import PrimavistaError
-from primavista.report.figures import WIDTHS, Picture, drawing_style
+from primavista.report.figures import Picture, drawing_style
 from primavista.report.published import COMPOSITION
 from primavista.report.read import StoredCell
 from primavista.report.series import Panel, Series
@@ -93,18 +93,19 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
     return streams
 
 
-def draw_streams(streams: Mapping[Panel, Stream]) -> list[Picture]:
+def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]:
     """Draw the classes of each batch, one picture per stream.
 
     Args:
         streams: the stream of each panel; NI is left out, since every batch has every class.
+        width: the width of the figures in inches.
     """
     pictures = []
     for panel, stream in streams.items():
         if panel.protocol == "ni":
             continue
         with drawing_style({"axes.grid": False}):
-            figure = draw_stream(stream, WIDTHS["page"])
+            figure = draw_stream(stream, width)
         order = f"{stream_order(stream)} order"
         title = f"Classes encountered over time, {panel.title}, run {stream.run}, {order}"
         name = slug("stream", panel.title)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from primavista.report.final_tables import megabytes
+from primavista.report.methods import retrained_strategies
 from primavista.report.published import EFFICIENCY, PublishedKey
 from primavista.report.ranking import best_values, ranked
 from primavista.report.read import StoredCell
@@ -36,6 +37,7 @@ def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanSt
         "strategy",
         "ours (%)",
         "our runs",
+        "test frames",
         "theirs (%)",
         "difference",
         "our orders",
@@ -59,7 +61,7 @@ def _parity_row(series: Series, target: MeanStd) -> Row:
     difference = Difference(ours.mean - target.mean) if ours else None
     runs = ours.runs if ours else 0
     verdict = _parity_verdict(ours, series.panel, target)
-    numbers = ours, runs, target, difference
+    numbers = ours, runs, series.test_frames, target, difference
     return series.panel.title, series.name, *numbers, series.orders, verdict
 
 
@@ -152,15 +154,17 @@ def _beside_paper(series: Series) -> bool:
 
 
 def _retrained_note(series: Sequence[Series]) -> list[str]:
-    times = sorted({cell.retrain for one in series for cell in one.done if cell.retrain})
-    if not times:
-        return []
-    often = " or ".join(f"{count} times" if count > 1 else "once" for count in times)
-    return [
-        f"Strategies that train on all data at once were retrained {often} in a run; the paper "
-        "counts one retraining of Cumulative after each batch, so that the run times cannot be "
-        "compared."
+    retrained = retrained_strategies(cell for one in series for cell in one.done)
+    notes = [
+        f"{one.title} was trained from scratch on {one.on}, after {one.after} of a run."
+        for one in retrained
     ]
+    if any(one.strategy == "cumulative" and _beside_paper(one) for one in series) and retrained:
+        notes.append(
+            "The paper counts one retraining of Cumulative after each batch, so that its run time "
+            "cannot be compared with ours."
+        )
+    return notes
 
 
 def saturation_table(series: Sequence[Series]) -> Table | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
+from primavista.report.figures import WIDTHS, printed_width
 from primavista.report.latex import escape_latex, to_latex
 from primavista.report.page import Page, render_page
 from primavista.report.published import read_published
@@ -31,6 +32,7 @@ def write_report(
     against: str | Path | None = None,
     out: str | Path | None = None,
     figures: Sequence[str] = FIGURE_KINDS,
+    page_width: float = WIDTHS["page"],
     progress: Progress | None = None,
 ) -> Path:
     """Write `report.html` with its `figures/`, `tables/` and methods, and all tables in one JSON.
@@ -45,22 +47,25 @@ def write_report(
         out: the folder to write to; `folder` if None.
         figures: the kinds of files of figures to write, of `pdf`, `svg` and `png`; the fonts of a
             PDF take half a second. The figures in `report.html` do not depend on it.
+        page_width: the width of figures that span the page, in inches: that of the text of your
+            document, such as 4.75 for an `article` in one column.
         progress: it is told how many files are written.
 
     Returns:
         The path of `report.html`.
 
     Raises:
-        InputError: a kind of figure is none of `pdf`, `svg`, `png`.
+        InputError: a kind of figure is none of `pdf`, `svg`, `png`, or no paper has that width.
         FileError: there are no results in `folder`, the authors' files cannot be read, or the
             report cannot be written.
     """
     for kind in sorted(set(figures) - set(FIGURE_KINDS)):
         choices = ", ".join(FIGURE_KINDS)
         raise InputError(f"{kind!r} is not a kind of figure: choose from {choices}")
+    width = printed_width(page_width)
     results = read_results(Path(folder))
     published = read_published(Path(against)) if against is not None else {}
-    page = build_page(results, published)
+    page = build_page(results, published, width)
     target = Path(out) if out is not None else Path(folder)
     writers = list(_files(page, figures))
     for done, (path, make) in enumerate(writers):
