@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from primavista.caches import NotCopiedCache
 
 T = TypeVar("T")
 EAGER = 2  # calls before the first shape is captured: kernels are chosen and compiled in them
@@ -88,13 +90,6 @@ class CapturedFunction:
 
     def __deepcopy__(self, memo: dict[int, object]) -> CapturedFunction:
         raise TypeError("a captured function belongs to the tensors that it was made of")
-
-
-class NotCopiedCache(dict[Any, Any]):
-    """A cache that `deepcopy` does not copy: a copy of its owner starts with an empty one."""
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return type(self)()
 
 
 class ReusedOnGPU(NotCopiedCache):

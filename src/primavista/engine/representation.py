@@ -11,7 +11,8 @@ from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.backbones.maps import MapBackbone
-from primavista.engine.cuda_graph import CapturedFunction, NotCopiedCache
+from primavista.caches import NotCopiedCache
+from primavista.engine.cuda_graph import CapturedFunction
 from primavista.engine.onnx_runtime import (
     Engine,
     EngineChoice,

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
-from ..derived import Derived
+from ..caches import Derived
 from ..errors import InputError
 from .arrays import Array, ClassArrays, float64, linear_algebra_error, zeros_like
 from .open_set import Familiarity, mahalanobis_familiarity

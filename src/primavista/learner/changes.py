@@ -126,9 +126,6 @@ class LearnerChanges(LearnerFiles):
                 return i
         raise InputError(f"there is no {label!r}; known are {', '.join(self.labels) or 'none yet'}")
 
-    def _change_to(self, state: LearnerState) -> None:
-        self._history = (state, self._state)
-
 
 def _check_no_lesson_twice(ours: LearnerState, theirs: LearnerState) -> None:
     twice = set(ours.lessons) & set(theirs.lessons)

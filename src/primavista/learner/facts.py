@@ -45,6 +45,10 @@ class LearnerFacts:
     def _state(self) -> LearnerState:
         return self._history[0]
 
+    def _change_to(self, state: LearnerState) -> None:
+        """Replace the state; the present one becomes the one to which `undo` returns."""
+        self._history = (state, self._state)
+
     @property
     def labels(self) -> list[str]:
         """The known names, in the order in which they were first taught."""

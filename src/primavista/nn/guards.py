@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from primavista.engine.cuda_graph import NotCopiedCache
+from primavista.caches import NotCopiedCache
 from primavista.nn.class_rows import PerWeight
 
 GuardRule = Literal["modulate", "penalty", "none"]

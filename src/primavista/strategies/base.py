@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone, check_seed
-from primavista.derived import Derived
-from primavista.engine.cuda_graph import NotCopiedCache, ReusedOnGPU
+from primavista.caches import Derived, NotCopiedCache
+from primavista.engine.cuda_graph import ReusedOnGPU
 from primavista.engine.representation import Representation
 from primavista.errors import InputError
 from primavista.frames import Frames, check_frames, check_labels, split_indices

@@ -1,19 +1,29 @@
-"""A cache of values that are computed from a state; free of torch, since the edge uses it."""
+"""Caches that copies of their owner do not have; free of torch, since the edge uses them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
 
-class Derived(dict[Hashable, Any]):
+class NotCopiedCache(dict[Any, Any]):
+    """A cache of which every copy is empty, be it shallow, deep or pickled.
+
+    Copies are made to be changed, and what is kept belongs to the tensors of the original.
+    """
+
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        """Describe a copy to `copy` and `pickle`: an empty one."""
+        return type(self), ()
+
+
+class Derived(NotCopiedCache):
     """Values computed from a state, such as the solution of a head, kept until the state changes.
 
     Its owner clears it in one place whenever the state changes: `Strategy` on learning, forgetting,
-    merging, loading and moving to another device. A copy, be it shallow, deep or pickled, is empty:
-    copies are made to be changed, and what was derived belongs to the tensors of the original.
+    merging, loading and moving to another device.
 
     >>> derived = Derived()
     >>> derived.get_or_compute("answer", lambda: 42)
@@ -40,7 +50,3 @@ class Derived(dict[Hashable, Any]):
         if found is missing:
             found = self[key] = compute()
         return found  # type: ignore[no-any-return]
-
-    def __reduce__(self) -> tuple[type[Derived], tuple[()]]:
-        """Describe a copy to `copy` and `pickle`: an empty one."""
-        return Derived, ()
