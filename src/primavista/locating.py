@@ -19,8 +19,8 @@ import numpy as np
 from .boxes import Box, non_maximum_suppression
 
 # The pixels of the levels, in frames of the size that the network was taught with: 4:3 pictures
-# have twice and once its side as their height.
-LEVEL_AREAS = (16 / 3, 4 / 3)
+# have 5/3 of its side and its side as their height.
+LEVEL_AREAS = (3.6, 4 / 3)
 CELL = 32  # the sides of levels are multiples of it
 SIDES = (0.85,)  # of windows, in sides of taught frames
 STEPS = 6.0  # windows per side of one
@@ -29,11 +29,12 @@ MOST_OBJECTS = 12  # in a frame
 MIDDLE = 0.5  # of a window, which shows the object and little else
 REACH = 0.9  # how far from the centre of a window its object may reach, in sides of the window
 LINES = 36  # where boxes may begin and end, on each axis of this reach
-BOX_PRIOR = 0.1  # the weight of the usual size and place of a box, in evidence of a core
-SIZE_SPREAD = 0.5  # how much the logarithms of the sides of boxes usually differ
+BOX_PRIOR = 0.05  # the weight of the usual size and place of a box, in evidence of a core
+SIZE_SPREAD = 0.7  # how much the logarithms of the sides of boxes usually differ
 ROUNDS = 8  # of the search for a box, at most
 PLACE_SPREAD = 0.25  # how far from the centre of the window boxes usually are, in its sides
 MOST_OVERLAP = 0.3  # of two objects, as intersection over union
+AGAIN = 3.0  # how many times the odds of a second object of a name may be worse than the best's
 ROOT_SOFTENING = 1e-3  # as in the features of whole frames
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
@@ -104,19 +105,19 @@ class WindowReader:
             float32, one row per window: all of the first row of windows, then the next.
         """
         channels = [len(maps[place.map]) for place in self.places]
-        z = np.empty((len(ys), len(xs), sum(channels)), np.float32)
+        z = np.empty((sum(channels), len(ys), len(xs)), np.float32)  # no copy is turned over
         end = 0
         for place, count in zip(self.places, channels, strict=True):
             x, reach = maps[place.map], place.share * side / 2
             columns = interval_weights(xs, reach, x.shape[2], level[0])
             rows = interval_weights(ys, reach, x.shape[1], level[1])
-            # two large products instead of one per channel
-            across = (x.reshape(-1, x.shape[2]) @ columns.T).reshape(count, len(x[0]), len(xs))
-            means = rows @ across.transpose(1, 0, 2).reshape(len(x[0]), -1)
+            across = (x.reshape(-1, x.shape[2]) @ columns.T).reshape(count, -1, len(xs))
             start, end = end, end + count
-            z[:, :, start:end] = means.reshape(len(ys), count, len(xs)).transpose(0, 2, 1)
-        found: Floats = z.reshape(-1, end)
-        return rooted(found) if self.root else found
+            np.matmul(rows, across, out=z[start:end])
+        if self.root:
+            take_root(z)
+        found: Floats = z.reshape(end, -1).T
+        return found
 
 
 def interval_weights(centres: Floats, reach: float, cells: int, length: float) -> Floats:
@@ -152,7 +153,7 @@ def level_sizes(width: int, height: int, size: int) -> list[tuple[int, int]]:
         size: The side of the frames that the network was taught with.
 
     >>> level_sizes(640, 480, 192)
-    [(512, 384), (256, 192)]
+    [(416, 320), (256, 192)]
     """
     found = []
     for area in LEVEL_AREAS:
@@ -189,17 +190,7 @@ Judge = Callable[[Floats], Judged]
 AT_ONCE = 256  # windows that are judged together, so that their features stay in the caches
 
 
-def judge_in_parts(judge: Judge, z: Floats) -> Judged:
-    """Judge many windows, some at a time.
-
-    Args:
-        judge: The head.
-        z: Their features, N x D.
-
-    Returns:
-        What it says of all of them.
-    """
-    parts = [judge(z[start : start + AT_ONCE]) for start in range(0, len(z), AT_ONCE)]
+def _joined(parts: Sequence[Judged]) -> Judged:
     told = [part.familiarity for part in parts if part.familiarity is not None]
     shares = np.concatenate([part.shares for part in parts])
     return Judged(shares, np.concatenate(told) if told else None)
@@ -262,6 +253,17 @@ class Window(NamedTuple):
         return self.x * self.level.scale[0], self.y * self.level.scale[1]
 
     @property
+    def odds(self) -> float:
+        """The odds that it shows what was taught: familiarity, or else confidence, over the rest.
+
+        >>> level = Level([], (1, 1), (1, 1))
+        >>> Window(level, 0, 0, 1, 0, rank=0, confidence=1, familiarity=0.75).odds
+        3.0
+        """
+        share = self.confidence if self.familiarity is None else self.familiarity
+        return share / max(1 - share, 1e-6)
+
+    @property
     def core(self) -> Box:
         """The middle of the window, where an object is that was taught in the middle of frames."""
         reach = CORE * self.side / 2
@@ -278,7 +280,9 @@ def find(
 
     Every window gets the class that its features are most like. Of those that count as known and
     overlap, the best stays; the box of what it shows is found in the cells of the map (`extents`),
-    and boxes are merged by non-maximum suppression.
+    and boxes are merged by non-maximum suppression. A second box of a name stays only if it is
+    nearly as sure as the best one (`AGAIN`): there may be two mugs, but a chair that looks like a
+    mug beside the mug is no mug.
 
     Args:
         levels: The frame at several sizes.
@@ -296,7 +300,12 @@ def find(
             best.append(window)
     boxes = extents(best)
     kept = non_maximum_suppression(boxes, [window.rank for window in best], MOST_OVERLAP)
-    return [(best[i], boxes[i]) for i in kept]
+    found: list[tuple[Window, Box]] = []
+    for i in kept:
+        same = (other for other, _ in found if other.column == best[i].column)
+        if all(other.odds <= AGAIN * best[i].odds for other in same):
+            found.append((best[i], boxes[i]))
+    return found
 
 
 def _covers(better: Window, worse: Window) -> bool:
@@ -311,13 +320,14 @@ def _covers(better: Window, worse: Window) -> bool:
 def _windows(levels: Sequence[Level], reader: WindowReader, judge: Judge) -> list[Window]:
     """All windows of a frame."""
     step = reader.size / STEPS
-    features, places = [], []
+    parts, places = [], []
     for level in levels:
         xs, ys = (np.arange(step / 2, length, step) for length in level.size)
         for side in (share * reader.size for share in SIDES):
-            features.append(reader.features(level.maps, level.size, xs, ys, side))
+            z = reader.features(level.maps, level.size, xs, ys, side)
+            parts += [judge(z[start : start + AT_ONCE]) for start in range(0, len(z), AT_ONCE)]
             places += [(level, float(x), float(y), side) for y in ys for x in xs]
-    judged = judge_in_parts(judge, np.concatenate(features))
+    judged = _joined(parts)
     columns = judged.shares.argmax(1)
     ranks = judged.rank()
     found = []
@@ -358,10 +368,20 @@ def rooted(x: Floats) -> Floats:
     Args:
         x: Any numbers.
     """
+    roots = x.copy()
+    take_root(roots)
+    return roots
+
+
+def take_root(x: Floats) -> None:
+    """Replace each number by its signed root, see `rooted`.
+
+    Args:
+        x: Any numbers.
+    """
     size = np.abs(x)
     size += np.float32(ROOT_SOFTENING)
-    roots: Floats = x / np.sqrt(size, out=size)
-    return roots
+    x /= np.sqrt(size, out=size)
 
 
 def evidence(x: Floats, window: Window, xs: Floats, ys: Floats) -> Floats:

@@ -186,7 +186,8 @@ class Representation:
             The maps, C x h x w each, as `map_reader` numbers them.
         """
         reader = self.map_reader()
-        self.backbone.eval()
+        if self.backbone.training:
+            self.backbone.eval()
         if self.engine != "onnx" or self.device.type != "cpu":
             return torch_maps(reader, picture)
         if "onnx" not in self._for_windows:
