@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -48,6 +49,12 @@ class ShortGDumb(GDumbOptions):
 
 Cumulative.OPTIONS = ShortCumulative
 GDumb.OPTIONS = ShortGDumb
+
+
+def pytest_collection_finish() -> None:
+    """Spare every later collection of garbage the walk over all modules and tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -223,6 +223,7 @@ def test_a_folder_that_is_not_there_says_so(tmp_path):
         tiny().save(tmp_path / "no" / "such" / "folder" / "a.pv")
 
 
+@pytest.mark.slow
 def test_killed_while_saving_the_file_is_always_whole(tmp_path):
     """SIGKILL at random moments: what is there is either the old learner or the new one."""
     path = tmp_path / "killed.pv"

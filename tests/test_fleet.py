@@ -59,7 +59,7 @@ def assert_same(a: Learner, b: Learner) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["prima", "ridge", "lda", "ncm"])
-@pytest.mark.parametrize("shards", [1, 2, 5, 50])
+@pytest.mark.parametrize("shards", [1, 3, 50])  # one, some, more than there are lessons
 def test_any_number_of_shards_gives_what_one_learner_gives(strategy, shards):
     learner, told = tiny(strategy), []
     outcomes = teach(learner, LESSONS, shards=shards, opener=opener, listen=told.extend)

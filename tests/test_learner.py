@@ -68,7 +68,8 @@ def core50_lessons(shared) -> dict[str, dict[bool, list[np.ndarray]]]:
         ("dslda", 2, 0.85),
         ("dslda", 3, 0.75),
         ("dslda", 5, 0.65),
-        ("ar1*", 2, 0.85),  # more objects take AR1* half a minute
+        # more objects take AR1* half a minute
+        pytest.param("ar1*", 2, 0.85, marks=pytest.mark.slow),
     ],
 )
 def test_single_class_lessons_from_nothing_are_told_apart(shared, strategy, objects, least):

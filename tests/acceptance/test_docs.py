@@ -74,6 +74,7 @@ def test_the_pages_code_runs(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), scope)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
     """In order, with a test picture for the camera and a small network."""
     from typer.testing import CliRunner

@@ -13,7 +13,8 @@ import pytest
 import primavista
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.slow  # about half a minute
+# about half a minute, once
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
 pytest.importorskip("mkdocs")
 pytest.importorskip("mkdocstrings")
 pytest.importorskip("mkdocs_jupyter")

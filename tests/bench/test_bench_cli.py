@@ -39,8 +39,12 @@ SMALL = ["--objects", "2", "--frames", "2", "--size", "32", "--weights", "random
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with two plans; their frames are drawn already."""
     monkeypatch.chdir(tmp_path)
+    for out in ("primavista-runs/mine", "out"):
+        (tmp_path / out).mkdir(parents=True)
+        (tmp_path / out / "data").symlink_to(cache)
     (tmp_path / "mine.toml").write_text(PLAN)
     (tmp_path / "bad.toml").write_text(PLAN + BAD)
     return tmp_path
@@ -123,6 +127,7 @@ def primavista(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_main_job_is_stopped_by_ctrl_c_and_the_same_command_goes_on(tmp_path):
     data = "rendered:categories=3,objects=2,frames=2,size=32"
     command = ["run", "cwr*", "dslda", "--data", data, *SMALL]
@@ -147,6 +152,7 @@ def test_the_main_job_is_stopped_by_ctrl_c_and_the_same_command_goes_on(tmp_path
     assert len(list(tmp_path.rglob("result.json"))) == 2
 
 
+@pytest.mark.slow
 def test_the_main_job_takes_protocol_data_backbone_and_options(tmp_path):
     command = [
         "run",

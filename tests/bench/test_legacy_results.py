@@ -31,6 +31,7 @@ def cells_of(folder: Path) -> dict[Path, bytes]:
 
 
 # every strategy of the plan has options that version 0.1.0 did not have: its cells are other cells
+@pytest.mark.slow
 def test_cells_whose_rules_changed_are_run_anew_beside_the_old_ones(legacy_plan, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(LEGACY / "interrupted", out)

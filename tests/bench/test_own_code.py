@@ -143,6 +143,7 @@ def test_a_plan_with_own_code_runs_in_workers_and_is_in_the_report(place: Path) 
     assert "there is no module 'lab_of_a_test'" in missing.stderr
 
 
+@pytest.mark.slow
 def test_a_learner_with_own_code_is_used_again_if_the_user_names_it(place: Path) -> None:
     strategy, backbone = "lab_of_a_test.heads:NearestMean", "lab_of_a_test.nets:small"
     options = ("--strategy", strategy, "--backbone", backbone, "--size", "32")

@@ -47,6 +47,8 @@ with ray_cluster() as machines:
     print(machines.get(machines.call(1, lambda x: x + 1, 2)[0]))
 """
 
+# seconds that Ray's client waits for an answer, three times
+PATIENCE = ("RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S", "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S")
 # on a busy machine Ray's own server of a client may miss its 30 seconds to start; the same command
 # tries again
 TRIES, SLOW = 3, "Starting Ray client server failed"
@@ -111,9 +113,9 @@ def test_an_address_where_no_cluster_is_leaves_the_way_to_others_open(ray_head):
     """A client that does not get through stays in client mode unless told otherwise, and then finds
     no cluster at all.
     """
-    answer = subprocess.run(
-        [sys.executable, "-c", LOST], capture_output=True, text=True, timeout=240
-    )
+    command = [sys.executable, "-c", LOST]
+    environment = {**os.environ, **dict.fromkeys(PATIENCE, "1")}
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert answer.stdout.split("\n")[:2] == ["no Ray cluster at ray://127.0.0.1:1", "3"], (
         answer.stderr
     )

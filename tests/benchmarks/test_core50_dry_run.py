@@ -11,11 +11,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PART = ("--objects", "4", "--frames", "11", "--limit", "2", "--full-test", "--figures")
-PLAN = ('protocols=["nicv2-14"]', 'strategies=["naive", "cumulative", "dslda"]', "retrain=2")
+PLAN = (
+    'protocols=["nicv2-14"]',
+    'strategies=["naive", "cumulative", "dslda"]',
+    "variants=[{}]",
+    "retrain=2",
+)
 
 
+@pytest.mark.slow
 def test_the_plan_of_the_paper_runs_on_folder_and_store(shared: Path, tmp_path: Path) -> None:
     script = ROOT / "benchmarks" / "core50_dry_run.py"
     settings = [text for setting in PLAN for text in ("--set", setting)]

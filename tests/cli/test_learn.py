@@ -507,6 +507,7 @@ def test_names_cannot_talk_to_the_terminal(videos: Path, tmp_path: Path) -> None
     done("predict", model, place / "\x1b[2J.mp4", "--annotate", tmp_path / "out.mp4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_at_any_moment_the_same_command_goes_on_to_the_same_bits(
     videos: Path, tmp_path: Path, how: int

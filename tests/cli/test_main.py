@@ -36,6 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_letters_that_the_terminal_cannot_show(place: Path, tmp_path: Path, encoding: str) -> None:
     env, new = {"PYTHONIOENCODING": encoding}, tmp_path / "new.pv"

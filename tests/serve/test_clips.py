@@ -261,6 +261,7 @@ def test_a_bad_name_keeps_the_clip(taught):
         assert learned(socket, {"teach": clip["id"], "label": "pan"})["frames"] == clip["frames"]
 
 
+@pytest.mark.slow
 def test_over_uvicorn_a_correction_is_learned_and_on_disk(tmp_path):
     """The service in a process of its own, with the pace of a camera."""
     model = tmp_path / "kitchen.pv"

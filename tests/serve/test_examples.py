@@ -26,6 +26,7 @@ from primavista.storage.lock import BusyError
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+@pytest.mark.slow
 def test_the_http_client_teaches_and_asks(tmp_path):
     images = []
     for k, frame in enumerate(drawn(44, frames=4)):
@@ -73,6 +74,7 @@ def test_the_http_client_teaches_and_asks(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.slow
 def test_the_documented_certificate_is_one_that_clients_can_check(tmp_path):
     docs = (EXAMPLES.parent / "docs" / "guides" / "live.md").read_text().replace("\\\n", " ")
     command = next(

@@ -28,6 +28,8 @@ def running(tmp_path_factory):
         yield running
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("openapi")  # one service for both
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=str)
 def test_the_service_is_as_its_openapi_document_says(running, mode):
     schema = schemathesis.openapi.from_url(f"{running.url}/api/openapi.json")

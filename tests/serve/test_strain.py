@@ -17,6 +17,7 @@ def test_many_predict_while_one_teaches(tmp_path):
     assert load(tmp_path, seconds=3, clients=20, new=TINY) == 0
 
 
+@pytest.mark.slow
 def test_the_command_teaches_and_finds_all_as_it_was(tmp_path):
     """A new model in a process of its own is taught, stopped and started again.
 
@@ -50,5 +51,5 @@ def test_the_command_teaches_and_finds_all_as_it_was(tmp_path):
 def test_headers_and_slow_connections_cost_others_little(tmp_path):
     """Memory after headers, and an honest client's delay beside silent and slow connections."""
     short = {"mebibytes": 20, "connections": 20, "count": 8}
-    short |= {"side": 2000, "seconds": 1.0, "crowd": 8}
+    short |= {"side": 1000, "seconds": 1.0, "crowd": 8}
     assert attacks(tmp_path, **short, new=TINY, delay_bound=6) == 0

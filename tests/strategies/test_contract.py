@@ -68,7 +68,11 @@ VARIANTS = {
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    # every strategy by itself in `make test`; its variants in `make test-all`
+    [pytest.param(name, marks=[pytest.mark.slow] if "," in name else []) for name in VARIANTS],
+)
 def test_contract(variant, check):
     name = variant.partition(",")[0]
     check(lambda backbone: create(name, backbone, **VARIANTS[variant]))

@@ -433,6 +433,7 @@ def killed(tmp_path: Path, workers: int, kills: int, seed: int) -> int:
     return resumed
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_resumes_to_the_same_bytes(
     tmp_path: Path, undisturbed: dict[str, bytes]
 ) -> None:
@@ -444,6 +445,7 @@ def test_killed_at_random_moments_it_resumes_to_the_same_bytes(
     assert contents(tmp_path / "s") == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_killed_with_workers_they_end_too_and_it_resumes_to_the_same_bytes(
     tmp_path: Path, undisturbed: dict[str, bytes]

@@ -438,6 +438,7 @@ print(len(clip), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, *l
 """
 
 
+@pytest.mark.slow
 def test_a_long_1080p_video_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
     """It is learned from.
 

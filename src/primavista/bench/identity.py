@@ -106,7 +106,11 @@ def source_fingerprint(text: str) -> str:
     >>> source_fingerprint("x = 1  # one") == source_fingerprint("x = (1)")
     True
     """
-    return hashlib.sha256(repr(_tree(ast.parse(text))).encode()).hexdigest()
+    return _tree_fingerprint(ast.parse(text))
+
+
+def _tree_fingerprint(tree: ast.Module) -> str:
+    return hashlib.sha256(repr(_tree(tree)).encode()).hexdigest()
 
 
 def _tree(node: object) -> object:
@@ -153,13 +157,14 @@ class _Import:
 def _parsed(source: bytes) -> tuple[str, tuple[_Import, ...]]:
     """Return the fingerprint of a module's source, and its imports, wherever in its code."""
     found: list[_Import] = []
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [_Import(alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = tuple(alias.asname or alias.name for alias in node.names)
             found.append(_Import(node.module or "", names, node.level))
-    return source_fingerprint(source.decode()), tuple(found)
+    return _tree_fingerprint(tree), tuple(found)
 
 
 def _file(module: str) -> tuple[Path, bool] | None:
