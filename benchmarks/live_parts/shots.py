@@ -8,7 +8,13 @@ from live_parts.browser import CHROMIUM, FLAGS, hold, screened, show_film, wide
 from live_parts.process import drawn, service
 
 OBJECTS = {"polka-dot cup": 44, "striped ball": 31, "sunglasses": 26, "light bulb": 16}
-DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+DESK = {"viewport": {"width": 1280, "height": 900}, "device_scale_factor": 1}
+PHONE = {
+    "viewport": {"width": 390, "height": 844},
+    "device_scale_factor": 2,
+    "has_touch": True,
+    "is_mobile": True,
+}
 
 
 def shots(folder: Path, out: Path) -> None:
@@ -22,7 +28,7 @@ def shots(folder: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright, service(folder / "kitchen.pv") as running:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        opened = screened(browser, running.url, viewport=DESK)
+        opened = screened(browser, running.url, **DESK)
         opened.locator("#thumbs").check()
         for name, number in OBJECTS.items():
             show_film(opened, [wide(frame) for frame in drawn(number, 1, 20, 240)])
@@ -31,18 +37,13 @@ def shots(folder: Path, out: Path) -> None:
         kept = opened.context.storage_state()
         opened.context.close()
         looks = [
-            ("teach.png", "polka-dot cup", DESK, "light", 1),
-            ("teach-phone-light.png", "polka-dot cup", PHONE, "light", 2),
-            ("teach-dark.png", "striped ball", DESK, "dark", 1),
-            ("teach-phone.png", "striped ball", PHONE, "dark", 2),
+            ("teach.png", "polka-dot cup", DESK, "light"),
+            ("teach-phone-light.png", "polka-dot cup", PHONE, "light"),
+            ("teach-dark.png", "striped ball", DESK, "dark"),
+            ("teach-phone.png", "striped ball", PHONE, "dark"),
         ]
-        for picture, name, size, scheme, scale in looks:
-            how = {
-                "viewport": size,
-                "color_scheme": scheme,
-                "device_scale_factor": scale,
-                "storage_state": kept,
-            }
+        for picture, name, device, scheme in looks:
+            how = {**device, "color_scheme": scheme, "storage_state": kept}
             opened = screened(browser, running.url, **how)
             opened.set_default_timeout(60_000)
             show_film(opened, [wide(frame) for frame in drawn(OBJECTS[name], 5, 8, 480)])

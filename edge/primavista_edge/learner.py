@@ -14,7 +14,6 @@ from threading import Lock
 from typing import Any, NoReturn, overload
 
 import numpy as np
-import onnxruntime  # type: ignore[import-untyped]
 
 from .coach import (
     NOTHING,
@@ -57,6 +56,9 @@ from .watch import SECONDS, Watch, fuse
 Array = np.ndarray[Any, Any]
 UNDO = "undo/"
 NAMES_SHOWN = 8
+# Otherwise official builds of ONNX Runtime send events about each process to their maker (its
+# Privacy.md). The variable is read when it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 # the groups of arrays that a lesson changes
 LEARNS = ("head", "statistics", "seen", "moments", "lessons")
 
@@ -709,6 +711,8 @@ def _session(
     names: tuple[str, str] = (files.GRAPH, files.GRAPH_WEIGHTS),
 ) -> Any:
     """A session of the graph of a file, whose constants are arrays of the file."""
+    import onnxruntime  # type: ignore[import-untyped]  # after the variable above is set
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

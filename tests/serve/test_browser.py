@@ -170,7 +170,9 @@ def test_the_slider_sets_the_threshold_and_names_may_be_properties_of_javascript
     assert opened.inner_text("#threshold-text") == wanted
     until(opened, lambda: f"{made.learner.threshold:.2f}" == wanted, "it was not set")
     assert "learned" in hold(opened, "constructor", 6)
-    opened.evaluate("localStorage.setItem('primavista-thumbnails', 'yes')")
+    assert "in this browser’s memory only" in opened.inner_text("#privacy")
+    opened.locator("#thumbs").check()
+    assert "in its storage until you untick the box" in opened.inner_text("#privacy")
     opened.reload()
     opened.get_by_role("button", name="Lessons and name of constructor").wait_for()
     opened.locator("#threshold-text", has_text=wanted).wait_for()

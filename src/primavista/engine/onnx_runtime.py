@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -23,6 +24,9 @@ Engine = Literal["torch", "onnx"]
 EngineChoice = Engine | Literal["auto"]
 TOLERANCE = 1e-3
 INPUT = "frames"
+# Otherwise its official builds send events about each process to their maker (its Privacy.md). The
+# variable is read when ONNX Runtime is imported, which this package does below and nowhere else.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 class OnnxSession(Protocol):

@@ -165,7 +165,7 @@ async function start() {
   });
   objects.onModel((model) => {
     const where = LOCAL.includes(location.hostname) ? TEXTS.thisMachine : location.hostname;
-    $("privacy").textContent = TEXTS.privacy(model.recall_seconds, where, model.camera);
+    $("privacy").textContent = TEXTS.privacy(model.recall_seconds, where, model.camera, $("thumbs").checked);
     showButtons();
     if (!model.objects.length) clearVerdict();
   });

@@ -55,7 +55,7 @@ export const TEXTS = {
   step2: "Enter its name, and hold the button while you turn the object for a few seconds.",
   step3: "It is recognised from then on. Teach it in a second place, and it is recognised in others too.",
   stepsTitle: "Three steps",
-  privacy: (seconds, where, camera) => `No frame is written to a disk. The service holds the frames of a lesson until it is learned, the last ${seconds} seconds of the camera for corrections, and the clips that wait for your answer, in memory only; closing this page deletes them. Of the last lessons it holds the features, so that you can remove one. Small pictures are in this browser's memory. ${camera ? `Of the service’s camera, ${camera}, it holds the newest frame. ` : ""}Everything runs on ${where}.`,
+  privacy: (seconds, where, camera, kept) => `The service writes no frame to a disk. It holds the frames of a lesson until it is learned, the last ${seconds} seconds of the camera for corrections, and the clips that wait for your answer, in memory only; closing this page deletes them. Of the last lessons it holds the features, so that you can remove one. ${kept ? "Small pictures are in this browser’s memory, and one of each object in its storage until you untick the box. " : "Small pictures are in this browser’s memory only. "}${camera ? `Of the service’s camera, ${camera}, it holds the newest frame. ` : ""}Everything runs on ${where}.`,
   thisMachine: "this machine",
 
   // the camera
