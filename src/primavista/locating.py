@@ -25,7 +25,7 @@ CELL = 32  # the sides of levels are multiples of it
 SIDES = (0.85,)  # of windows, in sides of taught frames
 STEPS = 6.0  # windows per side of one
 CORE = 0.65  # of a window, where the object is
-MOST_OBJECTS = 12  # in a frame
+MOST_OBJECTS = 20  # in a frame
 MIDDLE = 0.5  # of a window, which shows the object and little else
 REACH = 0.9  # how far from the centre of a window its object may reach, in sides of the window
 LINES = 36  # where boxes may begin and end, on each axis of this reach
@@ -35,6 +35,7 @@ ROUNDS = 8  # of the search for a box, at most
 PLACE_SPREAD = 0.25  # how far from the centre of the window boxes usually are, in its sides
 MOST_OVERLAP = 0.3  # of two objects, as intersection over union
 AGAIN = 3.0  # how many times the odds of a second object of a name may be worse than the best's
+MOST_PRODUCTS = 2**18  # up to here numpy's library multiplies by one thread
 ROOT_SOFTENING = 1e-3  # as in the features of whole frames
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
@@ -111,13 +112,33 @@ class WindowReader:
             x, reach = maps[place.map], place.share * side / 2
             columns = interval_weights(xs, reach, x.shape[2], level[0])
             rows = interval_weights(ys, reach, x.shape[1], level[1])
-            across = (x.reshape(-1, x.shape[2]) @ columns.T).reshape(count, -1, len(xs))
+            across = product(x.reshape(-1, x.shape[2]), columns.T).reshape(count, -1, len(xs))
             start, end = end, end + count
             np.matmul(rows, across, out=z[start:end])
         if self.root:
             take_root(z)
         found: Floats = z.reshape(end, -1).T
         return found
+
+
+def product(a: Floats, b: Floats) -> Floats:
+    """Compute a b by one thread.
+
+    For a large product numpy's library wakes a thread per core, which afterwards waits in a loop
+    for the next one and takes the core away from the network's passes.
+
+    Args:
+        a: N x K.
+        b: K x M, M at least 2.
+
+    Returns:
+        N x M.
+    """
+    found: Floats = np.empty((len(a), b.shape[1]), np.result_type(a, b))
+    rows = max(MOST_PRODUCTS // b.size, 1)
+    for start in range(0, len(a), rows):
+        np.matmul(a[start : start + rows], b, out=found[start : start + rows])
+    return found
 
 
 def interval_weights(centres: Floats, reach: float, cells: int, length: float) -> Floats:
@@ -413,9 +434,10 @@ def evidence(x: Floats, window: Window, xs: Floats, ys: Floats) -> Floats:
     outside = (
         outside / outside.sum() if outside.sum() >= 1 else np.full_like(outside, 1 / x[0].size)
     )
-    m = np.tensordot(x, outside, 2)
-    line = np.tensordot(x, middle, 2) - m
-    along = np.tensordot(line, x, 1) - line @ m
+    weights = np.stack([middle.ravel(), outside.ravel()], axis=1).astype(x.dtype)
+    f, m = product(x.reshape(len(x), -1), weights).T
+    line = f - m
+    along = np.einsum("c,chw->hw", line, x) - line @ m
     along = along / max(float(line @ line), 1e-12)
     inside = ((ys > 0) & (ys < height))[:, None] & ((xs > 0) & (xs < width))
     down = interval_weights(ys.clip(0, height), height / rows / 2, rows, height)
