@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from live_parts.browser import CHROMIUM, FLAGS, hold, screened, show_film, wide
 from live_parts.process import drawn, service
 
 OBJECTS = {"polka-dot cup": 44, "striped ball": 31, "sunglasses": 26, "light bulb": 16}
-DESK = {"viewport": {"width": 1280, "height": 900}, "device_scale_factor": 1}
-PHONE = {
+DESK: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}, "device_scale_factor": 1}
+PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844},
     "device_scale_factor": 2,
     "has_touch": True,
