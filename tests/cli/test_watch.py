@@ -218,6 +218,19 @@ def test_a_camera_that_changes_dies_and_comes_back(model: Path, tmp_path: Path) 
     assert "is back" in result.stderr
 
 
+def test_recognition_goes_on_without_a_broker_and_a_web_server(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("paho.mqtt")
+    draw = lambda i: plain(10 if i < 20 else 245)  # noqa: E731
+    video = media.make_video(tmp_path / "v.mp4", 40, rate=10, frame=draw)
+    sinks = ["--mqtt", f"mqtt://127.0.0.1:{free_port()}"]
+    sinks += ["--webhook", f"http://127.0.0.1:{free_port()}/hook"]
+    result = call("watch", model, video, "--fps", 10, "--json", *sinks)
+    assert [one["label"] for one in events(result)] == ["coal", "snow"]
+    assert "it cannot be reached. Recognition goes on" in result.stderr
+    assert "Connection refused. Recognition goes on" in result.stderr
+    assert "2 events were not delivered" in result.stderr
+
+
 def test_a_model_that_is_taught_meanwhile(model: Path) -> None:
     learner = pv.Learner.load(model)
     learner.learn(np.stack([plain(120)] * 4), "fog")

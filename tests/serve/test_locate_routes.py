@@ -129,6 +129,7 @@ def test_a_lesson_with_a_box_is_that_of_the_library(client, service, text, box):
     [
         ("motion", [np.zeros((48, 64, 3), np.uint8)] * 4, "nothing moves"),
         ("0.5,0,0.5,1", moving(), "0.5"),
+        ("0,0,1.5,1", moving(), "shares from 0 to 1"),
         ("somewhere", moving(), "somewhere"),
     ],
 )
@@ -172,6 +173,7 @@ def test_a_lesson_with_a_box_over_a_socket_is_that_of_the_library(client, servic
         ("motion", moving(2), "three frames"),
         ("motion", [], "no frames"),
         ("0.5,0,0.5,1", moving(), "0.5"),
+        ("0,0,1.5,1", moving(), "shares from 0 to 1"),
         ([0, 0, 1, 1], moving(), "box is a text"),
     ],
 )
