@@ -99,7 +99,19 @@ def test_status_knows_what_was_set_when_the_plan_was_run(here):
         call("run", "mine.toml", "--on", "inline", "--set", "runs=2", "--set", "limit=2").exit_code
         == 0
     )
-    assert "4 of 4 cells done" in call("status", "mine.toml").stdout
+    shown = call("status", "mine.toml").stdout
+    assert "4 of 4 cells done" in shown
+    assert "this is the plan as it was last run; mine.toml differs from it now" in shown
+    assert "as it was last run" not in call("status", "mine.toml", "--set", "runs=2").stdout
+
+
+def test_status_counts_the_results_that_are_not_those_of_the_plan(here):
+    """After a change of code or options the results were gone without a word."""
+    assert call("run", "mine.toml", "--on", "inline", "--set", "limit=2").exit_code == 0
+    assert "other results" not in call("status", "mine.toml").stdout
+    shown = call("status", "mine.toml", "--set", "limit=2", "--set", "test_every=2").stdout
+    assert "0 of 2 cells done" in shown
+    assert "note: 2 other results are in the folder" in shown
 
 
 def test_one_group_alone(here):

@@ -216,6 +216,16 @@ def test_the_time_left_is_estimated_by_strategy(suite):
     assert seconds_left(states, 1) == pytest.approx(5 * 4 + 10 * 0.2 + 10 * 4)
 
 
+def test_the_time_left_of_a_strategy_that_is_trained_a_few_times(suite):
+    """GDumb costs a hundred times AR1* if it is trained in each batch: here in 2 of 10."""
+    states = suite("ar1*", "gdumb", group={"retrain": 2}).states
+    for state in states:
+        state.batches = 10
+    ar1 = states[0]
+    ar1.batch, ar1.seconds, ar1.status = 10, 10.0, "done"
+    assert seconds_left(states, 1) == pytest.approx(10 * 1.0 * 100 * 2 / 10)
+
+
 def test_a_cell_of_unknown_length_is_as_long_as_the_others_of_its_protocol(suite):
     """`bench status` does not open the data: finished cells tell how many batches there are."""
     done, running, waiting = suite("dslda", group={"runs": 3}).states

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from primavista.report import write_report
+from primavista.report.final_tables import accuracy_table
 from primavista.report.pairwise import pairwise_table
+from primavista.report.ranking import ranked
 from primavista.report.read import read_results
 from primavista.report.series import MeanStd, build_series
-from primavista.report.tables import parity_table
+from primavista.report.table import format_value
+from primavista.report.tables import efficiency_table, parity_table
 
 from .test_report import CORE50_FACTS, make_cell, read
 
@@ -206,3 +209,47 @@ def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:
     assert sizes == [3.0, 2.0, 7.0]
     assert float(row["learning (MFLOP per frame)"]) == 3.0
     assert "EWC keeps F" not in text  # it was not run
+
+
+def test_little_stored_data_is_not_shown_as_none(tmp_path: Path) -> None:
+    """31 kB were shown as 0.0 MB beside the accuracy."""
+    make_cell(tmp_path, "er", stored=10_400, **TOYS)  # after three batches 31,200 bytes
+    make_cell(tmp_path, "naive", **TOYS)
+    series = build_series(read_results(tmp_path).cells)
+    table = accuracy_table("accuracy", "Accuracy", series)
+    column = table.columns.index("stored data (MB)")
+    shown = {one.strategy: row[column] for one, row in zip(ranked(series), table.rows, strict=True)}
+    assert format_value(shown["er"], table.digits) == "0.031"
+    assert shown["naive"] is None
+
+
+def test_a_strategy_without_a_finished_run_is_not_in_the_table_to_publish(tmp_path: Path) -> None:
+    make_cell(tmp_path, "naive", **TOYS)
+    make_cell(tmp_path, "cwr*", accuracies=(10.0, 22.0), done=False, **TOYS)
+    write_report(tmp_path, figures=["svg"])
+    assert [row["strategy"] for row in rows(tmp_path / "tables" / "accuracy.csv")] == ["Naive"]
+    assert [row["strategy"] for row in rows(tmp_path / "tables" / "final.csv")] == ["Naive", "CWR*"]
+    (protocols,) = [r for r in rows(tmp_path / "tables" / "run.csv") if r[""] == "protocols"]
+    assert protocols["in these results"] == "NICv2-3 (3 batches)"  # once
+    figure = (tmp_path / "figures" / "accuracy-nicv2-3.svg").read_text("utf-8")
+    assert "CWR* 22.0 at batch 2" in figure  # not as if that were its end
+
+
+def test_measures_over_other_tests_are_said_to_be(tmp_path: Path) -> None:
+    make_cell(tmp_path, "naive", **TOYS)
+    make_cell(tmp_path, "gdumb", accuracies=(None, 1.0, 2.0), retrain=2, **TOYS)
+    text = words(write_report(tmp_path, figures=[]))
+    assert text.count("(GDumb (rehearses): after 2 evenly spaced batches)") == 2  # in two tables
+
+
+def test_what_solves_nothing_has_no_time_of_solving(tmp_path: Path) -> None:
+    for strategy, seconds in (("naive", 0.0), ("dslda", 2.0)):
+        place = make_cell(tmp_path, strategy, **TOYS)
+        result = json.loads((place / "result.json").read_text())
+        (place / "result.json").write_text(json.dumps({**result, "solve_seconds": seconds}))
+    table = efficiency_table("times", "Times", build_series(read_results(tmp_path).cells))
+    assert table is not None
+    column = table.columns.index("solving (s)")
+    found = {row[1]: row[column] for row in table.rows}
+    assert found == {"Naive": None, "DSLDA": MeanStd(2.0, None, 1)}
+    assert not [place for place in table.bold if place[1] == column]

@@ -280,9 +280,12 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
     lengths = _longest_of_each_protocol(states)
 
     def seconds_of(state: CellState) -> float:
-        name = state.planned.cell.strategy
-        rate = mean[name] if name in mean else unit * strategy_info(name).cost
-        batches = state.batches or lengths[state.planned.cell.protocol]
+        cell = state.planned.cell
+        batches = state.batches or lengths[cell.protocol]
+        rate = mean.get(cell.strategy)
+        if rate is None:  # its cost is that of training in each batch
+            share = min(1.0, cell.retrain / max(1, batches)) if cell.retrain else 1.0
+            rate = unit * strategy_info(cell.strategy).cost * share
         return max(batches - state.batch, 0) * rate
 
     waiting = [state for state in states if state.status not in ("done", "failed")]

@@ -115,14 +115,20 @@ def status(
     from primavista.bench.folder import saved_plan
     from primavista.bench.run import counts, seconds_left
 
-    chosen = find_plan(plan, overrides, data)
+    given = chosen = find_plan(plan, overrides, data)
     folder = out or RESULTS / chosen.name
     if not overrides and data is None:
         chosen = saved_plan(folder, chosen.name) or chosen
     states = make_suite(chosen, folder).states
     console, found = Console(highlight=False), counts(states)
     console.print(_status_table(chosen, states))
+    if chosen != given:
+        text = (
+            f"note: this is the plan as it was last run; {plan} differs from it now, or --set did"
+        )
+        console.print(printable(text), markup=False, soft_wrap=True)
     print_old_cells(console, folder)
+    _print_other_results(console, folder, states)
     print_failures(console, [state for state in states if state.status == "failed"])
     left = seconds_left(states, max(1, found["running"]))
     estimate = ""
@@ -132,6 +138,20 @@ def status(
         f"{found['done']} of {len(states)} cells done, {found['running']} running, "
         f"{found['failed']} failed{estimate}"
     )
+
+
+def _print_other_results(console: Console, folder: Path, states: Sequence[CellState]) -> None:
+    """Say how many results the plan does not count: of other options, or stale."""
+    from primavista.bench.folder import RESULT
+
+    planned = {folder / state.planned.folder for state in states}
+    others = [path for path in folder.glob(f"*/*/{RESULT}") if path.parent not in planned]
+    if others:
+        text = (
+            f"note: {len(others)} other results are in the folder: of other options or strategies, "
+            "or stale, since the code or the data has changed; the report tells which"
+        )
+        console.print(text, markup=False, soft_wrap=True)
 
 
 def _status_table(plan: Plan, states: Sequence[CellState]) -> Table:

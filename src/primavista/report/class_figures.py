@@ -30,6 +30,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 # A value is the opacity of this blue, which can be read on white and on a dark page.
 BLUE = (47 / 255, 128 / 255, 202 / 255)
 NAME_GAP = 1.12 * SMALL / 72  # inches per name
+TIGHT = 0.92  # names may be that much closer before a matrix spans the page
 MOST_INCHES = 8.0  # the height of a page; with more names than fit, classes are not named
 NAME_LETTERS = 20  # longer names are shortened
 KEY, MARGIN = 0.5, 0.24  # inches: the colour key to the right, the label of the axis to the left
@@ -192,10 +193,10 @@ def draw_confusion(
     if matrix is None:
         return None
     names = row_names(*class_names(series.done[0]), len(matrix))
-    wide = names.thickness > WIDTHS["column"] - names.width - KEY - MARGIN
+    wide = TIGHT * names.thickness > WIDTHS["column"] - names.width - KEY - MARGIN
     width = width or (page if wide and names.texts else WIDTHS["column"])
     across = width - names.width - KEY - MARGIN
-    named = names.thickness <= across and matrix.shape[0] == matrix.shape[1]
+    named = TIGHT * names.thickness <= across and matrix.shape[0] == matrix.shape[1]
     order = "" if named or not names.texts else ", in the order of the rows"
     label = fit_text(f"predicted class{order}{frames_note(series)}", across + KEY, 8)
     below = (names.width if named else 0.0) + BOTTOM - 0.1 + LINE * label.count("\n")

@@ -23,6 +23,7 @@ class Line:
         points: the mean over our runs.
         published: the mean over the authors' runs, if there are any.
         test_frames: the number of test frames of our runs, if it is known.
+        finished: whether a run has come to its end.
     """
 
     name: str
@@ -31,11 +32,13 @@ class Line:
     points: Points
     published: Points
     test_frames: str | None = None
+    finished: bool = True
 
     @property
     def label(self) -> str:
-        """The name and the accuracy at the end."""
-        return f"{self.name} {self.points[-1][1].mean:.1f}"
+        """The name and the accuracy at the end, or at the last test of runs without an end."""
+        batch, last = self.points[-1]
+        return f"{self.name} {last.mean:.1f}{'' if self.finished else f' at batch {batch}'}"
 
     @property
     def all_points(self) -> Points:
@@ -69,7 +72,8 @@ def strategy_lines(series: Sequence[Series], published: PublishedResults) -> lis
     for one, line_style in zip(series, line_styles(series), strict=True):
         over = _published_points(one, published) if one.panel.comparison.comparable else []
         look = strategy_info(one.strategy).drawn
-        lines.append(Line(one.name, look, line_style, one.curve(), over, one.test_frames))
+        ours = one.curve(), over, one.test_frames, bool(one.done)
+        lines.append(Line(one.name, look, line_style, *ours))
     return [line for line in lines if line.points]
 
 
@@ -106,5 +110,5 @@ def freezing_lines(series: Sequence[Series]) -> list[Line]:
     for one in series:
         scheme = FREEZING.get(str(one.options.get("freeze")))
         look = scheme.look if scheme else strategy_info(one.strategy).drawn
-        lines.append(Line(one.name, look, "-", one.curve(), [], one.test_frames))
+        lines.append(Line(one.name, look, "-", one.curve(), [], one.test_frames, bool(one.done)))
     return [line for line in lines if line.points]

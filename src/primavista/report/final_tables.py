@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from primavista.report.methods import retrained_strategies
 from primavista.report.ranking import Better, best_values, ranked
 from primavista.report.read import StoredCell
 from primavista.report.series import Series, mean_std
-from primavista.report.table import Row, Table, without_empty
+from primavista.report.table import Row, Size, Table, without_empty
 from primavista.report.titles import DATA_TITLES
 from primavista.strategies.registry import strategy_info
 
@@ -68,7 +69,7 @@ def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
         title: the heading.
         series: one row each, sorted here.
     """
-    chosen = ranked(series)
+    chosen = _finished(ranked(series))
     shown = ["average", "forgetting", "backward_transfer"]
     if any(one.finals("seen_accuracy") != one.finals() for one in chosen):
         shown.append("seen_accuracy")
@@ -79,7 +80,7 @@ def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
     kept, values = without_empty(columns, rows, 3)
     rivals = [not strategy_info(one.strategy).joint for one in chosen]
     cells = [cell for one in chosen for cell in one.cells]
-    notes = (*_bound_note(chosen), *_stored_note(kept))
+    notes = (*_bound_note(chosen), *_stored_note(kept), *_tests_note(cells))
     return Table(
         name,
         title,
@@ -92,9 +93,14 @@ def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
     )
 
 
+def _finished(series: list[Series]) -> list[Series]:
+    """Leave out series without a finished run, unless there is no other."""
+    return [one for one in series if one.done] or series
+
+
 def _accuracy_row(series: Series, fields: Sequence[str]) -> Row:
     measures = (series.final(field) for field in fields)
-    stored = megabytes(series, "stored_bytes") or None  # empty if it is rehearsal-free
+    stored = _stored(series)
     last = stored, series.test_frames, len(series.done)
     return series.panel.title, series.name, series.final(), *measures, *last
 
@@ -118,6 +124,18 @@ def _stored_note(columns: Sequence[str]) -> list[str]:
     if "stored data (MB)" not in columns:
         return []
     return ["Stored data: frames or activations kept for rehearsal; 1 MB is 1,000,000 bytes."]
+
+
+def _tests_note(cells: Sequence[StoredCell]) -> list[str]:
+    """Say which strategies have other tests than the rest: averages over them are not the same."""
+    found = retrained_strategies(cells)
+    if not found or all(cell.retrain is not None for cell in cells):
+        return []
+    tests = "; ".join(f"{one.title}: after {one.after}" for one in found)
+    return [
+        f"Measures over several tests, such as averages and forgetting, are over the tests that a "
+        f"strategy had. Not all had the same ({tests})."
+    ]
 
 
 def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
@@ -152,6 +170,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         *run_note(cells),
         "The measures are defined in the documentation, on the page on metrics; they are percent "
         "and points of accuracy on the test frames.",
+        *_tests_note(cells),
         *tuned_note(cells),
     )
     kept, rows = without_empty(columns, [_final_row(one, tuned) for one in chosen], 5)
@@ -174,7 +193,7 @@ def run_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
     text = f"Runs differ in {' and in '.join(name for name, own in varies.items() if own)}"
     if same:
         text += f"; {' and '.join(same)} {'is' if len(same) == 1 else 'are'} the same in all"
-    return (f"{text}. A deviation of 0 means that a result does not depend on these.",)
+    return (f"{text}. A deviation of 0 means that all runs came to the same number.",)
 
 
 def varying(cells: Sequence[StoredCell]) -> dict[str, bool]:
@@ -195,7 +214,7 @@ def _final_row(series: Series, tuned: Sequence[int]) -> Row:
     finals = series.finals()
     untuned = mean_std([v for run, v in finals.items() if run not in tuned]) if tuned else None
     metrics = [series.final(field) for _, field, _ in MEASURES]
-    stored = megabytes(series, "stored_bytes") or None  # empty if it is rehearsal-free
+    stored = _stored(series)
     accuracy = (series.final(), len(finals), series.test_frames, stored, untuned)
     asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
     frames = " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
@@ -213,6 +232,12 @@ def _unfinished_runs(series: Series) -> str | None:
         of = f"/{cell.batches}" if cell.batches else ""
         parts.append(f"run {cell.run} {state} {cell.reached}{of}")
     return "; ".join(parts) or None
+
+
+def _stored(series: Series) -> Size | None:
+    """Return the stored data in megabytes; None if it is rehearsal-free."""
+    found = megabytes(series, "stored_bytes")
+    return Size(found) if found else None
 
 
 def megabytes(series: Series, field: str) -> float | None:

@@ -107,6 +107,8 @@ def renorm_table() -> Table:
     notes = (
         "Ours: the paper has no limits for NI, NC and NIC, whose batches are as large as those of "
         "NICv2-79 or larger.",
+        "NICv2 with another number of batches, or one session per batch, has the limits of "
+        "NICv2-391.",
         "In batch 1: r_max 1 and d_max 0 for the iterations of two epochs (48 on CORe50), then up "
         "to 3 and 5; the weight of the past is 0.99.",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from primavista.backbones.own import FROM_FUNCTION
 from primavista.report.read import StoredCell
 from primavista.report.table import Row, Table
 from primavista.report.titles import DATA_TITLES, protocol_title, strategy_order
@@ -84,7 +85,7 @@ def run_table(cells: Sequence[StoredCell]) -> Table | None:
     Args:
         cells: all cells.
     """
-    known = [cell for cell in cells if cell.readable]
+    known = _telling(cells)
     rows: list[Row] = []
     for title, describe in FACTS:
         texts = dict.fromkeys(text for text in map(describe, known) if text)
@@ -93,6 +94,13 @@ def run_table(cells: Sequence[StoredCell]) -> Table | None:
     if not rows:
         return None
     return Table("run", "What was run", ("", "in these results"), tuple(rows))
+
+
+def _telling(cells: Sequence[StoredCell]) -> list[StoredCell]:
+    """Leave out cells that do not tell their number of batches, if others of the protocol do."""
+    readable = [cell for cell in cells if cell.readable]
+    counted = {cell.protocol for cell in readable if cell.batches}
+    return [cell for cell in readable if cell.batches or cell.protocol not in counted]
 
 
 def _data(cell: StoredCell) -> str:
@@ -135,6 +143,8 @@ def _backbone(cell: StoredCell) -> str:
 
 def _weights(cell: StoredCell) -> str | None:
     weights = cell.settings.get("backbone weights")
+    if weights == FROM_FUNCTION:
+        return "those that the network is built with"
     return str(weights) if weights else None
 
 

@@ -42,8 +42,9 @@ def pairwise_table(name: str, title: str, series: Sequence[Series]) -> Table | N
     tested = f" on {frames} test frames" if frames else ""
     notes = (
         f"Final accuracy{tested}, paired by run: the mean difference; d_z, the mean in units of "
-        "the sample standard deviation of the differences; p of a two-sided paired permutation "
-        "test, exact up to 16 runs; p after Holm's correction for all pairs of the protocol.",
+        "the sample standard deviation of the differences, none if they are all the same; p of a "
+        "two-sided paired permutation test, exact up to 16 runs; p after Holm's correction for all "
+        "pairs of the protocol.",
         f"With {most} runs p cannot be below {2 / 2**most:.4g}"
         + (f", so that no pair here can reach {SIGNIFICANT:g}." if 2 / 2**most > 0.05 else "."),
     )

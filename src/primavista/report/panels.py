@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEFT, RIGHT, BOTTOM = 0.42, 0.12, 0.36  # inches around the axes
-TITLE_LINE, LEGEND_LINE = 0.15, 0.15  # inches per line
+TITLE_LINE, LEGEND_LINE = 0.15, 0.133  # inches per line
 LEADER = 0.25  # inches from the axes to the text of a label
 LABEL_GAP = 1.25 * SMALL / 72  # inches per label at the end of a curve
 LABEL_SHARE = 0.42  # of the width; longer labels become a legend below the axes

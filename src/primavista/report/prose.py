@@ -20,6 +20,8 @@ WEIGHTS = {
     "random": "random weights",
     FROM_FUNCTION: "the weights that it is built with",
 }
+REHEARSES = " (rehearses)"
+MOST_OPTIONS = 5  # of a strategy without a preset, in the paragraph
 MOST_CHANGES = 3  # of hyperparameters, in the paragraph
 Cells = Sequence[StoredCell]
 
@@ -49,11 +51,23 @@ def _join(texts: Iterable[str | None], last: str = "and") -> str:
 
 def _strategies(cells: Cells) -> str:
     names = sorted({cell.strategy for cell in cells}, key=strategy_order)
-    titles = _join(strategy_info(name).title for name in names)
+    titles = _join(map(_short_title, names))
     protocols = sorted({cell.protocol for cell in cells}, key=protocol_order)
     streams = _join(_protocol(cells, protocol) for protocol in protocols)
     verb = "We compare" if len(names) > 1 else "We evaluate"
-    return f"{verb} {titles} on {streams}."
+    return f"{verb} {titles} on {streams}.{_rehearsing(names)}"
+
+
+def _short_title(name: str) -> str:
+    """Return the title of a strategy without the remark of figures and tables."""
+    return strategy_info(name).title.removesuffix(REHEARSES)
+
+
+def _rehearsing(names: Sequence[str]) -> str:
+    """Say which strategies rehearse, in a sentence of its own instead of a remark at each name."""
+    found = [n for n in names if strategy_info(n).title.endswith(REHEARSES)]
+    verb = "rehearse" if len(found) > 1 else "rehearses"
+    return f" {_join(map(_short_title, found))} {verb} stored data." if found else ""
 
 
 def _protocol(cells: Cells, protocol: str) -> str:
@@ -95,7 +109,10 @@ def _backbone(cell: StoredCell) -> str:
 def _tests(cells: Cells) -> str:
     times = dict.fromkeys(_test_times(cell) for cell in cells if cell.retrain is None)
     often = _join(times, "or") if len(times) < 3 else "after the first batch, the last and others"
-    others = "; ".join(f"{one.title}: after {one.after}" for one in retrained_strategies(cells))
+    others = "; ".join(
+        f"{one.title.removesuffix(REHEARSES)}: after {one.after}"
+        for one in retrained_strategies(cells)
+    )
     often = f"{often} ({others})" if often and others else often or others
     return f"Accuracy is measured on {_join(map(_test_set, cells), 'or')}, {often}."
 
@@ -138,7 +155,8 @@ def _hyperparameters(cells: Cells) -> str:
     own = own_options_table(cells)
     names_of: dict[str, list[str]] = {}  # by what is changed
     for panel, name, changes in changed.rows if changed else ():
-        names_of.setdefault(f"{changes}", []).append(f"{name} on {panel}" if several else f"{name}")
+        short = f"{name}".replace(REHEARSES, "")
+        names_of.setdefault(f"{changes}", []).append(f"{short} on {panel}" if several else short)
     parts = [f"{_join(names)} ({changes})" for changes, names in names_of.items()]
     text = f"Hyperparameters are those of primavista's presets{_versions(cells)}"
     if len(parts) > MOST_CHANGES:
@@ -146,7 +164,9 @@ def _hyperparameters(cells: Cells) -> str:
     else:
         text += f", except for {'; '.join(parts)}." if parts else "."
     for name, options in own.rows if own else ():
-        text += f" {name} has the options {options}."
+        few = f"{options}".count(";") < MOST_OPTIONS
+        where = f": {options}" if few else " are in the table of options"
+        text += f" The options of {f'{name}'.replace(REHEARSES, '')}{where}."
     tuned = tuned_runs(cells)
     return f"{text} They were chosen on run {_join(map(str, tuned))}." if tuned else text
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Literal
 
 from primavista.report.series import MeanStd, Series, by_panel
-from primavista.report.table import Row, Value, format_value
+from primavista.report.table import Row, Size, Value, format_value
 from primavista.strategies.registry import strategy_info
 
 Better = Literal["high", "low"]
@@ -69,4 +69,6 @@ def best_values(
 def _number(value: Value) -> float | None:
     if isinstance(value, MeanStd):
         return value.mean
+    if isinstance(value, Size):
+        return value.value
     return float(value) if isinstance(value, int | float) else None

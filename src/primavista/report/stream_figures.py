@@ -72,7 +72,8 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
     """Return the stream of the older protocol NIC for each data set with a NICv2 panel.
 
     It is made from the data alone: no strategy has to learn it. If NIC is a panel already, or if
-    the data cannot be found again, there is none.
+    the data cannot be found again, there is none; nor is there for other data than the paper's and
+    rendered objects, since the paper's table compares the two protocols.
 
     Args:
         panels: the series of each panel.
@@ -83,7 +84,7 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
         if not panel.protocol.startswith("nicv2") or panel.key in present:
             continue
         cell = min((cell for one in series for cell in one.cells), key=lambda cell: cell.run)
-        if cell.valid_cell is None or cell.limited:
+        if cell.valid_cell is None or cell.limited or not _is_of_paper(cell):
             continue
         stream = _try_stream(cell.valid_cell.model_copy(update={"protocol": "nic"}))
         if stream:
@@ -91,6 +92,11 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
             title = panel.title.replace(protocol_title(panel.protocol), "NIC", 1)
             streams[replace(panel, protocol="nic", title=title)] = stream
     return streams
+
+
+def _is_of_paper(cell: StoredCell) -> bool:
+    """Return whether the data is the paper's, or the rendered objects that stand in for it."""
+    return cell.is_core50 or cell.data.get("kind") == "rendered"
 
 
 def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]:
@@ -105,7 +111,7 @@ def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]
         if panel.protocol == "ni":
             continue
         with drawing_style({"axes.grid": False}):
-            figure = draw_stream(stream, width)
+            figure = draw_stream(stream, width, f"{panel.title}, run {stream.run}")
         order = f"{stream_order(stream)} order"
         title = f"Classes encountered over time, {panel.title}, run {stream.run}, {order}"
         name = slug("stream", panel.title)

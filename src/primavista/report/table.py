@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from itertools import groupby
-from math import ceil
+from math import ceil, floor, log10
 from typing import Any, Literal
 
 from primavista.report.series import MeanStd
@@ -45,7 +45,18 @@ class Difference:
     value: float
 
 
-Value = str | int | float | MeanStd | Verdict | Difference | None
+@dataclass(frozen=True)
+class Size:
+    """A size that is shown with two significant digits at least, so that little is not nothing.
+
+    Args:
+        value: the size, in the unit of the column.
+    """
+
+    value: float
+
+
+Value = str | int | float | MeanStd | Verdict | Difference | Size | None
 CsvValue = str | int | float | None
 Row = tuple[Value, ...]
 
@@ -85,7 +96,7 @@ class Table:
             column: the index of the column.
         """
         values = [row[column] for row in self.rows if row[column] is not None]
-        numbers = int | float | MeanStd | Difference
+        numbers = int | float | MeanStd | Difference | Size
         return bool(values) and all(isinstance(value, numbers) for value in values)
 
     def numeric_columns(self) -> list[bool]:
@@ -116,8 +127,8 @@ def format_value(value: Value, digits: int = 2) -> str:
 
     >>> format_value(MeanStd(56.321, 1.0, 10)), format_value(1234), format_value(None)
     ('56.32 ± 1.00', '1,234', '–')
-    >>> format_value(Difference(-0.5), 1)
-    '−0.5'
+    >>> format_value(Difference(-0.5), 1), format_value(Size(0.0312), 1)
+    ('−0.5', '0.031')
     """
     match value:
         case None:
@@ -130,6 +141,9 @@ def format_value(value: Value, digits: int = 2) -> str:
         case Difference():
             rounded = round(value.value, digits) or 0.0  # not -0.0
             return f"{rounded:+,.{digits}f}".replace("-", "−")
+        case Size():
+            needed = 1 - floor(log10(value.value)) if value.value > 0 else 0
+            return _decimal(value.value, max(digits, needed))
         case bool() | str():
             return str(value)
         case int():
@@ -265,7 +279,7 @@ def _csv_values(value: Value, has_mean: bool) -> list[CsvValue]:
             return [value.mean, value.std, value.runs]
         case Verdict():
             single: CsvValue = value.text
-        case Difference():
+        case Difference() | Size():
             single = value.value
         case _:
             single = value
@@ -290,7 +304,7 @@ def _json_value(value: Value) -> Any:
             return asdict(value)
         case Verdict():
             return value.text
-        case Difference():
+        case Difference() | Size():
             return value.value
     return value
 

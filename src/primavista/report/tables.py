@@ -11,7 +11,7 @@ from primavista.report.published import EFFICIENCY, PublishedKey
 from primavista.report.ranking import best_values, ranked
 from primavista.report.read import StoredCell
 from primavista.report.series import MeanStd, Panel, Series
-from primavista.report.table import Difference, Row, Table, Verdict, without_empty
+from primavista.report.table import Difference, Row, Size, Table, Verdict, without_empty
 from primavista.report.titles import protocol_title
 from primavista.strategies.registry import strategy_info
 
@@ -107,7 +107,8 @@ def efficiency_table(name: str, title: str, series: Sequence[Series]) -> Table |
     )
     kept, rows = without_empty(columns, [_efficiency_row(one, UNITS[unit]) for one in done], 3)
     rivals = [not strategy_info(one.strategy).joint for one in done]
-    bold = best_values(kept, rows, dict.fromkeys((*times, "peak memory (MB)"), "low"), rivals)
+    compared = [title for title in (*times, "peak memory (MB)") if not title.startswith("solving")]
+    bold = best_values(kept, rows, dict.fromkeys(compared, "low"), rivals)
     caption = "Run time and memory of one run, mean and sample standard deviation over runs"
     notes = tuple(_efficiency_notes(done))
     return Table(name, title, kept, rows, notes, caption=caption, bold=bold)
@@ -200,9 +201,7 @@ def _saturated(cell: StoredCell, place: int) -> float | None:
 def _efficiency_row(series: Series, unit: float) -> Row:
     ours = (
         *(series.over_runs(partial(_time, time=time, unit=unit)) for time in TIMES),
-        megabytes(series, "stored_bytes"),
-        megabytes(series, "state_bytes"),
-        megabytes(series, "peak_bytes"),
+        *(_size(series, field) for field in ("stored_bytes", "state_bytes", "peak_bytes")),
         *(_operations(series, kind) for kind in ("learning", "predicting")),
     )
     paper = EFFICIENCY[series.strategy] if _beside_paper(series) else None
@@ -210,9 +209,16 @@ def _efficiency_row(series: Series, unit: float) -> Row:
     return series.panel.title, series.name, len(series.done), *ours, *theirs
 
 
+def _size(series: Series, field: str) -> Size | None:
+    found = megabytes(series, field)
+    return None if found is None else Size(found)
+
+
 def _time(cell: StoredCell, time: str, unit: float) -> float | None:
     seconds = getattr(cell.result, time)
-    return None if seconds is None else seconds / unit
+    if seconds is None or (time == "solve_seconds" and not seconds):
+        return None  # there is nothing to solve
+    return float(seconds) / unit
 
 
 def _operations(series: Series, kind: str) -> float | None:

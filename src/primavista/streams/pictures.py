@@ -114,7 +114,7 @@ def first_batches(matrix: np.ndarray[Any, Any]) -> dict[int, int]:
     return {int(row): int((matrix[row] > 0).argmax()) for row in np.flatnonzero(matrix.any(1))}
 
 
-def draw_stream(stream: Stream, width: float | None = None) -> Figure:
+def draw_stream(stream: Stream, width: float | None = None, title: str = "") -> Figure:
     """Draw the class-by-batch matrix of the paper's `fig:nicv2`; needs the extra `plots`.
 
     A coloured cell means that the class has a session in the batch; colours are categories. A red
@@ -123,6 +123,7 @@ def draw_stream(stream: Stream, width: float | None = None) -> Figure:
     Args:
         stream: Any stream.
         width: The width of the figure in inches; by default it follows the number of batches.
+        title: The title; by default the name of the stream, and its run.
 
     Returns:
         The matplotlib figure.
@@ -136,6 +137,8 @@ def draw_stream(stream: Stream, width: float | None = None) -> Figure:
     axes = figure.add_subplot()
     _draw_cells(axes, matrix, stream.data.categories)
     _label_axes(axes, stream, matrix)
+    run = f", run {stream.run}" if stream.run is not None else ""
+    axes.set_title(title or f"{stream.name}{run}", fontsize=8.5, fontweight="bold", loc="left")
     return figure
 
 
@@ -213,8 +216,6 @@ def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None
         "training batch\n(red frame: first session of a class; grey band: batch with a new class)",
         fontsize=8,
     )
-    run = f", run {stream.run}" if stream.run is not None else ""
-    axes.set_title(f"{stream.name}{run}", fontsize=10)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
