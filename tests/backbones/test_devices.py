@@ -49,14 +49,15 @@ def test_a_module_without_tensors_is_on_the_cpu() -> None:
 @pytest.mark.parametrize("name", ["ar1*", "cwr*", "dslda", "prima", "latent-replay", "cumulative"])
 def test_a_strategy_of_a_backbone_on_a_gpu_is_that_of_the_cpu(name: str) -> None:
     backbone = build_backbone("mobilenet_v1", "random", width=0.25, size=32)
-    expected = create(name, backbone).state_dict()
+    moved = create(name, backbone).to("cuda")  # counters and numbers per class stay on the CPU
     backbone.to("cuda")
     strategy = create(name, backbone)
-    assert {tensor.device.type for tensor in tensors(strategy)} == {"cuda"}
+    assert {tensor.device.type for tensor in strategy.parameters()} == {"cuda"}
     assert {tensor.device.type for tensor in tensors(backbone)} == {"cuda"}
-    found = strategy.state_dict()
+    expected, found = moved.state_dict(), strategy.state_dict()
     assert found.keys() == expected.keys()
-    assert all(found[key].cpu().equal(expected[key]) for key in expected)
+    assert all(found[key].device == expected[key].device for key in expected)
+    assert all(found[key].equal(expected[key]) for key in expected)
 
 
 @cuda

@@ -91,7 +91,7 @@ def test_a_recorded_step_is_one_launch(name):
     assert calls.get("cudaLaunchKernel", 0) + calls.get("cudaMemcpyAsync", 0) <= len(inputs), calls
 
 
-@pytest.mark.parametrize("name", ["dslda", "lda", "ncm", "ridge", "prima"])
+@pytest.mark.parametrize("name", ["dslda", "lda", "ncm", "ridge"])
 def test_runs_that_learn_as_a_stack_agree_with_one_by_one(name):
     one_by_one, stacked = ([learned(name, "cuda")[1] for _ in range(3)] for _ in range(2))
     z = torch.randn(
@@ -107,6 +107,13 @@ def test_runs_that_learn_as_a_stack_agree_with_one_by_one(name):
         torch.testing.assert_close(
             other.scores_embedded(z), one.scores_embedded(z), rtol=1e-5, atol=1e-5
         )
+
+
+def test_runs_of_prima_learn_alone():
+    strategies = [learned("prima", "cuda")[1] for _ in range(2)]
+    z = torch.randn(50, strategies[0].backbone.dim).cuda()
+    labels = torch.full((50,), 7)
+    assert learn_together([(strategy, z, labels) for strategy in strategies]) == [None, None]
 
 
 def test_runs_solved_as_a_stack_agree_with_one_by_one():
