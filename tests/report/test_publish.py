@@ -16,6 +16,8 @@ import pytest
 
 from primavista.errors import InputError
 from primavista.report import write_report
+from primavista.report.categories import _titles
+from primavista.report.figures import SMALL, text_width
 from primavista.report.latex import to_latex
 from primavista.report.page import Page
 from primavista.report.ranking import best_values
@@ -186,6 +188,16 @@ def test_names_of_classes_stay_distinct(tmp_path: Path) -> None:
     assert len(set(rows)) == 24
     sizes = sizes_in_svg(tmp_path / "figures" / "confusion-nicv2-3-naive.svg")
     assert min(sizes) >= 7.0
+
+
+def test_titles_of_categories_do_not_run_into_each_other() -> None:
+    """At 4.75 inches 10_no_passing_trucks ended where 12_priority_road began."""
+    names = ["10_no_passing_trucks", "12_priority_road", "stop", "two words"]
+    titles = _titles(names, 0.95)
+    assert len(set(titles)) == len(names)
+    assert max(text_width(title, SMALL) for title in titles) <= 0.95
+    assert titles[2] == "stop"
+    assert _titles(names, 2.0) == names
 
 
 def test_shortened_names_differ_and_short_ones_stay() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from pathlib import Path
 
@@ -88,6 +89,15 @@ def test_the_matrix_counts_sessions_and_finds_the_first() -> None:
     matrix = order_matrix(stream)
     assert matrix.tolist() == [[1, 0, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
     assert first_batches(np.array([[0, 1, 2], [0, 0, 0], [0, 0, 1]])) == {0: 1, 2: 2}
+
+
+@pytest.mark.parametrize("width", [4.75, 6.25])
+def test_the_key_of_the_order_picture_is_not_cut_off(width: float) -> None:
+    figure = draw_stream(nicv2(core50_shape(), 79), width)
+    figure.savefig(io.BytesIO(), format="svg")
+    box = figure.axes[0].xaxis.label.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= width * figure.dpi
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,18 @@ from primavista.report.figures import (
     drawing_style,
     fit_text,
     new_figure,
+    text_width,
 )
 from primavista.report.panels import accuracy_label, legend_columns, legend_height, place_legend
 from primavista.report.series import Panel, Series, mean_curve
+from primavista.report.titles import shorten_names
 from primavista.strategies.registry import strategy_info
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_CATEGORIES = 24
+LEAST_LETTERS = 8  # of a title
 LEFT, RIGHT, TOP, BOTTOM, BETWEEN = 0.42, 0.12, 0.38, 0.34, 0.1  # inches
 
 
@@ -45,6 +48,7 @@ def draw_categories(
     down = -(-len(labels_of) // across)
     wide = (width - LEFT - RIGHT - (across - 1) * BETWEEN) / across
     high, step = 0.85, 1.12
+    titles = _titles(list(labels_of), wide)
     names = [one.name for one in series]
     columns = legend_columns(names, width)
     legend = legend_height(len(names), columns)
@@ -52,14 +56,14 @@ def draw_categories(
     with drawing_style():
         figure = new_figure(width, height)
         handles: dict[str, Any] = {}
-        for place, (category, labels) in enumerate(labels_of.items()):
+        for place, labels in enumerate(labels_of.values()):
             row, column = divmod(place, across)
             left = LEFT + column * (wide + BETWEEN)
             bottom = height - TOP - row * step - high
             box = left / width, bottom / height, wide / width, high / height
             axes = figure.add_axes(box)
             styles = zip(series, line_styles(series), strict=True)
-            _draw_category(axes, fit_text(category, wide, SMALL), labels, list(styles))
+            _draw_category(axes, titles[place], labels, list(styles))
             axes.tick_params(labelleft=column == 0, labelbottom=place + across >= len(labels_of))
             handles |= {str(handle.get_label()): handle for handle in axes.lines}
         shown = [one for one in names if one in handles]
@@ -74,6 +78,17 @@ def draw_categories(
         label = accuracy_label([one.test_frames for one in series], height - TOP - legend)
         figure.text(0.04 / width, middle, label, fontsize=8, va="center", rotation=90)
     return Picture(name, f"Accuracy by category, {panel.title}", figure)
+
+
+def _titles(categories: Sequence[str], width: float) -> list[str]:
+    """Return the titles, in lines or shortened so that none runs into its neighbour's."""
+    titles = [fit_text(category, width, SMALL) for category in categories]
+    letters = max(map(len, categories))
+    while letters > LEAST_LETTERS and any(text_width(one, SMALL) > width for one in titles):
+        letters -= 1
+        short = shorten_names(categories, letters)
+        titles = [fit_text(category, width, SMALL) for category in short]
+    return titles
 
 
 def _labels_by_category(series: Sequence[Series]) -> dict[str, list[str]]:

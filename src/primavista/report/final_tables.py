@@ -74,8 +74,8 @@ def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
     if any(one.finals("seen_accuracy") != one.finals() for one in chosen):
         shown.append("seen_accuracy")
     measures = [(column, field) for column, field, _ in MEASURES if field in shown]
-    columns = ("protocol", "strategy", FINAL, *(column for column, _ in measures))
-    columns += ("stored data (MB)", "test frames", "runs")
+    columns = ("protocol", "strategy", FINAL, "stored data (MB)")
+    columns += (*(column for column, _ in measures), "test frames", "runs")
     rows = [_accuracy_row(one, [field for _, field in measures]) for one in chosen]
     kept, values = without_empty(columns, rows, 3)
     rivals = [not strategy_info(one.strategy).joint for one in chosen]
@@ -101,8 +101,8 @@ def _finished(series: list[Series]) -> list[Series]:
 def _accuracy_row(series: Series, fields: Sequence[str]) -> Row:
     measures = (series.final(field) for field in fields)
     stored = _stored(series)
-    last = stored, series.test_frames, len(series.done)
-    return series.panel.title, series.name, series.final(), *measures, *last
+    first = series.panel.title, series.name, series.final(), stored
+    return *first, *measures, series.test_frames, len(series.done)
 
 
 def _caption(series: Sequence[Series], cells: Sequence[StoredCell]) -> str:

@@ -11,7 +11,7 @@ from primavista.report.table import Table, Value, Verdict, format_value
 # Points of LaTeX: the column of an `article` in two columns on A4, and the page of one in one.
 COLUMN, PAGE = 221.0, 345.0
 LETTER, GAP = 4.35, 8.0  # points per letter of \small type, and between two columns
-MOST_LINES = 56  # of a table that fits a page, rules included
+MOST_LINES = 50  # of a table that fits a page, rules included
 LONG_TEXT = 30  # letters; longer texts are set in a paragraph
 HEAD = 12  # letters of a line of a column's title, unless its values are wider
 

@@ -114,6 +114,9 @@ def first_batches(matrix: np.ndarray[Any, Any]) -> dict[int, int]:
     return {int(row): int((matrix[row] > 0).argmax()) for row in np.flatnonzero(matrix.any(1))}
 
 
+ONE_LINE_KEY = 5.8  # inches of a figure whose explanation has room in one line
+
+
 def draw_stream(stream: Stream, width: float | None = None, title: str = "") -> Figure:
     """Draw the class-by-batch matrix of the paper's `fig:nicv2`; needs the extra `plots`.
 
@@ -212,10 +215,9 @@ def _label_axes(axes: Any, stream: Stream, matrix: np.ndarray[Any, Any]) -> None
         box = {"facecolor": "none", "edgecolor": colour, "boxstyle": "round,pad=0.15"}
         tick.set_bbox(box | {"linewidth": 1.2})
     axes.tick_params(length=0, axis="y")
-    axes.set_xlabel(
-        "training batch\n(red frame: first session of a class; grey band: batch with a new class)",
-        fontsize=8,
-    )
+    key = ("red frame: first session of a class;", "grey band: batch with a new class")
+    between = "\n" if axes.figure.get_figwidth() < ONE_LINE_KEY else " "
+    axes.set_xlabel(f"training batch\n({between.join(key)})", fontsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
