@@ -71,7 +71,7 @@ def test_the_pages_code_runs(page, tmp_path, monkeypatch):
     Image.new("RGB", (160, 120), "brown").save(tmp_path / "table.jpg")
     scope: dict[str, object] = {"__name__": "page"}
     for block in BLOCK.findall(page.read_text()):
-        exec(compile(block, str(page), "exec"), scope)
+        exec(compile(block, str(page), "exec", dont_inherit=True), scope)
 
 
 @pytest.mark.slow
