@@ -52,14 +52,18 @@ def loaders(edge, tmp_path_factory):
     """Every way in: loading, merging, the runtime without torch."""
     folder = tmp_path_factory.mktemp("hostile")
 
+    @cache
+    def graphs(strategy: str) -> dict[str, np.ndarray]:
+        good = files.read(export(small_taught(strategy), folder / "good.edge.pv", "edge"))[0]
+        return {name: good[name] for name in files.GRAPHS}
+
     def attempts(strategy: str, arrays, manifest):
         files.write(folder / "evil.pv", arrays, manifest)
         yield lambda: Learner.load(folder / "evil.pv", device="cpu")
         if strategy in ("prima", "ridge", "lda", "ncm"):
             yield lambda: small(strategy).merge(folder / "evil.pv")
-        good = files.read(export(small_taught(strategy), folder / "good.edge.pv", "edge"))[0]
-        graph = {name: good[name] for name in files.GRAPHS}
-        files.write(folder / "evil.edge.pv", {**arrays, **graph}, {**manifest, "engine": "onnx"})
+        given = {**arrays, **graphs(strategy)}
+        files.write(folder / "evil.edge.pv", given, {**manifest, "engine": "onnx"})
         yield lambda: edge.Learner.load(folder / "evil.edge.pv")
 
     return attempts
