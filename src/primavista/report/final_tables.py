@@ -74,8 +74,11 @@ def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
     if any(one.finals("seen_accuracy") != one.finals() for one in chosen):
         shown.append("seen_accuracy")
     measures = [(column, field) for column, field, _ in MEASURES if field in shown]
-    columns = ("protocol", "strategy", FINAL, "stored data (MB)")
-    columns += (*(column for column, _ in measures), "test frames", "runs")
+    columns = (
+        *("protocol", "strategy", FINAL, "stored data (MB)"),
+        *(column for column, _ in measures),
+        *("test frames", "runs"),
+    )
     rows = [_accuracy_row(one, [field for _, field in measures]) for one in chosen]
     kept, values = without_empty(columns, rows, 3)
     rivals = [not strategy_info(one.strategy).joint for one in chosen]
