@@ -16,6 +16,7 @@ from wire_support import AUTHORISED, LIMITS, PATIENCE, waited_for, wire
 
 from primavista import Learner
 
+pytestmark = pytest.mark.xdist_group("cancelling")  # its services are started once
 EPOCHS = {"strategy": "ar1*", "epochs": 300, "epochs_1": 300, "minibatch": 1}
 STUCK = """
 import threading

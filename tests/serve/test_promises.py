@@ -22,7 +22,10 @@ from primavista import FileError, Learner
 from primavista.storage import learner_file
 from primavista.storage.lock import file_lock, resolved
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    pytest.mark.xdist_group("promises"),  # its service is started once
+]
 TOKEN = "a-token-that-is-long-enough"
 
 

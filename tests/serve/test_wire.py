@@ -45,6 +45,7 @@ UPGRADE = (
     "Sec-WebSocket-Version: 13",
     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
 )
+pytestmark = pytest.mark.xdist_group("wire")  # its services are started once
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and 127.0.0.2")
 
 

@@ -30,9 +30,12 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 PROTOCOLS = (79, 196, 391)
 Key = tuple[int, int]
 
-pytestmark = pytest.mark.skipif(
-    not SHARED.is_dir(), reason="the folder `shared` with the official orders is not there"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not SHARED.is_dir(), reason="the folder `shared` with the official orders is not there"
+    ),
+    pytest.mark.xdist_group("core50"),  # its 164,866 files are written once
+]
 
 
 def official_numbers() -> dict[Key, range]:
