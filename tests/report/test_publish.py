@@ -275,6 +275,16 @@ def test_a_latex_table_of_many_columns_or_rows_is_divided() -> None:
         assert block.count("\n") < 75
 
 
+def test_each_part_of_a_latex_table_of_pairs_names_both() -> None:
+    """The second part had the first strategy of each pair alone, so that no row could be told."""
+    columns = ("protocol", "first", "second", *(f"a long title {i}" for i in range(6)))
+    pairs = (("x", "y"), ("x", "z"), ("y", "z"))
+    rows = tuple(("NICv2", *pair, *map(float, range(6))) for pair in pairs)
+    tex = to_latex(Table("t", "T", columns, rows))
+    assert tex.count(r"\begin{tabular}{") > 1
+    assert tex.count("x & z &") == tex.count(r"\toprule") > 1
+
+
 def test_a_network_of_ones_own_is_described_by_what_is_known_of_it(tmp_path: Path) -> None:
     own = {"name": "my_nets:small", "weights": "own", "options": {"width": 16, "depth": 2}}
     make_cell(tmp_path, backbone=own)

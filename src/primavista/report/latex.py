@@ -187,12 +187,12 @@ def _head_lines(title: str, letters: int) -> list[str]:
 
 
 def _parts(columns: Sequence[_Column]) -> list[list[_Column]]:
-    """Divide the columns into tables that fit a page; each begins with the first column."""
-    first, *others = columns
-    parts = [[first]]
-    for column in others:
-        if len(parts[-1]) > 1 and sum(one.points for one in parts[-1]) + column.points > PAGE:
-            parts.append([first])
+    """Divide the columns into tables that fit a page; each begins with those that name its rows."""
+    lead = _naming_columns(columns)
+    parts = [[*columns[:lead]]]
+    for column in columns[lead:]:
+        if len(parts[-1]) > lead and sum(one.points for one in parts[-1]) + column.points > PAGE:
+            parts.append([*columns[:lead]])
         parts[-1].append(column)
     last = parts[-1][-1]
     if last.align == "p":  # a paragraph may take what is left
@@ -201,6 +201,13 @@ def _parts(columns: Sequence[_Column]) -> list[list[_Column]]:
         letters = min(widest, max(LONG_TEXT, int(room / LETTER)))
         parts[-1][-1] = replace(last, letters=letters)
     return parts
+
+
+def _naming_columns(columns: Sequence[_Column]) -> int:
+    """Return how many columns name a row: two, such as a pair, if the first has a name twice."""
+    if len(columns) < 3 or columns[1].align != "l":
+        return 1
+    return 1 if len(set(columns[0].texts)) == len(columns[0].texts) else 2
 
 
 def _pages(blocks: Sequence[_RowBlock]) -> list[list[_RowBlock]]:
