@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
+from primavista.report.small_fonts import small_fonts
 from primavista.report.titles import FREEZING
 from primavista.storage.atomic import replacing
 from primavista.strategies.registry import Look, strategy_info
@@ -152,16 +153,19 @@ class Picture:
     def pdf(self) -> bytes:
         """The figure as PDF with embedded TrueType fonts."""
         nothing = dict.fromkeys(("Creator", "Producer", "CreationDate"))
-        return self._rendered("pdf", metadata=nothing, transparent=True)
+        fonts = small_fonts(self.figure)
+        return self._rendered("pdf", fonts, metadata=nothing, transparent=True)
 
     @property
     def width(self) -> float:
         """The width in inches."""
         return float(self.figure.get_figwidth())
 
-    def _rendered(self, kind: str, **settings: Any) -> bytes:
+    def _rendered(
+        self, kind: str, changes: Mapping[str, Any] | None = None, **settings: Any
+    ) -> bytes:
         out = io.BytesIO()
-        with drawing_style():
+        with drawing_style(changes):
             self.figure.savefig(out, format=kind, **settings)
         return out.getvalue()
 
