@@ -177,7 +177,7 @@ def report(
     ] = None,
     figures: Annotated[
         str,
-        typer.Option(help="Kinds of files of the figures; a PDF takes half a second."),
+        typer.Option(help="Kinds of files of the figures."),
     ] = "pdf,svg,png",
     page_width: Annotated[
         float, typer.Option(help="Inches: the width of figures that span the page.")
