@@ -45,7 +45,8 @@ def write_report(
         against: the folder with the authors' result files (`core50_results_nicv2_*.tsv`), whose
             curves are drawn over ours.
         out: the folder to write to; `folder` if None.
-        figures: the kinds of files of figures to write, of `pdf`, `svg` and `png`. The figures in `report.html` do not depend on it.
+        figures: the kinds of files of figures to write, of `pdf`, `svg` and `png`. The
+            figures in `report.html` do not depend on it.
         page_width: the width of figures that span the page, in inches: that of the text of your
             document, such as 4.75 for an `article` in one column.
         progress: it is told how many files are written.
