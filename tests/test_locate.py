@@ -104,11 +104,11 @@ def test_the_window_that_is_the_picture_has_the_features_of_the_picture(middle):
 
 
 def test_levels_have_two_areas_and_sides_that_the_network_can_halve():
-    assert level_sizes(640, 480, 192) == [(416, 320), (256, 192)]
+    assert level_sizes(640, 480, 192) == [(384, 288), (256, 192)]
     for width, height in ((1920, 1080), (480, 640), (100, 900)):
         for w, h in level_sizes(width, height, 192):
             assert w % 32 == h % 32 == 0
-            assert w * h < 1.35 * 416 * 320
+            assert w * h < 1.35 * 384 * 288
     assert level_sizes(3, 4000, 192)[0][0] == 32
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from .boxes import Box, non_maximum_suppression
 
 # The pixels of the levels, in frames of the size that the network was taught with: 4:3 pictures
-# have 5/3 of its side and its side as their height.
-LEVEL_AREAS = (3.6, 4 / 3)
+# have 3/2 of its side and its side as their height.
+LEVEL_AREAS = (3.0, 4 / 3)
 CELL = 32  # the sides of levels are multiples of it
 SIDES = (0.85,)  # of windows, in sides of taught frames
 STEPS = 6.0  # windows per side of one
@@ -174,7 +174,7 @@ def level_sizes(width: int, height: int, size: int) -> list[tuple[int, int]]:
         size: The side of the frames that the network was taught with.
 
     >>> level_sizes(640, 480, 192)
-    [(416, 320), (256, 192)]
+    [(384, 288), (256, 192)]
     """
     found = []
     for area in LEVEL_AREAS:
@@ -323,10 +323,14 @@ def find(
     kept = non_maximum_suppression(boxes, [window.rank for window in best], MOST_OVERLAP)
     found: list[tuple[Window, Box]] = []
     for i in kept:
-        same = (other for other, _ in found if other.column == best[i].column)
-        if all(other.odds <= AGAIN * best[i].odds for other in same):
+        if not any(_is_surer(other, best[i]) for other, _ in found):
             found.append((best[i], boxes[i]))
     return found
+
+
+def _is_surer(better: Window, worse: Window) -> bool:
+    """Whether one window shows what another one shows, and much more surely."""
+    return better.column == worse.column and better.odds > AGAIN * worse.odds
 
 
 def _covers(better: Window, worse: Window) -> bool:
