@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,22 @@ def test_stale_cells_are_listed(tmp_path: Path) -> None:
     (row,) = rows(tmp_path / "tables" / "stale.csv")
     assert (row["strategy"], row["in this report"]) == ("CWR*", "yes")
     assert row["reason"] == "the code that computes it has changed"
+
+
+def test_of_unknown_code_the_cell_that_was_begun_last_holds(tmp_path: Path) -> None:
+    """Without the code of an own strategy its cells of every version were shown side by side."""
+    for run in range(2):
+        for version in range(3):
+            code, found = str(version) * 16, (1.0, 40.0 + version)
+            place = make_cell(tmp_path, "mine:Own", run=run, accuracies=found, code=code, **TOYS)
+            begun = 1_000_000 + {0: 1, 1: 3, 2: 2}[version]  # version 1 is the last one
+            os.utime(place / "run.json", (begun, begun))
+    results = read_results(tmp_path)
+    assert [cell.final() for cell in results.cells] == [41.0, 41.0]
+    assert len(results.superseded) == 4
+    write_report(tmp_path, figures=["svg"])
+    reasons = {row["reason"] for row in rows(tmp_path / "tables" / "stale.csv")}
+    assert reasons == {"it was run again with other code or data"}
 
 
 def test_time_and_memory_are_counted_once_and_as_named(tmp_path: Path) -> None:

@@ -243,7 +243,8 @@ def stale_table(cells: Sequence[StoredCell], superseded: Sequence[StoredCell]) -
     for shown, group in ((True, cells), (False, superseded)):
         for cell in group:
             if cell.stale:
-                reason = cell.stale if shown else f"{cell.stale}; run again since"
+                again = "" if shown or "run again" in cell.stale else "; run again since"
+                reason = cell.stale + again
                 shown_text = "yes" if shown else "no"
                 rows.append((*_cell_columns(cell), reason, shown_text))
     if not rows:
