@@ -78,6 +78,15 @@ def test_the_test_frames_are_in_the_tables_of_comparisons(tmp_path: Path) -> Non
     assert parity.rows[0][parity.columns.index("test frames")] == "40"
 
 
+def test_the_test_frames_are_below_the_tables_of_claims(tmp_path: Path) -> None:
+    for strategy in ("ar1*", "dslda"):
+        for run in (0, 1):
+            make_cell(tmp_path, strategy, "nicv2-391", run, facts=FACTS, group="claim:x")
+    write_report(tmp_path, figures=["svg"])
+    for name in ("claims", "comparisons"):
+        assert "Accuracy on 40 test frames" in (tmp_path / "tables" / f"{name}.tex").read_text()
+
+
 def test_it_says_what_was_run(tmp_path: Path) -> None:
     make_cell(tmp_path, **TOYS)
     plan = {"title": "My toys, compared", "name": "mine"}

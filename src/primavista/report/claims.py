@@ -399,31 +399,33 @@ def _with_data_name(comparison: Comparison, finals: Finals, several: bool) -> Co
     return replace(comparison, where=f"{comparison.where}, {finals.title}")
 
 
-def claims_table(claims: Sequence[Claim]) -> Table | None:
+def claims_table(claims: Sequence[Claim], *notes: str) -> Table | None:
     """Return a table with one row per claim, or None if there is no claim.
 
     Args:
         claims: as `check_claims` returns them.
+        *notes: sentences below it, beside the rule of the verdicts.
     """
     if not claims:
         return None
     rows: list[Row] = [(one.title, one.paper, one.measured, one.verdict) for one in claims]
     columns = ("claim", "the paper", "measured: differences in points (batches)", "verdict")
-    return Table("claims", "One row per claim", columns, tuple(rows), (RULE,))
+    return Table("claims", "One row per claim", columns, tuple(rows), (RULE, *notes))
 
 
-def comparisons_table(claims: Sequence[Claim]) -> Table | None:
+def comparisons_table(claims: Sequence[Claim], *notes: str) -> Table | None:
     """Return a table with one row per comparison, or None if there is no claim.
 
     Args:
         claims: as `check_claims` returns them.
+        *notes: sentences below it.
     """
     rows = [_comparison_row(claim, one) for claim in claims for one in claim.comparisons]
     if not rows:
         return None
     numbers = ("first (%)", "second (%)", "runs", "difference", "± (90%)")
     columns = ("claim", "compared: first − second", "protocol", *numbers, "expected", "verdict")
-    return Table("comparisons", "The comparisons behind the claims", columns, tuple(rows))
+    return Table("comparisons", "The comparisons behind the claims", columns, tuple(rows), notes)
 
 
 def _comparison_row(claim: Claim, one: Comparison) -> Row:

@@ -17,7 +17,7 @@ from primavista.report.hyperparameters import (
     preset_table,
     renorm_table,
 )
-from primavista.report.methods import run_table
+from primavista.report.methods import run_table, tested_on
 from primavista.report.overview import cards, count_status, lead, notes, warnings
 from primavista.report.page import Collapsible, Page, Section
 from primavista.report.prose import methods_paragraph
@@ -109,7 +109,9 @@ def _guard(data: ReportData) -> Section | None:
 
 
 def _claims(data: ReportData) -> Section | None:
-    tables = tuple(filter(None, (claims_table(data.claims), comparisons_table(data.claims))))
+    tested = f"Accuracy on {tested_on(data.cells)}."
+    made = (claims_table(data.claims, tested), comparisons_table(data.claims, tested))
+    tables = tuple(filter(None, made))
     if not tables:
         return None
     measured = {claim.title for claim in data.claims}
