@@ -12,6 +12,7 @@ from primavista.backbones.maps import MapBackbone
 from primavista.backbones.middle import MiddleBackbone
 from primavista.backbones.registry import build
 from primavista.boxes import Box, non_maximum_suppression
+from primavista.learner.boxed import connected
 from primavista.locating import (
     BOX_PRIOR,
     CORE,
@@ -26,7 +27,6 @@ from primavista.locating import (
     Window,
     WindowReader,
     best_box,
-    connected,
     evidence,
     extents,
     find,

@@ -106,7 +106,8 @@ class WindowReader:
             float32, one row per window: all of the first row of windows, then the next.
         """
         channels = [len(maps[place.map]) for place in self.places]
-        z = np.empty((sum(channels), len(ys), len(xs)), np.float32)  # no copy is turned over
+        # one row per feature: so are the products, and no copy has to be transposed
+        z = np.empty((sum(channels), len(ys), len(xs)), np.float32)
         end = 0
         for place, count in zip(self.places, channels, strict=True):
             x, reach = maps[place.map], place.share * side / 2
@@ -491,25 +492,3 @@ def _best_interval(evidence: Floats, usual: Floats) -> slice:
     sums = np.concatenate([[0], np.cumsum(evidence)])
     best = int((sums[LASTS] - sums[FIRSTS] - BOX_PRIOR / 2 * usual).argmax())
     return slice(int(FIRSTS[best]), int(LASTS[best]))
-
-
-def connected(mask: np.ndarray[Any, np.dtype[np.bool_]], start: tuple[int, int]) -> Any:
-    """Return the part of a mask that is connected with a place, by its four neighbours.
-
-    Args:
-        mask: H x W.
-        start: The row and the column of the place, which belongs to the part in any case.
-
-    Returns:
-        A mask of the same shape.
-    """
-    part = np.zeros_like(mask)
-    waiting = [start]
-    while waiting:
-        row, column = waiting.pop()
-        inside = 0 <= row < mask.shape[0] and 0 <= column < mask.shape[1]
-        if not inside or part[row, column] or not (mask[row, column] or (row, column) == start):
-            continue
-        part[row, column] = True
-        waiting += [(row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)]
-    return part

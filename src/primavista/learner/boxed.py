@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -13,7 +13,6 @@ from primavista.errors import InputError
 from primavista.frames import ImageLike, whole_picture
 from primavista.images import ImageArray, centre_square, fit_within, read_region
 from primavista.learner.inputs import LearnerInput, learner_picture
-from primavista.locating import connected
 
 BoxLike: TypeAlias = Box | Sequence[float]
 BoxesLike: TypeAlias = BoxLike | Sequence[BoxLike] | Literal["motion"]
@@ -232,3 +231,27 @@ def _largest_part(mask: np.ndarray, scale: tuple[float, float]) -> Box | None:
         float((columns.max() + 1) * wide),
         float((rows.max() + 1) * high),
     )
+
+
+def connected(
+    mask: np.ndarray[Any, np.dtype[np.bool_]], start: tuple[int, int]
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return the part of a mask that is connected with a place, by its four neighbours.
+
+    Args:
+        mask: H x W.
+        start: The row and the column of the place, which belongs to the part in any case.
+
+    Returns:
+        A mask of the same shape.
+    """
+    part = np.zeros_like(mask)
+    waiting = [start]
+    while waiting:
+        row, column = waiting.pop()
+        inside = 0 <= row < mask.shape[0] and 0 <= column < mask.shape[1]
+        if not inside or part[row, column] or not (mask[row, column] or (row, column) == start):
+            continue
+        part[row, column] = True
+        waiting += [(row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)]
+    return part

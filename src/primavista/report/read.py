@@ -347,37 +347,10 @@ def read_results(folder: Path) -> FolderResults:
             f"there are no results in {folder}: no folder in it holds a run.json. "
             "Run `primavista bench run` first"
         )
-    cells = _mark_run_again(cells, folder)
-    old = _superseded(cells)
-    kept = [cell for cell in cells if cell not in old]
+    old = [*_superseded(cells), *_begun_earlier(cells, folder)]
+    left_out = {cell.path for cell in old}
+    kept = [cell for cell in cells if cell.path not in left_out]
     return FolderResults(kept, len(groups), old, _plan_title(folder))
-
-
-def _mark_run_again(cells: Sequence[StoredCell], folder: Path) -> list[StoredCell]:
-    """Mark as stale what was run again with other code or data, also if these are not here.
-
-    Own code that is not registered, or data of another machine, cannot be compared with what a
-    cell was computed from. Of cells with the same settings the one that was begun last holds.
-    """
-    last: dict[str, tuple[int, StoredCell]] = {}
-    for cell in cells:
-        if cell.valid_cell and not cell.stale:
-            begun, question = (
-                (folder / cell.path / RUN).stat().st_mtime_ns,
-                cell.valid_cell.question,
-            )
-            last[question] = max(
-                last.get(question, (0, cell)), (begun, cell), key=lambda one: one[0]
-            )
-
-    def is_replaced(cell: StoredCell) -> bool:
-        if cell.stale or not cell.valid_cell:
-            return False
-        newest = last[cell.valid_cell.question][1].valid_cell
-        return newest is not None and newest.key != cell.valid_cell.key
-
-    reason = "it was run again with other code or data"
-    return [replace(cell, stale=reason) if is_replaced(cell) else cell for cell in cells]
 
 
 def _superseded(cells: Sequence[StoredCell]) -> list[StoredCell]:
@@ -385,6 +358,22 @@ def _superseded(cells: Sequence[StoredCell]) -> list[StoredCell]:
     valid = [(cell, cell.valid_cell.question) for cell in cells if cell.valid_cell]
     fresh = {question for cell, question in valid if not cell.stale}
     return [cell for cell, question in valid if cell.stale and question in fresh]
+
+
+def _begun_earlier(cells: Sequence[StoredCell], folder: Path) -> list[StoredCell]:
+    """Return the cells that were run again with code or data that cannot be compared with theirs.
+
+    Own code that is not registered and data of another machine are not here. Of several cells with
+    the same settings the one that was begun last holds.
+    """
+    valid = [(cell, cell.valid_cell) for cell in cells if cell.valid_cell and not cell.stale]
+    valid.sort(key=lambda pair: (folder / pair[0].path / RUN).stat().st_mtime_ns)
+    last = {one.question: one.key for _, one in valid}
+    return [
+        replace(cell, stale="it was run again with other code or data")
+        for cell, one in valid
+        if last[one.question] != one.key
+    ]
 
 
 class _Fingerprints:

@@ -243,15 +243,15 @@ def stale_table(cells: Sequence[StoredCell], superseded: Sequence[StoredCell]) -
     for shown, group in ((True, cells), (False, superseded)):
         for cell in group:
             if cell.stale:
-                again = "" if shown or "run again" in cell.stale else "; run again since"
-                reason = cell.stale + again
-                shown_text = "yes" if shown else "no"
-                rows.append((*_cell_columns(cell), reason, shown_text))
+                rows.append((*_cell_columns(cell), cell.stale, "yes" if shown else "no"))
     if not rows:
         return None
     columns = ("cell", "strategy", "protocol", "run", "batches done", "reason", "in this report")
-    note = "Run the plan again to compute stale cells anew; the old ones stay beside the new ones."
-    return Table("stale", "Stale cells", columns, tuple(rows), (note,))
+    notes = (
+        "Run the plan again to compute stale cells anew; the old ones stay beside the new ones.",
+        "Cells that are not in this report were run again since.",
+    )
+    return Table("stale", "Stale cells", columns, tuple(rows), notes)
 
 
 def failed_table(cells: Sequence[StoredCell]) -> Table | None:
