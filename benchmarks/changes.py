@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from primavista import Learner
-from primavista.backbones.generic import generic_frames
+from primavista.backbones.multidepth import generic_frames
 from primavista.learner.export import export
 
 Image: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]

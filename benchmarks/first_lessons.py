@@ -33,9 +33,7 @@ import numpy as np
 import torch
 from accuracy import pack, pack_rendered
 
-from primavista.backbones.generic import generic_frames
-from primavista.backbones.middle import MiddleBackbone
-from primavista.backbones.multidepth import MultiDepthBackbone
+from primavista.backbones.multidepth import MiddleBackbone, MultiDepthBackbone, generic_frames
 from primavista.backbones.registry import build
 from primavista.heads.lesson_sample import LessonSample
 from primavista.heads.lesson_statistics import LessonStatistics

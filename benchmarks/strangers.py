@@ -47,7 +47,7 @@ from first_lessons import (
 )
 from torch.nn import functional
 
-from primavista.backbones.middle import MiddleBackbone
+from primavista.backbones.multidepth import MiddleBackbone
 from primavista.backbones.registry import build
 from primavista.heads.open_set import LESSON_THRESHOLD
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from primavista import InputError, Learner
 from primavista.backbones.maps import MapBackbone
-from primavista.backbones.middle import MiddleBackbone
+from primavista.backbones.multidepth import MiddleBackbone
 from primavista.backbones.registry import build
 from primavista.boxes import Box, non_maximum_suppression
 from primavista.learner.boxed import connected

@@ -1,4 +1,4 @@
-"""The frames behind `primavista.backbones.generic`: src/primavista/backbones/generic.jpg.
+"""The frames behind `primavista.backbones.multidepth`: src/primavista/backbones/generic.jpg.
 
     python tools/generic_frames.py                 # the frames
     python tools/generic_frames.py --references    # what prima makes of them, for our own network
@@ -19,22 +19,22 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from primavista.backbones.generic import (
-    COLUMNS,
+from primavista.backbones.multidepth import (
     REFERENCES,
-    ROWS,
     SHEET,
-    SIDE,
+    SHEET_COLUMNS,
+    SHEET_ROWS,
+    TILE_SIDE,
+    MiddleBackbone,
     generic_frames,
     reference_key,
 )
-from primavista.backbones.middle import MiddleBackbone
 from primavista.backbones.registry import build
 from primavista.heads.lesson_sample import LessonSample
 from primavista.streams.rendered.renderer import Scene, render
 
 SIZES = (128, 160, 192, 224)
-SCENE = Scene(categories=10, objects=5, sessions=11, frames=60, size=SIDE, seed=271828)
+SCENE = Scene(categories=10, objects=5, sessions=11, frames=60, size=TILE_SIDE, seed=271828)
 
 
 def write_references() -> None:
@@ -56,12 +56,14 @@ def main() -> None:
     if "--references" in sys.argv[1:]:
         write_references()
         return
-    count = ROWS * COLUMNS
+    count = SHEET_ROWS * SHEET_COLUMNS
     frames = torch.cat(
         [render(SCENE, 1 + k, 1 + 7 * k % SCENE.sessions, [37 * k % 60]) for k in range(count)]
     )
-    tiles = frames.reshape(ROWS, COLUMNS, SIDE, SIDE, 3).permute(0, 2, 1, 3, 4)
-    sheet = tiles.reshape(ROWS * SIDE, COLUMNS * SIDE, 3).numpy()
+    tiles = frames.reshape(SHEET_ROWS, SHEET_COLUMNS, TILE_SIDE, TILE_SIDE, 3).permute(
+        0, 2, 1, 3, 4
+    )
+    sheet = tiles.reshape(SHEET_ROWS * TILE_SIDE, SHEET_COLUMNS * TILE_SIDE, 3).numpy()
     Image.fromarray(sheet).save(SHEET, quality=75, subsampling=0, optimize=True)
     print(f"{SHEET}: {Path(SHEET).stat().st_size} bytes")
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from primavista.backbones.base import Backbone, Spec
-from primavista.backbones.middle import MiddleBackbone, middle_weights
+from primavista.backbones.multidepth import MiddleBackbone, middle_weights
 from primavista.backbones.registry import build
 from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
 

@@ -11,8 +11,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from primavista.backbones.base import Spec
-from primavista.backbones.middle import MiddleBackbone
-from primavista.backbones.multidepth import MultiDepthBackbone, as_map, blocks_with_maps
+from primavista.backbones.multidepth import (
+    MiddleBackbone,
+    MultiDepthBackbone,
+    as_map,
+    blocks_with_maps,
+)
 from primavista.backbones.registry import build, rebuild
 from primavista.backbones.vision_transformer import VisionTransformer
 from primavista.backbones.weights import WeightsError

@@ -17,8 +17,7 @@ from PIL import Image
 
 from primavista import Learner
 from primavista.backbones.base import Backbone
-from primavista.backbones.generic import generic_frames, shipped_reference
-from primavista.backbones.middle import MiddleBackbone
+from primavista.backbones.multidepth import MiddleBackbone, generic_frames, shipped_reference
 from primavista.backbones.registry import build
 from primavista.errors import InputError
 from primavista.frames import crop_and_resize

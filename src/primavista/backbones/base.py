@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.layers import global_average_pool
+from primavista.backbones.mobilenet_v1 import global_average_pool
 from primavista.errors import InputError
 
 CUSTOM = "custom"  # the name of a module that the user brings
@@ -135,3 +137,26 @@ def check_seed(seed: int) -> None:
         fits = False
     if not fits:
         raise InputError(f"seed must be a whole number from -2^63 to 2^63 - 1; got {seed!r}")
+
+
+def check_arguments(
+    name: str, make: Callable[..., nn.Module], options: Mapping[str, NetworkOption]
+) -> None:
+    """Refuse options that a network does not have.
+
+    Args:
+        name: The name of the network.
+        make: Its class or function; one that takes any keyword checks them itself.
+        options: The options that were given.
+
+    Raises:
+        InputError: If there is no such option; the message lists those that there are.
+    """
+    parameters = inspect.signature(make).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    accepted = sorted({parameter.name for parameter in parameters} - {"size", "seed"})
+    unknown = sorted(set(options) - set(accepted))
+    if unknown:
+        choice = ", ".join(accepted) or "none"
+        raise InputError(f"{name} has no option {', '.join(unknown)}: it has {choice}")

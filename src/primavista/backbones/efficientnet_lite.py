@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from primavista.backbones.layers import ConvNorm, global_average_pool
+from primavista.backbones.mobilenet_v1 import ConvNorm, global_average_pool
 
 # (repeats, kernel, stride of the first, expansion, output channels) of the seven stages
 STAGES = (

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone
-from primavista.backbones.middle import MiddleBackbone
-from primavista.backbones.multidepth import MultiDepthBackbone
+from primavista.backbones.multidepth import MiddleBackbone, MultiDepthBackbone
 from primavista.errors import InputError
 from primavista.locating import CELL, Place, WindowReader
 

@@ -1,33 +1,174 @@
-"""A backbone read at several depths: coarse pictures of its middle maps beside its own features.
+"""Backbones read at several depths in one pass, and their features of generic frames.
 
-A *place* is one depth of the network that is read. The last place is the backbone's own features.
+A *place* is one depth of the network and one region of the picture. `MiddleBackbone` reads the
+middle of its maps, after the backbone's own features over the whole picture; `MultiDepthBackbone`
+reads coarse pictures of its middle maps, before the backbone's own features. The generic frames are
+of objects of any kind, to know the features of a backbone before anything is taught.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone
+from primavista.frames import crop_and_resize
 
-DEPTHS = (2, 3, 4, 5)  # the depths at which blocks are read, in sixths of all blocks
+# The depth in sixths of all blocks, and the share of the side of the picture that is read. A person
+# holds an object in the middle of the picture; what surrounds it tells the room, not the object.
+PLACES = ((6, 1 / 2), (6, 1 / 3), (5, 1 / 2), (5, 1 / 3), (4, 1 / 3), (3, 1 / 3))
+DEPTHS = (2, 3, 4, 5)  # of `MultiDepthBackbone`, in sixths of all blocks
 CELLS_PER_SIDE = 4
 NUMBERS_PER_PLACE = 1536  # 16 cells of 96 mixed channels
 MAX_OWN_FEATURES = 2048  # more features of the backbone itself are mixed down to this many
 MAX_PREFIX_TOKENS = 5  # of a transformer: its class token and four registers
 ROOT_SOFTENING = 1e-3  # where the root ends and a straight line through 0 begins
 
-# the maps of one forward pass: a context variable, since threads may share a backbone
-_maps: ContextVar[dict[int, Tensor] | None] = ContextVar("maps", default=None)
+# the generic frames, on one sheet, and what prima makes of them: tools/generic_frames.py
+SHEET = Path(__file__).with_name("generic.jpg")
+REFERENCES = Path(__file__).with_name("data") / "generic_references.safetensors"
+SHEET_ROWS, SHEET_COLUMNS, TILE_SIDE = 6, 8, 128
 
 Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One forward pass: the weights of each place, and the numbers read so far."""
+
+    weights: list[Tensor]
+    read: dict[int, Tensor] = field(default_factory=dict)
+
+
+# a context variable, since threads may share a backbone
+_pass: ContextVar[_Pass | None] = ContextVar("middle", default=None)
+
+
+@dataclass(frozen=True)
+class _MiddleHook:
+    """The forward hook of the block that is read at one place."""
+
+    place: int
+
+    def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:
+        current = _pass.get()
+        if current is not None:  # read at once: the next layer may overwrite the map
+            x = as_map(output)
+            x = x.to(torch.promote_types(x.dtype, torch.float32))
+            current.read[self.place] = (x * current.weights[self.place]).sum((2, 3))
+
+
+class MiddleBackbone(Backbone):
+    """z = [root(features), root(v_1 map_1), ..., root(v_6 map_6)],  root(x) = x / sqrt(|x| + 0.001)
+
+    with the maps of blocks at a half, two thirds, five sixths and the end of the depth, and fixed
+    weights v that take the mean over the middle half or third of the picture, pixels on the border
+    of that region in part. `sizes` are the lengths of these parts, the backbone's own features
+    first, and `priors` what each is worth before any lesson: 1 at the end of the network, and
+    half as much for every sixth of the depth before it. A body without maps has its own features
+    alone.
+
+    Args:
+        backbone: the backbone to read. Its body is copied; names and `spec` stay the same.
+
+    >>> from primavista.backbones.registry import build
+    >>> MiddleBackbone(build("mobilenet_v1", "random", width=0.25, size=64)).sizes
+    (256, 256, 256, 128, 128, 128, 128)
+    """
+
+    sizes: tuple[int, ...] = ()
+    priors: tuple[float, ...] = (1.0,)
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__(copy.deepcopy(backbone.body), backbone.spec, backbone.body_dim)
+        self._remove_hooks()
+        blocks = blocks_with_maps(self)
+        places = PLACES if blocks else ()
+        sizes = [self.dim]
+        read = []
+        for place, (depth, share) in enumerate(places):
+            block, (channels, height, width) = blocks[math.ceil(len(blocks) * depth / 6) - 1]
+            rows, columns = middle_weights(height, share), middle_weights(width, share)
+            weights = (rows[:, None] * columns).to(self.scale.device)
+            self.register_buffer(f"middle_{place}", weights, persistent=False)
+            block.register_forward_hook(_MiddleHook(place))
+            sizes.append(channels)
+            read.append((block, share))
+        self.sizes = tuple(sizes)
+        self.priors = (1.0, *(2.0 ** (depth - 6) for depth, _ in places))
+        self.dim = sum(sizes)
+        self._read = read
+
+    @property
+    def read(self) -> list[tuple[nn.Module, float]]:
+        """The block of each place after the first, and the share of the side that is read."""
+        return list(self._read)
+
+    def _remove_hooks(self) -> None:
+        """Remove the hooks that a copy of a backbone of this class brings with it."""
+        for module in self.modules():
+            hooks = module._forward_hooks
+            for key in [key for key, hook in hooks.items() if isinstance(hook, _MiddleHook)]:
+                del hooks[key]
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Compute the features of some frames.
+
+        Args:
+            frames: uint8, N x H x W x 3, RGB, on the device of the backbone.
+
+        Returns:
+            float32, N x `dim`: the places one after the other, with `sizes` numbers each.
+        """
+        if not self.sizes:
+            return super().forward(frames)  # the constructor is still looking for blocks
+        places = range(len(self.sizes) - 1)
+        current = _Pass([self.get_buffer(f"middle_{place}") for place in places])
+        before = _pass.set(current)
+        try:
+            own = super().forward(frames)
+        finally:
+            _pass.reset(before)
+        own = own.to(torch.promote_types(own.dtype, torch.float32))
+        x = torch.cat([own, *(current.read[place] for place in places)], 1)
+        return x / (x.abs() + ROOT_SOFTENING).sqrt()
+
+
+def middle_weights(side: int, share: float) -> Tensor:
+    """Return the weights that take the mean over the middle of a side; border pixels in part.
+
+    Args:
+        side: the number of pixels.
+        share: how much of the side counts.
+
+    Returns:
+        `side` numbers of sum 1.
+
+    >>> middle_weights(4, 1 / 2).tolist()
+    [0.0, 0.5, 0.5, 0.0]
+    >>> [round(w, 3) for w in middle_weights(5, 1 / 2).tolist()]
+    [0.0, 0.3, 0.4, 0.3, 0.0]
+    """
+    low, high = side * (1 - share) / 2, side * (1 + share) / 2
+    at = torch.arange(side, dtype=torch.float64)
+    inside = ((at + 1).clamp(max=high) - at.clamp(min=low)).clamp(min=0)
+    return (inside / inside.sum()).float()
+
+
+# the maps of one forward pass: a context variable, since threads may share a backbone
+_maps: ContextVar[dict[int, Tensor] | None] = ContextVar("maps", default=None)
 
 
 @dataclass(frozen=True)
@@ -124,6 +265,22 @@ class MultiDepthBackbone(Backbone):
                 del hooks[key]
 
 
+def grid_average_pool(x: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Return the mean of each cell of a grid over the maps.
+
+    Args:
+        x: N x C x H x W.
+        grid: The number of cells, vertically and horizontally. If they do not divide the side,
+            cells overlap.
+
+    Returns:
+        N x C x `grid`.
+    """
+    if x.shape[2] % grid[0] == 0 and x.shape[3] % grid[1] == 0:
+        return F.avg_pool2d(x, (x.shape[2] // grid[0], x.shape[3] // grid[1]))
+    return F.adaptive_avg_pool2d(x, grid)
+
+
 def as_map(x: Tensor) -> Tensor:
     """Return a map as it is, and the patch tokens of a transformer, N x T x D, as a map.
 
@@ -154,22 +311,6 @@ def _is_map(x: object) -> bool:
         return min(x.shape[2:]) > 1
     side = math.isqrt(x.shape[1])
     return side > 1 and x.shape[1] - side * side <= MAX_PREFIX_TOKENS
-
-
-def grid_average_pool(x: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Return the mean of each cell of a grid over the maps.
-
-    Args:
-        x: N x C x H x W.
-        grid: The number of cells, vertically and horizontally. If they do not divide the side,
-            cells overlap.
-
-    Returns:
-        N x C x `grid`.
-    """
-    if x.shape[2] % grid[0] == 0 and x.shape[3] % grid[1] == 0:
-        return F.avg_pool2d(x, (x.shape[2] // grid[0], x.shape[3] // grid[1]))
-    return F.adaptive_avg_pool2d(x, grid)
 
 
 def blocks_with_maps(backbone: Backbone) -> list[tuple[nn.Module, Shape]]:
@@ -211,3 +352,65 @@ def _sequence_levels(body: nn.Module) -> dict[nn.Module, int]:
             parent = body.get_submodule(name.rpartition(".")[0])
             levels[module] = levels[parent] + isinstance(parent, nn.Sequential | nn.ModuleList)
     return levels
+
+
+@cache
+def generic_frames(size: int) -> Tensor:
+    """Return 48 frames of different rendered objects in different places.
+
+    The mean of a backbone's features over them is a centre that does not depend on what is taught.
+
+    Args:
+        size: the side of the frames, in pixels.
+
+    Returns:
+        uint8, 48 x size x size x 3. Do not write to it: it is kept for the next caller.
+    """
+    with Image.open(SHEET) as sheet:
+        pixels = np.asarray(sheet.convert("RGB"))
+    tiles = pixels.reshape(SHEET_ROWS, TILE_SIDE, SHEET_COLUMNS, TILE_SIDE, 3).swapaxes(1, 2)
+    frames = [crop_and_resize(tile, size) for tile in tiles.reshape(-1, TILE_SIDE, TILE_SIDE, 3)]
+    return torch.from_numpy(np.stack(frames))
+
+
+def shipped_reference(backbone: Backbone) -> tuple[Tensor, Tensor] | None:
+    """Find what `LessonSample.set_reference` would make of the generic frames, computed before.
+
+    The package has it for its own MobileNet v1 at 128, 160, 192 and 224 px, so that the first
+    lesson need not wait for 48 frames.
+
+    Args:
+        backbone: the network, read at all places.
+
+    Returns:
+        The centre and the spread; None if the package does not have those of this network.
+    """
+    if not any(name.startswith(f"{backbone.spec.size}/") for name in _references()):
+        return None
+    key = reference_key(backbone)
+    if f"{key}/centre" not in _references():
+        return None
+    return _references()[f"{key}/centre"], _references()[f"{key}/spread"]
+
+
+def reference_key(backbone: Backbone) -> str:
+    """Identify a network by its size, its preprocessing, its places and all of its weights.
+
+    Args:
+        backbone: the network.
+
+    Returns:
+        The size in pixels and 32 hexadecimal digits.
+    """
+    spec = backbone.spec
+    facts = (spec.mean, spec.std, sorted(spec.options.items()), getattr(backbone, "sizes", ()))
+    sha = hashlib.sha256(repr(facts).encode())
+    for name, tensor in sorted(backbone.body.state_dict().items()):
+        sha.update(name.encode())
+        sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return f"{spec.size}/{sha.hexdigest()[:32]}"
+
+
+@cache
+def _references() -> dict[str, Tensor]:
+    return load_file(REFERENCES)

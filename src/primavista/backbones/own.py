@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from primavista.backbones.base import Backbone, NetworkOption, Spec
+from primavista.backbones.base import Backbone, NetworkOption, Spec, check_arguments
 from primavista.backbones.weights import load_file, load_weights
 from primavista.errors import InputError, PrimavistaError
 
@@ -65,29 +65,6 @@ def own_backbone(
             f"{name} gives its module weights itself: leave out weights={weights!r}, or name a file"
         )
     return Backbone(copy.deepcopy(body), Spec(name, size, mean or HALF, std or HALF, dict(options)))
-
-
-def check_arguments(
-    name: str, make: Callable[..., nn.Module], options: Mapping[str, NetworkOption]
-) -> None:
-    """Refuse options that a network does not have.
-
-    Args:
-        name: The name of the network.
-        make: Its class or function; one that takes any keyword checks them itself.
-        options: The options that were given.
-
-    Raises:
-        InputError: If there is no such option; the message lists those that there are.
-    """
-    parameters = inspect.signature(make).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    accepted = sorted({parameter.name for parameter in parameters} - {"size", "seed"})
-    unknown = sorted(set(options) - set(accepted))
-    if unknown:
-        choice = ", ".join(accepted) or "none"
-        raise InputError(f"{name} has no option {', '.join(unknown)}: it has {choice}")
 
 
 def _called(name: str, size: int, seed: int, options: Mapping[str, NetworkOption]) -> nn.Module:

@@ -13,10 +13,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from primavista.backbones.base import CUSTOM, Backbone, NetworkOption, Spec, check_seed
+from primavista.backbones.base import (
+    CUSTOM,
+    Backbone,
+    NetworkOption,
+    Spec,
+    check_arguments,
+    check_seed,
+)
 from primavista.backbones.efficientnet_lite import EfficientNetLite0
 from primavista.backbones.mobilenet_v1 import MobileNetV1
-from primavista.backbones.own import HALF, OWN_NETWORKS, check_arguments, own_backbone
+from primavista.backbones.own import HALF, OWN_NETWORKS, own_backbone
 from primavista.backbones.vision_transformer import VisionTransformer
 from primavista.backbones.weights import SOURCES, load_file, load_state, load_weights
 from primavista.errors import InputError

@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
-from primavista.backbones.generic import generic_frames, shipped_reference
-from primavista.backbones.middle import MiddleBackbone
-from primavista.backbones.multidepth import MultiDepthBackbone
+from primavista.backbones.multidepth import (
+    MiddleBackbone,
+    MultiDepthBackbone,
+    generic_frames,
+    shipped_reference,
+)
 from primavista.errors import InputError
 from primavista.heads.base import AnalyticHead, Head
 from primavista.heads.buffers import ArrayBuffers
