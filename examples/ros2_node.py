@@ -38,7 +38,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from primavista import Learner, Located
-from primavista.storage.lock import file_lock
+from primavista.storage.disk import file_lock
 
 
 class Teacher(Node):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.storage.atomic import replacing, write_atomically
+from primavista.storage.disk import replacing, write_atomically
 
 
 def test_the_parts_are_written_one_after_the_other_and_replace_the_file(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from primavista.bench.data import RenderedData
 from primavista.bench.folder import CHECKPOINT, METRICS, RESULT, CellFolder
 from primavista.bench.plan import BackboneSpec, Cell
 from primavista.storage import disk, learner_file
-from primavista.storage.lock import file_lock
+from primavista.storage.disk import file_lock
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.store import open_store, pack, verify
 

@@ -14,8 +14,7 @@ import pytest
 from primavista import FileError, Learner
 from primavista.bench.folder import CellFolder
 from primavista.bench.plan import load_plan
-from primavista.storage.atomic import write_atomically
-from primavista.storage.lock import BusyError, FileLock, file_lock, is_locked
+from primavista.storage.disk import BusyError, FileLock, file_lock, is_locked, write_atomically
 
 
 def frames(seed: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from primavista import InputError, Learner
-from primavista.storage.names import checked_name
+from primavista.storage.manifest import checked_name
 
 BAD = [
     "",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 from safetensors.numpy import load, save
 
-from primavista.storage.tensors import TYPES, pack, unpack
+from primavista.storage.learner_file import TYPES, pack, unpack
 
 kinds = st.sampled_from(sorted(TYPES.values())).map(np.dtype)
 shapes = some.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)

@@ -46,10 +46,9 @@ from .lesson_report import LessonReport
 from .locating import Floats, Judged, Level, Located, Place, WindowReader, find, level_sizes
 from .prediction import Prediction, is_known
 from .storage import learner_file as files
-from .storage.atomic import remove_leftovers
-from .storage.manifest import check_cost, parse_manifest
-from .storage.names import checked_name, checked_names
-from .storage.tensors import same_bits
+from .storage.disk import remove_leftovers
+from .storage.learner_file import same_bits
+from .storage.manifest import check_cost, checked_name, checked_names, parse_manifest
 from .storage.validate import check_deviations, check_finite
 from .watch import SECONDS, Watch, fuse
 

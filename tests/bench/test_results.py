@@ -25,7 +25,7 @@ from primavista.bench.folder import (
 )
 from primavista.bench.plan import BackboneSpec, Cell
 from primavista.errors import FileError, InputError
-from primavista.storage.lock import BusyError, FileLock, is_locked
+from primavista.storage.disk import BusyError, FileLock, is_locked
 
 RUN = Cell(
     strategy="cwr*",
@@ -104,7 +104,7 @@ def test_a_failure_is_kept_until_the_cell_is_run_again(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from primavista.storage.lock import FileLock
+from primavista.storage.disk import FileLock
 with FileLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.app import app
-from primavista.storage.lock import BusyError, file_lock
+from primavista.storage.disk import BusyError, file_lock
 
 
 def call(*arguments: object) -> Result:

@@ -27,7 +27,7 @@ from primavista.cli.app import app
 from primavista.cli.learn import LessonOptions, teach_lesson
 from primavista.cli.sources import find_lessons
 from primavista.storage import learner_file as files
-from primavista.storage.lock import BusyError, file_lock
+from primavista.storage.disk import BusyError, file_lock
 from primavista.streams import camera
 from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene

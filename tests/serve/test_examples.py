@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 
 from primavista import Learner
 from primavista.heads import place_fit
-from primavista.storage.lock import BusyError
+from primavista.storage.disk import BusyError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -20,7 +20,7 @@ from wire_support import AUTHORISED, PATIENCE, head, waited_for, wire
 
 from primavista import FileError, Learner
 from primavista.storage import learner_file
-from primavista.storage.lock import file_lock, resolved
+from primavista.storage.disk import file_lock, resolved
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),

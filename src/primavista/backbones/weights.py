@@ -17,7 +17,7 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 from primavista.errors import WeightsError, require_extra
-from primavista.storage.atomic import write_atomically
+from primavista.storage.disk import write_atomically
 
 StateDict = dict[str, Tensor]
 

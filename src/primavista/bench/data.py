@@ -24,7 +24,7 @@ from pydantic import (
 from primavista.engine.device import free_memory
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
-from primavista.storage.lock import FileLock
+from primavista.storage.disk import FileLock
 from primavista.streams.core50.dataset import REDUCED_EVERY
 from primavista.streams.dataset import CORe50Facts, DataSet, Stream
 from primavista.streams.open import (

@@ -28,8 +28,7 @@ from primavista.bench.data import DataFacts, StrictModel
 from primavista.bench.plan import Cell, Plan, PlannedCell
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
 from primavista.storage import disk, learner_file
-from primavista.storage.atomic import remove_leftovers, write_atomically
-from primavista.storage.lock import FileLock, is_locked
+from primavista.storage.disk import FileLock, is_locked, remove_leftovers, write_atomically
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"

@@ -30,7 +30,7 @@ from typing import Any
 from primavista.bench.data import Data
 from primavista.errors import FileError, file_errors
 from primavista.progress import Progress
-from primavista.storage.atomic import write_atomically
+from primavista.storage.disk import write_atomically
 from primavista.strategies import registry
 from primavista.strategies.registry import STRATEGIES, registered, strategy_info
 from primavista.streams.store.index import INDEX

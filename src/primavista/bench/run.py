@@ -33,7 +33,7 @@ from primavista.bench.trackers import Tracker
 from primavista.errors import FileError, InputError
 from primavista.frames import read_frames
 from primavista.progress import Progress
-from primavista.storage.lock import FileLock
+from primavista.storage.disk import FileLock
 from primavista.strategies.registry import registered, strategy_info
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import rendered

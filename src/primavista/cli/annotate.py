@@ -15,7 +15,7 @@ from primavista.cli.csv_file import check_writable
 from primavista.cli.fonts import font_for
 from primavista.cli.sampling import SampledFrame, Sighting, watched
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_error, require_extra
-from primavista.storage.atomic import replacing
+from primavista.storage.disk import replacing
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner

@@ -65,7 +65,7 @@ def merge(
     """
     from primavista.errors import InputError
     from primavista.learner.learner import Learner
-    from primavista.storage.lock import file_lock, resolved
+    from primavista.storage.disk import file_lock, resolved
 
     if len(models) < 2:
         raise InputError("one learner is not merged: give two or more files")
@@ -87,7 +87,7 @@ def merge(
 def _change(model: Model, change: Callable[[Learner], None]) -> None:
     """Load, change and save under the lock of the file; a change that fails leaves it as it was."""
     from primavista.learner.learner import Learner
-    from primavista.storage.lock import file_lock, resolved
+    from primavista.storage.disk import file_lock, resolved
 
     target = resolved(model)
     with file_lock(target):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from primavista.errors import CHOOSE_FOLDER, FileError, file_errors
-from primavista.storage.atomic import write_atomically
+from primavista.storage.disk import write_atomically
 
 # A spreadsheet takes a text that begins with one of these for a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")

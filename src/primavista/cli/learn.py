@@ -180,7 +180,7 @@ def learn(
     written once, at the end.
     """
     from primavista.learner.opening import open_learner
-    from primavista.storage.lock import file_lock, resolved
+    from primavista.storage.disk import file_lock, resolved
 
     _check_place(on)
     register_named(strategy, backbone)

@@ -15,7 +15,7 @@ from primavista.cli.arguments import printable
 from primavista.cli.fonts import font_for
 from primavista.cli.sampling import is_camera, is_video_file
 from primavista.errors import FileError, InputError, file_errors
-from primavista.storage.atomic import replacing
+from primavista.storage.disk import replacing
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner

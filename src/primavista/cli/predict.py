@@ -34,7 +34,7 @@ from primavista.cli.sampling import (
 )
 from primavista.cli.sources import warn_of_password
 from primavista.errors import FileError, InputError
-from primavista.storage.names import UNKNOWN
+from primavista.storage.manifest import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import typer
 
 from primavista.addresses import shows_password
 from primavista.errors import InputError
-from primavista.storage.names import checked_name
+from primavista.storage.manifest import checked_name
 
 if TYPE_CHECKING:
     from primavista.learner.lesson import Lesson

@@ -102,7 +102,7 @@ def teach(
 
     from primavista.serve.security import check_token
     from primavista.serve.server import open_for_teaching, serve
-    from primavista.storage.lock import resolved
+    from primavista.storage.disk import resolved
 
     warn_of_password(camera or "")
     token = _chosen_token(token, no_token)

@@ -26,7 +26,7 @@ from primavista.cli.arguments import (
 from primavista.cli.sampling import SampledFrame, is_camera, is_video_file, sample_frames
 from primavista.cli.sources import warn_of_password
 from primavista.errors import FileError, InputError
-from primavista.storage.names import checked_name
+from primavista.storage.manifest import checked_name
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from primavista.coach import with_ids
 from primavista.errors import InputError
 from primavista.learner.files import LearnerFiles
 from primavista.learner.state import LearnerState
-from primavista.storage.names import checked_name
+from primavista.storage.manifest import checked_name
 from primavista.strategies.merging import merge
 
 

@@ -18,7 +18,7 @@ from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
 from primavista.notebook import html_table
 from primavista.progress import Progress
-from primavista.storage.names import UNKNOWN
+from primavista.storage.manifest import UNKNOWN
 from primavista.streams.dataset import DataSet
 from primavista.streams.video import open_frames
 

@@ -20,7 +20,7 @@ from primavista.errors import InputError, file_errors, require_extra
 from primavista.learner.learner import Learner
 from primavista.learner.state import BACKBONE, Array, Arrays
 from primavista.storage import learner_file
-from primavista.storage.atomic import write_atomically
+from primavista.storage.disk import write_atomically
 from primavista.strategies.base import Strategy
 from primavista.strategies.open_set import judge, tells_strangers
 

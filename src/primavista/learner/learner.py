@@ -58,7 +58,7 @@ from primavista.learner.state import (
 from primavista.learner.watch import SECONDS, Watch, fuse
 from primavista.locating import Located
 from primavista.progress import Progress
-from primavista.storage.names import checked_name, checked_names
+from primavista.storage.manifest import checked_name, checked_names
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
 from primavista.strategies.embedding import is_frozen

@@ -22,10 +22,9 @@ from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.packed import packed_size
 from primavista.nn.class_rows import Rows
 from primavista.nn.memory import memories
-from primavista.storage.learner_file import GRAPHS
+from primavista.storage.learner_file import GRAPHS, exact_halves, same_bits
 from primavista.storage.manifest import MAX_COUNT, Manifest, UndoRecord
 from primavista.storage.settings import OptionValue
-from primavista.storage.tensors import exact_halves, same_bits
 from primavista.storage.validate import check_deviations, check_finite, check_past
 from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create

@@ -9,7 +9,7 @@ import numpy as np
 
 from primavista.errors import InputError, file_errors
 from primavista.report.figures import drawing_style, new_figure, text_width
-from primavista.storage.atomic import replacing
+from primavista.storage.disk import replacing
 
 SUFFIXES = (".png", ".svg", ".pdf")
 CELL = 0.42  # inches per row and column

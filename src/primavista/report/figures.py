@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_extra
 from primavista.report.small_fonts import small_fonts
 from primavista.report.titles import FREEZING
-from primavista.storage.atomic import replacing
+from primavista.storage.disk import replacing
 from primavista.strategies.registry import Look, strategy_info
 
 if TYPE_CHECKING:

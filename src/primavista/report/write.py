@@ -16,7 +16,7 @@ from primavista.report.published import read_published
 from primavista.report.read import read_results
 from primavista.report.sections import build_page
 from primavista.report.table import Table, to_csv, to_markdown, to_records
-from primavista.storage.atomic import replacing
+from primavista.storage.disk import replacing
 
 FIGURE_KINDS = ("pdf", "svg", "png")
 TABLE_FORMATS: dict[str, Callable[[Table], str]] = {

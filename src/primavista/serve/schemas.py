@@ -15,7 +15,7 @@ from primavista.coach import NOTHING, Kind
 from primavista.learner.prediction import Prediction
 from primavista.locating import Located
 from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
-from primavista.storage.names import MAX_LABEL
+from primavista.storage.manifest import MAX_LABEL
 
 LabelField = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
 Fraction = Annotated[float, Field(ge=0, le=1)]

@@ -27,7 +27,7 @@ from primavista.serve.learner_service import LearnerService, check_rehearsal_fre
 from primavista.serve.limits import ServiceLimits
 from primavista.serve.security import check_token
 from primavista.serve.service_camera import ServiceCamera
-from primavista.storage.lock import file_lock, resolved
+from primavista.storage.disk import file_lock, resolved
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # all addresses, and the one for this machine
 DESCRIPTORS = 4096  # open files that the service asks the system for, if it may

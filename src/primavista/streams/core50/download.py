@@ -25,7 +25,7 @@ from typing import Any
 
 from primavista.errors import FileError, InputError, file_errors
 from primavista.storage import disk
-from primavista.storage.atomic import write_atomically
+from primavista.storage.disk import write_atomically
 from primavista.streams.core50.unzip import DownloadProgress, unzip
 from primavista.streams.pickles import read_pickle
 

@@ -16,7 +16,7 @@ from primavista.errors import FileError, file_errors
 from primavista.frames import crop_and_resize
 from primavista.images import ImageArray
 from primavista.storage import disk
-from primavista.storage.atomic import replacing
+from primavista.storage.disk import replacing
 from primavista.streams.pickles import read_pickle
 
 ARRAYS = ("core50_imgs.npz", "core50_imgs.npy", "core50_imgs.bin")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from primavista.errors import FileError, file_errors
-from primavista.storage.atomic import replacing
+from primavista.storage.disk import replacing
 
 MAX_TOTAL = 32 * 2**30
 MAX_ENTRIES = 500_000

@@ -20,7 +20,7 @@ from primavista.frames import Frames
 from primavista.images import ImageArray
 from primavista.progress import Progress
 from primavista.storage import disk
-from primavista.storage.atomic import replacing, write_atomically
+from primavista.storage.disk import replacing, write_atomically
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.rendered.written import (

@@ -15,8 +15,7 @@ from primavista.errors import InputError, file_errors
 from primavista.frames import Frames
 from primavista.progress import Progress
 from primavista.storage import disk
-from primavista.storage.atomic import remove_leftovers, write_atomically
-from primavista.storage.lock import FileLock
+from primavista.storage.disk import FileLock, remove_leftovers, write_atomically
 from primavista.streams.dataset import DataSet
 from primavista.streams.store.index import (
     DONE,
