@@ -33,7 +33,6 @@ from torch import Tensor
 
 from primavista.backbones.multidepth import ROOT_SOFTENING, grid_average_pool
 from primavista.backbones.registry import build
-from primavista.heads.packed import packed_size
 from primavista.heads.prima import (
     OWN_FEATURES_PRIOR,
     SIGNAL_TO_NOISE_POWER,
@@ -42,7 +41,7 @@ from primavista.heads.prima import (
     mixture_weights,
 )
 from primavista.heads.ridge import Regression, choose_rho, regression, ridge_weights
-from primavista.heads.statistics import SufficientStatistics
+from primavista.heads.statistics import SufficientStatistics, packed_size
 from primavista.strategies.frozen import Prima
 from primavista.strategies.registry import create
 from primavista.streams.dataset import Session

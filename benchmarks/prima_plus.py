@@ -25,7 +25,7 @@ from torch import Tensor
 from primavista.backbones.base import Backbone
 from primavista.backbones.registry import build
 from primavista.frames import Frames, read_frames
-from primavista.heads.packed import add_gram
+from primavista.heads.statistics import add_gram
 from primavista.strategies.base import Strategy
 from primavista.strategies.frozen import Prima
 from primavista.strategies.registry import create

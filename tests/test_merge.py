@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from primavista import FileError, InputError, Learner
-from primavista.heads.packed import add_gram
+from primavista.heads.statistics import add_gram
 from primavista.learner.lesson import lesson_id
 
 CLIPS = {"mug": 0, "kettle": 1, "cup": 2, "pot": 3}

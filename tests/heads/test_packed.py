@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista.errors import InputError
-from primavista.heads import packed as packing
+from primavista.heads import statistics
 from primavista.heads.arrays import (
     five_bytes,
     from_five_bytes,
@@ -19,7 +19,7 @@ from primavista.heads.arrays import (
     shortened,
     solve_rows,
 )
-from primavista.heads.packed import (
+from primavista.heads.statistics import (
     add_gram,
     packed_size,
     subtract_outer,
@@ -30,9 +30,9 @@ from primavista.heads.packed import (
 
 @pytest.fixture(autouse=True)
 def block_as_it_was():
-    before = packing.BLOCK
+    before = statistics.BLOCK
     yield
-    packing.BLOCK = before
+    statistics.BLOCK = before
 
 
 KINDS = {"numpy": np.asarray, "torch": torch.as_tensor}
@@ -61,7 +61,7 @@ def test_by_hand(kind):
     seed=st.integers(0, 99),
 )
 def test_any_size_block_and_split_give_the_whole(kind, dim, rows, block, seed):
-    packing.BLOCK = block
+    statistics.BLOCK = block
     make, random = KINDS[kind], np.random.default_rng(seed)
     z = random.normal(size=(sum(rows), dim))
     packed = make(np.zeros(packed_size(dim)))

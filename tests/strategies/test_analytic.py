@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista.errors import InputError
-from primavista.heads.packed import add_gram
-from primavista.heads.statistics import SufficientStatistics
+from primavista.heads.statistics import SufficientStatistics, add_gram
 from primavista.strategies.conformance import tiny_backbone
 from primavista.strategies.merging import merge
 from primavista.strategies.registry import STRATEGIES, create

@@ -31,7 +31,7 @@ from primavista.bench.metrics import Tally
 from primavista.errors import InputError
 from primavista.heads.base import AnalyticHead
 from primavista.heads.dslda import DSLDAHead
-from primavista.heads.packed import packed_parts, split
+from primavista.heads.statistics import packed_parts, split_symmetric
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.embedding import is_frozen
 from primavista.strategies.frozen import DSLDA, AnalyticStrategy, FrozenStrategy, Stackable
@@ -362,7 +362,7 @@ def statistics_updates(lessons: Sequence[tuple[AnalyticStrategy, Batch]]) -> Non
         for squares in zip(*(s.squares() for s in statistics), strict=True):
             own = z[:, :, squares[0][1]]  # one block of the features
             parts = zip(*(packed_parts(gram, own.shape[2]) for gram, _ in squares), strict=True)
-            sums += zip(parts, split(torch.bmm(own.mT, own)), strict=True)
+            sums += zip(parts, split_symmetric(torch.bmm(own.mT, own)), strict=True)
     else:
         sums.append((rows("q"), list((z * z).sum((1, 2)))))
     # Nothing is added before everything is computed: too little memory then changes nothing.

@@ -14,9 +14,8 @@ from .cwr import softmax
 from .dslda import DSLDAHead, StreamingStatistics
 from .lda import LDAHead, lda_offsets
 from .ncm import NCMHead
-from .packed import packed_parts, unpack
 from .ridge import RidgeHead
-from .statistics import SufficientStatistics
+from .statistics import SufficientStatistics, packed_parts, unpack
 
 Features = np.ndarray[Any, np.dtype[np.float64]]
 HEADS: dict[str, Callable[..., Head]] = {

@@ -26,8 +26,14 @@ from .arrays import (
     to_library_of,
     to_numpy,
 )
-from .packed import add_gram, diagonal, low_rank_factor, unpack_lower
-from .statistics import CHUNK, SufficientStatistics
+from .statistics import (
+    CHUNK,
+    SufficientStatistics,
+    add_gram,
+    diagonal,
+    low_rank_factor,
+    unpack_lower,
+)
 
 MOST_CHANGED = 128  # rows of the difference of two G in a file; more are not worth it
 CHANGE_PRECISION = 2.0**-26  # what that difference may be off by, as a share of G

@@ -19,7 +19,7 @@ from primavista.errors import InputError
 from primavista.frames import check_labels
 from primavista.heads.arrays import ClassArrays, own_arrays, restored_beside, stored_beside
 from primavista.heads.buffers import ArrayBuffers
-from primavista.heads.packed import packed_size
+from primavista.heads.statistics import packed_size
 from primavista.nn.class_rows import Rows
 from primavista.nn.memory import memories
 from primavista.storage.learner_file import GRAPHS, exact_halves, same_bits
