@@ -45,7 +45,7 @@ def test_help_loads_no_torch():
     code = """
 import sys
 sys.argv = ["primavista", "--help"]
-from primavista.cli.app import main
+from primavista.__main__ import main
 try:
     main()
 except SystemExit as stop:
@@ -83,6 +83,7 @@ def test_an_error_is_one_message_and_exit_code_1():
 
 def test_an_error_with_brackets_is_printed_whole(monkeypatch, capsys):
     """The advice `pip install "primavista[video]"` must not lose what looks like markup."""
+    from primavista.__main__ import main
     from primavista.cli import app as cli
     from primavista.errors import PrimavistaError
 
@@ -91,7 +92,7 @@ def test_an_error_with_brackets_is_printed_whole(monkeypatch, capsys):
 
     monkeypatch.setattr(cli, "app", fail)
     with pytest.raises(SystemExit):
-        cli.main()
+        main()
     assert 'primavista[video]"' in capsys.readouterr().err
 
 

@@ -24,8 +24,7 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.app import app
-from primavista.cli.learn import LessonOptions, teach_lesson
-from primavista.cli.sources import find_lessons
+from primavista.cli.learn import LessonOptions, find_lessons, teach_lesson
 from primavista.storage import learner_file as files
 from primavista.storage.disk import BusyError, file_lock
 from primavista.streams import camera

@@ -415,7 +415,7 @@ def test_inspect_of_what_is_no_learner(tmp_path: Path, videos: Path) -> None:
 
 
 def test_no_torch_to_inspect_or_to_help(model: Path) -> None:
-    code = "import sys; from primavista.cli.app import main; sys.argv = sys.argv[1:]\n"
+    code = "import sys; from primavista.__main__ import main; sys.argv = sys.argv[1:]\n"
     code += "try: main()\nfinally: assert 'torch' not in sys.modules"
     for arguments in (["inspect", str(model)], ["learn", "--help"], ["predict", "--help"]):
         ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""The arguments that several commands share, and a safe way to print texts of others."""
+"""The arguments that commands share, and a safe way to print texts of others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from primavista import __version__
+from primavista.addresses import shows_password
+from primavista.errors import InputError
 from primavista.references import is_reference
 
 if TYPE_CHECKING:
@@ -33,6 +36,26 @@ RegionText = Annotated[
     ),
 ]
 MIN_SIZE, MAX_SIZE = 32, 512  # sides of the images, in pixels
+
+
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    register: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A strategy or backbone of your own that a file may use: package.module:Name. "
+            "Its code is imported. Repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Handle the options that come before a command."""
+    if version:
+        print(f"primavista {__version__}")
+        raise typer.Exit
+    for text in register or ():
+        if not is_reference(text):
+            raise InputError(f"--register {text}: expected package.module:Name")
+    register_named(*(register or ()))
 
 
 def chosen_region(text: str | None) -> Region | None:
@@ -65,6 +88,20 @@ def register_named(*names: str | None) -> None:
 
     for reference in references:
         register(reference)
+
+
+def warn_of_password(text: str) -> None:
+    """Warn if an address on the command line has a password, which other users can see there.
+
+    Args:
+        text: What was typed: the address of a camera, a webhook or a broker.
+    """
+    if shows_password(text):
+        typer.echo(
+            "warning: other users of this machine can read the password in the list of processes. "
+            "Put the address into an environment variable and write env:NAME in its place",
+            err=True,
+        )
 
 
 def printable(text: str) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
 
 import typer
 from rich.console import Console
@@ -36,10 +36,11 @@ from primavista.cli.arguments import (
     chosen_region,
     printable,
     register_named,
+    warn_of_password,
 )
-from primavista.cli.sources import Media, find_lessons
 from primavista.coach import lessons_to_test
 from primavista.errors import InputError, PrimavistaError
+from primavista.storage.manifest import checked_name
 
 if TYPE_CHECKING:
     from primavista.images import Region
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from primavista.learner.learner import Learner
     from primavista.learner.lesson import Lesson
 
+# A camera, or the files of one lesson.
+Media: TypeAlias = str | tuple[Path, ...]
 NEW = "New files only: "
 HERE, RAY = "here", "ray"
 ALREADY_TAUGHT = "already taught"
@@ -206,6 +209,55 @@ def learn(
             teacher.save_without_lessons()
     if teacher.statuses["failed"] or not teacher.statuses["learned"]:
         raise typer.Exit(1)
+
+
+def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media]]:
+    """Find the lessons of all sources, in their order, before any of them is taught.
+
+    A folder may hold pictures (one lesson), videos and folders of pictures (one lesson each).
+    Without a label it holds one such folder per object, named after it.
+
+    Args:
+        sources: Files, folders and cameras, as they were typed.
+        label: The name of the object that all of them show, or None.
+
+    Returns:
+        One lesson per video or folder of pictures; the name of each is its path.
+
+    Raises:
+        FileError: If a source cannot be read, or holds neither images nor videos.
+        InputError: If it is not clear what a source shows, or if a name is not valid.
+    """
+    from primavista.learner.folders import lessons_of_object, lessons_of_objects
+    from primavista.learner.lesson import Lesson
+    from primavista.streams.camera import is_live, live_name
+    from primavista.streams.video import find_media
+
+    found: list[Lesson[Media]] = []
+    for source in sources:
+        if is_live(source):
+            name = live_name(source)
+            warn_of_password(source)
+            found.append(Lesson(_required_label(label, name), source, name))
+            continue
+        path = Path(source).expanduser()
+        if not source.strip() or not path.is_dir():
+            media = tuple(find_media(source))
+            found.append(Lesson(_required_label(label, source), media, source))
+        elif label is not None:
+            found += lessons_of_object(path, label)
+        else:
+            found += lessons_of_objects(path)
+    return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
+
+
+def _required_label(label: str | None, source: str) -> str:
+    if label is None:
+        raise InputError(
+            f"what does {source} show? Say it with --label mug "
+            "(only a folder of folders has names in it)"
+        )
+    return label
 
 
 @dataclass

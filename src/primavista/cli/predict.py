@@ -20,6 +20,7 @@ from primavista.cli.arguments import (
     Threshold,
     chosen_region,
     printable,
+    warn_of_password,
 )
 from primavista.cli.bulk import BulkReading, predict_to_csv
 from primavista.cli.csv_file import check_writable
@@ -32,7 +33,6 @@ from primavista.cli.sampling import (
     predict_frames,
     sample_frames,
 )
-from primavista.cli.sources import warn_of_password
 from primavista.errors import FileError, InputError
 from primavista.storage.manifest import UNKNOWN
 

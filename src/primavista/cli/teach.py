@@ -14,8 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, printable, register_named
-from primavista.cli.sources import warn_of_password
+from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, printable, register_named, warn_of_password
 from primavista.errors import InputError, require_extra
 
 TOKEN_BYTES = 24  # of chance in a token that nobody chose

@@ -22,9 +22,9 @@ from primavista.cli.arguments import (
     Threshold,
     chosen_region,
     printable,
+    warn_of_password,
 )
 from primavista.cli.sampling import SampledFrame, is_camera, is_video_file, sample_frames
-from primavista.cli.sources import warn_of_password
 from primavista.errors import FileError, InputError
 from primavista.storage.manifest import checked_name
 
