@@ -33,7 +33,7 @@ from primavista.backbones.registry import build
 from primavista.bench.cell import machine
 from primavista.bench.features import FeatureCache
 from primavista.bench.stacked import evaluate_stacked
-from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
+from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
 from primavista.strategies.registry import create

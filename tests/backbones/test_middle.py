@@ -12,7 +12,7 @@ from torch import nn
 from primavista.backbones.base import Backbone, Spec
 from primavista.backbones.multidepth import MiddleBackbone, middle_weights
 from primavista.backbones.registry import build
-from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
+from primavista.engine.representation import OnnxFeatures, onnx_installed
 
 HALF = (0.5, 0.5, 0.5)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from primavista.backbones.base import Backbone
 from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.backbones.registry import build
-from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
+from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
 from primavista.nn.renorm import BatchRenorm, replace_batch_norm
 from primavista.strategies.registry import create

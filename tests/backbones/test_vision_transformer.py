@@ -20,7 +20,7 @@ from primavista.backbones.multidepth import (
 from primavista.backbones.registry import build, rebuild
 from primavista.backbones.vision_transformer import VisionTransformer
 from primavista.backbones.weights import WeightsError
-from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
+from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.errors import InputError
 from primavista.learner.learner import Learner
 from primavista.nn.freezing import set_freezing

@@ -8,7 +8,7 @@ import pytest
 
 from primavista.bench.cell import CellJob, Interrupted, run_cell
 from primavista.bench.executors.local import Inline
-from primavista.engine.onnx_runtime import onnx_installed
+from primavista.engine.representation import onnx_installed
 from primavista.errors import InputError
 
 pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.app import app
-from primavista.engine.onnx_runtime import onnx_installed
+from primavista.engine.representation import onnx_installed
 
 pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from primavista import InputError, Learner
 from primavista.cli.app import app
-from primavista.engine.onnx_runtime import onnx_installed
+from primavista.engine.representation import onnx_installed
 from primavista.learner.export import export
 from primavista.strategies.registry import STRATEGIES
 

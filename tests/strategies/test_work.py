@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.registry import build
-from primavista.engine.onnx_runtime import OnnxFeatures, onnx_installed
+from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.frames import Frames
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner

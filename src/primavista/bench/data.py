@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from primavista.engine.device import free_memory
+from primavista.engine.representation import free_memory
 from primavista.errors import CHOOSE_FOLDER, InputError, file_errors
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock

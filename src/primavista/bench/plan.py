@@ -30,8 +30,7 @@ from primavista.backbones.own import FROM_FUNCTION, OWN_NETWORKS
 from primavista.bench.data import Data, Positive, RenderedData, StrictModel, choose_test_set
 from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options, freezes
-from primavista.engine.device import choose_device
-from primavista.engine.onnx_runtime import Engine
+from primavista.engine.representation import Engine, choose_device
 from primavista.errors import InputError
 from primavista.progress import Progress
 from primavista.references import is_reference

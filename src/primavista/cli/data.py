@@ -105,7 +105,7 @@ def render(
 
     Example: `primavista data render my-objects --objects 2 --frames 30`
     """
-    from primavista.engine.device import choose_device
+    from primavista.engine.representation import choose_device
     from primavista.streams.rendered.dataset import write
     from primavista.streams.rendered.renderer import Scene
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from primavista.backbones.base import Spec
 from primavista.backbones.maps import MapBackbone
-from primavista.engine.onnx_runtime import make_session, maps_graph
 from primavista.engine.onnx_trace import CannotTraceError, trace
+from primavista.engine.representation import make_session, maps_graph
 from primavista.errors import InputError, file_errors, require_extra
 from primavista.learner.learner import Learner
 from primavista.learner.state import BACKBONE, Array, Arrays

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import NoReturn, Self
 
-from primavista.engine.onnx_runtime import Engine
+from primavista.engine.representation import Engine
 from primavista.errors import InputError
 from primavista.learner.state import History, LearnerSettings, LearnerState
 from primavista.notebook import html_table

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from primavista.backbones.base import Spec
-from primavista.engine.device import choose_device
-from primavista.engine.onnx_runtime import Engine, EngineChoice
+from primavista.engine.representation import Engine, EngineChoice, choose_device
 from primavista.errors import FileError
 from primavista.learner.facts import LearnerFacts
 from primavista.learner.state import (

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from torch import nn
 
 from primavista.backbones.registry import NETWORKS
-from primavista.engine.onnx_runtime import Engine
+from primavista.engine.representation import Engine
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.frames import model_frames
 from primavista.learner.learner import Learner

@@ -18,8 +18,7 @@ from primavista.coach import (
     HeldOutTests,
     advise,
 )
-from primavista.engine.device import choose_device
-from primavista.engine.onnx_runtime import EngineChoice
+from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import InputError
 from primavista.frames import (
     LEARNER_SIZE,

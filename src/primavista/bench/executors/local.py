@@ -20,7 +20,7 @@ from primavista.bench.cell import CellEvent, CellJob, Interrupted, OnEvent, RunS
 from primavista.bench.folder import CellFolder
 from primavista.bench.plan import Cell
 from primavista.bench.stacked_cells import run_stacked, stack
-from primavista.engine.device import free_memory
+from primavista.engine.representation import free_memory
 from primavista.errors import PrimavistaError
 
 STOP_SECONDS = 20.0  # for a process that was asked to stop to write its checkpoint
