@@ -35,9 +35,7 @@ from accuracy import pack, pack_rendered
 
 from primavista.backbones.multidepth import MiddleBackbone, MultiDepthBackbone, generic_frames
 from primavista.backbones.registry import build
-from primavista.heads.lesson_sample import LessonSample
-from primavista.heads.lesson_statistics import LessonStatistics
-from primavista.heads.lessons import LessonHead
+from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.prima import PrimaHead
 from primavista.heads.statistics import SufficientStatistics
 

@@ -30,7 +30,7 @@ from primavista.backbones.multidepth import (
     reference_key,
 )
 from primavista.backbones.registry import build
-from primavista.heads.lesson_sample import LessonSample
+from primavista.heads.lessons import LessonSample
 from primavista.streams.rendered.renderer import Scene, render
 
 SIZES = (128, 160, 192, 224)

@@ -34,9 +34,7 @@ from .heads.cwr import Training, softmax
 from .heads.dslda import DSLDAHead, StreamingStatistics
 from .heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead
 from .heads.lda import LDAHead
-from .heads.lesson_sample import LessonSample
-from .heads.lesson_statistics import LessonStatistics
-from .heads.lessons import LessonHead
+from .heads.lessons import LessonHead, LessonSample, LessonStatistics
 from .heads.ncm import NCMHead
 from .heads.prima import PrimaHead
 from .heads.ridge import RidgeHead

@@ -17,9 +17,7 @@ from primavista.heads.arrays import (
     to_numpy,
 )
 from primavista.heads.buffers import ArrayBuffers
-from primavista.heads.lesson_sample import LessonSample
-from primavista.heads.lesson_statistics import LessonStatistics
-from primavista.heads.lessons import LessonHead
+from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.statistics import add_gram, column, low_rank_factor, packed_size, unpack
 
 BLOCKS = (40, 25)

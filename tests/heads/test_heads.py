@@ -15,9 +15,7 @@ from primavista.heads.cwr import Training, consolidate, softmax, temporary_weigh
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead
 from primavista.heads.lda import LDAHead
-from primavista.heads.lesson_sample import LessonSample
-from primavista.heads.lesson_statistics import LessonStatistics
-from primavista.heads.lessons import LessonHead
+from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ncm import NCMHead
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead

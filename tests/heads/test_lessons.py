@@ -8,9 +8,13 @@ import torch
 
 from primavista.errors import InputError
 from primavista.heads.buffers import ArrayBuffers
-from primavista.heads.lesson_sample import LESSONS_KEPT, LessonSample, feature_keys
-from primavista.heads.lesson_statistics import LessonStatistics
-from primavista.heads.lessons import LessonHead
+from primavista.heads.lessons import (
+    LESSONS_KEPT,
+    LessonHead,
+    LessonSample,
+    LessonStatistics,
+    feature_keys,
+)
 from primavista.heads.place_fit import LEVEL
 from primavista.heads.place_weights import (
     LOGIT_SCALE,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from primavista.heads.lessons import spread_of_cosines, unit_vectors
 from primavista.heads.strangers import (
     GENERIC_SHIFT,
     ROOM_SLOPE,
@@ -16,8 +17,6 @@ from primavista.heads.strangers import (
     lessons_lifted,
     middle_shares,
     room_lift,
-    spread_of_cosines,
-    unit_vectors,
     usual_room,
 )
 

@@ -10,10 +10,30 @@ from typing import NamedTuple
 from array_api_compat import array_namespace
 
 from .arrays import Array, float64, identity, solve_rows, to_library_of, zeros_like
-from .lesson_sample import Lessons
+from .strangers import Integers
 
 LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
 ROUNDING = 1e-7  # what the rounding of G may add to an eigenvalue, as a share of tr G
+
+
+class Lessons(NamedTuple):
+    """Lessons of a sample.
+
+    Args:
+        columns: the column of the class of each, in numpy.
+        means: their means, L x D.
+        frames: the features of one frame of each, L x D.
+    """
+
+    columns: Integers
+    means: Array
+    frames: Array
+
+    def part(self, features: slice) -> Lessons:
+        """Return the same lessons in some of the features, in float64."""
+        return Lessons(
+            self.columns, float64(self.means[:, features]), float64(self.frames[:, features])
+        )
 
 
 class PlaceFit(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,22 @@ from .strangers import Floats, Integers
 LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has judged them
 WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
 SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
+
+
+class PlaceJudgement(NamedTuple):
+    """What lessons that were not seen say of the regressions.
+
+    Args:
+        beta: the weight of each place, see `place_weights`.
+        trust: the mean score of such a lesson for its own class, as a share of that of a lesson
+            that was seen, 0 if there is none: what scores are worth in another place.
+        strange: the scores of a frame of each lesson by the regressions without its class, L x K,
+            as shares.
+    """
+
+    beta: list[float]
+    trust: float
+    strange: Floats
 
 
 def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) -> Floats:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from .arrays import Array, identity
+from .arrays import Array
 from .open_set import Familiarity
 
 GENERIC_CLASSES = 4.0  # classes that the spread over generic frames counts for
@@ -245,36 +245,3 @@ class LessonFamiliarity(Familiarity):
     def temperature(self) -> float:
         """T of the probabilities softmax(scores / T): 1, since the scores are logits."""
         return 1.0
-
-
-def unit_vectors(x: Array, places: Sequence[slice]) -> Array:
-    """x_h / |x_h| of each place h, side by side.
-
-    Args:
-        x: N x D.
-        places: where in the features each place lies.
-
-    Returns:
-        N x D.
-    """
-    parts = [x[:, part] for part in places]
-    scaled = [part / (part * part).sum(1).clip(1e-30)[:, None] ** 0.5 for part in parts]
-    return array_namespace(x).concat(scaled, axis=1)
-
-
-def spread_of_cosines(x: Array, places: Sequence[slice]) -> Array:
-    """Compute the covariances, over pairs of frames, of the cosines between them in each place.
-
-    Args:
-        x: the features of two frames or more, less their mean, N x D.
-        places: where in the features each of the H places lies.
-
-    Returns:
-        H x H.
-    """
-    xp = array_namespace(x)
-    unit = unit_vectors(x, places)
-    cosines = xp.stack([(unit[:, part] @ unit[:, part].T).reshape(-1) for part in places])
-    cosines = cosines[:, identity(len(x), x).reshape(-1) == 0]
-    off = cosines - cosines.mean(1)[:, None]
-    return off @ off.T / off.shape[1]

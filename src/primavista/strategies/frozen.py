@@ -25,9 +25,7 @@ from primavista.heads.base import AnalyticHead, Head
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.lda import LDAHead
-from primavista.heads.lesson_sample import LessonSample
-from primavista.heads.lesson_statistics import LessonStatistics
-from primavista.heads.lessons import LessonHead
+from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ncm import NCMHead
 from primavista.heads.open_set import (
     COSINE_THRESHOLD,
