@@ -28,8 +28,7 @@ from .coach import (
     with_tests,
 )
 from .errors import FileError, InputError
-from .heads.arrays import ClassArrays, restored_beside, stored_beside
-from .heads.base import AnalyticHead, Head
+from .heads.base import ClassArrays, Head, restored_beside, stored_beside
 from .heads.cwr import Training, softmax
 from .heads.dslda import DSLDAHead, StreamingStatistics
 from .heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead
@@ -38,7 +37,7 @@ from .heads.lessons import LessonHead, LessonSample, LessonStatistics
 from .heads.ncm import NCMHead
 from .heads.prima import PrimaHead
 from .heads.ridge import RidgeHead
-from .heads.statistics import SufficientStatistics
+from .heads.statistics import AnalyticHead, SufficientStatistics
 from .images import Clip, Frame, chunks, model_frames, resize, whole_picture
 from .lesson_report import LessonReport
 from .locating import Floats, Judged, Level, Located, Place, WindowReader, find, level_sizes

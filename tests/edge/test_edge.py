@@ -14,7 +14,7 @@ from PIL import Image
 from primavista import InputError, Learner
 from primavista.backbones.registry import build
 from primavista.frames import crop_and_resize
-from primavista.heads.arrays import from_five_bytes
+from primavista.heads.base import from_five_bytes
 from primavista.learner.export import export, onnx_model
 from primavista.learner.lesson import lesson_id
 from primavista.storage import learner_file as files

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista import FileError, Learner
-from primavista.heads.arrays import five_bytes, from_five_bytes
+from primavista.heads.base import five_bytes, from_five_bytes
 from primavista.learner.export import export
 from primavista.storage import learner_file as files
 

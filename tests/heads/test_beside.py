@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from primavista.errors import InputError
-from primavista.heads.arrays import (
+from primavista.heads.base import (
     restored_beside,
     rows_beside,
     rows_earlier,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.heads.arrays import ClassArrays
-from primavista.heads.base import AnalyticHead, Head
+from primavista.heads.base import ClassArrays, Head
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.cwr import Training, consolidate, softmax, temporary_weights
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
@@ -19,7 +18,7 @@ from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ncm import NCMHead
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
-from primavista.heads.statistics import SufficientStatistics
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.strategies.conformance import tiny_backbone
 from primavista.strategies.registry import create
 

@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 
 from primavista.errors import InputError
 from primavista.heads import statistics
-from primavista.heads.arrays import (
-    five_bytes,
-    from_five_bytes,
-    linear_algebra_error,
-    shortened,
-    solve_rows,
-)
+from primavista.heads.base import five_bytes, from_five_bytes, shortened
+from primavista.heads.solving import linear_algebra_error, solve_rows
 from primavista.heads.statistics import (
     add_gram,
     packed_size,

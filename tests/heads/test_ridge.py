@@ -16,7 +16,8 @@ from primavista.heads.ridge import (
     regression,
     ridge_weights,
 )
-from primavista.heads.statistics import FLOOR, SufficientStatistics, within_class_scatter
+from primavista.heads.solving import FLOOR
+from primavista.heads.statistics import SufficientStatistics, within_class_scatter
 
 
 def stream(seed, counts, dim, spread=1.0):

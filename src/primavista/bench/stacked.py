@@ -29,9 +29,8 @@ from primavista.bench.evaluate import (
 from primavista.bench.features import FeatureCache, now
 from primavista.bench.metrics import Tally
 from primavista.errors import InputError
-from primavista.heads.base import AnalyticHead
 from primavista.heads.dslda import DSLDAHead
-from primavista.heads.statistics import packed_parts, split_symmetric
+from primavista.heads.statistics import AnalyticHead, packed_parts, split_symmetric
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.embedding import is_frozen
 from primavista.strategies.frozen import DSLDA, AnalyticStrategy, FrozenStrategy, Stackable

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from primavista.heads.arrays import ClassArrays
+from primavista.heads.base import ClassArrays
 from primavista.nn.class_rows import Rows
 
 G = TypeVar("G", bound=ClassArrays)

@@ -19,10 +19,10 @@ from ..storage.validate import (
     check_total,
     checked_array,
 )
-from .arrays import Array, ClassArrays, float32, float64, identity, solve_positive_definite
-from .base import Head
+from .base import Array, ClassArrays, Familiarity, Head, float32, float64, identity
 from .lda import lda_offsets, lda_weights, oas, oas_covariance, shrunk_covariance
-from .open_set import Familiarity, mahalanobis_familiarity
+from .open_set import mahalanobis_familiarity
+from .solving import solve_positive_definite
 
 STRIP = 256  # rows of a symmetric product computed at a time
 

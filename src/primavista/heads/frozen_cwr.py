@@ -8,8 +8,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..storage.validate import check_past, check_that, checked_array
-from .arrays import Array, ClassArrays, float32, float64
-from .base import Head
+from .base import Array, ClassArrays, Familiarity, Head, float32, float64
 from .cwr import (
     Consolidation,
     Training,
@@ -19,7 +18,7 @@ from .cwr import (
     temporary_weights,
     train,
 )
-from .open_set import Familiarity, mahalanobis_familiarity
+from .open_set import mahalanobis_familiarity
 from .statistics import SufficientStatistics
 
 

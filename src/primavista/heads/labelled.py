@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .arrays import ClassArrays, solve_positive_definite
-from .base import AnalyticHead, Head
+from .base import ClassArrays, Head
 from .cwr import softmax
 from .dslda import DSLDAHead, StreamingStatistics
 from .lda import LDAHead, lda_offsets
 from .ncm import NCMHead
 from .ridge import RidgeHead
-from .statistics import SufficientStatistics, packed_parts, unpack
+from .solving import solve_positive_definite
+from .statistics import AnalyticHead, SufficientStatistics, packed_parts, unpack
 
 Features = np.ndarray[Any, np.dtype[np.float64]]
 HEADS: dict[str, Callable[..., Head]] = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .arrays import Array, identity, solve_positive_definite
-from .base import AnalyticHead
-from .statistics import FLOOR, SufficientStatistics
+from .base import Array, identity
+from .solving import FLOOR, solve_positive_definite
+from .statistics import AnalyticHead, SufficientStatistics
 
 
 class LDAHead(AnalyticHead):

@@ -26,7 +26,7 @@ from ..storage.validate import (
     check_that,
     checked_array,
 )
-from .arrays import (
+from .base import (
     Array,
     Arrays,
     ClassArrays,
@@ -42,11 +42,11 @@ from .arrays import (
     to_library_of,
     to_numpy,
 )
-from .base import AnalyticHead
 from .place_fit import Lessons, PlaceFit, fit_place, origin_of_scores, strange_scores
 from .place_weights import PlaceJudgement, place_weights
 from .statistics import (
     CHUNK,
+    AnalyticHead,
     SufficientStatistics,
     add_gram,
     diagonal,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .arrays import Array
-from .base import AnalyticHead
+from .base import Array
+from .statistics import AnalyticHead
 
 
 class NCMHead(AnalyticHead):

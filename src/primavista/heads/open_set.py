@@ -5,52 +5,15 @@ Everything is written for numpy and torch arrays alike.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
-from array_api_compat import array_namespace, is_array_api_obj
-
-from .arrays import Array
-from .statistics import FLOOR
+from .base import Array, Familiarity
+from .solving import FLOOR
 
 LOGIT_AT_MEAN = 10.0  # by which logit a class leads the average at its own mean
 KNOWN_THRESHOLD = 0.25  # most frames of a new video of a known object are at least so familiar
 LESSON_THRESHOLD = 0.9  # the same for `LessonFamiliarity`: one stranger of ten is taken for known
 COSINE_THRESHOLD = 0.3  # the same for `CosineFamiliarity`, if the camera may be anywhere
-
-
-class Familiarity(ABC):
-    """Tells how familiar a frame is. It has no scale, so one threshold serves all data."""
-
-    @abstractmethod
-    def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames.
-
-        Args:
-            z: their features, N x D, in float64.
-            best: the column of the highest score of each.
-
-        Returns:
-            N numbers: near 1 for a frame like the mean of its class, near 0 for a stranger.
-        """
-
-    def single(self) -> Self:
-        """Return the same in float32, which is twice as fast: for features in float32.
-
-        Strangers are told as before, to about a millionth.
-        """
-        arrays = {
-            name: array_namespace(value).astype(value, array_namespace(value).float32)
-            for name, value in vars(self).items()
-            if is_array_api_obj(value)
-        }
-        return replace(self, **arrays)  # type: ignore[type-var]  # every familiarity is a dataclass
-
-    @property
-    @abstractmethod
-    def temperature(self) -> float:
-        """T of the probabilities softmax(scores / T)."""
 
 
 @dataclass(frozen=True)

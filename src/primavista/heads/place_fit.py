@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from array_api_compat import array_namespace
 
-from .arrays import Array, float64, identity, solve_rows, to_library_of, zeros_like
+from .base import Array, float64, identity, to_library_of, zeros_like
+from .solving import solve_rows
 from .strangers import Integers
 
 LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance

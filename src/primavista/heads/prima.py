@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from .arrays import Array, to_library_of
-from .base import AnalyticHead
+from .base import Array, to_library_of
 from .open_set import CosineFamiliarity, cosine_familiarity
 from .ridge import RHO_GRID, Regression, regressions
-from .statistics import SufficientStatistics
+from .statistics import AnalyticHead, SufficientStatistics
 
 # rho in units of the mean eigenvalue of A: a fixed grid, as `RHO_GRID` is.
 RELATIVE_RHO_GRID: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-4, 7))

@@ -9,15 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .arrays import (
-    Array,
-    float64,
-    invert_positive_definite,
-    solve_positive_definite,
-    to_library_of,
-)
-from .base import AnalyticHead
-from .statistics import FLOOR, SufficientStatistics
+from .base import Array, float64, to_library_of
+from .solving import FLOOR, invert_positive_definite, solve_positive_definite
+from .statistics import AnalyticHead, SufficientStatistics
 
 # A share of the mean second moment added to each variance: the rounding that is left of a feature
 # that never varied is not blown up either.

@@ -1,4 +1,4 @@
-"""The sufficient statistics of every analytic head: sums over frames, in numpy or torch.
+"""Sums over frames, the sufficient statistics, and the analytic head that is solved from them.
 
 Of the symmetric G = [[A, B], [B^T, C]] half is kept, folded in two (LAPACK's rectangular full
 packed format): B as it is, then one rectangle with the triangles of A and C side by side.
@@ -6,6 +6,7 @@ packed format): B as it is, then one rectangle with the triangles of A and C sid
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Self
@@ -13,6 +14,7 @@ from typing import Self
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array, to_device
 
+from ..errors import InputError
 from ..storage.validate import (
     MAX_FEATURE,
     NumpyArray,
@@ -24,11 +26,107 @@ from ..storage.validate import (
     check_total,
     checked_array,
 )
-from .arrays import Array, Arrays, ClassArrays, float64
+from .base import Array, Arrays, ClassArrays, Familiarity, Head, float64, zeros_like
+from .open_set import mahalanobis_familiarity
+from .solving import linear_algebra_error
 
 CHUNK = 1024  # frames in one product of a Gram matrix
 BLOCK = 256  # rows of G whose product exists at one time
-FLOOR = 1e-6  # share of a second moment added to a variance: what hardly varies is not blown up
+
+
+class AnalyticHead(Head):
+    """scores = w phi(z) + b, with w and b solved from the sums of phi(z) over all frames
+
+    when scores are first asked for. The scores are float64, and the same for any order and split of
+    the frames, or of the lessons if the sums are over lessons. `forget` takes the count, the sum
+    and so the mean of a class out exactly; its scatter around that mean stays in the pooled one.
+
+    Args:
+        statistics: the sums.
+    """
+
+    def __init__(self, statistics: SufficientStatistics) -> None:
+        super().__init__({"moments": statistics})  # so called in files; they are the statistics
+        self.statistics = statistics
+
+    @abstractmethod
+    def solve(self, classes: int) -> tuple[Array, Array]:
+        """Solve for the weights.
+
+        Args:
+            classes: the number of known classes, at least 1.
+
+        Returns:
+            w (classes x D) and b (classes).
+        """
+
+    def precision(self, classes: int) -> Array | None:
+        """Invert the regularised covariance that was solved with.
+
+        Args:
+            classes: the number of known classes.
+
+        Returns:
+            P of `MahalanobisFamiliarity`, D x D; None for the identity.
+        """
+        return None
+
+    def _learn(self, z: Array, columns: Array, i: int) -> None:
+        self.statistics.add(self.features(z), columns)
+
+    def scores(self, z: Array, classes: int) -> Array:
+        """Score features by w phi(z) + b, as `Head.scores` says."""
+        if not classes:
+            return zeros_like((len(z), 0), z)
+        w, b = self.solution(classes)
+        return float64(self.features(z)) @ w.T + b
+
+    def solution(self, classes: int) -> tuple[Array, Array]:
+        """Return w and b, solved at most once per state.
+
+        Args:
+            classes: the number of known classes, at least 1.
+
+        Returns:
+            w (classes x D) and b (classes).
+
+        Raises:
+            InputError: the equations cannot be solved.
+        """
+        try:
+            return self.derived.get_or_compute("solution", lambda: self.solve(classes))
+        except linear_algebra_error(self.statistics.s) as error:
+            raise InputError(
+                f"the saved statistics are inconsistent ({error}); the file may be corrupted"
+            ) from error
+
+    def familiarity(self, classes: int) -> Familiarity:
+        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        w, _ = self.solution(classes)
+        compute = lambda: self._familiarity(w, classes)  # noqa: E731
+        return self.derived.get_or_compute("familiarity", compute)
+
+    def _familiarity(self, w: Array, classes: int) -> Familiarity:
+        """Return the familiarity by the Mahalanobis distance, unless a head knows better."""
+        own = self.statistics
+        spread = own.covariance() if own.has_gram else own.mean_square_deviation(classes)
+        means = own.means(classes)
+        return mahalanobis_familiarity(w, means, self.precision(classes), spread, own.frames)
+
+    def merge(self, other: Self, columns: Array) -> None:
+        """Learn all that another head has learned.
+
+        Args:
+            other: a head of the same kind, with the same options.
+            columns: our column for each of its classes.
+        """
+        self.statistics.merge(other.statistics, columns)
+        self.derived.clear()
+
+    def clear(self) -> None:
+        """Return to the state before the first batch."""
+        self.statistics.clear()
+        self.derived.clear()
 
 
 class SufficientStatistics(ClassArrays):

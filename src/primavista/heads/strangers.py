@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from .arrays import Array
-from .open_set import Familiarity
+from .base import Array, Familiarity
 
 GENERIC_CLASSES = 4.0  # classes that the spread over generic frames counts for
 GENERIC_SHIFT = 2.0  # spreads by which what one camera shows is alike, and what that may vary by

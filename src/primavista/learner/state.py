@@ -17,7 +17,7 @@ from primavista.backbones.registry import rebuild
 from primavista.coach import HeldOutTests, from_records, to_records, with_tests
 from primavista.errors import InputError
 from primavista.frames import check_labels
-from primavista.heads.arrays import ClassArrays, own_arrays, restored_beside, stored_beside
+from primavista.heads.base import ClassArrays, own_arrays, restored_beside, stored_beside
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.statistics import packed_size
 from primavista.nn.class_rows import Rows

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
+from primavista.heads.base import Familiarity
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.frozen_cwr import cwr_familiarity
 from primavista.heads.linear import CWRHead, HeadKind
-from primavista.heads.open_set import KNOWN_THRESHOLD, Familiarity
+from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.heads.statistics import SufficientStatistics
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.embedding import EmbeddingStrategy

@@ -21,21 +21,16 @@ from primavista.backbones.multidepth import (
     shipped_reference,
 )
 from primavista.errors import InputError
-from primavista.heads.base import AnalyticHead, Head
+from primavista.heads.base import Familiarity, Head
 from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.lda import LDAHead
 from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ncm import NCMHead
-from primavista.heads.open_set import (
-    COSINE_THRESHOLD,
-    KNOWN_THRESHOLD,
-    LESSON_THRESHOLD,
-    Familiarity,
-)
+from primavista.heads.open_set import COSINE_THRESHOLD, KNOWN_THRESHOLD, LESSON_THRESHOLD
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
-from primavista.heads.statistics import SufficientStatistics
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.renorm import replace_batch_norm
 from primavista.option_types import Range, make_options
 from primavista.strategies.base import Batch, LearnReport

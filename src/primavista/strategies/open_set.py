@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from primavista.frames import Frames, check_frames, split_indices
-from primavista.heads.base import AnalyticHead
-from primavista.heads.open_set import Familiarity
+from primavista.heads.base import Familiarity
+from primavista.heads.statistics import AnalyticHead
 from primavista.strategies.base import Strategy
 
 
