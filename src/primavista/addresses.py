@@ -10,6 +10,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from primavista.errors import InputError
 
 ENV = "env:"
+CAMERA = "camera:"  # of this machine, by its number
+DEVICE = re.compile(r"/dev/(video|v4l/).*")  # of Video4Linux
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,20 @@ def is_address(text: str) -> bool:
     (True, True, False)
     """
     return text.startswith(ENV) or re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text) is not None
+
+
+def is_live(source: object) -> bool:
+    """Return True if a source is a camera: of this machine, or one that has an address.
+
+    Args:
+        source: What the user named. An address that cannot be read is told by reading it.
+
+    >>> is_live("camera:0"), is_live("/dev/video1"), is_live("rtsp://door/live"), is_live("mug.mp4")
+    (True, True, True, False)
+    """
+    if not isinstance(source, str):
+        return False
+    return source.startswith(CAMERA) or is_address(source) or DEVICE.fullmatch(source) is not None
 
 
 def read_address(text: str, schemes: tuple[str, ...], example: str) -> Address:

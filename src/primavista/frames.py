@@ -23,9 +23,6 @@ from primavista.images import (
     wrong_type,
 )
 
-# Pixels, the side of the frames of a new learner. The benchmark keeps the 128 of the paper.
-LEARNER_SIZE = 192
-
 
 @runtime_checkable
 class Frames(Protocol):

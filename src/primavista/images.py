@@ -11,6 +11,8 @@ from PIL import Image
 
 from primavista.errors import InputError
 
+# Pixels, the side of the frames of a new learner. The benchmark keeps the 128 of the paper.
+LEARNER_SIZE = 192
 MIN_SIDE = 1
 # Per image. Decoding a larger one is more likely an attack than a photograph.
 MAX_PIXELS = 64_000_000

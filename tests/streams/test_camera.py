@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import primavista as pv
-from primavista.addresses import read_address, shows_password
+from primavista.addresses import is_live, read_address, shows_password
 from primavista.errors import FileError, InputError
 from primavista.images import read_region
 from primavista.streams.camera import (
@@ -19,7 +19,6 @@ from primavista.streams.camera import (
     CameraProcess,
     CameraView,
     camera_frames,
-    is_live,
     live_name,
     steady_frames,
 )

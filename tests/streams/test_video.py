@@ -20,8 +20,7 @@ from PIL import Image
 import primavista as pv
 from primavista.frames import Frames, crop_and_resize
 from primavista.streams import camera, decode
-from primavista.streams.sampler import BadFiles, FrameSampler
-from primavista.streams.video import Clip, natural, open_frames
+from primavista.streams.video import BadFiles, Clip, FrameSampler, natural, open_frames
 
 from . import media
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
     from primavista.progress import Progress
-    from primavista.streams.sampler import BadFiles
+    from primavista.streams.video import BadFiles
 
 SUFFIXES = (".mp4", ".mkv", ".mov")
 TICKS_PER_SECOND = 90_000  # of the time stamps that are written

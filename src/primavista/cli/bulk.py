@@ -118,8 +118,7 @@ def files_of(sources: Sequence[str]) -> list[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    from primavista.streams.folder import subfolders
-    from primavista.streams.video import media_in
+    from primavista.streams.video import media_in, subfolders
 
     with file_errors("read the folder", folder, "Check the path and its permissions"):
         inside = [path for path in subfolders(folder) if not os.path.islink(path)]
@@ -143,7 +142,7 @@ def _row(learner: Learner, file: Path, reading: BulkReading) -> tuple[object, ..
 def _answer(learner: Learner, file: Path, reading: BulkReading) -> tuple[Prediction, int]:
     """What the whole file shows, and the number of its frames that were recognised."""
     from primavista.learner.watch import fuse
-    from primavista.streams.sampler import BadFiles
+    from primavista.streams.video import BadFiles
 
     bad = BadFiles(reading.skip_bad, quiet=True)
     frames = sample_frames(str(file), learner.size, reading.fps, None, bad, reading.region)

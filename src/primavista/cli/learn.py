@@ -228,9 +228,10 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media
         FileError: If a source cannot be read, or holds neither images nor videos.
         InputError: If it is not clear what a source shows, or if a name is not valid.
     """
+    from primavista.addresses import is_live
     from primavista.learner.folders import lessons_of_object, lessons_of_objects
     from primavista.learner.lesson import Lesson
-    from primavista.streams.camera import is_live, live_name
+    from primavista.streams.camera import live_name
     from primavista.streams.video import find_media
 
     found: list[Lesson[Media]] = []

@@ -20,7 +20,7 @@ from primavista.storage.disk import replacing
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
     from primavista.locating import Located
-    from primavista.streams.sampler import BadFiles
+    from primavista.streams.video import BadFiles
 
 # one colour per object, by the order in which the objects were taught; told apart on any picture
 COLOURS = ("#3DDC97", "#FFB000", "#64B5F6", "#FF6E9C", "#C792EA", "#F4F269", "#FF8A50", "#7FFFD4")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
-    from primavista.streams.sampler import BadFiles
+    from primavista.streams.video import BadFiles
 
 FPS = 2.0  # frames per second that are recognised, to be read as lines
 ANNOTATED_FPS = 10.0  # and in a video that is watched
@@ -113,7 +113,7 @@ def predict(
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`,
     `primavista predict kitchen.pv table.jpg --locate --annotate found.png`
     """
-    from primavista.streams.sampler import BadFiles
+    from primavista.streams.video import BadFiles
 
     if locate:
         bad = BadFiles(skip_bad or len(sources) > 1)
@@ -147,7 +147,7 @@ def _print_frames(
     annotate: Path | None,
 ) -> int:
     """Recognise the frames and print their lines; return how many could not be decoded."""
-    from primavista.streams.sampler import BadFiles
+    from primavista.streams.video import BadFiles
 
     bad = BadFiles(reading.skip_bad or reporter.named)
     if annotate is None:
@@ -230,8 +230,9 @@ def _loaded(model: Path, device: str, threshold: float | None) -> Learner:
 
 def _check_target(source: str, target: Path, region: str | None) -> None:
     """Refuse a video that cannot be annotated, and a file that cannot or must not be written."""
+    from primavista.addresses import is_live
     from primavista.cli.annotate import check_copy
-    from primavista.streams.camera import is_live, live_name
+    from primavista.streams.camera import live_name
 
     if region is not None:
         raise InputError("--annotate draws on the whole picture: leave out --region")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
     from primavista.streams.camera import CameraView
-    from primavista.streams.sampler import BadFiles
+    from primavista.streams.video import BadFiles
 
 BATCH = 16  # frames that are recognised together, except from a camera
 
@@ -144,7 +144,7 @@ def is_camera(source: str) -> bool:
     Returns:
         True for "camera:0", "/dev/video0", "rtsp://door/live" and the like.
     """
-    from primavista.streams.camera import is_live
+    from primavista.addresses import is_live
 
     return is_live(source)
 

@@ -116,7 +116,7 @@ def watch(
     `DOOR=rtsp://ann:secret@10.0.0.5/live primavista watch kitchen.pv env:DOOR --name door
     --mqtt mqtt://homeassistant.local`
     """
-    from primavista.streams.sampler import BadFiles
+    from primavista.streams.video import BadFiles
 
     for text in (source, webhook, mqtt):
         warn_of_password(text or "")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from primavista.errors import FileError, InputError
 from primavista.learner.lesson import Lesson
-from primavista.streams.folder import sessions_by_object, subfolders
+from primavista.streams.folder import sessions_by_object
 from primavista.streams.rendered.written import read_scene, scene_classes
-from primavista.streams.video import IMAGES, VIDEOS, media_in, natural
+from primavista.streams.video import IMAGES, VIDEOS, media_in, natural, subfolders
 
 
 def lessons_of_object(folder: Path, label: str) -> list[Lesson[tuple[Path, ...]]]:

@@ -21,12 +21,11 @@ from primavista.coach import (
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import InputError
 from primavista.frames import (
-    LEARNER_SIZE,
     Frames,
     ImageLike,
     check_frames,
 )
-from primavista.images import ImageArray
+from primavista.images import LEARNER_SIZE, ImageArray
 from primavista.learner.answers import held_out_tests, named_predictions
 from primavista.learner.boxed import BoxesLike, boxed_frames
 from primavista.learner.changes import LearnerChanges

@@ -20,7 +20,7 @@ from primavista.errors import FileError, MissingExtraError, require_extra
 from primavista.images import ImageArray
 from primavista.streams import decode
 from primavista.streams.pipes import receive_header, send_header
-from primavista.streams.sampler import BadFiles, FrameSampler
+from primavista.streams.video import BadFiles, FrameSampler
 
 BACKGROUND = 10  # added to the niceness of what decodes photographs and videos
 

@@ -10,6 +10,7 @@ from threading import Event, Thread
 
 from PIL import Image
 
+from primavista.addresses import is_live
 from primavista.errors import InputError
 from primavista.images import ImageArray
 from primavista.serve.limits import RefusedError
@@ -19,7 +20,6 @@ from primavista.streams.camera import (
     CameraView,
     check_filmed,
     is_film,
-    is_live,
     steady_frames,
 )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import re
 import subprocess
 import sys
 import time
@@ -23,16 +22,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from primavista.addresses import Address, is_address, read_address
+from primavista.addresses import CAMERA, DEVICE, Address, is_address, is_live, read_address
 from primavista.backoff import Backoff
 from primavista.errors import FileError, InputError, require_extra
 from primavista.images import ImageArray, Region
-from primavista.streams.camera_child import FILM, HTTP, V4L2, CameraHeader, CameraJob
 from primavista.streams.decode import VIDEOS
-from primavista.streams.pipes import receive_header, send_header
+from primavista.streams.pipes import (
+    FILM,
+    HTTP,
+    V4L2,
+    CameraHeader,
+    CameraJob,
+    receive_header,
+    send_header,
+)
 
-CAMERA = "camera:"
-DEVICE = re.compile(r"/dev/(video|v4l/).*")  # of Video4Linux
 SCHEMES = ("rtsp", "rtsps", "http", "https")
 EXAMPLE = "rtsp://USER:PASSWORD@HOST/PATH for a camera; a file has to be downloaded first"
 MAX_PIXELS = 7680 * 4320  # of a frame: 8K
@@ -91,20 +95,6 @@ class CameraView:
     def name(self) -> str:
         """What messages and events call the camera; without its password."""
         return live_name(self.source)
-
-
-def is_live(source: object) -> bool:
-    """Return True if a source is a camera: of this machine, or one that has an address.
-
-    Args:
-        source: What the user named. An address that cannot be read is told by reading it.
-
-    >>> is_live("camera:0"), is_live("/dev/video1"), is_live("rtsp://door/live"), is_live("mug.mp4")
-    (True, True, True, False)
-    """
-    if not isinstance(source, str):
-        return False
-    return source.startswith(CAMERA) or is_address(source) or DEVICE.fullmatch(source) is not None
 
 
 def is_film(source: str) -> bool:

@@ -16,7 +16,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from http.client import HTTPResponse
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -26,60 +25,20 @@ from PIL import Image
 
 from primavista.addresses import Address
 from primavista.errors import FileError, require_extra
-from primavista.images import ImageArray, Region, centre_square, cut_region
+from primavista.images import ImageArray, centre_square, cut_region
 from primavista.streams.decode import FrameTimer, timed_frames, turned
-from primavista.streams.pipes import receive_header, send_header
+from primavista.streams.pipes import (
+    FILM,
+    HTTP,
+    V4L2,
+    CameraHeader,
+    CameraJob,
+    receive_header,
+    send_header,
+)
 from primavista.streams.v4l2 import capture_device
 
-HTTP = "http"  # in place of an input format of FFmpeg: MJPEG in parts over HTTP
-FILM = "film"  # in place of one: a video file, played at its own speed, again and again
-V4L2 = "v4l2"  # the input format of FFmpeg for cameras of Linux
 MEMORY = 2**30  # bytes that decoding may take
-
-
-@dataclass(frozen=True)
-class CameraJob:
-    """What to read, and what to make of it.
-
-    Attributes:
-        url: What FFmpeg opens: a device, an address with its password, or a file; on Linux also the
-            number of a camera.
-        format: The input format of FFmpeg, or `HTTP` or `FILM`.
-        options: Options of FFmpeg for this input.
-        size: The side of the frames to make; None keeps the whole picture.
-        fps: The most frames per second to send; None sends all.
-        region: The part of the picture to look at, in shares of its sides; None for all of it.
-        longest: The longest side of a whole picture to send; None sends it as it is.
-        pixels: The largest number of pixels of a frame.
-        opening: Within how many seconds the stream must open.
-        stall: Within how many seconds the next frame must come.
-    """
-
-    url: str = field(repr=False)
-    format: str
-    options: dict[str, str]
-    size: int | None
-    fps: float | None
-    region: Region | None
-    longest: int | None
-    pixels: int
-    opening: float
-    stall: float
-
-
-@dataclass(frozen=True)
-class CameraHeader:
-    """One frame, whose bytes follow, or the reason why there are no more.
-
-    Attributes:
-        width: The width of the frame in pixels; 0 if there are no more.
-        height: Its height.
-        reason: Why there are no more.
-    """
-
-    width: int = 0
-    height: int = 0
-    reason: str = ""
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ Pictures and videos can be mixed.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from primavista.errors import FileError, InputError, file_errors
+from primavista.errors import FileError, InputError
 from primavista.images import ImageArray
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Session
@@ -31,9 +30,8 @@ from primavista.streams.rendered.written import (
     scene_classes,
     scene_name,
 )
-from primavista.streams.sampler import BadFiles
 from primavista.streams.split import held_out
-from primavista.streams.video import IMAGES, VIDEOS, media_in, natural
+from primavista.streams.video import IMAGES, VIDEOS, BadFiles, media_in, natural, subfolders
 from primavista.streams.video_cache import VideoCache, default_video_cache, map_video
 
 MAX_FRAMES = 600  # per video
@@ -382,21 +380,3 @@ def sessions_by_object(found: FoundSessions) -> FoundSessions:
 def _session_name(path: Path) -> str:
     is_video = path.suffix.lower() in VIDEOS and not path.is_dir()
     return path.stem if is_video else path.name
-
-
-def subfolders(path: Path) -> list[Path]:
-    """List the folders in a folder, in natural order; hidden ones are left out.
-
-    Args:
-        path: The folder.
-
-    Returns:
-        The paths of its subfolders.
-
-    Raises:
-        FileError: If the folder cannot be read.
-    """
-    with file_errors("read the folder", path, "Check the path and permissions"):
-        names = [entry.name for entry in os.scandir(path) if not entry.name.startswith(".")]
-        folders = [name for name in names if (path / name).is_dir()]
-    return [path / name for name in sorted(folders, key=natural)]

@@ -1,4 +1,7 @@
-"""Frames from videos, images, folders and cameras: finds the files and samples them."""
+"""Frames from videos, images, folders and cameras: finds the files and samples them.
+
+The class `Clip` alone needs torch; importing this module does not load it.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from primavista.addresses import is_live
 from primavista.errors import FileError, InputError, file_errors
-from primavista.frames import LEARNER_SIZE
-from primavista.images import ImageArray, Region
+from primavista.images import LEARNER_SIZE, ImageArray, Region
 from primavista.progress import Progress
 from primavista.streams.camera import (
     LESSON_FRAMES,
@@ -26,15 +29,23 @@ from primavista.streams.camera import (
     CameraView,
     camera_frames,
     check_filmed,
-    is_live,
     live_name,
 )
 from primavista.streams.decode import VIDEOS as VIDEOS
-from primavista.streams.decode import DecodedItem, read_image, video_frames, video_rate
-from primavista.streams.sampler import BadFiles, FrameSampler, ToldError
+from primavista.streams.decode import (
+    DecodedItem,
+    read_image,
+    video_frames,
+    video_rate,
+    without_skip,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 WILDCARDS = "*?["
+MAX_PROBLEMS = 100
 # A path, a glob or a camera, or several paths.
 MediaSource = str | Path | Sequence[str | Path]
 log = logging.getLogger("primavista")
@@ -72,6 +83,96 @@ class Clip:
 
     def __repr__(self) -> str:
         return f"Clip({len(self)} frames of {self.source})"
+
+
+class FrameSampler:
+    """Keeps at most `limit` frames, evenly spread over all that were offered.
+
+    Args:
+        limit: The largest number of frames to keep.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.step, self.offered = limit, 1, 0
+        self.frames: list[ImageArray] = []
+        self.on_offer: Callable[[int], None] = lambda offered: None
+
+    def expect(self, count: int) -> None:
+        """Announce how many frames will be offered, if that is known.
+
+        Then every k-th frame is kept from the start, with the least k that keeps no more than
+        `limit`; frames that would be dropped later are not decoded at all. If more frames come than
+        were announced, k is doubled as often as needed.
+
+        Args:
+            count: The number of frames.
+        """
+        self.step = max(self.step, -(-count // self.limit))
+
+    def offer(self, frames: Iterable[DecodedItem], bad: BadFiles) -> None:
+        """Offer frames, in order; those that are not kept are not converted either.
+
+        Args:
+            frames: Functions that convert a frame, or errors in place of frames.
+            bad: Where frames that cannot be decoded are counted.
+        """
+        for read in frames:
+            self.offered += 1
+            self.on_offer(self.offered)
+            with bad.guard():
+                if isinstance(read, FileError):
+                    raise read
+                if self._wants(self.offered - 1):
+                    self.frames.append(read())
+
+    def _wants(self, index: int) -> bool:
+        if index % self.step == 0 and len(self.frames) == self.limit:
+            del self.frames[1::2]
+            self.step *= 2
+        return index % self.step == 0 and len(self.frames) < self.limit
+
+
+class ToldError(FileError):
+    """Raised if nothing of a source could be read and each reason has been logged already."""
+
+
+class BadFiles:
+    """Counts files and frames that could not be read, or raises their errors.
+
+    Args:
+        skip: Count them; otherwise the first one raises its error.
+        quiet: Do not log them.
+    """
+
+    def __init__(self, skip: bool = False, quiet: bool = False) -> None:
+        self.skip, self.quiet, self.skipped = skip, quiet, 0
+        self.problems: list[str] = []
+
+    @property
+    def note(self) -> str:
+        """The number that were skipped, and the first reason; empty if there were none."""
+        if not self.skipped:
+            return ""
+        return f"skipped {self.skipped} that could not be decoded, the first: {self.problems[0]}"
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Guard the reading of one file or frame.
+
+        Yields:
+            Nothing; a `FileError` of the block is counted if files are skipped, and raised
+            otherwise.
+        """
+        try:
+            yield
+        except FileError as error:
+            if not self.skip:
+                raise
+            self.skipped += 1
+            if len(self.problems) < MAX_PROBLEMS:
+                self.problems.append(without_skip(error))
+            if not self.quiet and not isinstance(error, ToldError):
+                log.warning("skipped: %s", without_skip(error))
 
 
 def open_frames(
@@ -243,6 +344,24 @@ def media_in(folder: Path, suffixes: Sequence[str] = (*IMAGES, *VIDEOS)) -> list
     return [folder / name for name in sorted(names, key=natural)]
 
 
+def subfolders(path: Path) -> list[Path]:
+    """List the folders in a folder, in natural order; hidden ones are left out.
+
+    Args:
+        path: The folder.
+
+    Returns:
+        The paths of its subfolders.
+
+    Raises:
+        FileError: If the folder cannot be read.
+    """
+    with file_errors("read the folder", path, "Check the path and permissions"):
+        names = [entry.name for entry in os.scandir(path) if not entry.name.startswith(".")]
+        folders = [name for name in names if (path / name).is_dir()]
+    return [path / name for name in sorted(folders, key=natural)]
+
+
 def _expand(source: str) -> list[Path]:
     """The files that one source names: itself, those of a folder, or the matches of a pattern."""
     if not source.strip():  # as from a variable that was not set; the folder itself is "."
@@ -320,6 +439,8 @@ def _count(paths: Sequence[Path], fps: float | None) -> int:
 
 
 def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
+    import torch  # the process that decodes for the service samples videos without it
+
     if not sampler.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
         kind = ToldError if bad.problems else FileError

@@ -34,8 +34,8 @@ from primavista.streams.dataset import (
 from primavista.streams.names import category_names, object_names
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.rendered.written import WrittenScene, read_scene, scene_name
-from primavista.streams.sampler import BadFiles
 from primavista.streams.split import held_out
+from primavista.streams.video import BadFiles
 
 OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)

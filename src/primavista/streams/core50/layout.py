@@ -19,7 +19,7 @@ from primavista.progress import Progress
 from primavista.streams.core50.image_array import ARRAYS, open_image_array
 from primavista.streams.dataset import SessionKey, SessionRows
 from primavista.streams.decode import read_image
-from primavista.streams.sampler import BadFiles
+from primavista.streams.video import BadFiles
 
 NAME = re.compile(
     r"s(\d{1,4})/o(\d{1,4})/C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE

@@ -11,7 +11,6 @@ from pathlib import Path
 from primavista.errors import FileError
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
-from primavista.streams.folder import subfolders
 from primavista.streams.official.picture_files import (
     PictureList,
     PictureSession,
@@ -21,6 +20,7 @@ from primavista.streams.official.picture_files import (
     read_json,
     read_text,
 )
+from primavista.streams.video import subfolders
 
 TRAIN = ("train", "train_image_only")  # as the two archives unpack
 TEST = ("test",)

@@ -14,13 +14,13 @@ from pathlib import Path
 from primavista.errors import FileError, InputError
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Labels
-from primavista.streams.folder import subfolders
 from primavista.streams.official.picture_files import (
     PictureList,
     PictureSession,
     picture_data,
     pictures_in,
 )
+from primavista.streams.video import subfolders
 
 # In the order of the authors' sequential benchmark.
 FACTORS = ("illumination", "occlusion", "pixel", "clutter")

@@ -15,8 +15,7 @@ from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.decode import read_image
 from primavista.streams.folder import FolderFrames, SessionFiles
-from primavista.streams.sampler import BadFiles
-from primavista.streams.video import IMAGES, media_in
+from primavista.streams.video import IMAGES, BadFiles, media_in
 
 MAX_TEXT = 64 * 2**20  # bytes of one list or JSON file
 MAX_PICTURES = 4_000_000
