@@ -80,14 +80,14 @@ def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
     from primavista.cli.app import app
-    from primavista.learner import defaults
+    from primavista.learner import learner
     from primavista.streams import camera
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         camera, "camera_input", lambda av, number: ("testsrc=size=64x48:rate=20", "lavfi", {})
     )
-    monkeypatch.setattr(defaults, "build", partial(build, width=0.25))
+    monkeypatch.setattr(learner, "build", partial(build, width=0.25))
     write_toys(tmp_path)
     (tmp_path / "kettle-photos").mkdir()
     Image.new("RGB", (64, 64), "red").save(tmp_path / "kettle-photos" / "1.jpg")

@@ -182,7 +182,7 @@ def learn(
     the same result, for the strategies that can be merged (prima, ridge, lda, ncm). The file is
     written once, at the end.
     """
-    from primavista.learner.opening import open_learner
+    from primavista.learner.learner import open_learner
     from primavista.storage.disk import file_lock, resolved
 
     _check_place(on)
@@ -229,8 +229,7 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media
         InputError: If it is not clear what a source shows, or if a name is not valid.
     """
     from primavista.addresses import is_live
-    from primavista.learner.folders import lessons_of_object, lessons_of_objects
-    from primavista.learner.lesson import Lesson
+    from primavista.learner.lesson import Lesson, lessons_of_object, lessons_of_objects
     from primavista.streams.camera import live_name
     from primavista.streams.video import find_media
 

@@ -1,6 +1,6 @@
 """The learner: a strategy with names, preprocessing, undo and files."""
 
-from primavista.learner.learner import Learner
+from primavista.learner.learner import Learner, open_learner
 from primavista.learner.lesson import (
     AlreadyTaughtError,
     Lesson,
@@ -8,7 +8,6 @@ from primavista.learner.lesson import (
     LessonFeatures,
     lesson_id,
 )
-from primavista.learner.opening import open_learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import Watch
 

@@ -12,7 +12,7 @@ from primavista.boxes import Box
 from primavista.errors import InputError
 from primavista.frames import ImageLike, whole_picture
 from primavista.images import ImageArray, centre_square, fit_within, read_region
-from primavista.learner.inputs import LearnerInput, learner_picture
+from primavista.learner.lesson import LearnerInput, learner_picture
 
 BoxLike: TypeAlias = Box | Sequence[float]
 BoxesLike: TypeAlias = BoxLike | Sequence[BoxLike] | Literal["motion"]

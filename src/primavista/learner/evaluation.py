@@ -13,7 +13,7 @@ import torch
 
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, Selection
-from primavista.learner.folders import lessons_of_objects
+from primavista.learner.lesson import lessons_of_objects
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
 from primavista.notebook import html_table
@@ -23,7 +23,7 @@ from primavista.streams.dataset import DataSet
 from primavista.streams.video import open_frames
 
 if TYPE_CHECKING:
-    from primavista.learner.learner import Learner
+    from primavista.learner.recognition import LearnerRecognition
 
 Sessions = Literal["test", "train", "all"]
 
@@ -270,7 +270,7 @@ class _Shown:
 
 
 def evaluate_learner(
-    learner: Learner,
+    learner: LearnerRecognition,
     data: DataSet | str | Path,
     *,
     sessions: Sessions = "test",
@@ -308,7 +308,7 @@ def evaluate_learner(
     return Evaluation(tuple(learner.labels), tuple(outcomes))
 
 
-def _outcome(learner: Learner, shown: _Shown) -> VideoOutcome:
+def _outcome(learner: LearnerRecognition, shown: _Shown) -> VideoOutcome:
     """Recognise one video; one that cannot be read is an outcome too."""
     try:
         predictions = learner.predict(shown.open())

@@ -1,72 +1,55 @@
-"""A learner and its file: save, load, the same with bytes, and what the file holds."""
+"""A learner from its file: load, the same from bytes, and how its states are restored."""
 
 from __future__ import annotations
 
-import os
+import copy
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from primavista.backbones.base import Spec
-from primavista.engine.representation import Engine, EngineChoice, choose_device
-from primavista.errors import FileError
-from primavista.learner.facts import LearnerFacts
+from primavista.backbones.base import Backbone, Spec
+from primavista.backbones.registry import rebuild
+from primavista.coach import from_records
+from primavista.engine.representation import EngineChoice, choose_device
+from primavista.errors import FileError, InputError
+from primavista.frames import check_labels
+from primavista.heads.base import own_arrays, restored_beside
+from primavista.heads.buffers import ArrayBuffers
+from primavista.heads.statistics import packed_size
 from primavista.learner.state import (
+    BACKBONE,
     UNDO,
     Array,
+    Arrays,
     History,
     LearnerSettings,
-    restore_history,
-    state_records,
-    strategy_arrays,
-    undo_arrays,
+    LearnerState,
+    StatefulLearner,
+    groups_of,
+    make_strategy,
 )
+from primavista.nn.class_rows import Rows
+from primavista.nn.memory import memories
 from primavista.references import is_reference, must_be_registered
 from primavista.storage import learner_file
-from primavista.storage.manifest import (
-    FORMAT,
-    Manifest,
-    check_cost,
-    manifest_json,
-    parse_manifest,
-)
+from primavista.storage.learner_file import GRAPHS
+from primavista.storage.manifest import Manifest, UndoRecord, check_cost, parse_manifest
+from primavista.storage.validate import check_deviations, check_finite, check_past
+from primavista.strategies.base import Strategy
 from primavista.strategies.registry import current_names, options_of_file, registered
 
 
-class LearnerFiles(LearnerFacts):
-    """The part of a learner that writes its file and reads it again, exactly as it was.
+class LearnerFiles(StatefulLearner):
+    """The part of a learner that reads its file again, exactly as it was saved.
 
     `Learner` is the class to use.
     """
-
-    def save(self, path: str | Path) -> None:
-        """Write everything into one file, whole or not at all; equal learners give equal bytes.
-
-        Args:
-            path: The file, by convention with the suffix .pv. Its folder must exist. Of a symbolic
-                link, the file that it leads to is written, and keeps its permissions.
-
-        Raises:
-            FileError: If the file cannot be written; what was there before is untouched.
-        """
-        learner_file.write(os.path.realpath(path), *self.content())
-
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the file that `save` writes."""
-        return b"".join(self.to_buffers())
-
-    def to_buffers(self) -> list[bytes | memoryview]:
-        """Return the bytes of the file as consecutive buffers, which share the learner's memory."""
-        return learner_file.encoded(*self.content())
-
-    def content(self) -> tuple[dict[str, Array], dict[str, object]]:
-        """Return the arrays and the manifest of the file that `save` writes."""
-        return file_content(self._settings, self.threshold, self.engine, self._history)
 
     @classmethod
     def load(
@@ -167,39 +150,6 @@ class RestoredContent(NamedTuple):
     engine: EngineChoice
 
 
-def file_content(
-    settings: LearnerSettings, threshold: float, engine: Engine, history: History
-) -> tuple[dict[str, Array], dict[str, object]]:
-    """Return the arrays and the manifest of the file of a learner.
-
-    Args:
-        settings: Its strategy, options and backbone.
-        threshold: Its threshold.
-        engine: What computes its frozen features.
-        history: Its states.
-    """
-    state, previous = history
-    arrays = strategy_arrays(state.strategy)
-    undo = None
-    if previous is not None:
-        tensors = sorted(previous.strategy.state_dict())
-        undo = {**state_records(previous), "tensors": tensors}
-        before = undo_arrays(state, previous, arrays)
-        arrays |= {UNDO + name: array for name, array in before.items()}
-    seed = int(state.strategy.seed)
-    raw = {
-        "format": FORMAT,
-        "strategy": {"name": settings.strategy, "seed": seed, "options": settings.options},
-        "backbone": asdict(settings.spec),
-        "threshold": threshold,
-        "undo": undo,
-        "engine": engine,
-        **state_records(state),
-    }
-    # checked by the rules of loading: what is saved can be loaded
-    return arrays, manifest_json(parse_manifest(raw, "the learner"))
-
-
 def restore_content(
     arrays: Mapping[str, Array],
     raw: dict[str, Any],
@@ -256,3 +206,163 @@ def _warn_of_old_names(manifest: Manifest, name: str) -> None:
 def _engine_to_try(manifest: Manifest) -> EngineChoice:
     """Return the engine that a file was saved with; "auto" is ONNX Runtime if it is installed."""
     return "torch" if manifest.engine == "torch" else "auto"
+
+
+def restore_history(
+    settings: LearnerSettings,
+    arrays: Mapping[str, Array],
+    manifest: Manifest,
+    backbone: nn.Module | None,
+    device: torch.device,
+) -> History:
+    """Restore the states of a file: the present one, and the one before the last change.
+
+    Args:
+        settings: The settings of the learner, from the manifest.
+        arrays: The arrays of the file.
+        manifest: Its manifest.
+        backbone: A module of the user's own, which is not in the file.
+        device: Where to put the strategies.
+
+    Raises:
+        InputError: If the arrays do not fit what the manifest asks for.
+    """
+    current = {
+        name: array
+        for name, array in arrays.items()
+        if not name.startswith(UNDO) and name not in GRAPHS
+    }
+    check_sizes(current, manifest)
+    network = _network(settings.spec, current, backbone)
+    made = make_strategy(settings, network, manifest.strategy.seed)
+    state = restore_state(made, current, manifest, device)
+    if manifest.undo is None:
+        return state, None
+    stored = {
+        name.removeprefix(UNDO): array for name, array in arrays.items() if name.startswith(UNDO)
+    }
+    before = _arrays_before(state.strategy, current, stored, manifest.undo.tensors)
+    if any(name.startswith(BACKBONE) for name in stored):
+        other = make_strategy(settings, network, manifest.strategy.seed)
+    else:
+        other = state.strategy.draft()  # a frozen network is shared, as after a lesson
+    restored = restore_state(other, before, manifest.undo, device)
+    return state, replace(restored, stored=stored)
+
+
+def _network(spec: Spec, arrays: Arrays, backbone: nn.Module | None) -> Backbone:
+    """The network of a file, without its weights, or a copy of the user's own."""
+    if backbone is not None:
+        body = backbone.body if isinstance(backbone, Backbone) else backbone
+        return Backbone(copy.deepcopy(body), spec)
+    prefix = BACKBONE + "body."
+    shapes = {n.removeprefix(prefix): a.shape for n, a in arrays.items() if n.startswith(prefix)}
+    return rebuild(spec, shapes)
+
+
+def _arrays_before(
+    strategy: Strategy, current: Arrays, stored: Arrays, names: Iterable[str]
+) -> Arrays:
+    """The arrays `names` of the state before, of which a file has in `stored` what differs."""
+    known = current | restored_beside(groups_of(strategy), stored)
+    for name in names:
+        if name not in known:
+            raise InputError(f"it lacks {name}")
+    return {name: known[name] for name in names}
+
+
+def restore_state(
+    strategy: Strategy,
+    arrays: Mapping[str, Array],
+    record: Manifest | UndoRecord,
+    device: torch.device,
+) -> LearnerState:
+    """Load the tensors of a file into a strategy, after checking that they fit it and its names.
+
+    Args:
+        strategy: A strategy that has learned nothing. It is changed and moved to `device`.
+        arrays: The arrays of the file.
+        record: The names, counts and lessons.
+        device: Where to put the strategy.
+
+    Raises:
+        InputError: If the arrays or the names do not fit the strategy; the message names the array.
+    """
+    tensors = _tensors(strategy, arrays)
+    check_finite(arrays)
+    check_deviations(arrays)
+    strategy.load_state_dict(tensors)
+    names = {c.id: c.name for c in record.classes}
+    classes = check_labels(strategy.classes, len(strategy.classes), "classes").tolist()
+    _check_names(names, classes)
+    counts = {c.id: c.frames for c in record.classes}
+    taught = {column: counts[i] for column, i in enumerate(classes) if i in names}
+    _check_statistics(strategy, arrays, taught)
+    for name, part in strategy.named_modules():
+        if isinstance(part, Rows) and part.has_rows and part.rows < len(classes):
+            raise InputError(f"{name} has {part.rows} rows for {len(classes)} classes")
+    for memory in memories(strategy):
+        memory.check_labels(strategy.classes)
+    lessons = tuple(record.lessons)
+    held_out = from_records({c.id: c.held_out_counts for c in record.classes})
+    return LearnerState(strategy.to(device), names, counts, record.next_id, lessons, held_out)
+
+
+def check_sizes(arrays: Mapping[str, Array], manifest: Manifest) -> None:
+    """Check that a file holds arrays as large as what its manifest asks to be built.
+
+    Without this check a small hostile file could make the reader allocate any amount of memory.
+    `rebuild` checks the network in the same way.
+
+    Args:
+        arrays: The arrays of the file.
+        manifest: Its manifest.
+
+    Raises:
+        InputError: If the manifest asks for more than the file holds.
+    """
+    capacity = manifest.strategy.options.get("capacity")
+    rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
+    if rows and isinstance(capacity, int) and capacity > max(rows):
+        raise InputError(f"it asks for a capacity of {capacity}, but holds {max(rows)} rows")
+    expand = manifest.strategy.options.get("expand")
+    gram = arrays.get("moments.gram")  # the statistics of analytic heads, under their name in files
+    if isinstance(expand, int) and (gram is None or gram.shape != (packed_size(expand),)):
+        raise InputError(
+            f"it asks for {expand} random features, but does not hold their statistics"
+        )
+
+
+def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    own, numbers = strategy.state_dict(), dict(arrays)
+    for group, saved, prefix in own_arrays(groups_of(strategy), numbers):
+        found = group.from_file(prefix, saved)
+        numbers |= {prefix + name: array for name, array in found.items()}
+    tensors: dict[str, Tensor] = {}
+    for name, array in numbers.items():
+        tensor = torch.from_numpy(np.array(array))
+        expected = own[name].dtype if name in own else tensor.dtype
+        if tensor.dtype == torch.float16 and name.startswith(BACKBONE):
+            tensor = tensor.to(expected)  # exactly: see `exact_halves`
+        if tensor.dtype != expected:
+            raise InputError(f"{name} is {tensor.dtype}, expected {expected}")
+        tensors[name] = tensor
+    return tensors
+
+
+def _check_names(names: Mapping[int, str], classes: list[int]) -> None:
+    if len(set(classes)) < len(classes) or not set(names) <= set(classes):
+        raise InputError("its names do not belong to its classes")
+
+
+def _check_statistics(
+    strategy: Strategy, arrays: Mapping[str, Array], taught: Mapping[int, int]
+) -> None:
+    """Check counts and sums; `taught` are the frames of the columns that have names."""
+    known = len(strategy.classes)
+    for name, part in strategy.named_modules():
+        if isinstance(part, ArrayBuffers):
+            part.group.check(f"{name}.", known, list(taught))
+            part.group.check_frames(f"{name}.", taught)
+    if "head.past" in arrays:
+        check_past("head.past", arrays["head.past"])

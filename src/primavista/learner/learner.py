@@ -3,74 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeAlias, overload
+from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
-from primavista.coach import (
-    Advice,
-    HeldOutTests,
-    advise,
-)
+from primavista.backbones.base import Backbone
+from primavista.backbones.registry import build
+from primavista.coach import Advice, HeldOutTests, advise, count_answers, frames_to_test
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import InputError
-from primavista.frames import (
-    Frames,
-    ImageLike,
-    check_frames,
-)
-from primavista.images import LEARNER_SIZE, ImageArray
-from primavista.learner.answers import held_out_tests, named_predictions
+from primavista.frames import Frames, check_frames, read_frames
+from primavista.images import LEARNER_SIZE
 from primavista.learner.boxed import BoxesLike, boxed_frames
-from primavista.learner.changes import LearnerChanges
-from primavista.learner.defaults import (
-    all_options,
-    default_threshold,
-    make_backbone,
-    misspelt_arguments,
-    strategy_options,
-)
-from primavista.learner.evaluation import Evaluation, Sessions, evaluate_learner
-from primavista.learner.facts import checked_threshold
-from primavista.learner.inputs import (
+from primavista.learner.lesson import (
+    AlreadyTaughtError,
     LearnerInput,
+    LessonBuffer,
+    LessonFeatures,
     check_order_of_arguments,
     learner_frames,
-    learner_picture,
+    lesson_id,
 )
-from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer, LessonFeatures, lesson_id
 from primavista.learner.lesson_report import LessonReport
-from primavista.learner.locate import locate
-from primavista.learner.prediction import Prediction
-from primavista.learner.state import (
-    LearnerSettings,
-    LearnerState,
-    make_strategy,
-)
-from primavista.learner.watch import SECONDS, Watch, fuse
-from primavista.locating import Located
+from primavista.learner.recognition import LearnerRecognition, named_predictions
+from primavista.learner.state import LearnerSettings, LearnerState, make_strategy
+from primavista.option_types import UnknownOptionError
 from primavista.progress import Progress
 from primavista.storage.manifest import checked_name, checked_names
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
 from primavista.strategies.embedding import is_frozen
-from primavista.strategies.open_set import judge
+from primavista.strategies.open_set import OpenSet, judge, judge_features
 from primavista.strategies.options import Options
-from primavista.streams.dataset import DataSet
+from primavista.strategies.registry import current_names, strategy_info
 
-# Arrays whose number of dimensions a type checker knows.
-GreyImage: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
-ColourImage: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
-ManyImages: TypeAlias = np.ndarray[tuple[int, int, int, int], np.dtype[np.uint8]]
+CAPACITY = 64
+# the arguments of a learner that are not options of its strategy
+ARGUMENTS = ("backbone", "weights", "size", "seed", "device", "engine", "threshold")
+CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
 
 
-class Learner(LearnerChanges):
+class Learner(LearnerRecognition):
     """Learns to recognise objects from a few seconds of video each, and keeps none of the frames.
 
     A lesson that fails changes nothing. Predictions may be asked for while another thread teaches;
@@ -101,6 +80,7 @@ class Learner(LearnerChanges):
         InputError: If an argument or an option is wrong, or if there is no such device.
         WeightsError: If the weights cannot be loaded.
 
+    >>> import numpy as np
     >>> frames = np.zeros((4, 32, 32, 3), np.uint8)
     >>> learner = Learner("cwr*", weights="random", size=32, width=0.25)
     >>> _ = learner.learn(frames, "dark")
@@ -128,15 +108,15 @@ class Learner(LearnerChanges):
         first_batch: bool = False,
         **options: OptionValue,
     ) -> None:
-        options = strategy_options(strategy, first_batch, options)
-        network = make_backbone(backbone, weights, size, width, seed)
+        options = _with_defaults(strategy, first_batch, options)
+        network = _make_backbone(backbone, weights, size, width, seed)
         settings = LearnerSettings(strategy, options, network.spec)
-        with misspelt_arguments():
+        with _misspelt_arguments():
             made = make_strategy(settings, network, seed).to(choose_device(device))
         made.representation.use_engine(engine)
         if threshold is None:
-            threshold = default_threshold(made)
-        settings = replace(settings, options=all_options(made, options))
+            threshold = _default_threshold(made)
+        settings = replace(settings, options=_all_options(made, options))
         self._set_up(settings, threshold, (LearnerState(made), None), object())
 
     def short_of_epochs(self) -> Learner:
@@ -237,7 +217,9 @@ class Learner(LearnerChanges):
             features = self._features(strategy, images, progress)
             held_out: HeldOutTests = {}
             if coach and lesson not in state.lessons:
-                held_out = held_out_tests(state, strategy, images, features, labels, self.threshold)
+                held_out = _held_out_tests(
+                    state, strategy, images, features, labels, self.threshold
+                )
             if features is not None and is_frozen(strategy):
                 report = strategy.learn_embedded(features, labels)
             else:
@@ -280,7 +262,7 @@ class Learner(LearnerChanges):
             labels = torch.full((len(lesson),), ids[name])
             held_out: HeldOutTests = {}
             if lesson.id not in state.lessons:
-                held_out = held_out_tests(
+                held_out = _held_out_tests(
                     state, strategy, lesson.features, lesson.features, labels, self.threshold
                 )
             report = strategy.learn_embedded(lesson.features, labels)
@@ -312,6 +294,7 @@ class Learner(LearnerChanges):
         Returns:
             One `Advice` per pair of objects that are confused, and one per other object.
 
+        >>> import numpy as np
         >>> light = np.full((4, 32, 32, 3), 250, np.uint8)
         >>> learner = Learner("ncm", weights="random", size=32, width=0.25)
         >>> for frames, label in ((light, "lamp"), (light - 230, "coal"), (light - 20, "lamp")):
@@ -324,162 +307,129 @@ class Learner(LearnerChanges):
         state = self._state
         return advise(state.held_out, state.names)
 
-    @overload
-    def predict(
-        self, frames: str | Path | Image.Image | GreyImage | ColourImage, *, bgr: bool = False
-    ) -> Prediction: ...
 
-    @overload
-    def predict(
-        self, frames: ManyImages | Sequence[ImageLike], *, bgr: bool = False
-    ) -> list[Prediction]: ...
+def open_learner(path: Path, *, device: str | torch.device = "auto", **options: Any) -> Learner:
+    """Load the learner of a file, or make a new one if there is no such file; nothing is written.
 
-    @overload
-    def predict(
-        self, frames: Tensor | ImageArray, *, bgr: bool = False
-    ) -> Prediction | list[Prediction]: ...
+    Args:
+        path: The file.
+        device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
+        **options: Arguments of `Learner`. If the file exists, they must be those that it was made
+            with; `weights` alone is not compared, since the file does not say where they came from.
 
-    @overload
-    def predict(self, frames: Frames, *, bgr: bool = False) -> list[Prediction]: ...
+    Raises:
+        InputError: If the file was made with other options.
+        FileError: If the file cannot be loaded.
+    """
+    if not path.exists():
+        return Learner(device=device, **options)
+    learner = Learner.load(path, device=device)
+    spec = learner.strategy.backbone.spec
+    facts = {
+        **spec.options,
+        **learner.options,
+        "seed": int(learner.strategy.seed),
+        "threshold": learner.threshold,
+        "engine": learner.engine,
+        "strategy": learner.strategy_name,
+        "backbone": spec.name,
+        "size": learner.size,
+    }
+    for name, value in current_names(options).items():
+        if name != "weights" and facts.get(name) != value:
+            raise InputError(
+                f"{path.name} was made with {name} {facts.get(name)}, not {value}: leave that out "
+                "(it is for new files), or name another file"
+            )
+    return learner
 
-    def predict(self, frames: LearnerInput, *, bgr: bool = False) -> Prediction | list[Prediction]:
-        """Recognise what one image, several images or a file show.
 
-        Args:
-            frames: One image (a PIL image or an array H x W x 3, H x W or H x W x 4) of any size;
-                several: an array N x H x W x 3, a list of images, `open_frames("mug.mp4")`; or the
-                path of a picture, of a video or of a folder of pictures of one object.
-            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+def _with_defaults(
+    strategy: str, first_batch: bool, options: Mapping[str, OptionValue]
+) -> dict[str, OptionValue]:
+    """Return the options of a learner's strategy: given ones before the defaults of learners."""
+    info = strategy_info(strategy)
+    defaults: dict[str, OptionValue] = {}
+    if info.open_set_option:
+        defaults["open_set"] = True
+    if info.training_options:
+        # a learner is not told how many objects will come, and a head whose weights start at 0
+        # learns more from one-class batches than one whose weights are drawn
+        defaults |= {"capacity": CAPACITY, "first_batch": first_batch, "unseen": "reset"}
+    elif first_batch:
+        raise InputError(f"{strategy} learns every batch alike: leave out first_batch")
+    return {**defaults, **options}
 
-        Returns:
-            A `Prediction` for one image, a list of them for several. A path gets one `Prediction`:
-            what the whole video shows, as `predict_video` says it.
 
-        Raises:
-            InputError: If these are not images; the message shows a right call.
-            FileError: If the path cannot be read.
-        """
-        if isinstance(frames, str | Path):
-            return self.predict_video(frames, bgr=bgr)
-        images, single = learner_frames(frames, self.size, bgr)
-        predictions = self._predictions(images)
-        return predictions[0] if single else predictions
+@contextmanager
+def _misspelt_arguments() -> Iterator[None]:
+    """Guard the making of a strategy: a misspelt argument of the learner comes as its option.
 
-    def predict_video(self, frames: LearnerInput, *, bgr: bool = False) -> Prediction:
-        """Recognise what a clip of one object shows: one answer from all its frames.
+    The message then names the argument that is spelt nearly like it, if there is one.
+    """
+    try:
+        yield
+    except UnknownOptionError as error:
+        for name in error.strange:
+            meant = get_close_matches(name, ARGUMENTS, 1)
+            if meant:
+                raise InputError(f"{error} (did you mean {meant[0]}?)") from error
+        raise
 
-        The mean of the frames' scores decides, and the mean of their familiarity; the order of the
-        frames does not matter. For a camera that goes on, see `watch`.
 
-        Args:
-            frames: The frames of the clip, or its path, as for `predict`. For a single image the
-                answer is that of `predict`.
-            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+def _make_backbone(
+    backbone: str | nn.Module,
+    weights: str | Path | None,
+    size: int,
+    width: float | None,
+    seed: int,
+) -> Backbone:
+    """Return a `Backbone` as it is, or build one from a name or a module."""
+    if isinstance(backbone, nn.Module) and width is not None:
+        raise InputError("width is for backbones by name: leave it out, or leave out the module")
+    if isinstance(backbone, Backbone):
+        return backbone
+    options: dict[str, Any] = {} if width is None else {"width": width}
+    return build(backbone, weights, size=size, seed=seed, **options)
 
-        Returns:
-            The answer for the whole clip.
 
-        Raises:
-            InputError: If these are not images; the message shows a right call.
-        """
-        images, _ = learner_frames(frames, self.size, bgr)
-        return fuse(self._predictions(images), self.threshold)
+def _all_options(strategy: Strategy, given: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """Return all options of a strategy if it names them, else those that were given."""
+    options = getattr(strategy, "options", None)
+    if is_dataclass(options) and not isinstance(options, type):
+        return asdict(options)
+    return dict(given)
 
-    def watch(self, seconds: float = SECONDS, *, bgr: bool = False) -> Watch:
-        """Return an object that recognises the frames of a camera, steadied over the last second.
 
-        Call its `predict` with each new frame. It starts anew when the scene changes, and keeps no
-        frame, only small thumbnails and predictions.
+def _default_threshold(strategy: Strategy) -> float:
+    """Return the threshold of a learner to which none was given."""
+    if isinstance(strategy, OpenSet) and strategy.open_set:
+        return strategy.known_from
+    return CONFIDENCE_THRESHOLD
 
-        Args:
-            seconds: How long a frame counts; 0 answers each frame by itself, as `predict` does.
-            bgr: Whether the frames have their colours in the order blue, green, red, as OpenCV
-                does.
-        """
-        return Watch(self, seconds, bgr=bgr)
 
-    def locate(
-        self, frame: ImageLike | str | Path, *, threshold: float | None = None, bgr: bool = False
-    ) -> list[Located]:
-        """Find where in a frame taught objects are, several of them at once.
+def _held_out_tests(
+    state: LearnerState,
+    draft: Strategy,
+    images: Frames,
+    features: Tensor | None,
+    labels: Tensor,
+    threshold: float,
+) -> HeldOutTests:
+    """Predict some frames of known objects, which have not been learned yet, and count.
 
-        The network runs twice over the whole frame, at two sizes; windows over its maps are scored
-        as frames are. It needs a convolutional network whose weights no longer change, as all
-        strategies but those that train the representation have it.
-
-        Args:
-            frame: One image of any size, as for `predict`, or the path of one; all of it is
-                searched.
-            threshold: The familiarity (or confidence) from which on a window counts as known; by
-                default that of the learner. With 0 every window is somebody's.
-            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
-
-        Returns:
-            What was found, the best first; an empty list if nothing was.
-
-        Raises:
-            InputError: If this is not an image, or if the strategy or its network cannot do it.
-            FileError: If the path cannot be read.
-        """
-        picture = learner_picture(frame, bgr)
-        limit = self.threshold if threshold is None else checked_threshold(threshold)
-        state = self._state
-        if not state.names:
-            return []
-        return locate(state, picture, limit)
-
-    def _predictions(self, images: Frames) -> list[Prediction]:
-        state = self._state
-        if not state.names:
-            return [Prediction(None, 0.0, False)] * len(images)
-        return named_predictions(state, judge(state.strategy, images), self.threshold)
-
-    def evaluate(
-        self,
-        data: DataSet | str | Path,
-        *,
-        sessions: Sessions = "test",
-        max_frames: int = 100,
-        fps: float | None = None,
-        progress: Progress | None = None,
-    ) -> Evaluation:
-        """Measure how well it recognises videos that it was not taught; nothing is learned.
-
-        Args:
-            data: A `DataSet`, or a folder with one folder per object, named after it, that holds
-                videos, folders of pictures, or pictures. An object that was not taught is a
-                stranger: of it, "unknown" is the right answer.
-            sessions: Which sessions of a `DataSet`: "test", "train" or "all". A folder is
-                evaluated whole.
-            max_frames: How many frames of each video are recognised, evenly spread.
-            fps: How many frames per second of the videos in a folder are read; all by default.
-            progress: Called with the number of videos that are done, and their total.
-
-        Returns:
-            The accuracy per frame and per video, the share of strangers that were called unknown,
-            and the confusion matrix. A video that cannot be read is named in `failed`, and the
-            others go on.
-
-        Raises:
-            InputError: If there is nothing to evaluate, or an argument is wrong.
-            FileError: If the folder cannot be read.
-        """
-        return evaluate_learner(
-            self, data, sessions=sessions, max_frames=max_frames, fps=fps, progress=progress
-        )
-
-    def score(
-        self, frames: LearnerInput, label: str | Sequence[str], *, bgr: bool = False
-    ) -> float:
-        """Return the share of frames whose most likely name is the right one, from 0 to 1.
-
-        Args:
-            frames: Images, as for `predict`.
-            label: The right name, or one per frame.
-            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
-        """
-        images, _ = learner_frames(frames, self.size, bgr)
-        names = checked_names(label, len(images), self.labels)
-        predicted = self._predictions(images)
-        right = sum(1 for p, name in zip(predicted, names, strict=True) if p.label == name)
-        return right / len(names)
+    The features are None if the lesson trains the representation. The frames are then predicted by
+    the draft, the strategy that is about to learn them: no other thread uses its network.
+    """
+    chosen = torch.tensor(frames_to_test(labels.tolist(), state.names), dtype=torch.int64)
+    if not len(chosen):
+        return {}
+    if features is None:
+        judged = judge(draft, read_frames(images, chosen, draft.device))
+    else:
+        judged = judge_features(state.strategy, features[chosen.to(features.device)])
+    ids = {name: i for i, name in state.names.items()}
+    found = named_predictions(state, judged, threshold)
+    answers = [ids[prediction.label] for prediction in found if prediction.label is not None]
+    known = [prediction.known for prediction in found]
+    return count_answers(labels[chosen].tolist(), answers, known)

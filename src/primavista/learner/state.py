@@ -1,34 +1,32 @@
-"""The state of a learner at one moment: saved to arrays and a manifest, and restored from them."""
+"""The state of a learner: what it knows, what can be asked of it, and what its file holds."""
 
 from __future__ import annotations
 
-import copy
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, NoReturn, Self, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone, Spec
-from primavista.backbones.registry import rebuild
-from primavista.coach import HeldOutTests, from_records, to_records, with_tests
+from primavista.coach import HeldOutTests, to_records, with_tests
+from primavista.engine.representation import Engine
 from primavista.errors import InputError
-from primavista.frames import check_labels
-from primavista.heads.base import ClassArrays, own_arrays, restored_beside, stored_beside
+from primavista.heads.base import ClassArrays, own_arrays, stored_beside
 from primavista.heads.buffers import ArrayBuffers
-from primavista.heads.statistics import packed_size
-from primavista.nn.class_rows import Rows
-from primavista.nn.memory import memories
-from primavista.storage.learner_file import GRAPHS, exact_halves, same_bits
-from primavista.storage.manifest import MAX_COUNT, Manifest, UndoRecord
+from primavista.notebook import html_table
+from primavista.storage import learner_file
+from primavista.storage.learner_file import exact_halves, same_bits
+from primavista.storage.manifest import FORMAT, MAX_COUNT, manifest_json, parse_manifest
 from primavista.storage.settings import OptionValue
-from primavista.storage.validate import check_deviations, check_finite, check_past
 from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create
 
+NAMES_SHOWN = 8
 BACKBONE = "backbone."  # prefix of the arrays of the network
 UNDO = "undo/"  # prefix of the arrays of the state before the last change
 Array: TypeAlias = NDArray[np.generic]
@@ -115,6 +113,231 @@ class LearnerSettings:
 History: TypeAlias = tuple[LearnerState, LearnerState | None]
 
 
+def make_strategy(settings: LearnerSettings, backbone: Backbone, seed: int) -> Strategy:
+    """Create the strategy of a learner, which has learned nothing yet.
+
+    Args:
+        settings: Its name and options.
+        backbone: The network, which is copied.
+        seed: The seed of every random choice.
+    """
+    options: dict[str, Any] = dict(settings.options)
+    return create(settings.strategy, backbone, seed=seed, **options)
+
+
+class StatefulLearner:
+    """What can be asked of a learner without giving it a frame, and its file.
+
+    Nothing here teaches it anything.
+
+    The state and the one before it are replaced whole by every change, so that readers in other
+    threads never see half of one. `Learner` is the class to use.
+    """
+
+    def _set_up(
+        self, settings: LearnerSettings, threshold: float, history: History, origin: object
+    ) -> None:
+        self._settings = settings
+        self.threshold = threshold
+        self._history = history
+        self._writing = Lock()
+        # the same object in all copies: features in a `LessonBuffer` hold for these alone
+        self._origin = origin
+
+    @classmethod
+    def _assembled(
+        cls, settings: LearnerSettings, threshold: float, history: History, origin: object
+    ) -> Self:
+        """Return a learner made of its parts, without building a backbone."""
+        learner = cls.__new__(cls)
+        learner._set_up(settings, threshold, history, origin)
+        return learner
+
+    @property
+    def _state(self) -> LearnerState:
+        return self._history[0]
+
+    def _change_to(self, state: LearnerState) -> None:
+        """Replace the state; the present one becomes the one to which `undo` returns."""
+        self._history = (state, self._state)
+
+    @property
+    def labels(self) -> list[str]:
+        """The known names, in the order in which they were first taught."""
+        return list(self._state.names.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of frames that each name was taught with."""
+        return {name: self._state.counts[i] for i, name in self._state.names.items()}
+
+    @property
+    def lessons(self) -> tuple[str, ...]:
+        """The id of each lesson, in order; equal frames have equal ids on every machine."""
+        return self._state.lessons
+
+    @property
+    def strategy_name(self) -> str:
+        """The name that `create` knows the strategy by, such as "prima"."""
+        return self._settings.strategy
+
+    @property
+    def options(self) -> dict[str, OptionValue]:
+        """All options of the strategy, with their defaults."""
+        return dict(self._settings.options)
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy in its present state: to look at, not to change."""
+        return self._state.strategy
+
+    @property
+    def columns(self) -> list[str | None]:
+        """The name of each column of the strategy's scores.
+
+        It is None for a class that was not taught yet: with `compat="caffe"` all columns exist from
+        the start.
+        """
+        return [self._state.names.get(i) for i in self._state.strategy.classes.tolist()]
+
+    @property
+    def threshold(self) -> float:
+        """The familiarity (or, without one, the confidence) from which on a frame counts as known.
+
+        It can be set to any number from 0 to 1, and is saved with the learner.
+        """
+        return self._threshold
+
+    @threshold.setter
+    def threshold(self, value: float) -> None:
+        """Set the threshold; `InputError` if it is not a number from 0 to 1."""
+        self._threshold = checked_threshold(value)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that computes the features if they are frozen: "torch" or "onnx"."""
+        return self._state.strategy.representation.engine
+
+    @property
+    def size(self) -> int:
+        """The side of the images that the backbone sees, in pixels."""
+        return self._settings.spec.size
+
+    @property
+    def can_undo(self) -> bool:
+        """True if there is a change that `undo` can take back."""
+        return self._history[1] is not None
+
+    def __repr__(self) -> str:
+        spec, counts = self._settings.spec, list(self.counts.items())
+        objects = ", ".join(f"{name!r}: {count}" for name, count in counts[:NAMES_SHOWN])
+        more = f", ... ({len(counts)} in all)" if len(counts) > NAMES_SHOWN else ""
+        return (
+            f"Learner({self.strategy_name!r}, backbone={spec.name!r}, size={spec.size}, "
+            f"objects={{{objects}{more}}})"
+        )
+
+    def _repr_html_(self) -> str:
+        spec = self._settings.spec
+        facts = [
+            ("strategy", self.strategy_name),
+            ("backbone", f"{spec.name}, {spec.size} x {spec.size} pixels"),
+            ("device", f"{self.strategy.device}, features by {self.engine}"),
+            ("threshold", self.threshold),
+            ("lessons", len(self.lessons)),
+        ]
+        objects = html_table(list(self.counts.items()), header=("object", "frames"))
+        return html_table(facts, caption="Learner") + objects
+
+    def copy(self) -> Self:
+        """Return a learner that knows the same and is independent from here on.
+
+        It costs neither time nor memory: states are shared and never modified.
+        """
+        return self._assembled(self._settings, self.threshold, self._history, self._origin)
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self.copy()
+
+    def save(self, path: str | Path) -> None:
+        """Write everything into one file, whole or not at all; equal learners give equal bytes.
+
+        Args:
+            path: The file, by convention with the suffix .pv. Its folder must exist. Of a symbolic
+                link, the file that it leads to is written, and keeps its permissions.
+
+        Raises:
+            FileError: If the file cannot be written; what was there before is untouched.
+        """
+        learner_file.write(os.path.realpath(path), *self.content())
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file that `save` writes."""
+        return b"".join(self.to_buffers())
+
+    def to_buffers(self) -> list[bytes | memoryview]:
+        """Return the bytes of the file as consecutive buffers, which share the learner's memory."""
+        return learner_file.encoded(*self.content())
+
+    def content(self) -> tuple[dict[str, Array], dict[str, object]]:
+        """Return the arrays and the manifest of the file that `save` writes."""
+        return file_content(self._settings, self.threshold, self.engine, self._history)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise InputError(
+            "a learner is not pickled: whoever loads a pickle runs the code in it.\n"
+            "  right: data = learner.to_bytes(); learner = Learner.from_bytes(data)\n"
+            '  right: learner.save("kitchen.pv"); learner = Learner.load("kitchen.pv")'
+        )
+
+
+def checked_threshold(value: float) -> float:
+    """Return a threshold; `InputError` if it is not a number from 0 to 1.
+
+    Args:
+        value: The threshold of a learner, or of one call.
+    """
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError(f"threshold must be from 0 to 1; got {value!r}")
+    return value
+
+
+def file_content(
+    settings: LearnerSettings, threshold: float, engine: Engine, history: History
+) -> tuple[dict[str, Array], dict[str, object]]:
+    """Return the arrays and the manifest of the file of a learner.
+
+    Args:
+        settings: Its strategy, options and backbone.
+        threshold: Its threshold.
+        engine: What computes its frozen features.
+        history: Its states.
+    """
+    state, previous = history
+    arrays = strategy_arrays(state.strategy)
+    undo = None
+    if previous is not None:
+        tensors = sorted(previous.strategy.state_dict())
+        undo = {**state_records(previous), "tensors": tensors}
+        before = undo_arrays(state, previous, arrays)
+        arrays |= {UNDO + name: array for name, array in before.items()}
+    seed = int(state.strategy.seed)
+    raw = {
+        "format": FORMAT,
+        "strategy": {"name": settings.strategy, "seed": seed, "options": settings.options},
+        "backbone": asdict(settings.spec),
+        "threshold": threshold,
+        "undo": undo,
+        "engine": engine,
+        **state_records(state),
+    }
+    # checked by the rules of loading: what is saved can be loaded
+    return arrays, manifest_json(parse_manifest(raw, "the learner"))
+
+
 def state_records(state: LearnerState) -> dict[str, Any]:
     """Return the fields of a manifest that describe a state, as JSON.
 
@@ -175,175 +398,3 @@ def groups_of(strategy: Strategy) -> dict[str, ClassArrays]:
     """
     parts = strategy.named_modules()
     return {name: part.group for name, part in parts if isinstance(part, ArrayBuffers)}
-
-
-def make_strategy(settings: LearnerSettings, backbone: Backbone, seed: int) -> Strategy:
-    """Create the strategy of a learner, which has learned nothing yet.
-
-    Args:
-        settings: Its name and options.
-        backbone: The network, which is copied.
-        seed: The seed of every random choice.
-    """
-    options: dict[str, Any] = dict(settings.options)
-    return create(settings.strategy, backbone, seed=seed, **options)
-
-
-def restore_history(
-    settings: LearnerSettings,
-    arrays: Mapping[str, Array],
-    manifest: Manifest,
-    backbone: nn.Module | None,
-    device: torch.device,
-) -> History:
-    """Restore the states of a file: the present one, and the one before the last change.
-
-    Args:
-        settings: The settings of the learner, from the manifest.
-        arrays: The arrays of the file.
-        manifest: Its manifest.
-        backbone: A module of the user's own, which is not in the file.
-        device: Where to put the strategies.
-
-    Raises:
-        InputError: If the arrays do not fit what the manifest asks for.
-    """
-    current = {
-        name: array
-        for name, array in arrays.items()
-        if not name.startswith(UNDO) and name not in GRAPHS
-    }
-    check_sizes(current, manifest)
-    network = _network(settings.spec, current, backbone)
-    made = make_strategy(settings, network, manifest.strategy.seed)
-    state = restore_state(made, current, manifest, device)
-    if manifest.undo is None:
-        return state, None
-    stored = {
-        name.removeprefix(UNDO): array for name, array in arrays.items() if name.startswith(UNDO)
-    }
-    before = _arrays_before(state.strategy, current, stored, manifest.undo.tensors)
-    if any(name.startswith(BACKBONE) for name in stored):
-        other = make_strategy(settings, network, manifest.strategy.seed)
-    else:
-        other = state.strategy.draft()  # a frozen network is shared, as after a lesson
-    restored = restore_state(other, before, manifest.undo, device)
-    return state, replace(restored, stored=stored)
-
-
-def _network(spec: Spec, arrays: Arrays, backbone: nn.Module | None) -> Backbone:
-    """The network of a file, without its weights, or a copy of the user's own."""
-    if backbone is not None:
-        body = backbone.body if isinstance(backbone, Backbone) else backbone
-        return Backbone(copy.deepcopy(body), spec)
-    prefix = BACKBONE + "body."
-    shapes = {n.removeprefix(prefix): a.shape for n, a in arrays.items() if n.startswith(prefix)}
-    return rebuild(spec, shapes)
-
-
-def _arrays_before(
-    strategy: Strategy, current: Arrays, stored: Arrays, names: Iterable[str]
-) -> Arrays:
-    """The arrays `names` of the state before, of which a file has in `stored` what differs."""
-    known = current | restored_beside(groups_of(strategy), stored)
-    for name in names:
-        if name not in known:
-            raise InputError(f"it lacks {name}")
-    return {name: known[name] for name in names}
-
-
-def restore_state(
-    strategy: Strategy,
-    arrays: Mapping[str, Array],
-    record: Manifest | UndoRecord,
-    device: torch.device,
-) -> LearnerState:
-    """Load the tensors of a file into a strategy, after checking that they fit it and its names.
-
-    Args:
-        strategy: A strategy that has learned nothing. It is changed and moved to `device`.
-        arrays: The arrays of the file.
-        record: The names, counts and lessons.
-        device: Where to put the strategy.
-
-    Raises:
-        InputError: If the arrays or the names do not fit the strategy; the message names the array.
-    """
-    tensors = _tensors(strategy, arrays)
-    check_finite(arrays)
-    check_deviations(arrays)
-    strategy.load_state_dict(tensors)
-    names = {c.id: c.name for c in record.classes}
-    classes = check_labels(strategy.classes, len(strategy.classes), "classes").tolist()
-    _check_names(names, classes)
-    counts = {c.id: c.frames for c in record.classes}
-    taught = {column: counts[i] for column, i in enumerate(classes) if i in names}
-    _check_statistics(strategy, arrays, taught)
-    for name, part in strategy.named_modules():
-        if isinstance(part, Rows) and part.has_rows and part.rows < len(classes):
-            raise InputError(f"{name} has {part.rows} rows for {len(classes)} classes")
-    for memory in memories(strategy):
-        memory.check_labels(strategy.classes)
-    lessons = tuple(record.lessons)
-    held_out = from_records({c.id: c.held_out_counts for c in record.classes})
-    return LearnerState(strategy.to(device), names, counts, record.next_id, lessons, held_out)
-
-
-def check_sizes(arrays: Mapping[str, Array], manifest: Manifest) -> None:
-    """Check that a file holds arrays as large as what its manifest asks to be built.
-
-    Without this check a small hostile file could make the reader allocate any amount of memory.
-    `rebuild` checks the network in the same way.
-
-    Args:
-        arrays: The arrays of the file.
-        manifest: Its manifest.
-
-    Raises:
-        InputError: If the manifest asks for more than the file holds.
-    """
-    capacity = manifest.strategy.options.get("capacity")
-    rows = [len(array) for name, array in arrays.items() if name.startswith("head.") and array.ndim]
-    if rows and isinstance(capacity, int) and capacity > max(rows):
-        raise InputError(f"it asks for a capacity of {capacity}, but holds {max(rows)} rows")
-    expand = manifest.strategy.options.get("expand")
-    gram = arrays.get("moments.gram")  # the statistics of analytic heads, under their name in files
-    if isinstance(expand, int) and (gram is None or gram.shape != (packed_size(expand),)):
-        raise InputError(
-            f"it asks for {expand} random features, but does not hold their statistics"
-        )
-
-
-def _tensors(strategy: Strategy, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
-    own, numbers = strategy.state_dict(), dict(arrays)
-    for group, saved, prefix in own_arrays(groups_of(strategy), numbers):
-        found = group.from_file(prefix, saved)
-        numbers |= {prefix + name: array for name, array in found.items()}
-    tensors: dict[str, Tensor] = {}
-    for name, array in numbers.items():
-        tensor = torch.from_numpy(np.array(array))
-        expected = own[name].dtype if name in own else tensor.dtype
-        if tensor.dtype == torch.float16 and name.startswith(BACKBONE):
-            tensor = tensor.to(expected)  # exactly: see `exact_halves`
-        if tensor.dtype != expected:
-            raise InputError(f"{name} is {tensor.dtype}, expected {expected}")
-        tensors[name] = tensor
-    return tensors
-
-
-def _check_names(names: Mapping[int, str], classes: list[int]) -> None:
-    if len(set(classes)) < len(classes) or not set(names) <= set(classes):
-        raise InputError("its names do not belong to its classes")
-
-
-def _check_statistics(
-    strategy: Strategy, arrays: Mapping[str, Array], taught: Mapping[int, int]
-) -> None:
-    """Check counts and sums; `taught` are the frames of the columns that have names."""
-    known = len(strategy.classes)
-    for name, part in strategy.named_modules():
-        if isinstance(part, ArrayBuffers):
-            part.group.check(f"{name}.", known, list(taught))
-            part.group.check_frames(f"{name}.", taught)
-    if "head.past" in arrays:
-        check_past("head.past", arrays["head.past"])

@@ -18,8 +18,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from primavista.errors import FileError, InputError
-from primavista.learner.learner import Learner
-from primavista.learner.opening import open_learner
+from primavista.learner.learner import Learner, open_learner
 from primavista.serve.allocator import return_large_blocks
 from primavista.serve.asgi import create_app
 from primavista.serve.connections import BoundedHttpProtocol, BoundedSocketProtocol, Door
