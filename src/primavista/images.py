@@ -1,24 +1,151 @@
-"""Images of any size: the centre square at model size. This module does not need torch."""
+"""Images of any size, from files and arrays: the centre square at model size.
+
+Each error names the file and what to do. This module does not need torch.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import stat
+import struct
 import warnings
-from typing import Any, TypeAlias
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
-from primavista.errors import InputError
+from primavista.errors import FileError, InputError, PrimavistaError
 
 # Pixels, the side of the frames of a new learner. The benchmark keeps the 128 of the paper.
 LEARNER_SIZE = 192
 MIN_SIDE = 1
 # Per image. Decoding a larger one is more likely an attack than a photograph.
 MAX_PIXELS = 64_000_000
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the file's name says
+MAX_SCANS = 100  # of a progressive JPEG; a photograph has about ten, and each costs a whole pass
+FREE_SCANS = 20  # with more, a JPEG may have fewer pixels, so that it takes no longer
+SKIP = "skip bad files (--skip-bad, skip_bad=True)"
+GREY = 128  # of the coefficients of a JPEG that are all zero
+LEAST_TAIL, LONGEST_TAIL = 96, 4096  # bits of a JPEG's data that are looked at
+INFLATED = 2**20  # bytes of a PNG at once
+# The first column and row of each pass of an interlaced PNG, and the steps between them.
+PNG_PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2))
+PNG_LAST_PASS = (0, 1, 1, 2)
+PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # per pixel, by the colour type of a PNG
+
 ImageArray: TypeAlias = NDArray[np.uint8]
 # The left, top, right and bottom of a part of a picture, in shares of its sides, from 0 to 1.
 Region: TypeAlias = tuple[float, float, float, float]
+
+
+def without_skip(error: FileError) -> str:
+    """Return the message of an error without the advice to skip bad files.
+
+    It is for those who skip them already, or cannot.
+
+    Args:
+        error: An error about a picture or a video.
+
+    >>> without_skip(FileError(f"mug.mp4 was cut off. Restore it, or {SKIP} to use these"))
+    'mug.mp4 was cut off. Restore it'
+    """
+    return str(error).replace(f", or {SKIP} to use these", "").replace(f", or {SKIP}", "")
+
+
+class TooLargeError(FileError):
+    """Raised if an image or video has more pixels than are safe to decode."""
+
+
+def read_image(path: str | Path, size: int | None, region: Region | None = None) -> ImageArray:
+    """Read an image file, turned upright as its EXIF data says.
+
+    Args:
+        path: The file.
+        size: The side of the result in pixels; None takes the shorter side of the image.
+        region: The part of the picture to look at; None for all of it.
+
+    Returns:
+        uint8, size x size x 3.
+
+    Raises:
+        FileError: If the file is missing, empty, damaged, too large or not an image.
+    """
+    path = Path(path)
+    check_file(path)
+    return decode_image(path, path, size, region=region)
+
+
+def decode_image(
+    file: Path | BinaryIO,
+    name: str | Path,
+    size: int | None,
+    max_pixels: int | None = None,
+    region: Region | None = None,
+    whole: bool = False,
+) -> ImageArray:
+    """Decode an image from a path or an open file, turned upright as its EXIF data says.
+
+    Args:
+        file: The path or the open file.
+        name: Its name, for messages.
+        size: The side of the result in pixels; None takes the shorter side of the image.
+        max_pixels: The largest number of pixels to decode.
+        region: The part of the picture to look at; None for all of it.
+        whole: Whether to return the whole picture, with `size` as its longest side at most, and not
+            its centre square.
+
+    Returns:
+        uint8, size x size x 3, or H x W x 3 if it is whole.
+
+    Raises:
+        TooLargeError: If the image has too many pixels.
+        FileError: If it is damaged or not an image.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns about sizes and metadata; sizes are checked here.
+            warnings.simplefilter("ignore")
+            with Image.open(file, formats=FORMATS) as picture:
+                upright = _loaded_upright(picture, file, name, max_pixels or MAX_PIXELS)
+                if region is not None:
+                    upright = cut_region(upright, region)
+                if whole:
+                    return fit_within(upright, size or max(upright.size))
+                return centre_square(upright, size or min(upright.size))
+    except PrimavistaError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise _too_large(name, str(error)) from error
+    except MemoryError as error:
+        what, limit = "it takes more memory than there is", "that of the process"
+        raise _too_large(name, what, limit) from error
+    except PermissionError as error:
+        raise FileError(f"cannot read {name}: {error.strerror}. Check its permissions") from error
+    except Exception as error:  # a decoder may fail in any way on foreign bytes
+        raise FileError(
+            f"{name} is damaged or not an image ({error or type(error).__name__}): "
+            f"remove it, or {SKIP}"
+        ) from error
+
+
+def _loaded_upright(
+    picture: Image.Image, file: Path | BinaryIO, name: str | Path, max_pixels: int
+) -> Image.Image:
+    """Load an opened picture, after a look at what that would take, and turn it upright."""
+    check_pixels(name, picture.width, picture.height, max_pixels)
+    data = _all_bytes(file)
+    _check_scans(name, picture, data, max_pixels)
+    loaded = _eight_bits(ImageOps.exif_transpose(picture))
+    if _is_cut_off(picture, data):
+        raise FileError(
+            f"{name} was cut off: its data end before its last row. Restore it, or {SKIP}"
+        )
+    return loaded
 
 
 def centre_square(image: Image.Image | ImageArray, size: int) -> ImageArray:
@@ -206,3 +333,208 @@ def wrong_layout(shape: tuple[int, ...], torch_syntax: bool = False) -> InputErr
     elif len(shape) == 3:
         message += "\n  right: learner.predict(frames[..., None])   # if they are N grey frames"
     return InputError(message)
+
+
+def check_file(path: Path) -> None:
+    """Check for a regular file with something in it: reading a pipe would wait for ever.
+
+    Args:
+        path: The file of a picture or a video.
+
+    Raises:
+        FileError: If it is not such a file.
+    """
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise FileError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}. Check the path"
+        ) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise FileError(f"{path} is not a regular file")
+    if found.st_size == 0:
+        raise FileError(f"{path} is empty (0 bytes): remove it, or {SKIP}")
+
+
+def check_pixels(name: str | Path, width: int, height: int, limit: int) -> None:
+    """Check that a picture, or a frame of a video, is not too large to be decoded safely.
+
+    Args:
+        name: The file, for messages.
+        width: The width of the picture in pixels.
+        height: Its height.
+        limit: The largest number of pixels to decode.
+
+    Raises:
+        TooLargeError: If it has more.
+    """
+    if width * height > limit:
+        raise _too_large(name, f"{width} x {height} pixels", f"{limit} pixels")
+
+
+def _all_bytes(file: Path | BinaryIO) -> bytes:
+    """The whole file; its position stays."""
+    if isinstance(file, Path):
+        return file.read_bytes()
+    position = file.tell()
+    file.seek(0)
+    data = file.read()
+    file.seek(position)
+    return data
+
+
+def _check_scans(name: str | Path, picture: Image.Image, data: bytes, max_pixels: int) -> None:
+    """Refuse a JPEG of many scans: a small file could take minutes to decode."""
+    if picture.format != "JPEG":
+        return
+    scans = data.count(b"\xff\xda")
+    most = min(MAX_SCANS, FREE_SCANS * max_pixels // max(1, picture.width * picture.height))
+    if scans > most:
+        raise _too_large(name, f"a JPEG of {scans} scans", f"{most} scans at this size")
+
+
+def _too_large(name: str | Path, what: str, limit: str = "") -> TooLargeError:
+    limited = f"{what}; the limit is {limit or f'{MAX_PIXELS} pixels'}"
+    return TooLargeError(
+        f"{name} is too large to be decoded safely ({limited}): make it smaller first"
+    )
+
+
+def _eight_bits(picture: Image.Image) -> Image.Image:
+    """Images of 16 bits per pixel lose their lower eight; Pillow would cut them off at 255."""
+    if not picture.mode.startswith("I"):
+        return picture
+    high = np.asarray(picture).astype(np.int64) >> 8
+    return Image.fromarray(high.clip(0, 255).astype(np.uint8))
+
+
+def _is_cut_off(picture: Image.Image, data: bytes) -> bool:
+    """Say if the data of a picture end before its last row.
+
+    A file whose end is missing is an error for every decoder. If its data end early but in order (a
+    JPEG with its end marker, a PNG whose compressed stream is closed), libjpeg and Pillow accept
+    it, fill the rest with grey or black and say nothing. The fill is found first, which costs next
+    to nothing; only then the file is looked at.
+
+    A JPEG is taken for complete if in doubt: if its last rows are grey and it is too small to tell,
+    or if it is progressive and only later scans are missing, which make it sharper.
+
+    Args:
+        picture: The decoded picture, as Pillow opened it.
+        data: The file.
+    """
+    if picture.format == "JPEG":
+        return _jpeg_is_cut_off(picture, data)
+    return picture.format == "PNG" and _png_is_cut_off(picture, data)
+
+
+def _jpeg_is_cut_off(picture: Any, data: bytes) -> bool:
+    if picture.mode not in ("L", "RGB"):
+        return False
+    layers: list[tuple[int, ...]] = picture.layer if len(picture.layer) > 1 else [(1, 1, 1, 0)]
+    width, height = 8 * max(layer[1] for layer in layers), 8 * max(layer[2] for layer in layers)
+    rows: int = _grey_rows(picture) // height  # of the blocks that are coded together
+    if rows == 0:
+        return False
+    if data.count(b"\xff\xda") > 1 or picture.info.get("progressive"):
+        return data.count(b"\xff\xda") == 1
+    across = int(-(-picture.width // width))
+    interval, coded = _jpeg_data(data)
+    if interval:
+        groups = int(-(-picture.height // height) * across)
+        return len(re.findall(rb"\xff[\xd0-\xd7]", coded)) < -(-groups // interval) - 1
+    # Blocks that are truly grey take two codes of at least one bit, the same ones again and again,
+    # after the first group of them.
+    blocks = max(rows * across - 2, 0) * sum(layer[1] * layer[2] for layer in layers)
+    tail = _last_bits(coded, min(2 * blocks, LONGEST_TAIL))
+    return len(tail) >= LEAST_TAIL and not _repeats(tail)
+
+
+def _grey_rows(picture: Image.Image) -> int:
+    """Return how many rows at the bottom are wholly grey."""
+    if not _is_grey(picture, 1):
+        return 0
+    low, high = 1, picture.height
+    while low < high:  # by halves: at least `low` rows are
+        middle = (low + high + 1) // 2
+        if _is_grey(picture, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _is_grey(picture: Image.Image, rows: int) -> bool:
+    bottom = picture.crop((0, picture.height - rows, picture.width, picture.height))
+    values = [band.getextrema() for band in bottom.split()]
+    return all(value == (GREY, GREY) for value in values)
+
+
+def _jpeg_data(data: bytes) -> tuple[int, bytes]:
+    """Return the restart interval of a JPEG, 0 if there is none, and its coded data."""
+    interval, position = 0, 2
+    while position + 4 <= len(data) and data[position] == 0xFF:
+        marker, length = struct.unpack_from(">xBH", data, position)
+        if marker == 0xDD:
+            (interval,) = struct.unpack_from(">H", data, position + 4)
+        position += 2 + length
+        if marker == 0xDA:
+            break
+    return interval, data[position : max(position, data.rfind(b"\xff\xd9"))]
+
+
+def _last_bits(coded: bytes, count: int) -> str:
+    """Return so many of the last bits of a JPEG's data, less two bytes for what fills the last."""
+    if count <= 16:
+        return ""
+    plain = coded[-count:].replace(b"\xff\x00", b"\xff")
+    return "".join(f"{byte:08b}" for byte in plain)[-count:-16]
+
+
+def _repeats(tail: str) -> bool:
+    """Say if one pattern, of at most half of the length, makes up the whole."""
+    half = tail[len(tail) // 2 :]
+    found = tail.rfind(half, 0, len(tail) - 1)
+    period = len(tail) - len(half) - found
+    return found >= 0 and tail[period:] == tail[:-period]
+
+
+def _png_is_cut_off(picture: Image.Image, data: bytes) -> bool:
+    last = picture.crop((0, picture.height - 1, picture.width, picture.height))
+    interlaced = bool(picture.info.get("interlace"))
+    if not interlaced and last.getbbox(alpha_only=False) is not None:
+        return False
+    wanted = 0
+    inflate = zlib.decompressobj()
+    for kind, chunk in _png_chunks(data):
+        if kind == b"IHDR":
+            wanted = _png_bytes(chunk)
+        elif kind == b"IDAT":
+            piece = chunk
+            while piece and wanted > 0 and not inflate.eof:
+                wanted -= len(inflate.decompress(piece, INFLATED))
+                piece = inflate.unconsumed_tail
+    if wanted > 0 and not inflate.eof:
+        wanted -= len(inflate.flush())
+    return wanted > 0
+
+
+def _png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    position = 8
+    while position + 8 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, position)
+        yield kind, data[position + 8 : position + 8 + length]
+        position += 12 + length
+
+
+def _png_bytes(header: bytes) -> int:
+    """Return how many bytes the rows of a PNG have, each with the byte that names its filter."""
+    width, height, depth, colour, *_, interlaced = struct.unpack(">IIBBBBB", header[:13])
+    bits = depth * PNG_SAMPLES[colour]
+    total = 0
+    for left, top, across, down in (*PNG_PASSES, PNG_LAST_PASS) if interlaced else ((0, 0, 1, 1),):
+        columns = -(-(width - left) // across)
+        rows = -(-(height - top) // down)
+        if columns > 0 and rows > 0:
+            total += rows * (1 + -(-columns * bits // 8))
+    return total

@@ -85,7 +85,8 @@ def peak_data(pid):
 
 
 def test_pictures_and_videos_are_decoded_as_without_a_child(process):
-    from primavista.streams.decode import decode_image, video_frames
+    from primavista.images import decode_image
+    from primavista.streams.decode import video_frames
 
     png, mp4 = picture(noise=True), video()
     expected = decode_image(io.BytesIO(png), "x", 32)

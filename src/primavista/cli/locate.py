@@ -145,7 +145,7 @@ def _annotated(
 ) -> Iterator[FoundIn]:
     """What is found in a picture or a video, of which a copy with boxes is written."""
     from primavista.cli.annotate import SUFFIXES, check_copy, written_video
-    from primavista.streams.decode import decode_image
+    from primavista.images import decode_image
 
     if source.is_dir():
         raise InputError(f"--annotate is for one picture or one video, and {source} is a folder")

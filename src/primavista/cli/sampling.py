@@ -198,7 +198,7 @@ def tell_back(name: str) -> None:
 def _image_frame(
     path: Path, size: int | None, bad: BadFiles, region: Region | None
 ) -> Iterator[SampledFrame]:
-    from primavista.streams.decode import read_image
+    from primavista.images import read_image
 
     with bad.guard():
         yield SampledFrame(str(path), None, read_image(path, size, region))

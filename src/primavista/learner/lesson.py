@@ -22,10 +22,10 @@ from primavista.frames import (
     read_frames,
     whole_picture,
 )
+from primavista.images import decode_image
 from primavista.progress import Progress
 from primavista.strategies.base import Strategy
 from primavista.strategies.embedding import is_frozen
-from primavista.streams.decode import decode_image
 from primavista.streams.folder import sessions_by_object
 from primavista.streams.rendered.written import read_scene, scene_classes
 from primavista.streams.video import (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from primavista.errors import FileError, MissingExtraError, require_extra
-from primavista.images import ImageArray
+from primavista.images import ImageArray, TooLargeError, decode_image, without_skip
 from primavista.streams import decode
 from primavista.streams.pipes import receive_header, send_header
 from primavista.streams.video import BadFiles, FrameSampler
@@ -109,8 +109,8 @@ def run_job(job: DecodeJob, data: bytes) -> tuple[DecodeAnswer, list[ImageArray]
         reason = f"{job.name} takes more than {job.memory >> 20} MiB to decode: make it smaller"
         return DecodeAnswer(status=413, reason=reason), []
     except FileError as error:
-        status = 413 if isinstance(error, decode.TooLargeError) else 422
-        return DecodeAnswer(status=status, reason=decode.without_skip(error)), []
+        status = 413 if isinstance(error, TooLargeError) else 422
+        return DecodeAnswer(status=status, reason=without_skip(error)), []
     if job.whole:
         height, width = frames[0].shape[:2]
         return DecodeAnswer(frames=1, width=width, height=height), frames
@@ -120,7 +120,7 @@ def run_job(job: DecodeJob, data: bytes) -> tuple[DecodeAnswer, list[ImageArray]
 def _decoded(job: DecodeJob, data: bytes) -> list[ImageArray]:
     file = io.BytesIO(data)
     if job.kind == "picture":
-        return [decode.decode_image(file, job.name, job.size, job.pixels, whole=job.whole)]
+        return [decode_image(file, job.name, job.size, job.pixels, whole=job.whole)]
     sampler = FrameSampler(job.frames)
     sampler.offer(decode.video_frames(file, job.size, max_pixels=job.pixels), BadFiles())
     return sampler.frames

@@ -1,10 +1,7 @@
-"""Decoding of one image, one video; each error names the file and what to do."""
+"""Decoding of one video; each error names the file and what to do."""
 
 from __future__ import annotations
 
-import os
-import stat
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -13,128 +10,27 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
-from primavista.errors import FileError, PrimavistaError, require_extra
-from primavista.images import MAX_PIXELS, ImageArray, Region, centre_square, cut_region, fit_within
-from primavista.streams.cut_off import is_cut_off
+from primavista.errors import FileError, require_extra
+from primavista.images import (
+    MAX_PIXELS,
+    SKIP,
+    ImageArray,
+    Region,
+    centre_square,
+    check_file,
+    check_pixels,
+    cut_region,
+)
 
 VIDEOS = (".mp4", ".mkv", ".avi", ".webm", ".mov", ".m4v")
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP")  # of Pillow: no others, whatever the file's name says
 # Of FFmpeg: no playlists, which could name other files.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
-MAX_SCANS = 100  # of a progressive JPEG; a photograph has about ten, and each costs a whole pass
-FREE_SCANS = 20  # with more, a JPEG may have fewer pixels, so that it takes no longer
-SKIP = "skip bad files (--skip-bad, skip_bad=True)"
 # A frame, converted when it is called, or the error in its place.
 DecodedItem = Callable[[], ImageArray] | FileError
 # The threads of a video's decoder; 0 is FFmpeg's choice. Worker processes set 1.
 threads = 0
-
-
-def without_skip(error: FileError) -> str:
-    """Return the message of an error without the advice to skip bad files.
-
-    It is for those who skip them already, or cannot.
-
-    Args:
-        error: An error of this module.
-
-    >>> without_skip(FileError(f"mug.mp4 was cut off. Restore it, or {SKIP} to use these"))
-    'mug.mp4 was cut off. Restore it'
-    """
-    return str(error).replace(f", or {SKIP} to use these", "").replace(f", or {SKIP}", "")
-
-
-class TooLargeError(FileError):
-    """Raised if an image or video has more pixels than are safe to decode."""
-
-
-def read_image(path: str | Path, size: int | None, region: Region | None = None) -> ImageArray:
-    """Read an image file, turned upright as its EXIF data says.
-
-    Args:
-        path: The file.
-        size: The side of the result in pixels; None takes the shorter side of the image.
-        region: The part of the picture to look at; None for all of it.
-
-    Returns:
-        uint8, size x size x 3.
-
-    Raises:
-        FileError: If the file is missing, empty, damaged, too large or not an image.
-    """
-    path = Path(path)
-    _check_file(path)
-    return decode_image(path, path, size, region=region)
-
-
-def decode_image(
-    file: Path | BinaryIO,
-    name: str | Path,
-    size: int | None,
-    max_pixels: int | None = None,
-    region: Region | None = None,
-    whole: bool = False,
-) -> ImageArray:
-    """Decode an image from a path or an open file, turned upright as its EXIF data says.
-
-    Args:
-        file: The path or the open file.
-        name: Its name, for messages.
-        size: The side of the result in pixels; None takes the shorter side of the image.
-        max_pixels: The largest number of pixels to decode.
-        region: The part of the picture to look at; None for all of it.
-        whole: Whether to return the whole picture, with `size` as its longest side at most, and not
-            its centre square.
-
-    Returns:
-        uint8, size x size x 3, or H x W x 3 if it is whole.
-
-    Raises:
-        TooLargeError: If the image has too many pixels.
-        FileError: If it is damaged or not an image.
-    """
-    try:
-        with warnings.catch_warnings():
-            # Pillow warns about sizes and metadata; sizes are checked here.
-            warnings.simplefilter("ignore")
-            with Image.open(file, formats=FORMATS) as picture:
-                upright = _loaded_upright(picture, file, name, max_pixels or MAX_PIXELS)
-                if region is not None:
-                    upright = cut_region(upright, region)
-                if whole:
-                    return fit_within(upright, size or max(upright.size))
-                return centre_square(upright, size or min(upright.size))
-    except PrimavistaError:
-        raise
-    except Image.DecompressionBombError as error:
-        raise _too_large(name, str(error)) from error
-    except MemoryError as error:
-        what, limit = "it takes more memory than there is", "that of the process"
-        raise _too_large(name, what, limit) from error
-    except PermissionError as error:
-        raise FileError(f"cannot read {name}: {error.strerror}. Check its permissions") from error
-    except Exception as error:  # a decoder may fail in any way on foreign bytes
-        raise FileError(
-            f"{name} is damaged or not an image ({error or type(error).__name__}): "
-            f"remove it, or {SKIP}"
-        ) from error
-
-
-def _loaded_upright(
-    picture: Image.Image, file: Path | BinaryIO, name: str | Path, max_pixels: int
-) -> Image.Image:
-    """Load an opened picture, after a look at what that would take, and turn it upright."""
-    _check_pixels(name, picture.width, picture.height, max_pixels)
-    data = _all_bytes(file)
-    _check_scans(name, picture, data, max_pixels)
-    loaded = _eight_bits(ImageOps.exif_transpose(picture))
-    if is_cut_off(picture, data):
-        raise FileError(
-            f"{name} was cut off: its data end before its last row. Restore it, or {SKIP}"
-        )
-    return loaded
 
 
 def video_frames(
@@ -203,7 +99,7 @@ def _opened(av: Any, video: str | Path | BinaryIO) -> Iterator[tuple[Any, Any]]:
     """The container of a video, and the first stream in it that can be decoded."""
     name = _video_name(video)
     if isinstance(video, str | Path):
-        _check_file(name)
+        check_file(name)
         # The prefix keeps FFmpeg from reading a file's name as an address or a list of files.
         source: str | BinaryIO = f"file:{name}"
         protocols = "file"
@@ -225,7 +121,7 @@ def _opened(av: Any, video: str | Path | BinaryIO) -> Iterator[tuple[Any, Any]]:
 def _decode(
     av: Any, container: Any, stream: Any, path: Path, fps: float | None, max_pixels: int
 ) -> Iterator[tuple[float, Any]]:
-    _check_pixels(path, stream.codec_context.width, stream.codec_context.height, max_pixels)
+    check_pixels(path, stream.codec_context.width, stream.codec_context.height, max_pixels)
     # FFmpeg's own limit counts the padding of a frame, too.
     stream.codec_context.options = {"max_pixels": str(2 * max_pixels + 2**16)}
     stream.codec_context.thread_count = threads
@@ -275,7 +171,7 @@ def _raw_frames(av: Any, container: Any, stream: Any, path: Path, max_pixels: in
             yield error
             continue
         for frame in frames:
-            _check_pixels(path, frame.width, frame.height, max_pixels)
+            check_pixels(path, frame.width, frame.height, max_pixels)
             count += 1
             yield frame
 
@@ -342,61 +238,6 @@ def _failures(av: Any, path: Path, what: str) -> Iterator[None]:
     except (av.FFmpegError, OSError, ValueError, MemoryError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise FileError(f"{path} {what} ({reason}): restore or repair it, or {SKIP}") from error
-
-
-def _check_file(path: Path) -> None:
-    """Check for a regular file with something in it: reading a pipe would wait for ever."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise FileError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or error}. Check the path"
-        ) from error
-    if not stat.S_ISREG(found.st_mode):
-        raise FileError(f"{path} is not a regular file")
-    if found.st_size == 0:
-        raise FileError(f"{path} is empty (0 bytes): remove it, or {SKIP}")
-
-
-def _check_pixels(name: str | Path, width: int, height: int, limit: int | None = None) -> None:
-    if width * height > (limit or MAX_PIXELS):
-        raise _too_large(name, f"{width} x {height} pixels", f"{limit or MAX_PIXELS} pixels")
-
-
-def _all_bytes(file: Path | BinaryIO) -> bytes:
-    """The whole file; its position stays."""
-    if isinstance(file, Path):
-        return file.read_bytes()
-    position = file.tell()
-    file.seek(0)
-    data = file.read()
-    file.seek(position)
-    return data
-
-
-def _check_scans(name: str | Path, picture: Image.Image, data: bytes, max_pixels: int) -> None:
-    """Refuse a JPEG of many scans: a small file could take minutes to decode."""
-    if picture.format != "JPEG":
-        return
-    scans = data.count(b"\xff\xda")
-    most = min(MAX_SCANS, FREE_SCANS * max_pixels // max(1, picture.width * picture.height))
-    if scans > most:
-        raise _too_large(name, f"a JPEG of {scans} scans", f"{most} scans at this size")
-
-
-def _too_large(name: str | Path, what: str, limit: str = "") -> TooLargeError:
-    limited = f"{what}; the limit is {limit or f'{MAX_PIXELS} pixels'}"
-    return TooLargeError(
-        f"{name} is too large to be decoded safely ({limited}): make it smaller first"
-    )
-
-
-def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Images of 16 bits per pixel lose their lower eight; Pillow would cut them off at 255."""
-    if not picture.mode.startswith("I"):
-        return picture
-    high = np.asarray(picture).astype(np.int64) >> 8
-    return Image.fromarray(high.clip(0, 255).astype(np.uint8))
 
 
 def _start(stream: Any) -> float:

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from primavista.errors import FileError, InputError
-from primavista.images import ImageArray
+from primavista.images import ImageArray, read_image
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Session
-from primavista.streams.decode import read_image
 from primavista.streams.rendered.written import (
     WrittenScene,
     read_scene,

@@ -21,7 +21,7 @@ import numpy as np
 
 from primavista.addresses import is_live
 from primavista.errors import FileError, InputError, file_errors
-from primavista.images import LEARNER_SIZE, ImageArray, Region
+from primavista.images import LEARNER_SIZE, ImageArray, Region, read_image, without_skip
 from primavista.progress import Progress
 from primavista.streams.camera import (
     LESSON_FRAMES,
@@ -32,13 +32,7 @@ from primavista.streams.camera import (
     live_name,
 )
 from primavista.streams.decode import VIDEOS as VIDEOS
-from primavista.streams.decode import (
-    DecodedItem,
-    read_image,
-    video_frames,
-    video_rate,
-    without_skip,
-)
+from primavista.streams.decode import DecodedItem, video_frames, video_rate
 
 if TYPE_CHECKING:
     from torch import Tensor

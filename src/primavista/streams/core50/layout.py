@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, LazyFrames
-from primavista.images import ImageArray
+from primavista.images import ImageArray, read_image
 from primavista.progress import Progress
 from primavista.streams.core50.image_array import ARRAYS, open_image_array
 from primavista.streams.dataset import SessionKey, SessionRows
-from primavista.streams.decode import read_image
 from primavista.streams.video import BadFiles
 
 NAME = re.compile(

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from primavista.errors import FileError, InputError, file_errors
+from primavista.images import read_image
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Session
-from primavista.streams.decode import read_image
 from primavista.streams.folder import FolderFrames, SessionFiles
 from primavista.streams.video import IMAGES, BadFiles, media_in
 
