@@ -136,9 +136,9 @@ def _check_size(size: int) -> None:
 
 
 def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
-    if is_reference(name):
-        raise InputError(must_be_registered(name))
     if name not in NETWORKS:
+        if is_reference(name):
+            raise InputError(must_be_registered(name))
         names = ", ".join([*NETWORKS, *OWN_NETWORKS])
         raise InputError(
             f"there is no backbone {name!r}: choose from {names}, or name a function that returns "
