@@ -26,8 +26,9 @@ from primavista.backbones.registry import build
 from primavista.bench.evaluate import evaluate
 from primavista.bench.features import FeatureCache
 from primavista.bench.stacked import evaluate_stacked
-from primavista.nn.guards import SynapticIntelligence
 from primavista.nn.renorm import BatchRenorm
+from primavista.nn.sgd import UNGUARDED
+from primavista.strategies.ar1 import SynapticIntelligence
 from primavista.strategies.base import Batch
 from primavista.strategies.registry import create
 from primavista.streams.dataset import DataSet
@@ -125,7 +126,7 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
     made.head.load(batch.present, False)
     weights = made.free_weights(batch.i)
     theta = [weight.tensor for weight in weights if weight.guarded]
-    guard = si = None
+    guard, si = UNGUARDED, None
     if made.importance is not None:
         guard = made.importance.guard(made.options.guard, 1.0, theta)
     if isinstance(made.importance, SynapticIntelligence):

@@ -131,12 +131,12 @@ class Theirs:
 
     def _set_rates(self, i: int) -> None:
         o, optimizer = self.ours.options, self.strategy.optimizer
-        self.strategy.train_epochs = o.epochs_of(i)
-        set_limits(self.strategy.model, o.renorm.at(i, 0, 1))
+        self.strategy.train_epochs = self.ours.epochs_of(i)
+        set_limits(self.strategy.model, self.ours.renorm.at(i, 0, 1))
         optimizer.state.clear()
         share = 1 - o.lam if self.name == "lwf" and i > 1 else 1
         for group in optimizer.param_groups:
-            group["lr"] = share * o.lr_of(i)
+            group["lr"] = share * (o.lr_1 if i == 1 else o.lr)
         if self.name == "ewc":  # the mean over batches, where Avalanche has the sum
             (plugin,) = (p for p in self.strategy.plugins if hasattr(p, "ewc_lambda"))
             plugin.ewc_lambda = o.lam / 2 / max(i - 1, 1)
@@ -192,7 +192,7 @@ class Theirs:
             momentum=o.momentum,
             l2=o.weight_decay,
             train_epochs=o.epochs,
-            init_update_rate=1 - o.renorm.decay_1,
+            init_update_rate=1 - self.ours.renorm.decay_1,
             inc_update_rate=1 - o.moments_decay,
             max_r_max=o.r_max,
             max_d_max=o.d_max,

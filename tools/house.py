@@ -39,6 +39,7 @@ COLUMNS = 100
 COMPLEXITY = 12
 LONG_FUNCTION = 50
 ALGORITHM = ("strategies", "nn", "heads", "parts")  # `parts` was nn and heads in version 0.1.0
+AR1_FILES, AR1_LINES = 7, 900
 LAZY_ROOT = {"__getattr__", "__dir__"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -610,13 +611,13 @@ def init_rows(source: Source) -> list[Row]:
 
 
 def algorithm_rows(source: Source) -> list[Row]:
-    """Return the rows on what has to be opened to understand AR1*."""
+    """Return the rows on what AR1* imports."""
     start = f"{PACKAGE}.strategies.ar1"
     near = [module for module in source.closure(start, ALGORITHM) if module.code_lines]
     whole = source.closure(start)
     return [
         Row(
-            "files to understand AR1* (strategies, nn, heads) / lines",
+            "import closure of strategies/ar1.py in strategies, nn, heads: files / lines",
             f"{len(near)} / {sum(len(module.lines) for module in near):,}",
             details=[f"{module.path}: {len(module.lines)}" for module in near],
         ),
@@ -753,11 +754,15 @@ def run_rows(source: Source) -> list[Row]:
     read = {file: function_lines(modules[file], ran[file]) for file in near}
     options = ["--weights", "random", "--size", "32", "--device", "cpu"]
     learned = files_run(source, LEARN, "learn", "kitchen.pv", "--label", "mug", "mug", *options)
+    lines = sum(sizes[file] for file in near)
     return [
         Row(
-            "files run by `learn_batch` of AR1* (strategies, nn, heads) / lines",
-            f"{len(near)} / {sum(sizes[file] for file in near):,}",
-            details=[f"{file}: {sizes[file]}" for file in near],
+            "files to understand AR1*: run by `learn_batch` (strategies, nn, heads) / lines",
+            f"{len(near)} / {lines:,}",
+            max(len(near) / AR1_FILES, lines / AR1_LINES),
+            f"at most {AR1_FILES} / {AR1_LINES}",
+            lambda share: share <= 1,
+            [f"{file}: {sizes[file]}" for file in near],
         ),
         Row(
             "functions run by `learn_batch` of AR1* (strategies, nn, heads) / lines",

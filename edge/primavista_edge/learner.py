@@ -29,9 +29,8 @@ from .coach import (
 )
 from .errors import FileError, InputError
 from .heads.base import ClassArrays, Head, restored_beside, stored_beside
-from .heads.cwr import Training, softmax
 from .heads.dslda import DSLDAHead, StreamingStatistics
-from .heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead
+from .heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead, Training, softmax
 from .heads.lda import LDAHead
 from .heads.lessons import LessonHead, LessonSample, LessonStatistics
 from .heads.ncm import NCMHead

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -17,6 +17,23 @@ class NotCopiedCache(dict[Any, Any]):
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
         """Describe a copy to `copy` and `pickle`: an empty one."""
         return type(self), ()
+
+
+class NotCopied(Generic[T]):
+    """An attribute that copies of its owner do not have; None if it was not set."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Remember under which name the attribute is kept."""
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> T | None:
+        """Return the value."""
+        kept: NotCopiedCache = vars(instance).get("_not_copied", NotCopiedCache())
+        return kept.get(self._name)
+
+    def __set__(self, instance: object, value: T | None) -> None:
+        """Set the value."""
+        vars(instance).setdefault("_not_copied", NotCopiedCache())[self._name] = value
 
 
 class Derived(NotCopiedCache):

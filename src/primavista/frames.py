@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -119,6 +119,15 @@ def check_frames(images: object) -> Frames:
     if len(images) < 1:
         raise InputError("there are no frames: give at least one")
     return images
+
+
+def are_features(inputs: object) -> TypeGuard[Tensor]:
+    """Return True for activations of the network (float), which are no longer frames (uint8).
+
+    Args:
+        inputs: The inputs of a batch.
+    """
+    return isinstance(inputs, Tensor) and inputs.is_floating_point()
 
 
 def read_frames(images: Frames, indices: Tensor, device: torch.device) -> Tensor:

@@ -52,7 +52,17 @@ class TrainingStep:
 class OnStep(Protocol):
     """A function that is told of every step of gradient descent.
 
-    It runs in the thread that learns. An exception that it raises stops the lesson.
+    It is the attribute `on_step` of a strategy. It runs in the thread that learns, and an exception
+    that it raises stops the lesson. On a GPU, each step that is told waits for the GPU. It is not
+    part of the state: copies and files do not have it.
+
+    >>> from primavista.strategies.conformance import tiny_backbone, toy_batch
+    >>> from primavista.strategies.naive import Naive
+    >>> strategy, steps = Naive(tiny_backbone(), epochs_1=2), []
+    >>> strategy.on_step = steps.append
+    >>> report = strategy.learn(*toy_batch([0, 1, 2]))
+    >>> [(step.batch, step.epoch, step.step, step.lr) for step in steps]
+    [(1, 0, 0, 0.001), (1, 1, 1, 0.001)]
     """
 
     def __call__(self, step: TrainingStep, /) -> None:

@@ -14,7 +14,8 @@ from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.backbones.registry import build
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
-from primavista.nn.renorm import BatchRenorm, replace_batch_norm
+from primavista.nn.norm_replacing import replace_batch_norm
+from primavista.nn.renorm import BatchRenorm
 from primavista.strategies.registry import create
 
 pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")

@@ -258,7 +258,7 @@ def test_freezing_of_a_transformer_is_its_patches_or_nothing() -> None:
     assert set_freezing(backbone, "none") == []
     for freeze in ("pointwise", "all"):
         with pytest.raises(InputError, match=f"freeze='{freeze}' fixes pointwise convolutions"):
-            set_freezing(backbone, freeze)
+            create("naive", backbone, freeze=freeze)
 
 
 @pytest.mark.filterwarnings("ignore:Cumulative stores every frame")

@@ -10,9 +10,15 @@ import torch
 
 from primavista.heads.base import ClassArrays, Head
 from primavista.heads.buffers import ArrayBuffers
-from primavista.heads.cwr import Training, consolidate, softmax, temporary_weights
+from primavista.heads.cwr import consolidate
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
-from primavista.heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead
+from primavista.heads.frozen_cwr import (
+    ConsolidatedWeights,
+    FrozenCWRHead,
+    Training,
+    softmax,
+    temporary_weights,
+)
 from primavista.heads.lda import LDAHead
 from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ncm import NCMHead

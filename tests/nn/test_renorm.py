@@ -15,12 +15,12 @@ from torch import nn
 
 from primavista.backbones.registry import build
 from primavista.engine.renorm_function import mean_and_variance
+from primavista.nn.norm_replacing import replace_batch_norm
 from primavista.nn.renorm import (
     BatchRenorm,
     RenormLimits,
     RenormSchedule,
     norm_layers,
-    replace_batch_norm,
     set_limits,
 )
 from primavista.strategies.caffe import ReleasedBatchRenorm
@@ -74,7 +74,7 @@ def layer_with(mu, sigma, gamma, beta, limits, eps=0.0):
         layer.bias.copy_(f64(beta))
         layer.mu.copy_(f64(mu))
         layer.sigma.copy_(f64(sigma))
-    layer.set_limits(*limits)
+    set_limits(layer, RenormLimits(*limits))
     return layer
 
 
@@ -255,10 +255,10 @@ def test_the_moments_of_the_release_by_hand():
     # After (4, 8): mean 6, variance 4 * 2 = 8: mu = (1/4 * 2 + 1/2 * 6) / (3/4) = 14/3,
     # var = (1/4 * 2 + 1/2 * 8) / (3/4) = 6
     layer = ReleasedBatchRenorm(1, eps=0.25).double()
-    layer.set_limits(1, 0, HALF.at(1, 0, 1).decay)
+    set_limits(layer, RenormLimits(1, 0, HALF.at(1, 0, 1).decay))
     layer(f64([[1.0], [3.0]]))
     assert [m.item() for m in layer.moments()] == pytest.approx([2, 1.5])  # sqrt(2 + 1/4)
-    layer.set_limits(1, 0, HALF.at(1, 1, 1).decay)
+    set_limits(layer, RenormLimits(1, 0, HALF.at(1, 1, 1).decay))
     layer(f64([[4.0], [8.0]]))
     assert [m.item() for m in layer.moments()] == pytest.approx([14 / 3, 2.5])  # sqrt(6 + 1/4)
     assert layer.eval()(f64([[14 / 3 + 2.5]])).item() == pytest.approx(1)
@@ -337,7 +337,7 @@ def test_the_moments_of_batch_1_are_the_weighted_mean_of_its_minibatches(steps):
     minibatches = [torch.randn(5, 3, generator=generator).double() * 4 + 1 for _ in range(steps)]
     for t, x in enumerate(minibatches):
         limits = PAPER.at(1, t, 24)
-        layer.set_limits(limits.r_max, limits.d_max, limits.decay)
+        set_limits(layer, limits)
         layer(x)
     ages = [0.99**age for age in reversed(range(steps))]
     means = [x.mean(0) for x in minibatches]
@@ -472,7 +472,7 @@ def test_a_float64_network_stays_one():
 @pytest.mark.parametrize("kind", [BatchRenorm, ReleasedBatchRenorm])
 def test_a_checkpoint_keeps_the_moments(kind):
     layer, fresh = kind(3).double(), kind(3).double()
-    layer.set_limits(1.25, 0.5, 0.75)
+    set_limits(layer, RenormLimits(1.25, 0.5, 0.75))
     for t in range(3):
         layer(random(8, 3, seed=t) * 5 + 7)
     fresh.load_state_dict(layer.state_dict())
@@ -504,7 +504,7 @@ def test_renormalisation_that_clips_is_renormalisation_and_then_relu6(kind, last
     """To the last bit, the gradients of x, gamma and beta too, also where y is 0 or 6 exactly."""
     clipping, plain = kind(4), kind(4)
     for layer in (clipping, plain):
-        layer.set_limits(1.5, 2.5, 0.9)
+        set_limits(layer, RenormLimits(1.5, 2.5, 0.9))
         with torch.no_grad():
             layer.weight.copy_(torch.tensor([3.0, -2.0, 1.0, 0.0]))
             layer.bias.copy_(torch.tensor([1.0, 5.0, -0.5, 6.0]))

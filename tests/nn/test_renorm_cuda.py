@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from primavista.engine import renorm_function
-from primavista.nn.renorm import BatchRenorm
+from primavista.nn.renorm import BatchRenorm, RenormLimits, set_limits
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CASES = [(1.0, 0.0), (3.0, 5.0), (1.05, 0.01)]
@@ -34,7 +34,7 @@ def results(
         layer.bias.copy_(torch.rand(channels, generator=generator))
         layer.mu.copy_(torch.randn(channels, generator=generator))
         layer.sigma.copy_(torch.rand(channels, generator=generator) + 1)
-    layer.set_limits(r_max, d_max, 0.9)
+    set_limits(layer, RenormLimits(r_max, d_max, 0.9))
     layer.to(device).train(training)
     x = x.to(device, dtype)
     if channels_last and x.ndim == 4:
@@ -80,7 +80,7 @@ def test_a_large_mean_does_not_cancel():
     layer = BatchRenorm(16).cuda()
     with torch.no_grad():
         layer.mu.fill_(999.0)
-    layer.set_limits(1.0, 0.0, 0.0)
+    set_limits(layer, RenormLimits(1.0, 0.0, 0.0))
     layer(x)
     true = x.double().var((0, 2, 3), unbiased=False).add(layer.eps).sqrt()
     torch.testing.assert_close(layer.sigma.double(), true, rtol=1e-4, atol=0)

@@ -9,9 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from primavista.nn.guards import Guard, Modulation, Penalty
-from primavista.nn.minibatches import generator, shuffled_minibatches
-from primavista.nn.sgd import SGD, Weight
+from primavista.nn.sgd import SGD, Guard, Weight, generator, shuffled_minibatches
 from primavista.shuffling import minibatch_count, permutation, seed_of
 
 
@@ -72,7 +70,7 @@ def test_modulation_by_hand():
     # as above with (g + wd theta) / 2: v = 3/4, theta = 5/8;
     # v = 3/8 + 21/32 = 33/32, theta = 7/64;
     # v = 33/64 + 135/256 = 267/256, theta = 7/64 - 267/512 = -211/512
-    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, guard=Modulation([f64(0.5)]))
+    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0.5, guard=Guard(factor=(f64(0.5),)))
     assert steps(sgd, [1, 1, 1]) == [5 / 8, 7 / 64, -211 / 512]
 
 
@@ -84,13 +82,13 @@ def test_modulation_comes_before_momentum():
         momentum=0.5,
         weight_decay=0.5,
         velocity=[f64(4.0)],
-        guard=Modulation([f64(0.5)]),
+        guard=Guard(factor=(f64(0.5),)),
     )
     assert steps(sgd, [1]) == [-3 / 8]
 
 
 def test_a_saturated_weight_stands_still_even_against_weight_decay():
-    sgd = SGD([weight(1.0)], guard=Modulation([f64(0.0)]))
+    sgd = SGD([weight(1.0)], guard=Guard(factor=(f64(0.0),)))
     assert steps(sgd, [5, -3, 2]) == [1, 1, 1]
 
 
@@ -98,7 +96,12 @@ def test_penalty_by_hand():
     # eta = mu = lambda F = 1/2, theta* = 0, g = 1, theta = 1:
     # v = 1 + 1/2 = 3/2, theta = 1/4;  v = 3/4 + 1 + 1/8 = 15/8, theta = -11/16;
     # v = 15/16 + 1 - 11/32 = 51/32, theta = -95/64
-    sgd = SGD([weight(1.0)], momentum=0.5, weight_decay=0, guard=Penalty([f64(0.5)], [f64(0.0)]))
+    sgd = SGD(
+        [weight(1.0)],
+        momentum=0.5,
+        weight_decay=0,
+        guard=Guard(strength=(f64(0.5),), theta_star=(f64(0.0),)),
+    )
     assert steps(sgd, [1, 1, 1]) == [1 / 4, -11 / 16, -95 / 64]
     assert sgd.velocity[0].item() == 51 / 32
 
@@ -106,7 +109,11 @@ def test_penalty_by_hand():
 def test_the_penalty_comes_to_rest_at_the_minimum_of_equation_4():
     # L = theta + lambda / 2 F (theta - theta*)^2 has its minimum at theta* - 1 / (lambda F),
     # whatever the momentum; with eta 1e-4, lambda 2e6, F 1e-3 this is theta* - 5e-4
-    sgd = SGD([weight(1.0, lr=1e-4)], weight_decay=0, guard=Penalty([f64(2e3)], [f64(1.0)]))
+    sgd = SGD(
+        [weight(1.0, lr=1e-4)],
+        weight_decay=0,
+        guard=Guard(strength=(f64(2e3),), theta_star=(f64(1.0),)),
+    )
     after = steps(sgd, [1] * 400)
     assert after[-1] - 1 == pytest.approx(-5e-4, rel=1e-6)
 
@@ -115,7 +122,9 @@ def test_the_penalty_comes_to_rest_at_the_minimum_of_equation_4():
 def test_the_penalty_is_stable_iff_eta_lambda_f_is_below_2_times_1_plus_mu(strength, stable):
     # momentum 0.9: the limit is 3.8
     sgd = SGD(
-        [weight(4.0, lr=0.25)], weight_decay=0, guard=Penalty([f64(strength / 0.25)], [f64(3.0)])
+        [weight(4.0, lr=0.25)],
+        weight_decay=0,
+        guard=Guard(strength=(f64(strength / 0.25),), theta_star=(f64(3.0),)),
     )
     after = steps(sgd, [0] * 2000)
     assert (abs(after[-1] - 3) < 1e-6) == stable
@@ -124,8 +133,22 @@ def test_the_penalty_is_stable_iff_eta_lambda_f_is_below_2_times_1_plus_mu(stren
 class Both(Guard):
     """Modulation and penalty at once."""
 
-    modulation = Modulation([f64(0.5), f64(0.0)])
-    penalty = Penalty([f64(1.0), f64(2.0)], [f64(0.0), f64(6.0)])
+    modulation = Guard(
+        factor=(
+            f64(0.5),
+            f64(0.0),
+        )
+    )
+    penalty = Guard(
+        strength=(
+            f64(1.0),
+            f64(2.0),
+        ),
+        theta_star=(
+            f64(0.0),
+            f64(6.0),
+        ),
+    )
 
     def protect(self, direction, theta):
         self.modulation.protect(direction, theta)
@@ -150,7 +173,9 @@ def test_guards_concern_the_guarded_weights_in_their_order():
 
 
 def test_rate_scales_the_learning_rate_of_step_and_penalty():
-    sgd = SGD([weight(1.0)], weight_decay=0, guard=Penalty([f64(1.0)], [f64(0.0)]))
+    sgd = SGD(
+        [weight(1.0)], weight_decay=0, guard=Guard(strength=(f64(1.0),), theta_star=(f64(0.0),))
+    )
     dtheta = sgd.step([f64(1.0)], rate=torch.tensor(0.5, dtype=torch.float64))
     assert dtheta[0].item() == -0.5  # eta = 1/4: -1/4 - 1/4
     assert sgd.theta[0].item() == 0.5

@@ -260,17 +260,17 @@ def test_a_file_in_the_place_of_the_model_is_not_overwritten(tmp_path):
 
 def test_the_trial_lesson_takes_one_epoch(tmp_path, monkeypatch):
     """M10: a model with thousands of epochs must not keep the service from starting."""
-    from primavista.strategies.options import Options
+    from primavista.strategies.gradient import GradientStrategy
 
     learner = Learner("ar1*", weights="random", width=0.0625, size=32, device="cpu", epochs=5000)
     asked = []
-    epochs_of = Options.epochs_of
+    epochs_of = GradientStrategy.epochs_of
 
-    def counted(options, i):
-        asked.append(epochs_of(options, i))
+    def counted(strategy, i):
+        asked.append(epochs_of(strategy, i))
         return asked[-1]
 
-    monkeypatch.setattr(Options, "epochs_of", counted)
+    monkeypatch.setattr(GradientStrategy, "epochs_of", counted)
     service = LearnerService(learner, tmp_path / "k.pv")
     service.start()
     service.stop()

@@ -17,7 +17,7 @@ from primavista.backbones.registry import build
 from primavista.bench.resolve import all_options
 from primavista.errors import InputError
 from primavista.nn.latents import Cut, LatentMemory, composed_minibatches
-from primavista.nn.minibatches import generator
+from primavista.nn.sgd import generator
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
 from primavista.strategies.registry import create, strategy_info
 

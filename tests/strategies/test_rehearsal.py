@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from primavista import Learner, evaluate
 from primavista.errors import FileError, InputError
 from primavista.frames import read_frames
-from primavista.nn.minibatches import generator
+from primavista.nn.sgd import generator
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.er import Reservoir
 from primavista.strategies.gdumb import (

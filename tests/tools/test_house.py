@@ -216,10 +216,20 @@ def test_the_path_of_ar1_has_the_algorithm_and_little_else() -> None:
     source = house.Source(ROOT / "src" / "primavista")
     near = source.closure("primavista.strategies.ar1", house.ALGORITHM)
     names = {module.path.as_posix() for module in near if module.code_lines}
-    assert {"strategies/ar1.py", "heads/cwr.py", "nn/guards.py", "nn/renorm.py"} <= names
+    assert {"strategies/ar1.py", "heads/cwr.py", "nn/sgd.py", "nn/renorm.py"} <= names
     others = {"caffe", "registry", "rehearsing", "ewc", "embedding", "frozen"}
     assert names.isdisjoint({"nn/memory.py", *(f"strategies/{name}.py" for name in others)})
-    assert len(names) <= 12
+    assert len(names) <= 13
+
+
+def test_what_learn_batch_of_ar1_runs_is_in_seven_files() -> None:
+    source = house.Source(ROOT / "src" / "primavista")
+    ran = house.functions_run(source, house.AR1, start="learn_batch")
+    near = {file for file in ran if file.split("/")[0] in house.ALGORITHM}
+    assert {"strategies/ar1.py", "heads/cwr.py", "nn/sgd.py", "nn/renorm.py"} <= near
+    assert len(near) <= house.AR1_FILES
+    sizes = {module.path.as_posix(): len(module.lines) for module in source}
+    assert sum(sizes[file] for file in near) <= house.AR1_LINES
 
 
 def test_a_folder_that_is_not_a_package_is_refused(tmp_path: Path) -> None:

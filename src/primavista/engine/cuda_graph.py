@@ -125,3 +125,22 @@ class ReusedOnGPU(NotCopiedCache):
             self[full] = make()
         made: T = self[full]
         return made
+
+
+def copied_in_place(values: Sequence[Tensor], places: Sequence[Tensor]) -> bool:
+    """Copy values to where those of the batch before are; False if they do not fit there.
+
+    On a GPU a captured step reads them there. On a CPU two new copies of the weights per batch
+    would leave holes in the heap, which grew by 300 MB over 25 batches.
+
+    Args:
+        values: the new tensors.
+        places: those of the batch before; empty if there are none.
+    """
+    if not places or len(places) != len(values):
+        return False
+    for place, value in zip(places, values, strict=True):
+        if place.device != value.device or place.shape != value.shape:
+            return False
+    torch._foreach_copy_(list(places), list(values))
+    return True

@@ -97,6 +97,21 @@ class RenormFunction(torch.autograd.Function):
         return dx, r * dweight + d * dbias, dbias, None, None, None, None, None
 
 
+def evaluated(x: Tensor, gamma: Tensor, beta: Tensor, mu: Tensor, sigma: Tensor) -> Tensor:
+    """y = gamma (x - mu) / sigma + beta,  as one product and one sum per value.
+
+    Args:
+        x: N x C, N x C x L or N x C x H x W.
+        gamma: the scale of each channel.
+        beta: its shift.
+        mu: its mean.
+        sigma: its deviation.
+    """
+    gain = gamma / sigma
+    shape = [1, -1] + [1] * (x.ndim - 2)
+    return x * gain.reshape(shape) + (beta - mu * gain).reshape(shape)
+
+
 def limit_values(limits: Tensor) -> Sequence[Any]:
     """Return r_max, d_max and decay: on a CPU as numbers, which is quicker than as tensors.
 

@@ -27,7 +27,7 @@ from primavista.caches import NotCopiedCache
 from primavista.engine.cuda_graph import CapturedFunction
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.errors import InputError, require_extra
-from primavista.frames import Frames, read_frames, split_indices
+from primavista.frames import Frames, are_features, read_frames, split_indices
 from primavista.progress import Progress
 
 Engine = Literal["torch", "onnx"]
@@ -161,16 +161,18 @@ class Representation:
             )
         return z
 
-    def resident(self, frames: Frames) -> Frames:
+    def resident(self, frames: Frames | Tensor) -> Frames | Tensor:
         """Copy the frames of a batch to the GPU once, if there is one and they are not too many.
 
         Args:
-            frames: the frames, already checked.
+            frames: the frames, already checked; or features, which stay where they are.
 
         Returns:
-            The copy; or the frames as they are.
+            The copy; or what was given.
         """
-        if self.device.type != "cuda" or (isinstance(frames, Tensor) and frames.is_cuda):
+        if self.device.type != "cuda" or are_features(frames):
+            return frames
+        if isinstance(frames, Tensor) and frames.is_cuda:
             return frames
         first = read_frames(frames, torch.tensor([0]), self.device)
         if len(frames) * first.numel() > RESIDENT:
@@ -224,6 +226,15 @@ class Representation:
                 f"resize them to {side} x {side}"
             ) from error
         self._tried_shapes.add(first.shape)
+
+    def trained(self, version: Tensor) -> None:
+        """Count a change of the weights: features computed before no longer hold.
+
+        Args:
+            version: `Strategy.embedding_version`, which becomes one more.
+        """
+        version += 1
+        self.weights_changed()
 
     def weights_changed(self) -> None:
         """Drop what was computed from the weights; call it after they were trained or loaded."""

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from ..errors import InputError
+from ..shuffling import minibatch_count, permutation, seed_of
 from ..storage.validate import check_past, check_that, checked_array
 from .base import Array, ClassArrays, Familiarity, Head, float32, float64
-from .cwr import (
-    Consolidation,
-    Training,
-    WPast,
-    consolidate,
-    cwr_scores,
-    temporary_weights,
-    train,
-)
+from .cwr import Consolidation, WPast, consolidate
 from .open_set import mahalanobis_familiarity
 from .statistics import SufficientStatistics
+
+
+@dataclass(frozen=True)
+class Training:
+    """The hyperparameters of stochastic gradient descent on tw.
+
+    Args:
+        lr: the learning rate eta.
+        epochs: passes over a batch.
+        minibatch: the largest number of patterns in a step.
+        momentum: mu.
+        weight_decay: lambda.
+        seed: seeds the order of the patterns, together with batch and epoch.
+    """
+
+    lr: float
+    epochs: int
+    minibatch: int
+    momentum: float
+    weight_decay: float
+    seed: int
 
 
 class ConsolidatedWeights(ClassArrays):
@@ -116,6 +132,69 @@ class FrozenCWRHead(Head):
         return self.derived.get_or_compute(
             "familiarity", lambda: cwr_familiarity(cw, seen, classes)
         )
+
+
+def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -> Array:
+    """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, 0 otherwise. (CWR+: 0 for all.)
+
+    `cw` has one row per class; `present` are the columns of the classes of B_i.
+    """
+    tw = array_namespace(cw).zeros_like(cw)
+    if consolidation == "cwr*":
+        tw[present] = cw[present]
+    return tw
+
+
+def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> None:
+    """g = (softmax(tw z) - onehot) z^T / m,  v <- mu v + g + lambda tw,  tw <- tw - eta v
+
+    Algorithm 1, lines 8 and 10: train tw by stochastic gradient descent, Theta fixed.
+
+    Args:
+        tw: the temporary weights, rows x D; updated in place.
+        z: the features of the batch, N x D.
+        columns: the column of each pattern.
+        i: the number of the batch.
+        options: the hyperparameters.
+    """
+    xp = array_namespace(tw)
+    velocity = xp.zeros_like(tw)
+    for epoch in range(options.epochs):
+        order = permutation(len(z), seed_of(options.seed, i, epoch))
+        for index in np.array_split(order, minibatch_count(len(z), options.minibatch)):
+            x = z[index]
+            error = softmax(x @ tw.T)
+            error[xp.arange(len(index)), columns[index]] -= 1
+            velocity *= options.momentum
+            velocity += error.T @ x / len(index) + options.weight_decay * tw
+            tw -= options.lr * velocity
+
+
+def cwr_scores(cw: Array, z: Array) -> Array:
+    """scores = cw z (Algorithm 1, line 15).
+
+    Args:
+        cw: the consolidated weights of the known classes, K x D.
+        z: features, N x D.
+
+    Returns:
+        N x K.
+    """
+    return z @ cw.T
+
+
+def softmax(x: Array) -> Array:
+    """p_k = exp(x_k) / sum_j exp(x_j) over the last dimension.
+
+    Args:
+        x: scores, ... x K.
+
+    Returns:
+        Probabilities of the same shape.
+    """
+    xp = array_namespace(x)
+    e = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
+    return e / xp.sum(e, axis=-1, keepdims=True)
 
 
 def cwr_familiarity(cw: Array, seen: SufficientStatistics, classes: int) -> Familiarity:

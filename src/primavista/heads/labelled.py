@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import InputError
 from .base import ClassArrays, Head
-from .cwr import softmax
 from .dslda import DSLDAHead, StreamingStatistics
+from .frozen_cwr import softmax
 from .lda import LDAHead, lda_offsets
 from .ncm import NCMHead
 from .ridge import RidgeHead

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -117,36 +116,6 @@ class Rows(AnySize):
 
     def _each(self) -> list[tuple[str, Tensor]]:
         return [(name, getattr(self, name)) for name in self._row_names]
-
-
-class PerWeight(Rows):
-    """One tensor per weight, of the same shape.
-
-    Args:
-        weights: the weights by name.
-        row_weights: the names of those that have one row per class.
-    """
-
-    def __init__(self, weights: Mapping[str, Tensor], row_weights: Collection[str] = ()) -> None:
-        super().__init__()
-        # torch keeps dots for the module tree
-        self._keys = {name: name.replace(".", "/") for name in weights}
-        for name, tensor in weights.items():
-            zeros = torch.zeros_like(tensor, requires_grad=False)
-            if name in row_weights:
-                self.add_rows(self._keys[name], zeros)
-            else:
-                self.register_buffer(self._keys[name], zeros)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the weights, in order."""
-        return list(self._keys)
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The tensors, in the order of the weights."""
-        return [getattr(self, key) for key in self._keys.values()]
 
 
 def grow_all(module: nn.Module, rows: int) -> None:

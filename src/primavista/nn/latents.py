@@ -178,7 +178,7 @@ def composed_minibatches(
         order: the generator of both permutations, the same on every device.
         device: where the indices go.
 
-    >>> from primavista.nn.minibatches import generator
+    >>> from primavista.nn.sgd import generator
     >>> minibatches = list(composed_minibatches((300, 1500), (21, 107), generator(0)))
     >>> len(minibatches), [int((index < 300).sum()) for index in minibatches] == [21] * 15
     (15, True)

@@ -10,13 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.engine.renorm_function import (
-    RenormFunction,
-    can_fuse,
-    fused_renorm,
-    limit_values,
-)
-from primavista.errors import InputError
+from primavista.engine import renorm_function as fast
 
 Norm = Literal["bn", "brn"]
 Moments = Literal["batch_1", "pretrained"]
@@ -33,18 +27,12 @@ class BatchRenorm(nn.Module):
 
     The limits are a buffer (r_max, d_max, decay), so that one captured step serves every batch.
 
-    Args:
-        channels: the number of channels C.
-        eps: is added to the variance.
-
     >>> layer = BatchRenorm(1)
-    >>> layer.set_limits(r_max=3, d_max=5, decay=0.99)
+    >>> set_limits(layer, RenormLimits(r_max=3, d_max=5, decay=0.99))
     >>> layer(torch.tensor([[1.0], [3.0]])).flatten().tolist()  # mu = 0, sigma = 1: the identity
     [1.0, 3.0]
     """
 
-    weight: nn.Parameter
-    bias: nn.Parameter
     mu: Tensor
     sigma: Tensor
     limits: Tensor
@@ -58,17 +46,8 @@ class BatchRenorm(nn.Module):
         self.register_buffer("sigma", torch.ones(channels))
         self.register_buffer("limits", torch.tensor([1.0, 0.0, 0.99]))
 
-    def set_limits(self, r_max: float, d_max: float, decay: float) -> None:
-        """Set the limits of r and d, and the weight of the past in the moments."""
-        self.limits.copy_(torch.tensor([r_max, d_max, decay]))
-
     def start_from(self, mean: Tensor, variance: Tensor) -> None:
-        """Start from the moments of a batch norm.
-
-        Args:
-            mean: its running mean.
-            variance: its running variance.
-        """
+        """Start from the moments of a batch norm: its running mean and its running variance."""
         self.mu.copy_(mean)
         self.sigma.copy_((variance + self.eps).sqrt())
 
@@ -82,12 +61,9 @@ class BatchRenorm(nn.Module):
             return self._fused(x, clip=False)
         if x.dtype in (torch.bfloat16, torch.float16):  # the moments need float32
             return self(x.float()).to(x.dtype)  # type: ignore[no-any-return]
-        mu, sigma = self.moments()
-        if not self.training:
-            gain = self.weight / sigma
-            shape = [1, -1] + [1] * (x.ndim - 2)
-            return x * gain.reshape(shape) + (self.bias - mu * gain).reshape(shape)
-        return self._train(x, clip=False)
+        if self.training:
+            return self._train(x, clip=False)
+        return fast.evaluated(x, self.weight, self.bias, *self.moments())
 
     def relu6(self, x: Tensor) -> Tensor:
         """Return min(max(y, 0), 6); while training, what computes y does it."""
@@ -99,22 +75,22 @@ class BatchRenorm(nn.Module):
 
     def _train(self, x: Tensor, clip: bool) -> Tensor:
         y: Tensor
-        y, mu_mb, sigma_mb = RenormFunction.apply(  # type: ignore[no-untyped-call]
+        y, mu_mb, sigma_mb = fast.RenormFunction.apply(  # type: ignore[no-untyped-call]
             x, self.weight, self.bias, *self.moments(), self.limits, self.eps, clip
         )
         self._update(mu_mb, sigma_mb, x.numel() // x.shape[1])
         return y
 
     def _fuses(self, x: Tensor) -> bool:
-        return can_fuse(x)
+        return fast.can_fuse(x)
 
     def _fused(self, x: Tensor, clip: bool) -> Tensor:
         moments = (self.mu, self.sigma, self.limits, self.eps)
-        return fused_renorm(x, self.weight, self.bias, *moments, self.training, clip)
+        return fast.fused_renorm(x, self.weight, self.bias, *moments, self.training, clip)
 
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
-        _, _, decay = limit_values(self.limits)
+        _, _, decay = fast.limit_values(self.limits)
         self.mu.lerp_(mu_mb, 1 - decay)
         self.sigma.lerp_(sigma_mb, 1 - decay)
 
@@ -141,18 +117,6 @@ class RenormSchedule:
     minibatch t weighs (1 - decay) / (1 - decay^(t + 1)), so that the first one replaces what was
     there. From batch 2 on r_max and d_max are fixed (`table:renormpar`), with decay 0.9999.
 
-    Args:
-        r_max: from batch 2 on.
-        d_max: from batch 2 on.
-        decay: the weight of the past from batch 2 on.
-        r_max_1: the end of the ramp in batch 1.
-        d_max_1: the end of the ramp in batch 1.
-        decay_1: the weight of the past in batch 1.
-        startup: iterations of pure batch norm, and then of the ramp; None is those of two epochs,
-            which on CORe50 (24 per epoch) are the paper's 48.
-        moments: `batch_1` as above; with `pretrained`, the averages of batch 1 continue from the
-            moments of the pretrained network.
-
     >>> paper = RenormSchedule(r_max=1.5, d_max=2.5)
     >>> paper.at(1, 0, 24)
     RenormLimits(r_max=1.0, d_max=0.0, decay=0.0)
@@ -163,23 +127,17 @@ class RenormSchedule:
     RenormLimits(r_max=1.5, d_max=2.5, decay=0.9999)
     """
 
-    r_max: float
+    r_max: float  # from batch 2 on, as d_max and decay
     d_max: float
-    decay: float = 0.9999
-    r_max_1: float = 3.0
+    decay: float = 0.9999  # the weight of the past
+    r_max_1: float = 3.0  # the end of the ramp in batch 1
     d_max_1: float = 5.0
     decay_1: float = 0.99
-    startup: int | None = None
-    moments: Moments = "batch_1"
+    startup: int | None = None  # also of the ramp; None is two epochs, on CORe50 the paper's 48
+    moments: Moments = "batch_1"  # or `pretrained`: batch 1 continues those of the network
 
     def at(self, i: int, t: int, per_epoch: int) -> RenormLimits:
-        """Return the limits at one iteration.
-
-        Args:
-            i: the number of the batch, from 1.
-            t: the number of the iteration in the batch, from 0.
-            per_epoch: the number of iterations per epoch.
-        """
+        """Return the limits at iteration t of batch i; an epoch has `per_epoch` iterations."""
         if i > 1:
             return RenormLimits(self.r_max, self.d_max, self.decay)
         startup = 2 * per_epoch if self.startup is None else self.startup
@@ -206,69 +164,3 @@ def set_limits(module: nn.Module, limits: RenormLimits) -> None:
     if buffers:
         values = buffers[0].new_tensor([limits.r_max, limits.d_max, limits.decay])
         torch._foreach_copy_(buffers, [values] * len(buffers))
-
-
-def replace_batch_norm(module: nn.Module, kind: type[BatchRenorm] = BatchRenorm) -> nn.Module:
-    """Replace every batch norm of a module tree; scale, shift, moments and eps stay the same.
-
-    It works in place, except that a module which is itself a batch norm is returned replaced. A
-    layer that stands in several places stays one layer.
-
-    Args:
-        module: any module.
-        kind: the class of the new layers.
-
-    Raises:
-        InputError: if a batch norm does more than normalise, or has no channels yet.
-
-    >>> replace_batch_norm(nn.Sequential(nn.Sequential(nn.BatchNorm2d(4))))[0][0]
-    BatchRenorm(4, eps=1e-05)
-    """
-    made: dict[nn.Module, nn.Module] = {}
-
-    def replaced(old: nn.Module) -> nn.Module:
-        if isinstance(old, BATCH_NORMS):
-            if old not in made:
-                made[old] = _renorm_like(old, kind)
-            return made[old]
-        # not named_children: it would skip the second place of a layer
-        for name, child in list(old._modules.items()):
-            if child is not None:
-                old._modules[name] = replaced(child)
-        return old
-
-    return replaced(module)
-
-
-def _renorm_like(old: nn.Module, kind: type[BatchRenorm]) -> BatchRenorm:
-    assert isinstance(old, BATCH_NORMS)
-    _check_plain(old)
-    new = kind(old.num_features, old.eps)
-    like = old.weight if old.running_mean is None else old.running_mean
-    if like is not None:
-        new.to(like.device, like.dtype)
-    with torch.no_grad():
-        if old.affine:
-            new.weight.copy_(old.weight)
-            new.bias.copy_(old.bias)
-        if old.running_mean is not None and old.running_var is not None:
-            new.start_from(old.running_mean, old.running_var)
-    new.weight.requires_grad_(old.affine)
-    new.bias.requires_grad_(old.affine)
-    new.train(old.training)
-    return new
-
-
-def _check_plain(old: nn.Module) -> None:
-    name = type(old).__name__
-    if isinstance(old, nn.modules.lazy.LazyModuleMixin):
-        raise InputError(
-            f"{name} has no channels yet: run the network once before it becomes a backbone"
-        )
-    plain = {kind.forward for kind in (*BATCH_NORMS, nn.modules.batchnorm._BatchNorm)}
-    if type(old).forward not in plain:
-        raise InputError(
-            f"{type(old).__module__}.{name} is a batch norm that does more than normalise, so it "
-            "cannot be replaced by batch renormalisation: make it a plain nn.BatchNorm2d and a "
-            "layer for the rest, or choose norm='bn'"
-        )

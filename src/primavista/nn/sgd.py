@@ -1,43 +1,164 @@
-"""Stochastic gradient descent with momentum, weight decay and a guard (paper, section 2.4)."""
+"""Stochastic gradient descent under a guard: minibatches, the step, and what protects weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from primavista.engine.cuda_graph import CapturedFunction
-from primavista.nn.guards import Guard
+from primavista.caches import NotCopiedCache
+from primavista.engine.cuda_graph import copied_in_place
+from primavista.engine.steps import CountedSteps
+from primavista.nn.class_rows import Rows
+from primavista.shuffling import minibatch_count, seed_of
+
+GuardRule = Literal["modulate", "penalty", "none"]
+
+
+def generator(*key: int) -> torch.Generator:
+    """Return a CPU generator seeded by integers such as (seed, batch, epoch): it has no state."""
+    return torch.Generator().manual_seed(seed_of(*key))
+
+
+def shuffled_minibatches(
+    count: int, size: int, order: torch.Generator | None, device: torch.device | str = "cpu"
+) -> Iterator[Tensor]:
+    """Shuffle the indices 0 .. count - 1 and split them evenly into minibatches of at most `size`.
+
+    >>> [len(index) for index in shuffled_minibatches(300, 128, generator(0))]
+    [100, 100, 100]
+    """
+    shuffled = torch.randperm(count, generator=order).to(device)
+    return iter(shuffled.tensor_split(minibatch_count(count, size)))
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight that learns.
-
-    Args:
-        name: its name in the strategy's state.
-        tensor: the weight itself; it is updated in place.
-        lr: its learning rate eta.
-        decays: whether weight decay concerns it.
-        guarded: whether the guard concerns it.
-    """
+    """A weight that learns: its name in the state, and the weight itself, updated in place."""
 
     name: str
     tensor: Tensor
-    lr: float
-    decays: bool
-    guarded: bool = False
+    lr: float  # the learning rate eta
+    decays: bool  # whether weight decay concerns it
+    guarded: bool = False  # whether the guard concerns it
 
 
-class SGD:
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """g <- factor g + strength (theta - theta*),  on the guarded weights
+
+    Learning-rate modulation (section 2.4, AR1*): factor = 1 - F / max_F. Penalty (equation 5, with
+    lambda of equation 4): strength = lambda F, theta* the weights that the last batch left. With
+    momentum mu its step is stable if eta lambda F < 2 (1 + mu). What is not used is empty.
+    """
+
+    factor: tuple[Tensor, ...] = ()  # each has one tensor per guarded weight
+    strength: tuple[Tensor, ...] = ()
+    theta_star: tuple[Tensor, ...] = ()
+
+    def protect(self, direction: list[Tensor], theta: list[Tensor]) -> None:
+        """Change the direction g + wd theta of a step in place, before the momentum."""
+        if self.factor:
+            torch._foreach_mul_(direction, self.factor)
+        if self.strength:
+            moved = torch._foreach_sub(theta, self.theta_star)
+            torch._foreach_addcmul_(direction, moved, self.strength)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors that it is made of."""
+        return [*self.factor, *self.strength, *self.theta_star]
+
+
+UNGUARDED = Guard()  # one for all batches: a captured step belongs to its guard
+
+
+class PerWeight(Rows):
+    """One tensor per weight, of the same shape; those of `row_weights` have one row per class."""
+
+    def __init__(self, weights: Mapping[str, Tensor], row_weights: Collection[str] = ()) -> None:
+        super().__init__()
+        self.names = list(weights)
+        for name, tensor in weights.items():
+            zeros = torch.zeros_like(tensor, requires_grad=False)
+            key = name.replace(".", "/")  # torch keeps dots for the module tree
+            if name in row_weights:
+                self.add_rows(key, zeros)
+            else:
+                self.register_buffer(key, zeros)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors, in the order of the weights."""
+        return [self.get_buffer(name.replace(".", "/")) for name in self.names]
+
+
+class Importance(PerWeight):
+    """F, one value per guarded weight, clipped to [0, max_F]; subclasses measure it."""
+
+    def __init__(
+        self, weights: Mapping[str, Tensor], max_f: float, row_weights: Collection[str] = ()
+    ) -> None:
+        super().__init__(weights, row_weights)
+        self.max_f = max_f
+        self._made = NotCopiedCache()  # the guard of the batch before; a copy starts without it
+
+    @torch.no_grad()
+    def clipped(self) -> list[Tensor]:
+        """Return F = clip(total, 0, max_F), one tensor per guarded weight."""
+        totals = self.tensors
+        if not totals:
+            return []
+        if self._divisor() != 1:
+            totals = list(torch._foreach_div(totals, self._divisor()))
+        f = list(torch._foreach_clamp_min(totals, 0.0))
+        torch._foreach_clamp_max_(f, self.max_f)
+        return f
+
+    @torch.no_grad()
+    def guard(self, rule: GuardRule, lam: float, theta: Sequence[Tensor]) -> Guard:
+        """Make the guard for one batch from F as it is now, in the memory of the one before.
+
+        `lam` is lambda of the penalty, and theta, the guarded weights as the batch begins, theta*.
+        """
+        f = self.clipped()
+        if not f or rule == "none":
+            return UNGUARDED
+        if rule == "modulate":
+            torch._foreach_div_(f, -self.max_f)
+            torch._foreach_add_(f, 1.0)
+            made = Guard(factor=tuple(f))
+        else:
+            torch._foreach_mul_(f, lam)
+            theta_star = torch._foreach_mul([t.detach() for t in theta], 1.0)
+            made = Guard(strength=tuple(f), theta_star=tuple(theta_star))
+        before: Guard = self._made.get("guard", UNGUARDED)
+        if copied_in_place(made.tensors, before.tensors):
+            return before
+        self._made["guard"] = made
+        return made
+
+    def saturated(self) -> Tensor:
+        """Return the share of weights with F = max_F; near 1 the guard leaves nothing to learn."""
+        f = self.clipped()
+        if not f:
+            return torch.zeros(())
+        full = torch.cat([values.flatten() for values in f]) >= self.max_f
+        return full.sum().double() / len(full)
+
+    def _divisor(self) -> float:
+        """Return the number that totals are divided by to give F."""
+        return 1.0
+
+
+class SGD(CountedSteps):
     """v <- mu v + guard(g + wd theta),  theta <- theta - eta v
 
-    The guard changes the direction of the guarded weights alone: `Modulation` to
-    (1 - F / max_F) (g + wd theta), `Penalty` to g + wd theta + lambda F (theta - theta*). All terms
-    go through the momentum, so that theta comes to rest at the minimum of the loss.
+    All terms of the guard go through the momentum, so that theta comes to rest at the minimum of
+    the loss.
 
     Args:
         weights: the weights theta.
@@ -50,63 +171,34 @@ class SGD:
     def __init__(
         self,
         weights: Sequence[Weight],
-        *,
         momentum: float = 0.9,
         weight_decay: float = 5e-4,
-        guard: Guard | None = None,
+        guard: Guard = UNGUARDED,
         velocity: list[Tensor] | None = None,
     ) -> None:
+        super().__init__(weights[0].lr, weights[0].tensor.device)
         self.theta = [weight.tensor for weight in weights]
         self.lr = [weight.lr for weight in weights]
         self.decay = [weight_decay if weight.decays else 0.0 for weight in weights]
         self.momentum = momentum
-        self.guard = guard or Guard()
+        self.guard = guard
         self.velocity = velocity or [torch.zeros_like(theta) for theta in self.theta]
-        self.losses: list[Tensor] = []  # the mean loss of each epoch of this batch
         self._guarded = [k for k, weight in enumerate(weights) if weight.guarded]
-        self._loss_sum = torch.zeros((), device=self.theta[0].device)
-        self._captured: CapturedFunction | None = None
-        self._rate: Tensor | None = None  # in a captured step: where the rate is written
-
-    def restart(self, *, keep_velocity: bool = False) -> None:
-        """Start another batch with the same weights, in the same place in memory.
-
-        Args:
-            keep_velocity: whether the momentum goes on.
-        """
-        self.losses = []
-        if not keep_velocity:
-            torch._foreach_zero_(self.velocity)
 
     def guarded(self, per_weight: Sequence[Tensor]) -> list[Tensor]:
-        """Select the entries of the guarded weights.
-
-        Args:
-            per_weight: one tensor per weight, such as `theta` or a gradient.
-        """
+        """Select the entries of the guarded weights, of `theta` or of a gradient."""
         return [per_weight[k] for k in self._guarded]
 
     def gradient(self, loss: Tensor, count: int) -> Sequence[Tensor]:
-        """Return g = dL / dtheta, one tensor per weight, and count the loss.
-
-        Args:
-            loss: the mean loss L of a minibatch.
-            count: the number of patterns in the minibatch.
-        """
-        g = gradient(loss, self.theta)
-        self._loss_sum += loss.detach() * count
-        return g
+        """Return g = dL / dtheta, one tensor per weight; L is the mean loss of `count` patterns."""
+        self.count(loss, count)
+        return gradient(loss, self.theta)
 
     @torch.no_grad()
     def step(self, g: Sequence[Tensor], rate: Tensor | None = None) -> list[Tensor]:
-        """Take one step down the gradient.
+        """Take one step down the gradient g, and return dtheta, what was added to each weight.
 
-        Args:
-            g: the gradient, one tensor per weight.
-            rate: a factor of all learning rates (a scalar).
-
-        Returns:
-            dtheta, what was added to each weight.
+        `rate`, a scalar, is a factor of all learning rates.
         """
         self._rate = rate
         direction = torch._foreach_mul(self.theta, self.decay)
@@ -121,49 +213,7 @@ class SGD:
         torch._foreach_add_(self.theta, dtheta)
         return dtheta
 
-    @contextmanager
-    def observed(self) -> Iterator[list[float]]:
-        """Measure the step that is taken inside the block; the sums of losses are the same after.
-
-        Yields:
-            A list which has, after the block, the loss of the step summed over its patterns, and
-            the learning rate of the first weight.
-        """
-        before, found = self._loss_sum.clone(), list[float]()
-        self._loss_sum.zero_()
-        yield found
-        rate = 1.0 if self._rate is None else float(self._rate)
-        found += [float(self._loss_sum), self.lr[0] * rate]
-        self._loss_sum += before
-
-    def captured(self, step: Callable[..., Tensor | None]) -> CapturedFunction:
-        """Return a step that runs as a CUDA graph on a GPU: a decorator for the step of a strategy.
-
-        In a later batch the graph of an earlier one is returned, which reads and writes the same
-        memory.
-
-        Args:
-            step: one training step with these weights, a function of tensors.
-        """
-        if self._captured is None:
-            self._captured = CapturedFunction(step)
-        return self._captured
-
-    def end_epoch(self, count: int) -> None:
-        """Append the mean loss of an epoch, or of any other span of steps, to `losses`.
-
-        Args:
-            count: the number of patterns in it.
-        """
-        self.losses.append(self._loss_sum / count)
-        self._loss_sum.zero_()
-
 
 def gradient(loss: Tensor, theta: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return dL / dtheta, one tensor per weight; 0 for a weight that the loss does not depend on.
-
-    Args:
-        loss: L, a scalar.
-        theta: the weights.
-    """
+    """Return dL / dtheta, one tensor per weight; 0 where the loss does not depend on a weight."""
     return torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone
-from primavista.heads.linear import HeadKind
-from primavista.nn.guards import GuardRule, PathRule, SynapticIntelligence
+from primavista.engine.cuda_graph import copied_in_place
+from primavista.heads.cwr import HeadKind
+from primavista.nn.sgd import GuardRule, Importance
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import BatchWeight, Count, Lambda, MaxF, Options, Rate
+
+PathRule = Literal["gradient", "displacement"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class AR1(GradientStrategy):
         }
         if self.options.guard == "none":
             convolutions = {}
-        self.importance = SynapticIntelligence(convolutions, self.options.max_f, self._path())
+        self.importance = SynapticIntelligence(convolutions, self.options.max_f, self.options.path)
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`.
@@ -95,5 +100,51 @@ class AR1(GradientStrategy):
         self.head.consolidate(B.present, B.cur, len(self.classes))  # lines 11 to 14
         return self.report(B, sgd)
 
-    def _path(self) -> PathRule:
-        return self.options.path
+
+class SynapticIntelligence(Importance):
+    """Omega_k += w_i sum_steps(-g_k dtheta_k) / ((theta_end - theta_start)^2 + 1e-7)
+
+    at the end of batch i (Zenke et al. 2017). F is Omega, clipped; g is the gradient of the
+    cross-entropy alone. With `path="displacement"` the sum is of dtheta_k^2.
+    """
+
+    EPSILON = 1e-7
+
+    def __init__(
+        self, weights: Mapping[str, Tensor], max_f: float, path: PathRule = "gradient"
+    ) -> None:
+        super().__init__(weights, max_f)
+        self.path = path
+        self._sum: list[Tensor] = []
+        self._theta_start: list[Tensor] = []
+
+    @torch.no_grad()
+    def start(self, theta: Sequence[Tensor]) -> None:
+        """Remember theta_start. It is copied: a view of the weights would make every Omega 0."""
+        if copied_in_place(theta, self._theta_start):
+            torch._foreach_zero_(self._sum)
+            return
+        self._theta_start = [t.detach().clone() for t in theta]
+        self._sum = [torch.zeros_like(t) for t in self._theta_start]
+
+    @torch.no_grad()
+    def observe(self, g: Sequence[Tensor], dtheta: Sequence[Tensor]) -> None:
+        """Add one step dtheta of the path, down the gradient g of the cross-entropy."""
+        if not self._sum:  # everything that could be guarded is frozen
+            return
+        if self.path == "gradient":
+            torch._foreach_addcmul_(self._sum, list(g), list(dtheta), -1.0)
+        else:
+            torch._foreach_addcmul_(self._sum, list(dtheta), list(dtheta), 1.0)
+
+    @torch.no_grad()
+    def consolidate(self, theta: Sequence[Tensor], w: float) -> None:
+        """Add the batch to Omega with its weight w_i; theta are the weights as it ends."""
+        if not self._sum:
+            return
+        moved = torch._foreach_sub(list(theta), self._theta_start)
+        torch._foreach_mul_(moved, moved)
+        torch._foreach_add_(moved, self.EPSILON)
+        torch._foreach_addcdiv_(self.tensors, self._sum, moved, w)
+        if not any(path.is_cuda for path in self._sum):
+            self._sum, self._theta_start = [], []

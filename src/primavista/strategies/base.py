@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from primavista.backbones.base import Backbone, check_seed
-from primavista.caches import Derived, NotCopiedCache
+from primavista.caches import Derived, NotCopied
 from primavista.engine.cuda_graph import ReusedOnGPU
 from primavista.engine.representation import Representation
 from primavista.errors import InputError
-from primavista.frames import Frames, check_frames, check_labels, split_indices
+from primavista.frames import Frames, are_features, check_frames, check_labels, split_indices
 from primavista.nn.class_rows import AnySize, drop_all, grow_all, stored_bytes
 from primavista.progress import OnStep, Progress
 
@@ -55,7 +55,7 @@ class Batch:
     @property
     def has_features(self) -> bool:
         """True if the inputs are activations of the network and not frames."""
-        return isinstance(self.inputs, Tensor) and self.inputs.is_floating_point()
+        return are_features(self.inputs)
 
     @property
     def images(self) -> Frames:
@@ -106,6 +106,7 @@ class Strategy(AnySize, ABC):
     rehearsal_free: ClassVar[bool] = True  # False if it stores frames or activations
     keeps_everything: ClassVar[bool] = False  # True if what it stores has no bound
     freezes: ClassVar[bool] = False  # whether `embeds` is, or becomes, true
+    on_step = NotCopied[OnStep]()  # is told of every step of gradient descent; None for nobody
     classes: Tensor
     batches: Tensor
     seed: Tensor
@@ -119,7 +120,6 @@ class Strategy(AnySize, ABC):
         self.first_batch = first_batch
         self.derived = Derived()  # values computed from the state; empty after every change of it
         self.gpu_cache = ReusedOnGPU()  # captured functions; empty after every move
-        self._hooks = NotCopiedCache()  # a copy that measures something tells nobody
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
@@ -130,28 +130,6 @@ class Strategy(AnySize, ABC):
     def device(self) -> torch.device:
         """The device on which the strategy computes."""
         return self.classes.device
-
-    @property
-    def on_step(self) -> OnStep | None:
-        """The function that is told of every step of gradient descent, for logs; None for nobody.
-
-        It costs nothing if there is none. On a GPU, each step that is told waits for the GPU. It is
-        not part of the state: copies and files do not have it.
-
-        >>> from primavista.strategies.conformance import tiny_backbone, toy_batch
-        >>> from primavista.strategies.naive import Naive
-        >>> strategy, steps = Naive(tiny_backbone(), epochs_1=2), []
-        >>> strategy.on_step = steps.append
-        >>> report = strategy.learn(*toy_batch([0, 1, 2]))
-        >>> [(step.batch, step.epoch, step.step, step.lr) for step in steps]
-        [(1, 0, 0, 0.001), (1, 1, 1, 0.001)]
-        """
-        hook: OnStep | None = self._hooks.get("step")
-        return hook
-
-    @on_step.setter
-    def on_step(self, hook: OnStep | None) -> None:
-        self._hooks["step"] = hook
 
     @property
     def embeds(self) -> bool:
@@ -349,11 +327,6 @@ class Strategy(AnySize, ABC):
 
     def _forgot(self, label: int) -> None:
         """React to a class that was taken out of everything with one row per class."""
-
-    def _representation_changed(self) -> None:
-        """Count a change of the backbone's weights: features computed before no longer hold."""
-        self.embedding_version += 1
-        self.representation.weights_changed()
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)

@@ -17,16 +17,18 @@ from torch import Tensor, nn
 
 from primavista.errors import InputError
 from primavista.frames import Frames
-from primavista.heads.linear import CWRHead, HeadKind, LinearHead
-from primavista.nn.class_rows import PerWeight
-from primavista.nn.guards import PathRule
-from primavista.nn.minibatches import generator
-from primavista.nn.renorm import BatchRenorm, RenormSchedule, replace_batch_norm, set_limits
-from primavista.nn.sgd import Weight
+from primavista.heads.cwr import HeadKind
+from primavista.heads.cwr_head import CWRHead
+from primavista.heads.linear import LinearHead
+from primavista.nn.norm_replacing import replace_batch_norm
+from primavista.nn.renorm import BatchRenorm, RenormSchedule, set_limits
+from primavista.nn.sgd import PerWeight, Weight, generator
 from primavista.progress import Progress
 from primavista.shuffling import minibatch_count
+from primavista.strategies.ar1 import SynapticIntelligence
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy
+from primavista.strategies.trainable import TrainableStrategy
 
 
 class AllOutputs(GradientStrategy):
@@ -183,7 +185,7 @@ class TrainModeFeatures(GradientStrategy):
         """Go on with the schedule of renormalisation where the last step of the batch left it."""
         self._train_mode(B)
         per_epoch = self._per_epoch(B)
-        t = self.options.epochs_of(B.i) * per_epoch + k
+        t = self.epochs_of(B.i) * per_epoch + k
         set_limits(self.backbone, self.renorm.at(B.i, t, per_epoch))
 
 
@@ -254,8 +256,10 @@ class BatchNormDecay(GradientStrategy):
 class Displacement(GradientStrategy):
     """Synaptic Intelligence sums dtheta^2: its stored gradient was overwritten by the update."""
 
-    def _path(self) -> PathRule:
-        return "displacement"
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        if isinstance(self.importance, SynapticIntelligence):
+            self.importance.path = "displacement"
 
 
 SWITCHED: dict[str, type[Any]] = {
@@ -286,4 +290,4 @@ def as_released(kind: type[Any], switches: tuple[str, ...]) -> type[Any]:
     return type(kind.__name__, (*(SWITCHED[switch] for switch in order), kind), {})
 
 
-GradientStrategy.as_released = as_released
+TrainableStrategy.as_released = as_released

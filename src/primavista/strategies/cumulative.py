@@ -213,7 +213,7 @@ class Cumulative(FromScratch):
             if schedule.done:
                 break
         self.backbone.eval()
-        self._representation_changed()
+        self.representation.trained(self.embedding_version)
         return tuple(torch.stack(sgd.losses).tolist())
 
     def endless_minibatches(self, B: Batch, sgd: SGD) -> Iterator[tuple[Tensor, Tensor]]:
@@ -229,7 +229,7 @@ class Cumulative(FromScratch):
         for epoch in count():
             for index in self.shuffled(B, epoch):
                 limits = self._set_limits(B, t, limits)
-                with self.telling(B, sgd, epoch, t, len(index)):
+                with sgd.told(self.on_step, B.i, epoch, t, len(index)):
                     yield self._select(inputs, index), y[index]
                 t += 1
 

@@ -22,7 +22,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from primavista.nn.minibatches import generator, shuffled_minibatches
+from primavista.nn.sgd import generator, shuffled_minibatches
 from primavista.option_types import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.options import Count, Rate, Share

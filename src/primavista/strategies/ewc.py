@@ -11,8 +11,7 @@ from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.engine.cuda_graph import CapturedFunction
-from primavista.nn.guards import GuardRule, Importance
-from primavista.nn.sgd import gradient
+from primavista.nn.sgd import UNGUARDED, GuardRule, Importance, gradient
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Lambda, MaxF, Options, Rate
@@ -116,7 +115,7 @@ class EWC(GradientStrategy):
         weights = self.free_weights(B.i)  # section 2.3
         theta = [weight.tensor for weight in weights if weight.guarded]
         has_past = bool(fisher.batches > 0)
-        guard = fisher.guard(o.guard, o.lam, theta) if has_past else None
+        guard = fisher.guard(o.guard, o.lam, theta) if has_past else UNGUARDED
         self.head.load(B.present, B.i == 1)
         sgd = self.sgd(B, weights, guard)
 

@@ -31,7 +31,7 @@ from primavista.heads.open_set import COSINE_THRESHOLD, KNOWN_THRESHOLD, LESSON_
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
-from primavista.nn.renorm import replace_batch_norm
+from primavista.nn.norm_replacing import replace_batch_norm
 from primavista.option_types import Range, make_options
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.embedding import EmbeddingStrategy
@@ -473,7 +473,7 @@ class DSLDA(_Discriminant):
         with torch.enable_grad():
             report = naive.learn(B.images, B.columns, progress=B.progress)
         self.backbone.load_state_dict(naive.backbone.state_dict())
-        self._representation_changed()
+        self.representation.trained(self.embedding_version)
         return report.losses
 
 

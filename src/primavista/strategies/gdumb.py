@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from primavista.frames import Frames
-from primavista.nn.minibatches import generator
+from primavista.nn.sgd import generator
 from primavista.option_types import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch

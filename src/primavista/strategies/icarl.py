@@ -28,8 +28,7 @@ from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.nn.class_rows import Rows
-from primavista.nn.minibatches import generator
-from primavista.nn.sgd import SGD
+from primavista.nn.sgd import SGD, generator
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.options import Count, Rate
 from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
@@ -146,7 +145,7 @@ class ICaRL(FrameRehearsal):
             sgd.step(g, rate)
 
         order = partial(self.whole_minibatches, D)
-        steps = self.options.epochs_of(B.i) * len(order(0))
+        steps = self.epochs_of(B.i) * len(order(0))
         for t, (x, y) in enumerate(self.minibatches(D, sgd, targets=q, order=order)):
             rate = 5.0 ** -((t >= 0.7 * steps) + (t >= 0.9 * steps))
             step(x, y, known, torch.tensor(rate).to(self.device))

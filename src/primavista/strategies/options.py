@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from primavista.errors import InputError
-from primavista.heads.cwr import WPast
-from primavista.heads.linear import HeadKind, Unseen
+from primavista.heads.cwr import HeadKind, WPast
+from primavista.heads.linear import Unseen
 from primavista.nn.freezing import Freeze
-from primavista.nn.renorm import Moments, Norm, RenormSchedule
+from primavista.nn.renorm import Moments, Norm
 from primavista.option_types import Range as Range
 from primavista.option_types import UnknownOptionError as UnknownOptionError
 from primavista.option_types import check_options as check_options
@@ -81,31 +81,6 @@ class Options:
     def __post_init__(self) -> None:
         check_options(self)
         check_compat(self.compat)
-
-    def epochs_of(self, i: int) -> int:
-        """Return the number of epochs of batch `i`."""
-        return self.epochs_1 if i == 1 else self.epochs
-
-    def lr_of(self, i: int) -> float:
-        """Return the learning rate of the representation in batch `i`."""
-        return self.lr_1 if i == 1 else self.lr
-
-    def lr_head_of(self, i: int) -> float:
-        """Return the learning rate of the head in batch `i`."""
-        if i == 1:
-            return self.lr_1
-        return self.lr if self.lr_head is None else self.lr_head
-
-    @property
-    def renorm(self) -> RenormSchedule:
-        """The schedule of batch renormalisation."""
-        return RenormSchedule(
-            self.r_max,
-            self.d_max,
-            self.moments_decay,
-            startup=self.startup,
-            moments="pretrained" if self.norm == "bn" else self.moments,
-        )
 
 
 SWITCHES = (

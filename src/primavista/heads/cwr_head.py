@@ -1,0 +1,66 @@
+"""The head of CWR* and CWR+ as a torch module, on a representation that trains too."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from primavista.heads.cwr import Consolidation, WPast, consolidate
+from primavista.nn.class_rows import Rows
+
+
+class CWRHead(Rows):
+    """Two sets of weights: cw, consolidated, for inference; tw, temporary, for training. No bias.
+
+    Args:
+        dim: the number of features; `capacity` is that of the rows.
+        consolidation: which of the two algorithms.
+        wpast: `sqrt`, or `ratio`, which leaves the root out.
+    """
+
+    scoring_buffers: ClassVar[tuple[str, ...]] = ("cw",)  # the head that anybody would keep
+    cw: Tensor
+    tw: Tensor
+    past: Tensor
+
+    def __init__(
+        self, dim: int, capacity: int, consolidation: Consolidation = "cwr*", wpast: WPast = "sqrt"
+    ) -> None:
+        super().__init__()
+        self.consolidation, self.wpast = consolidation, wpast
+        self.add_rows("cw", torch.zeros(capacity, dim))
+        self.add_rows("past", torch.zeros(capacity))
+        self.add_rows("tw", torch.zeros(capacity, dim), persistent=False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Score features, N x dim, by tw, for training."""
+        return F.linear(z, self.tw)
+
+    def scores(self, z: Tensor) -> Tensor:
+        """Score features, N x dim, by cw (Algorithm 1, line 15)."""
+        return F.linear(z, self.cw)
+
+    @torch.no_grad()
+    def load(self, columns: Tensor, first: bool) -> None:
+        """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, else 0. (CWR+: 0 for all.)"""
+        columns = columns.to(self.cw.device, non_blocking=True)
+        self.tw.requires_grad_(False).zero_()
+        if self.consolidation == "cwr*":
+            self.tw[columns] = self.cw[columns]
+        self.tw.requires_grad_()
+
+    @torch.no_grad()
+    def consolidate(self, columns: Tensor, cur: Tensor, known: int) -> None:
+        """Algorithm 1, lines 11 to 14 (CWR+: Algorithm 2, lines 10 and 11)."""
+        device = self.cw.device
+        columns, cur = (tensor.to(device, non_blocking=True) for tensor in (columns, cur))
+        tw, kind = self.tw[columns], self.consolidation
+        consolidate(self.cw, self.past, tw, columns, cur, kind, self.wpast)
+        self.tw.requires_grad_(False).zero_()
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return what trains, by name."""
+        return {"tw": self.tw}
