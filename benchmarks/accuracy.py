@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.frames import crop_and_resize
 from primavista.strategies.from_scratch import FromScratch
 from primavista.strategies.registry import create, strategy_info

@@ -35,8 +35,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+from primavista.backbones.base import NETWORKS
 from primavista.backbones.mobilenet_v1 import MobileNetV1
-from primavista.backbones.registry import NETWORKS
 from primavista.bench.data import compare_with_core50, data_settings
 from primavista.bench.executors.local import Inline
 from primavista.bench.folder import CellContents, read_cell, read_lines, write_json

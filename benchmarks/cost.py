@@ -30,7 +30,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.bench.cost import state_bytes
 from primavista.nn.memory import memories
 from primavista.strategies.registry import STRATEGIES, create

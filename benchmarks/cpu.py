@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.bench.cell import machine
 from primavista.bench.features import FeatureCache
 from primavista.bench.stacked import evaluate_stacked

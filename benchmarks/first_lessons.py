@@ -33,8 +33,8 @@ import numpy as np
 import torch
 from accuracy import pack, pack_rendered
 
+from primavista.backbones.base import build
 from primavista.backbones.multidepth import MiddleBackbone, MultiDepthBackbone, generic_frames
-from primavista.backbones.registry import build
 from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.prima import PrimaHead
 from primavista.heads.statistics import SufficientStatistics

@@ -21,8 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.backbones.base import Precision
-from primavista.backbones.registry import build
+from primavista.backbones.base import Precision, build
 from primavista.bench.evaluate import evaluate
 from primavista.bench.features import FeatureCache
 from primavista.bench.stacked import evaluate_stacked

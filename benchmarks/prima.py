@@ -31,8 +31,8 @@ from accuracy import data_set, pack, pack_rendered
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from primavista.backbones.base import build
 from primavista.backbones.multidepth import ROOT_SOFTENING, grid_average_pool
-from primavista.backbones.registry import build
 from primavista.heads.prima import (
     OWN_FEATURES_PRIOR,
     SIGNAL_TO_NOISE_POWER,

@@ -22,8 +22,7 @@ import torch
 from accuracy import data_set, pack
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
-from primavista.backbones.registry import build
+from primavista.backbones.base import Backbone, build
 from primavista.frames import Frames, read_frames
 from primavista.heads.statistics import add_gram
 from primavista.strategies.base import Strategy

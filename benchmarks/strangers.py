@@ -47,8 +47,8 @@ from first_lessons import (
 )
 from torch.nn import functional
 
+from primavista.backbones.base import build
 from primavista.backbones.multidepth import MiddleBackbone
-from primavista.backbones.registry import build
 from primavista.heads.open_set import LESSON_THRESHOLD
 
 BACKBONE = "mobilenet_v1"

@@ -38,7 +38,7 @@ from accuracy import pack, pack_rendered, parse
 from openset import auroc, features, sessions
 from torch import Tensor
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.learner.prediction import Prediction, is_known
 from primavista.learner.watch import SAME_SCENE, Watch, correlation, fuse, thumbnail
 from primavista.strategies.registry import create

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from primavista.backbones.own import OWN_NETWORKS
+from primavista.backbones.base import OWN_NETWORKS
 from primavista.option_types import Range
 from primavista.strategies import registry
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from primavista import InputError, Learner
+from primavista.backbones.base import build
 from primavista.backbones.maps import MapBackbone
 from primavista.backbones.multidepth import MiddleBackbone
-from primavista.backbones.registry import build
 from primavista.boxes import Box, non_maximum_suppression
 from primavista.learner.boxed import connected
 from primavista.locating import (

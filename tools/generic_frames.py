@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from primavista.backbones.base import build
 from primavista.backbones.multidepth import (
     REFERENCES,
     SHEET,
@@ -29,7 +30,6 @@ from primavista.backbones.multidepth import (
     generic_frames,
     reference_key,
 )
-from primavista.backbones.registry import build
 from primavista.heads.lessons import LessonSample
 from primavista.streams.rendered.renderer import Scene, render
 

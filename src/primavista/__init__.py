@@ -33,7 +33,7 @@ _WHERE = {
     "register": "strategies.registry",
     "Memory": "nn.memory",
     "check_strategy": "strategies.conformance",
-    "build_backbone": "backbones.registry:build",
+    "build_backbone": "backbones.base:build",
     # data sets and the benchmark
     "DataSet": "streams.dataset",
     "Session": "streams.dataset",
@@ -103,7 +103,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from primavista.backbones.registry import build as build_backbone
+    from primavista.backbones.base import build as build_backbone
     from primavista.bench.evaluate import Step, evaluate
     from primavista.boxes import Box
     from primavista.coach import Advice

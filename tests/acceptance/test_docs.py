@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

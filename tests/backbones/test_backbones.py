@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from primavista import InputError
 from primavista.backbones import weights
+from primavista.backbones.base import NETWORKS, build, rebuild
 from primavista.backbones.mobilenet_v1 import Conv
-from primavista.backbones.registry import NETWORKS, build, rebuild
 from primavista.backbones.weights import SOURCES, WeightsError, load_state
 from primavista.errors import MissingExtraError
 from primavista.frames import crop_and_resize

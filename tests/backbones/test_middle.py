@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from primavista.backbones.base import Backbone, Spec
+from primavista.backbones.base import Backbone, Spec, build
 from primavista.backbones.multidepth import MiddleBackbone, middle_weights
-from primavista.backbones.registry import build
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 
 HALF = (0.5, 0.5, 0.5)

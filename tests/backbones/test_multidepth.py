@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from primavista.backbones.base import Backbone, Spec
+from primavista.backbones.base import Backbone, Spec, build
 from primavista.backbones.multidepth import MAX_OWN_FEATURES, MultiDepthBackbone
-from primavista.backbones.registry import build
 
 HALF = (0.5, 0.5, 0.5)
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.base import Backbone
+from primavista.backbones.base import Backbone, build
 from primavista.backbones.multidepth import MultiDepthBackbone
-from primavista.backbones.registry import build
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
 from primavista.nn.norm_replacing import replace_batch_norm

@@ -10,14 +10,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from primavista.backbones.base import Spec
+from primavista.backbones.base import Spec, build, rebuild
 from primavista.backbones.multidepth import (
     MiddleBackbone,
     MultiDepthBackbone,
     as_map,
     blocks_with_maps,
 )
-from primavista.backbones.registry import build, rebuild
 from primavista.backbones.vision_transformer import VisionTransformer
 from primavista.backbones.weights import WeightsError
 from primavista.engine.representation import OnnxFeatures, onnx_installed

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from primavista.backbones.base import Backbone
-from primavista.backbones.registry import build
+from primavista.backbones.base import Backbone, build
 from primavista.bench.cell import RunSettings
 from primavista.bench.plan import Plan, make_plan
 from primavista.bench.run import Suite

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.heads.prima import fit_ridge
 from primavista.heads.ridge import regression
 from primavista.heads.statistics import SufficientStatistics

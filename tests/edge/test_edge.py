@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import InputError, Learner
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.frames import crop_and_resize
 from primavista.heads.base import from_five_bytes
 from primavista.learner.export import export, onnx_model

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.errors import InputError
 from primavista.nn.freezing import is_pointwise, set_freezing
 from primavista.nn.norm_replacing import replace_batch_norm

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.engine.renorm_function import mean_and_variance
 from primavista.nn.norm_replacing import replace_batch_norm
 from primavista.nn.renorm import (

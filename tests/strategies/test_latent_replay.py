@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from primavista.backbones.base import Backbone, Spec
-from primavista.backbones.registry import build
+from primavista.backbones.base import Backbone, Spec, build
 from primavista.bench.resolve import all_options
 from primavista.errors import InputError
 from primavista.nn.latents import Cut, LatentMemory, composed_minibatches

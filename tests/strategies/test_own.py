@@ -11,9 +11,7 @@ import torch
 from torch import nn
 
 import primavista as pv
-from primavista.backbones import own
-from primavista.backbones.base import Backbone
-from primavista.backbones.registry import build
+from primavista.backbones.base import OWN_NETWORKS, Backbone, build
 from primavista.strategies import registry
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.registry import OTHER_LOOKS, STRATEGIES, register_all, registered
@@ -105,7 +103,7 @@ def test_another_process_registers_the_same_names(ran):
     pv.register("code_of_a_test:net")
     references = {name: text for name, text in registered().items() if "code_of_a" in text}
     registry._OWN.clear()
-    own.OWN_NETWORKS.clear()
+    OWN_NETWORKS.clear()
     register_all(references)
     assert {"short", "code_of_a_test:Named"} <= set(registry.names())
     assert build("code_of_a_test:net", size=32).dim == 4
@@ -252,7 +250,7 @@ def test_a_file_is_loaded_with_code_that_was_registered(saved):
 def test_a_file_alone_never_imports_code(saved, ran, missing):
     path, _ = saved
     registry._OWN.clear()
-    own.OWN_NETWORKS.clear()
+    OWN_NETWORKS.clear()
     sys.modules.pop("code_of_a_test")
     ran.clear()
     if missing == "backbone":
@@ -267,7 +265,7 @@ def test_a_file_alone_never_imports_code(saved, ran, missing):
 
 def test_a_file_with_a_backbone_by_reference_loads_with_a_module_too(saved):
     path, learner = saved
-    own.OWN_NETWORKS.clear()
+    OWN_NETWORKS.clear()
     body = nn.Sequential(nn.Conv2d(3, 4, 3, 2, bias=False), nn.ReLU())
     loaded = pv.Learner.load(path, backbone=body)
     assert loaded.labels == learner.labels

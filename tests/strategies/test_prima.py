@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import Learner
-from primavista.backbones.base import Backbone
+from primavista.backbones.base import Backbone, build
 from primavista.backbones.multidepth import MiddleBackbone, generic_frames, shipped_reference
-from primavista.backbones.registry import build
 from primavista.errors import InputError
 from primavista.frames import crop_and_resize
 from primavista.strategies.conformance import tiny_backbone, toy_batch

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import Learner
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.errors import InputError
 from primavista.frames import crop_and_resize
 from primavista.heads.prima import (

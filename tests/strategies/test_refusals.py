@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from primavista import FileError, InputError, Learner
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.frames import Selection, crop_and_resize
 from primavista.learner.prediction import is_known
 from primavista.nn.norm_replacing import replace_batch_norm

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.frames import Frames
 from primavista.heads.dslda import lda_update

@@ -1,6 +1,5 @@
 """Backbones: MobileNet v1, EfficientNet-Lite0, or any module from images to features."""
 
-from primavista.backbones.base import Backbone, Spec
-from primavista.backbones.registry import build
+from primavista.backbones.base import Backbone, Spec, build
 
 __all__ = ["Backbone", "Spec", "build"]

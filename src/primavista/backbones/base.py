@@ -1,21 +1,42 @@
-"""The contract of a backbone: frames in, features out."""
+"""Backbones: frames in, features out; built by name with their weights, or made of a module.
+
+A name is one of ours, or that of a function of the user's own that returns a module; see
+`primavista.register`.
+"""
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.mobilenet_v1 import global_average_pool
-from primavista.errors import InputError
+from primavista.backbones.efficientnet_lite import EfficientNetLite0
+from primavista.backbones.mobilenet_v1 import MobileNetV1, global_average_pool
+from primavista.backbones.vision_transformer import VisionTransformer
+from primavista.backbones.weights import SOURCES, load_file, load_state, load_weights
+from primavista.errors import InputError, PrimavistaError
+from primavista.references import is_reference, must_be_registered
 
+NETWORKS: dict[str, type[nn.Module]] = {
+    "mobilenet_v1": MobileNetV1,
+    "efficientnet_lite0": EfficientNetLite0,
+    "vit": VisionTransformer,
+}
+OWN_NETWORKS: dict[str, Callable[..., nn.Module]] = {}  # what was registered, by name
 CUSTOM = "custom"  # the name of a module that the user brings
+FROM_FUNCTION = "own"  # the name of the weights that a function gives its module
+HALF = (0.5, 0.5, 0.5)
+MAX_SIZE = 2048
+MAX_WIDTH = 8
+
 Precision = Literal["float32", "tf32", "bf16"]
 NetworkOption = float | str
 
@@ -115,6 +136,245 @@ class Backbone(nn.Module):
         return int(z.shape[1])
 
 
+def build(
+    name: str | nn.Module = "mobilenet_v1",
+    weights: str | Path | None = "imagenet",
+    *,
+    size: int = 128,
+    mean: tuple[float, float, float] | None = None,
+    std: tuple[float, float, float] | None = None,
+    seed: int = 0,
+    **options: NetworkOption,
+) -> Backbone:
+    """Build a backbone by name, with its weights, or make one of any module.
+
+    Args:
+        name: "mobilenet_v1", "efficientnet_lite0", "vit", the name of a function registered by
+            `register`, or a module from N x 3 x H x W to N x D (or N x D x h x w). A module is
+            copied and stays on its device; `weights`, `seed` and `options` do not apply to it.
+        weights: "imagenet", "timm" (MobileNet v1 from the hub), the path of a .safetensors or
+            .pth file, or "random". A function of your own gives its module weights itself, unless
+            this is the path of a file.
+        size: Side of the images in pixels.
+        mean: Mean of each colour channel, as a share of 255; by default that of the weights.
+        std: Divisor of each colour channel, as a share of 255; by default that of the weights.
+        seed: Seed of random weights; the global random state is neither read nor changed.
+        **options: Arguments of the network, e.g. the `width` of MobileNet v1, or of a registered
+            function, which gets `size` and `seed` too if it has arguments of these names.
+
+    Returns:
+        The backbone.
+
+    Raises:
+        InputError: An argument is wrong; the message lists what there is.
+        WeightsError: The weights cannot be read, are damaged, or belong to another network.
+
+    >>> build("mobilenet_v1", "random", width=0.25, size=32).dim
+    256
+    """
+    _check_size(size)
+    check_seed(seed)
+    if isinstance(name, nn.Module):
+        return Backbone(copy.deepcopy(name), Spec(CUSTOM, size, mean or HALF, std or HALF))
+    if name in OWN_NETWORKS:
+        return _own_backbone(name, weights, size, mean, std, seed, options)
+    _check_options(name, options)
+    source = SOURCES.get(f"{name}/{weights}")
+    if source is not None:
+        options = {**source.options, **options}
+        mean, std = mean or source.mean, std or source.std
+    body = _network(name, weights, seed, options)
+    return Backbone(body, Spec(name, size, mean or HALF, std or HALF, dict(options)))
+
+
+def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Backbone:
+    """Build a backbone of the given shape whose weights, now 0, will be loaded from elsewhere.
+
+    Args:
+        spec: The spec of a backbone that was built by name.
+        shapes: The shapes of the arrays that will be loaded, by name in the body's `state_dict`.
+            Those of convolutions and linear maps are checked before anything is allocated.
+
+    Raises:
+        InputError: The backbone was a module of the user, which no file can hold, or `shapes` are
+            not those of a backbone of this spec.
+    """
+    if spec.name == CUSTOM:
+        raise InputError(
+            "this file was made with a backbone of your own: "
+            "Learner.load(path, backbone=your_module)"
+        )
+    if spec.name in OWN_NETWORKS:
+        return _own_backbone(spec.name, None, spec.size, spec.mean, spec.std, 0, spec.options)
+    _check_size(spec.size)
+    _check_options(spec.name, spec.options)
+    with torch.device("meta"):
+        body = NETWORKS[spec.name](**spec.options)
+    state = body.state_dict()
+    for name, tensor in state.items():
+        shape = tuple(tensor.shape)
+        fits = shapes is None or shapes.get(name) == shape
+        if len(shape) > 1 and not fits:
+            raise InputError(
+                f"its backbone needs {name} of shape {shape}, which is not in the file"
+            )
+    if any(module._non_persistent_buffers_set for module in body.modules()):
+        body = _random_network(spec.name, 0, spec.options)  # no file has these buffers
+    else:
+        zeros = {name: torch.zeros(x.shape, dtype=x.dtype) for name, x in state.items()}
+        body.load_state_dict(zeros, assign=True)
+    return Backbone(body, spec)
+
+
+def _check_size(size: int) -> None:
+    if not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
+        raise InputError(
+            f"size is the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}"
+        )
+
+
+def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
+    if name not in NETWORKS:
+        if is_reference(name):
+            raise InputError(must_be_registered(name))
+        names = ", ".join([*NETWORKS, *OWN_NETWORKS])
+        raise InputError(
+            f"there is no backbone {name!r}: choose from {names}, or name a function that returns "
+            "a torch.nn.Module by package.module:function"
+        )
+    _check_arguments(name, NETWORKS[name], options)
+    width = options.get("width", 1.0)
+    if not isinstance(width, int | float) or not 0 < width <= MAX_WIDTH:
+        raise InputError(f"width must be above 0 and at most {MAX_WIDTH}; got {width!r}")
+
+
+def _check_arguments(
+    name: str, make: Callable[..., nn.Module], options: Mapping[str, NetworkOption]
+) -> None:
+    """Refuse options that a network does not have.
+
+    Args:
+        name: The name of the network.
+        make: Its class or function; one that takes any keyword checks them itself.
+        options: The options that were given.
+
+    Raises:
+        InputError: If there is no such option; the message lists those that there are.
+    """
+    parameters = inspect.signature(make).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    accepted = sorted({parameter.name for parameter in parameters} - {"size", "seed"})
+    unknown = sorted(set(options) - set(accepted))
+    if unknown:
+        choice = ", ".join(accepted) or "none"
+        raise InputError(f"{name} has no option {', '.join(unknown)}: it has {choice}")
+
+
+def _network(
+    name: str, weights: str | Path | None, seed: int, options: Mapping[str, NetworkOption]
+) -> nn.Module:
+    """Build a network with published weights, with random ones, or with those of a file."""
+    key = f"{name}/{weights}"
+    if weights in (None, "random"):
+        return _random_network(name, seed, options)
+    if key in SOURCES:
+        body = NETWORKS[name](**options)
+        load_weights(body, load_state(SOURCES[key], key), key)
+    elif Path(str(weights)).suffix or "/" in str(weights):
+        body = NETWORKS[name](**options)
+        load_weights(body, load_file(Path(str(weights)).expanduser()), str(weights))
+    else:
+        published = [source.partition("/")[2] for source in SOURCES if source.startswith(name)]
+        raise InputError(
+            f"{name} has no weights {weights!r}: choose from {', '.join([*published, 'random'])}, "
+            "or the path of a file"
+        )
+    return body
+
+
+def _random_network(name: str, seed: int, options: Mapping[str, NetworkOption]) -> nn.Module:
+    """Build a network with MSRA initialisation from a generator of its own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # for layers other than convolutions
+        body = NETWORKS[name](**options)
+    generator = torch.Generator().manual_seed(seed)
+    for module in body.modules():
+        if isinstance(module, nn.Conv2d):
+            height, width = module.kernel_size
+            fan_out = module.out_channels * height * width // module.groups
+            with torch.no_grad():
+                module.weight.normal_(0, (2 / fan_out) ** 0.5, generator=generator)
+    return body
+
+
+def _own_backbone(
+    name: str,
+    weights: str | Path | None,
+    size: int,
+    mean: tuple[float, float, float] | None,
+    std: tuple[float, float, float] | None,
+    seed: int,
+    options: Mapping[str, NetworkOption],
+) -> Backbone:
+    """Call a function of the user's own, and make a backbone of what it returns.
+
+    The function returns a module from N x 3 x H x W to N x D or N x D x h x w; or a `Backbone`,
+    which says how frames are normalised.
+
+    Args:
+        name: The name that the function was registered by.
+        weights: The path of a file; anything else leaves the weights to the function.
+        size: Side of the images in pixels; the function gets it if it has an argument `size`.
+        mean: Mean of each colour channel, as a share of 255; by default that of the function.
+        std: Divisor of each colour channel, as a share of 255; by default that of the function.
+        seed: Seed of torch's random numbers during the call; the function gets it if it has an
+            argument `seed`.
+        options: Other arguments of the function.
+
+    Raises:
+        InputError: The function fails, or its result is not a backbone for this size.
+        WeightsError: The weights of the file do not fit the module.
+    """
+    made = _called(name, size, seed, options)
+    body = made
+    if isinstance(made, Backbone):
+        if made.spec.size != size:
+            raise InputError(
+                f"{name} made a backbone for {made.spec.size} px, and the frames have {size} px: "
+                "give it an argument `size` and use it"
+            )
+        body, mean, std = made.body, mean or made.spec.mean, std or made.spec.std
+    if weights is not None and Path(str(weights)).suffix:
+        load_weights(body, load_file(Path(str(weights)).expanduser()), str(weights))
+    elif weights not in (None, FROM_FUNCTION, "imagenet"):  # the last is the default of `build`
+        raise InputError(
+            f"{name} gives its module weights itself: leave out weights={weights!r}, or name a file"
+        )
+    return Backbone(copy.deepcopy(body), Spec(name, size, mean or HALF, std or HALF, dict(options)))
+
+
+def _called(name: str, size: int, seed: int, options: Mapping[str, NetworkOption]) -> nn.Module:
+    function = OWN_NETWORKS[name]
+    _check_arguments(name, function, options)
+    parameters = inspect.signature(function).parameters
+    also = {key: value for key, value in {"size": size, "seed": seed}.items() if key in parameters}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            made: object = function(**options, **also)
+    except PrimavistaError:
+        raise
+    except Exception as error:  # whatever the code of the user raises
+        raise InputError(f"the backbone {name} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(made, nn.Module):
+        raise InputError(
+            f"{name} returned {type(made).__name__}: a function for a backbone returns a "
+            "torch.nn.Module"
+        )
+    return made
+
+
 def device_of(module: nn.Module) -> torch.device:
     """Return the device of a module's first parameter or buffer; the CPU if it has none."""
     for tensor in itertools.chain(module.parameters(), module.buffers()):
@@ -137,26 +397,3 @@ def check_seed(seed: int) -> None:
         fits = False
     if not fits:
         raise InputError(f"seed must be a whole number from -2^63 to 2^63 - 1; got {seed!r}")
-
-
-def check_arguments(
-    name: str, make: Callable[..., nn.Module], options: Mapping[str, NetworkOption]
-) -> None:
-    """Refuse options that a network does not have.
-
-    Args:
-        name: The name of the network.
-        make: Its class or function; one that takes any keyword checks them itself.
-        options: The options that were given.
-
-    Raises:
-        InputError: If there is no such option; the message lists those that there are.
-    """
-    parameters = inspect.signature(make).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    accepted = sorted({parameter.name for parameter in parameters} - {"size", "seed"})
-    unknown = sorted(set(options) - set(accepted))
-    if unknown:
-        choice = ", ".join(accepted) or "none"
-        raise InputError(f"{name} has no option {', '.join(unknown)}: it has {choice}")

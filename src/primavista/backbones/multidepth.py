@@ -83,7 +83,7 @@ class MiddleBackbone(Backbone):
     Args:
         backbone: the backbone to read. Its body is copied; names and `spec` stay the same.
 
-    >>> from primavista.backbones.registry import build
+    >>> from primavista.backbones.base import build
     >>> MiddleBackbone(build("mobilenet_v1", "random", width=0.25, size=64)).sizes
     (256, 256, 256, 128, 128, 128, 128)
     """
@@ -196,7 +196,7 @@ class MultiDepthBackbone(Backbone):
     Args:
         backbone: The backbone to read. Its body is copied; names and `spec` stay the same.
 
-    >>> from primavista.backbones.registry import build
+    >>> from primavista.backbones.base import build
     >>> MultiDepthBackbone(build("mobilenet_v1", "random", width=0.25, size=64)).sizes
     (1024, 1536, 1536, 1536, 256)
     """

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from primavista import __version__
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.bench.cost import PeakMemory, count_flops
 from primavista.bench.data import Data, data_facts, kept_data, split_of
 from primavista.bench.evaluate import Step, evaluate

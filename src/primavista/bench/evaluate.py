@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.base import Backbone
-from primavista.backbones.registry import build
+from primavista.backbones.base import Backbone, build
 from primavista.bench import metrics
 from primavista.bench.cost import Retrainable, state_bytes
 from primavista.bench.features import FeatureCache, now

@@ -25,8 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from primavista.backbones.base import Precision
-from primavista.backbones.own import FROM_FUNCTION, OWN_NETWORKS
+from primavista.backbones.base import FROM_FUNCTION, OWN_NETWORKS, Precision
 from primavista.bench.data import Data, Positive, RenderedData, StrictModel, choose_test_set
 from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options, freezes
@@ -75,7 +74,7 @@ class BackboneSpec(StrictModel):
     """A backbone by name; its input has the size of the data's frames.
 
     Args:
-        name: the name of the backbone, as `primavista.backbones.registry.build` takes it; or a
+        name: the name of the backbone, as `primavista.backbones.base.build` takes it; or a
             function of your own, `package.module:function`, which returns a module.
         weights: `imagenet`, `random`, `timm`, or the path of a file. A function of your own gives
             its module weights itself, which is called `own`, unless this is the path of a file.

@@ -9,7 +9,7 @@ from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import Any
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.errors import InputError
 from primavista.storage.settings import OptionValue
 from primavista.strategies.registry import create, current_names, strategy_info

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from primavista.backbones.registry import build
+from primavista.backbones.base import build
 from primavista.bench.cell import CellEvent, CellJob, OnEvent, RunSettings, cell_stream
 from primavista.bench.data import Data, open_cell_data, split_of
 from primavista.bench.folder import (

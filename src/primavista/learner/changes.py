@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from primavista.backbones.registry import NETWORKS
+from primavista.backbones.base import NETWORKS
 from primavista.coach import with_ids
 from primavista.errors import InputError
 from primavista.learner.files import LearnerFiles

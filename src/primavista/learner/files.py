@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.base import Backbone, Spec
-from primavista.backbones.registry import rebuild
+from primavista.backbones.base import Backbone, Spec, rebuild
 from primavista.coach import from_records
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import FileError, InputError

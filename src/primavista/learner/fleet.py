@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from torch import nn
 
-from primavista.backbones.registry import NETWORKS
+from primavista.backbones.base import NETWORKS
 from primavista.engine.representation import Engine
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.frames import model_frames

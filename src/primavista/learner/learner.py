@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.base import Backbone
-from primavista.backbones.registry import build
+from primavista.backbones.base import Backbone, build
 from primavista.coach import Advice, HeldOutTests, advise, count_answers, frames_to_test
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import InputError

@@ -11,8 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from primavista.backbones.own import OWN_NETWORKS
-from primavista.backbones.registry import NETWORKS
+from primavista.backbones.base import NETWORKS, OWN_NETWORKS
 from primavista.bench.data import CORe50Comparison, compare_with_core50
 from primavista.bench.folder import (
     FAILED,

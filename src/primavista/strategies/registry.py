@@ -15,9 +15,7 @@ from typing import Any, Literal, TypeGuard, TypeVar, overload
 
 from torch import nn
 
-from primavista.backbones.base import Backbone, device_of
-from primavista.backbones.own import OWN_NETWORKS
-from primavista.backbones.registry import NETWORKS
+from primavista.backbones.base import NETWORKS, OWN_NETWORKS, Backbone, device_of
 from primavista.errors import InputError
 from primavista.option_types import UnknownOptionError
 from primavista.references import is_reference, load_reference, must_be_registered, reference_to
@@ -597,7 +595,7 @@ def create(
         seed: the seed of every random choice.
         overrides: options of the strategy that replace its hyperparameters.
 
-    >>> from primavista.backbones.registry import build
+    >>> from primavista.backbones.base import build
     >>> tiny = build("mobilenet_v1", "random", width=0.25, size=32)
     >>> create("ar1*", tiny, protocol="nicv2-79", norm="bn").options.r_max
     1.25
