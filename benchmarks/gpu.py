@@ -127,7 +127,7 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
     theta = [weight.tensor for weight in weights if weight.guarded]
     guard, si = UNGUARDED, None
     if made.importance is not None:
-        guard = made.importance.guard(made.options.guard, 1.0, theta)
+        guard = made.importance.make_guard(made.options.guard, 1.0, theta)
     if isinstance(made.importance, SynapticIntelligence):
         si = made.importance
         si.start(theta)

@@ -757,7 +757,7 @@ def run_rows(source: Source) -> list[Row]:
     lines = sum(sizes[file] for file in near)
     return [
         Row(
-            "files to understand AR1*: run by `learn_batch` (strategies, nn, heads) / lines",
+            "files that `learn_batch` of AR1* runs (strategies, nn, heads) / lines",
             f"{len(near)} / {lines:,}",
             max(len(near) / AR1_FILES, lines / AR1_LINES),
             f"at most {AR1_FILES} / {AR1_LINES}",

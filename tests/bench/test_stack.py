@@ -14,7 +14,6 @@ import inspect
 import json
 import os
 import sys
-import traceback
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -32,7 +31,10 @@ found = []
 
 def recording(learn_batch):
     def record(self, batch):
-        stack = [frame for frame, _ in traceback.walk_stack(None)][::-1]
+        stack, frame = [], sys._getframe(1)
+        while frame is not None:
+            stack.insert(0, frame)
+            frame = frame.f_back
         ours = [frame.f_code for frame in stack if frame.f_code.co_filename.startswith(PACKAGE)]
         generators = [code.co_name for code in ours if code.co_flags & inspect.CO_GENERATOR]
         found.append({"frames": [code.co_name for code in ours], "generators": generators})

@@ -104,12 +104,12 @@ def test_modulation_pull_and_the_saturated_share():
     guard.tensors[0].copy_(torch.tensor([-1.0, 0.125]))
     guard.tensors[1].copy_(torch.tensor([[0.5], [7.0]]))
     assert [f.flatten().tolist() for f in guard.clipped()] == [[0, 0.125], [0.5, 0.5]]
-    assert [m.flatten().tolist() for m in guard.guard("modulate", 0, theta).tensors] == [
+    assert [m.flatten().tolist() for m in guard.make_guard("modulate", 0, theta).tensors] == [
         [1, 0.75],
         [0, 0],
     ]
     assert guard.saturated() == 0.5
-    penalty = guard.guard("penalty", 8, theta)
+    penalty = guard.make_guard("penalty", 8, theta)
     strength, star = penalty.strength, penalty.theta_star
     theta[0] += 100  # theta* is a copy
     assert [s.flatten().tolist() for s in strength] == [[0, 1], [4, 4]]
@@ -122,7 +122,7 @@ def test_nothing_guarded():
     si.start([])
     si.observe([], [])
     si.consolidate([], 0.5)
-    assert (si.clipped(), si.guard("modulate", 0, []).tensors, si.saturated()) == ([], [], 0)
+    assert (si.clipped(), si.make_guard("modulate", 0, []).tensors, si.saturated()) == ([], [], 0)
 
 
 def test_fisher_by_hand():
@@ -138,7 +138,7 @@ def test_fisher_by_hand():
     fisher.observe([torch.tensor([0.0, 4.0])], minibatches=1)
     fisher.consolidate()
     assert fisher.clipped()[0].tolist() == [5, 8]
-    assert fisher.guard("modulate", 0, []).tensors[0].tolist() == [0.375, 0]
+    assert fisher.make_guard("modulate", 0, []).tensors[0].tolist() == [0.375, 0]
     assert fisher.saturated() == 0.5
 
 
@@ -164,13 +164,13 @@ def test_the_next_guard_is_written_where_the_one_before_was():
     fisher = Fisher({"w": theta[0]}, max_f=1.0)
     fisher.observe([torch.full((2, 3), 0.5)], 1)
     fisher.consolidate()
-    before = fisher.guard("penalty", 8, theta)
+    before = fisher.make_guard("penalty", 8, theta)
     places = [tensor.data_ptr() for tensor in before.tensors]
     theta[0] *= 3
     fisher.observe([torch.full((2, 3), 0.25)], 1)
-    after = fisher.guard("penalty", 8, theta)
+    after = fisher.make_guard("penalty", 8, theta)
     assert [tensor.data_ptr() for tensor in after.tensors] == places
     f, theta_star = (tensor[0, 0].item() for tensor in after.tensors)
     assert (f, theta_star) == (8 * 0.3125, 3)
-    copied = copy.deepcopy(fisher).guard("penalty", 8, theta)
+    copied = copy.deepcopy(fisher).make_guard("penalty", 8, theta)
     assert not {tensor.data_ptr() for tensor in copied.tensors} & set(places)

@@ -183,6 +183,10 @@ def _learn_and_test(
     tally: Tally,
     progress: Progress | None,
 ) -> Iterator[Step]:
+    """Learn batch after batch, test if it is time, and yield what was measured.
+
+    Before a batch is learned, its classes that are known already are tested: forward transfer.
+    """
     for i in range(start, len(stream)):
         batch, tested = stream[i], schedule.tests(i + 1)
         clock = Clock(strategy)

@@ -27,7 +27,8 @@ class RenormFunction(torch.autograd.Function):
 
     r and d are constants, so the backward pass is batch norm's too: dx with the weight gamma r,
     dgamma = r sum(dy xhat_bn) + d sum(dy), dbeta = sum(dy). With `clip` the result is
-    min(max(y, 0), 6), in the memory of y, and dy is 0 where it is 0 or 6.
+    min(max(y, 0), 6), in the memory of y, and dy is 0 where it is 0 or 6. The moments of the
+    minibatch are those of `minibatch_moments`.
     """
 
     @staticmethod
@@ -36,23 +37,15 @@ class RenormFunction(torch.autograd.Function):
         x: Tensor,
         gamma: Tensor,
         beta: Tensor,
-        mu: Tensor,
-        sigma: Tensor,
-        limits: Tensor,
+        r: Tensor,
+        d: Tensor,
+        mu_mb: Tensor,
+        var_mb: Tensor,
+        invstd: Tensor,
         eps: float,
         clip: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return y, mu_mb and sigma_mb; see `BatchRenorm`."""
-        if x.is_cuda:
-            mu_mb, invstd = torch.batch_norm_stats(x, eps)
-            sigma_mb = invstd.reciprocal()
-        else:
-            mu_mb, var_mb = mean_and_variance(x)
-            sigma_mb = (var_mb + eps).sqrt()
-            invstd = sigma_mb.reciprocal()
-        r_max, d_max, _ = limit_values(limits)
-        r = torch.clamp(sigma_mb / sigma, 1 / r_max, r_max)
-        d = torch.clamp((mu_mb - mu) / sigma, -d_max, d_max)
+    ) -> Tensor:
+        """Return y; see `BatchRenorm`."""
         weight, bias = gamma * r, gamma * d + beta
         if x.is_cuda:
             y = torch.batch_norm_elemt(x, weight, bias, mu_mb, invstd, eps)
@@ -62,8 +55,7 @@ class RenormFunction(torch.autograd.Function):
             y.clamp_(0, 6)
         ctx.save_for_backward(x, weight, mu_mb, invstd, r, d, y if clip else None)
         ctx.eps = eps
-        ctx.mark_non_differentiable(mu_mb, sigma_mb)
-        return y, mu_mb, sigma_mb
+        return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -94,7 +86,22 @@ class RenormFunction(torch.autograd.Function):
                 ctx.eps,
                 [ctx.needs_input_grad[0], True, True],
             )
-        return dx, r * dweight + d * dbias, dbias, None, None, None, None, None
+        return dx, r * dweight + d * dbias, dbias, *[None] * 7
+
+
+def minibatch_moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return mu_mb, sigma_mb, the variance (on a CPU; else mu_mb again) and 1 / sigma_mb.
+
+    Args:
+        x: N x C, N x C x L or N x C x H x W.
+        eps: is added to the variance.
+    """
+    if x.is_cuda:
+        mu_mb, invstd = torch.batch_norm_stats(x, eps)
+        return mu_mb, invstd.reciprocal(), mu_mb, invstd
+    mu_mb, var_mb = mean_and_variance(x)
+    sigma_mb = (var_mb + eps).sqrt()
+    return mu_mb, sigma_mb, var_mb, sigma_mb.reciprocal()
 
 
 def evaluated(x: Tensor, gamma: Tensor, beta: Tensor, mu: Tensor, sigma: Tensor) -> Tensor:

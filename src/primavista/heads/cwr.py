@@ -1,16 +1,13 @@
-"""CWR* and CWR+: Algorithms 1 and 2 of the paper, line by line, in numpy or torch.
+"""CWR* and CWR+: the consolidation of Algorithms 1 and 2, in numpy or torch, and where the rest is.
 
-| line | Algorithm 1 (CWR*) | here |
-|---|---|---|
-| 2, 3 | cw = 0, past = 0 | where the arrays are made: `CWRHead`, `ConsolidatedWeights` |
-| 6 | expand the output layer for new classes | `CWRHead.grow`, `ConsolidatedWeights.expand` |
-| 7 | tw[j] = cw[j] if class j is in B_i, else 0 | `CWRHead.load`, `temporary_weights` |
-| 8 to 10 | train tw, in batch 1 Theta too | the strategy; `train_head` for `FrozenCWRHead` |
-| 11 to 14 | cw[j] and past_j of the classes in B_i | `consolidate` |
-| 15 | test by Theta and cw | `CWRHead.scores`, `cwr_scores` |
-
-`CWRHead` (`heads/cwr_head.py`) is the head as a torch module, for strategies whose representation
-trains too; `FrozenCWRHead` (`heads/frozen_cwr.py`) is the head on features, for the edge.
+| line | Algorithm 1 (CWR*) | on a GPU, `cwr_head.py` | on the edge, `frozen_cwr.py` |
+|---|---|---|---|
+| 2, 3 | cw = 0, past = 0 | `CWRHead` | `ConsolidatedWeights` |
+| 6 | expand the output layer for new classes | `CWRHead.grow` | `FrozenCWRHead.expand` |
+| 7 | tw[j] = cw[j] if class j is in B_i, else 0 | `CWRHead.load` | `temporary_weights` |
+| 8 to 10 | train tw; CWR* in batch 1, AR1* always: Theta | the strategy | `train` |
+| 11 to 14 | cw[j] and past_j of the classes in B_i | `consolidate`, below | the same |
+| 15 | test by Theta and cw | `CWRHead.scores` | `cwr_scores` |
 """
 
 from __future__ import annotations

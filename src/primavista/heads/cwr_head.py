@@ -15,6 +15,8 @@ from primavista.nn.class_rows import Rows
 class CWRHead(Rows):
     """Two sets of weights: cw, consolidated, for inference; tw, temporary, for training. No bias.
 
+    All rows of tw train, those of absent classes as negatives; those of B_i are consolidated.
+
     Args:
         dim: the number of features; `capacity` is that of the rows.
         consolidation: which of the two algorithms.
@@ -44,21 +46,21 @@ class CWRHead(Rows):
         return F.linear(z, self.cw)
 
     @torch.no_grad()
-    def load(self, columns: Tensor, first: bool) -> None:
+    def load(self, present: Tensor, first: bool) -> None:
         """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, else 0. (CWR+: 0 for all.)"""
-        columns = columns.to(self.cw.device, non_blocking=True)
+        present = present.to(self.cw.device, non_blocking=True)
         self.tw.requires_grad_(False).zero_()
         if self.consolidation == "cwr*":
-            self.tw[columns] = self.cw[columns]
+            self.tw[present] = self.cw[present]
         self.tw.requires_grad_()
 
     @torch.no_grad()
-    def consolidate(self, columns: Tensor, cur: Tensor, known: int) -> None:
+    def consolidate(self, present: Tensor, cur: Tensor, known: int) -> None:
         """Algorithm 1, lines 11 to 14 (CWR+: Algorithm 2, lines 10 and 11)."""
         device = self.cw.device
-        columns, cur = (tensor.to(device, non_blocking=True) for tensor in (columns, cur))
-        tw, kind = self.tw[columns], self.consolidation
-        consolidate(self.cw, self.past, tw, columns, cur, kind, self.wpast)
+        present, cur = (tensor.to(device, non_blocking=True) for tensor in (present, cur))
+        tw, kind = self.tw[present], self.consolidation
+        consolidate(self.cw, self.past, tw, present, cur, kind, self.wpast)
         self.tw.requires_grad_(False).zero_()
 
     def weights(self) -> dict[str, Tensor]:

@@ -57,20 +57,20 @@ class LinearHead(Rows):
 
     scores = forward
 
-    def load(self, columns: Tensor, first: bool) -> None:
+    def load(self, present: Tensor, first: bool) -> None:
         """Prepare for a batch: the weights continue from where they are.
 
         Args:
-            columns: the columns of the classes of the batch.
-            first: whether it is batch 1.
+            present: the rows of the classes of the batch.
+            first: whether it is batch 1, which the head of the release asks.
         """
 
     @torch.no_grad()
-    def consolidate(self, columns: Tensor, cur: Tensor, known: int) -> None:
+    def consolidate(self, present: Tensor, cur: Tensor, known: int) -> None:
         """Finish a batch: with `unseen="reset"`, set the rows of classes never seen to 0.
 
         Args:
-            columns: the columns of the classes of the batch.
+            present: the rows of the classes of the batch.
             cur: the number of patterns of each.
             known: the number of known classes.
         """

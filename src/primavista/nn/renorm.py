@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.engine import renorm_function as fast
+from primavista.engine import renorm_function
 
 Norm = Literal["bn", "brn"]
 Moments = Literal["batch_1", "pretrained"]
+HALF = (torch.bfloat16, torch.float16)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -52,45 +53,47 @@ class BatchRenorm(nn.Module):
         self.sigma.copy_((variance + self.eps).sqrt())
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Return the moments mu and sigma."""
+        """Return the moments mu and sigma; those of the release differ (`strategies/caffe.py`)."""
         return self.mu, self.sigma
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each channel of x: N x C, N x C x L or N x C x H x W."""
-        if self._fuses(x):
-            return self._fused(x, clip=False)
-        if x.dtype in (torch.bfloat16, torch.float16):  # the moments need float32
-            return self(x.float()).to(x.dtype)  # type: ignore[no-any-return]
-        if self.training:
-            return self._train(x, clip=False)
-        return fast.evaluated(x, self.weight, self.bias, *self.moments())
+        return self._normalised(x, clip=False)
 
     def relu6(self, x: Tensor) -> Tensor:
         """Return min(max(y, 0), 6); while training, what computes y does it."""
-        if self._fuses(x):
-            return self._fused(x, clip=True)
-        if self.training and x.dtype not in (torch.bfloat16, torch.float16):
-            return self._train(x, clip=True)
+        if self._fuses(x) or (self.training and x.dtype not in HALF):
+            return self._normalised(x, clip=True)
         return F.relu6(self(x))
 
+    def _normalised(self, x: Tensor, clip: bool) -> Tensor:
+        if self._fuses(x):
+            settings = (self.mu, self.sigma, self.limits, self.eps, self.training, clip)
+            return renorm_function.fused_renorm(x, self.weight, self.bias, *settings)
+        if x.dtype in HALF:  # the moments need float32
+            return self(x.float()).to(x.dtype)  # type: ignore[no-any-return]
+        if self.training:
+            return self._train(x, clip)
+        return renorm_function.evaluated(x, self.weight, self.bias, *self.moments())
+
     def _train(self, x: Tensor, clip: bool) -> Tensor:
-        y: Tensor
-        y, mu_mb, sigma_mb = fast.RenormFunction.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, *self.moments(), self.limits, self.eps, clip
+        (mu, sigma), (r_max, d_max, _) = self.moments(), renorm_function.limit_values(self.limits)
+        with torch.no_grad():
+            mu_mb, sigma_mb, *others = renorm_function.minibatch_moments(x, self.eps)
+            r = torch.clamp(sigma_mb / sigma, 1 / r_max, r_max)
+            d = torch.clamp((mu_mb - mu) / sigma, -d_max, d_max)
+            self._update(mu_mb, sigma_mb, x.numel() // x.shape[1])
+        y: Tensor = renorm_function.RenormFunction.apply(  # type: ignore[no-untyped-call]
+            x, self.weight, self.bias, r, d, mu_mb, *others, self.eps, clip
         )
-        self._update(mu_mb, sigma_mb, x.numel() // x.shape[1])
         return y
 
     def _fuses(self, x: Tensor) -> bool:
-        return fast.can_fuse(x)
-
-    def _fused(self, x: Tensor, clip: bool) -> Tensor:
-        moments = (self.mu, self.sigma, self.limits, self.eps)
-        return fast.fused_renorm(x, self.weight, self.bias, *moments, self.training, clip)
+        return renorm_function.can_fuse(x)
 
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
-        _, _, decay = fast.limit_values(self.limits)
+        _, _, decay = renorm_function.limit_values(self.limits)
         self.mu.lerp_(mu_mb, 1 - decay)
         self.sigma.lerp_(sigma_mb, 1 - decay)
 
@@ -110,12 +113,12 @@ class RenormLimits:
 
 @dataclass(frozen=True)
 class RenormSchedule:
-    """r_max = 1 + 2 (t - startup + 1) / ramp,  d_max = 5 (t - startup + 1) / ramp   (section 4)
+    """r_max = 1 + 2 (t - startup + 1) / startup,  d_max = 5 (t - startup + 1) / startup
 
-    in batch 1, after `startup` iterations of pure batch norm; t counts from 0. The moments are
-    averaged with decay 0.99 over the minibatches of batch 1 alone, and inherited by batch 2:
-    minibatch t weighs (1 - decay) / (1 - decay^(t + 1)), so that the first one replaces what was
-    there. From batch 2 on r_max and d_max are fixed (`table:renormpar`), with decay 0.9999.
+    These are the limits in batch 1 (section 4) up to 3 and 5, after `startup` iterations of pure
+    batch norm; t counts from 0. The moments are averaged with decay 0.99 over batch 1 alone, and
+    inherited by batch 2: minibatch t weighs (1 - decay) / (1 - decay^(t + 1)), so that the first
+    one replaces what was there. From batch 2 on the limits are those of `table:renormpar`.
 
     >>> paper = RenormSchedule(r_max=1.5, d_max=2.5)
     >>> paper.at(1, 0, 24)
@@ -133,7 +136,7 @@ class RenormSchedule:
     r_max_1: float = 3.0  # the end of the ramp in batch 1
     d_max_1: float = 5.0
     decay_1: float = 0.99
-    startup: int | None = None  # also of the ramp; None is two epochs, on CORe50 the paper's 48
+    startup: int | None = None  # None is two epochs, which on CORe50 are the paper's 48 iterations
     moments: Moments = "batch_1"  # or `pretrained`: batch 1 continues those of the network
 
     def at(self, i: int, t: int, per_epoch: int) -> RenormLimits:

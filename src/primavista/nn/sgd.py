@@ -48,11 +48,11 @@ class Weight:
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """g <- factor g + strength (theta - theta*),  on the guarded weights
+    """direction <- factor direction + strength (theta - theta*),  direction = g + wd theta
 
     Learning-rate modulation (section 2.4, AR1*): factor = 1 - F / max_F. Penalty (equation 5, with
     lambda of equation 4): strength = lambda F, theta* the weights that the last batch left. With
-    momentum mu its step is stable if eta lambda F < 2 (1 + mu). What is not used is empty.
+    momentum mu its step is stable if eta lambda F < 2 (1 + mu). What a rule has not is empty.
     """
 
     factor: tuple[Tensor, ...] = ()  # each has one tensor per guarded weight
@@ -60,7 +60,7 @@ class Guard:
     theta_star: tuple[Tensor, ...] = ()
 
     def protect(self, direction: list[Tensor], theta: list[Tensor]) -> None:
-        """Change the direction g + wd theta of a step in place, before the momentum."""
+        """Change the direction of a step in place, before the momentum."""
         if self.factor:
             torch._foreach_mul_(direction, self.factor)
         if self.strength:
@@ -119,7 +119,7 @@ class Importance(PerWeight):
         return f
 
     @torch.no_grad()
-    def guard(self, rule: GuardRule, lam: float, theta: Sequence[Tensor]) -> Guard:
+    def make_guard(self, rule: GuardRule, lam: float, theta: Sequence[Tensor]) -> Guard:
         """Make the guard for one batch from F as it is now, in the memory of the one before.
 
         `lam` is lambda of the penalty, and theta, the guarded weights as the batch begins, theta*.
@@ -157,13 +157,12 @@ class Importance(PerWeight):
 class SGD(CountedSteps):
     """v <- mu v + guard(g + wd theta),  theta <- theta - eta v
 
-    All terms of the guard go through the momentum, so that theta comes to rest at the minimum of
-    the loss.
+    The terms of the guard go through the momentum: under a penalty, theta comes to rest at the
+    minimum of the penalised loss.
 
     Args:
         weights: the weights theta.
-        momentum: mu.
-        weight_decay: wd.
+        momentum: mu; `weight_decay` is wd.
         guard: what protects the guarded weights; by default nothing does.
         velocity: v, if it goes on from an earlier batch; by default it starts at 0.
     """
@@ -190,7 +189,7 @@ class SGD(CountedSteps):
         return [per_weight[k] for k in self._guarded]
 
     def gradient(self, loss: Tensor, count: int) -> Sequence[Tensor]:
-        """Return g = dL / dtheta, one tensor per weight; L is the mean loss of `count` patterns."""
+        """Return g = dL / dtheta; `count` patterns weigh so much in the loss that is reported."""
         self.count(loss, count)
         return gradient(loss, self.theta)
 
@@ -204,7 +203,7 @@ class SGD(CountedSteps):
         direction = torch._foreach_mul(self.theta, self.decay)
         torch._foreach_add_(direction, list(g))
         if self._guarded:
-            self.guard.protect(self.guarded(direction), self.guarded(self.theta))
+            self.guard.protect(self.guarded(direction), self.guarded(self.theta))  # in place
         torch._foreach_mul_(self.velocity, self.momentum)
         torch._foreach_add_(self.velocity, direction)
         dtheta = list(torch._foreach_mul(self.velocity, [-lr for lr in self.lr]))

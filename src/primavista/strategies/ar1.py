@@ -49,7 +49,7 @@ class AR1Options(Options):
 class AR1(GradientStrategy):
     """AR1*: CWR* on top, and below it theta' = theta - eta (1 - F / max_F) dL_cross / dtheta
 
-    (paper, section 2.4). `guard="penalty"` is the rule of AR1,
+    This is the rule of section 2.4. `guard="penalty"` is that of AR1,
     theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*). F comes from Synaptic
     Intelligence. It guards the convolutions; norm scales and the head are not guarded. With
     `guard="none"` there is no Synaptic Intelligence (AR1*free of Pellegrini et al. 2020).
@@ -65,36 +65,37 @@ class AR1(GradientStrategy):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        # those that still learn after the freezing of section 2.3: a fixed weight needs no guard
+        o = self.options
+        # Those that learn after batch 1, since a fixed weight needs no guard (section 2.3).
         convolutions = {
             weight.name: weight.tensor
-            for weight in self.free_weights(max(self.options.freeze_from, 2))
-            if weight.name.startswith("backbone.") and weight.tensor.ndim > 1
+            for weight in self.free_weights(max(o.freeze_from, 2))
+            if o.guard != "none" and weight.name.startswith("backbone.") and weight.tensor.ndim > 1
         }
-        if self.options.guard == "none":
-            convolutions = {}
-        self.importance = SynapticIntelligence(convolutions, self.options.max_f, self.options.path)
+        self.importance = SynapticIntelligence(convolutions, o.max_f, o.path)
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`.
 
-        Algorithm 1 starts here at line 7: `Strategy.begin_batch` has done line 6, the expansion.
+        Algorithm 1 starts here at line 7: `Strategy.begin_batch` has given new classes their rows
+        (line 6). Theta learns in every batch, unlike line 10.
         """
         o, si = self.options, self.importance
         weights = self.free_weights(B.i)  # section 2.3: depthwise convolutions stay fixed
         theta = [weight.tensor for weight in weights if weight.guarded]
-        guard = si.guard(o.guard, o.lam, theta)  # section 2.4: holds 1 - F / max_F
+        guard = si.make_guard(o.guard, o.lam, theta)  # section 2.4: the factor 1 - F / max_F
         self.head.load(B.present, B.i == 1)  # Algorithm 1, line 7
         sgd = self.sgd(B, weights, guard)
         si.start(theta)
 
-        @sgd.captured  # on a GPU the step is one CUDA graph; the numbers are the same
+        # On a GPU later batches launch the CUDA graph of this step: it uses x, y, sgd, si alone.
+        @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
             g = sgd.gradient(self.cross_entropy(x, y), len(x))  # dL_cross / dtheta
             dtheta = sgd.step(g)  # -eta (1 - F / max_F) g, with momentum and weight decay
             si.observe(sgd.guarded(g), sgd.guarded(dtheta))  # sum(-g dtheta), for Omega
 
-        for x, y in self.minibatches(B, sgd):  # lines 8 to 10; section 2.2: renormalisation
+        for x, y in self.minibatches(B, sgd):  # line 8; section 2.2: renormalisation
             step(x, y)
         si.consolidate(theta, o.w_1 if B.i == 1 else o.w_i)
         self.head.consolidate(B.present, B.cur, len(self.classes))  # lines 11 to 14
@@ -104,8 +105,8 @@ class AR1(GradientStrategy):
 class SynapticIntelligence(Importance):
     """Omega_k += w_i sum_steps(-g_k dtheta_k) / ((theta_end - theta_start)^2 + 1e-7)
 
-    at the end of batch i (Zenke et al. 2017). F is Omega, clipped; g is the gradient of the
-    cross-entropy alone. With `path="displacement"` the sum is of dtheta_k^2.
+    This is added at the end of batch i (Zenke et al. 2017). F is Omega, clipped; g is the gradient
+    of the cross-entropy alone. With `path="displacement"` the sum is of dtheta_k^2.
     """
 
     EPSILON = 1e-7
@@ -130,7 +131,7 @@ class SynapticIntelligence(Importance):
     @torch.no_grad()
     def observe(self, g: Sequence[Tensor], dtheta: Sequence[Tensor]) -> None:
         """Add one step dtheta of the path, down the gradient g of the cross-entropy."""
-        if not self._sum:  # everything that could be guarded is frozen
+        if not self._sum:  # nothing is guarded
             return
         if self.path == "gradient":
             torch._foreach_addcmul_(self._sum, list(g), list(dtheta), -1.0)
@@ -146,5 +147,5 @@ class SynapticIntelligence(Importance):
         torch._foreach_mul_(moved, moved)
         torch._foreach_add_(moved, self.EPSILON)
         torch._foreach_addcdiv_(self.tensors, self._sum, moved, w)
-        if not any(path.is_cuda for path in self._sum):
+        if not self._sum[0].is_cuda:  # a captured step needs them; a CPU has a use for the memory
             self._sum, self._theta_start = [], []

@@ -170,10 +170,10 @@ class Strategy(AnySize, ABC):
             progress = None  # it was told of every frame already
         else:
             inputs = frames
-        report = self._learn(self.begin_batch(inputs, labels, sessions, progress))
+        report = self.learn_batch(self.begin_batch(inputs, labels, sessions, progress))
         if inputs is frames:
             self.backbone.eval()
-        return report
+        return self._finished(report)
 
     @final
     @torch.no_grad()
@@ -309,8 +309,7 @@ class Strategy(AnySize, ABC):
                 taken over.
         """
 
-    def _learn(self, B: Batch) -> LearnReport:
-        report = self.learn_batch(B)
+    def _finished(self, report: LearnReport) -> LearnReport:
         self.end_batch()
         return replace(report, stored_bytes=stored_bytes(self) or report.stored_bytes)
 

@@ -85,22 +85,22 @@ class ReleasedCWRHead(CWRHead):
         return F.linear(z, self.cw, self.bias)
 
     @torch.no_grad()
-    def load(self, columns: Tensor, first: bool) -> None:
+    def load(self, present: Tensor, first: bool) -> None:
         """Load tw, and set the bias for the batch; see `CWRHead.load`."""
-        super().load(columns, first)
-        columns = columns.to(self.cw.device, non_blocking=True)
+        super().load(present, first)
+        present = present.to(self.cw.device, non_blocking=True)
         if first:
-            self.bias[columns] = 1
+            self.bias[present] = 1
         self.training_bias.fill_(1)
-        self.training_bias[columns] = self.bias[columns]
+        self.training_bias[present] = self.bias[present]
 
 
 class BiasRate(GradientStrategy):
     """The bias of a linear head learns at twice the rate of its weights."""
 
-    def free_weights(self, i: int, *, theta: bool = True) -> list[Weight]:
+    def free_weights(self, i: int, *, representation: bool = True) -> list[Weight]:
         """Return the weights that learn in batch `i`; see `GradientStrategy.free_weights`."""
-        weights = super().free_weights(i, theta=theta)
+        weights = super().free_weights(i, representation=representation)
         return [replace(w, lr=2 * w.lr) if w.name == "head.bias" else w for w in weights]
 
 
@@ -109,7 +109,7 @@ class KeepMomentum(GradientStrategy):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        weights = self.free_weights(2, theta=not self.freezes)
+        weights = self.free_weights(2, representation=not self.freezes)
         self.velocity = PerWeight({w.name: w.tensor for w in weights}, self._head_names())
 
     def _velocity(self, weights: list[Weight], i: int) -> list[Tensor] | None:

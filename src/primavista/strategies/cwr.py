@@ -74,7 +74,8 @@ class CWR(EmbeddingStrategy, GradientStrategy):
         Algorithm 1 starts here at line 7: `Strategy.begin_batch` has done line 6, the expansion.
         """
         self.head.load(B.present, B.i == 1)  # line 7
-        weights = self.free_weights(B.i, theta=B.i == 1)  # lines 9 and 10: Theta learns in B_1
+        # lines 9 and 10: Theta learns in B_1 alone
+        weights = self.free_weights(B.i, representation=B.i == 1)
         sgd = self.sgd(B, weights)
 
         @sgd.captured

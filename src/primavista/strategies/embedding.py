@@ -59,7 +59,7 @@ class EmbeddingStrategy(Strategy):
         labels = check_labels(labels, len(features))
         if sessions is not None:
             sessions = check_labels(sessions, len(features), "sessions")
-        return self._learn(self.begin_batch(features, labels, sessions))
+        return self._finished(self.learn_batch(self.begin_batch(features, labels, sessions)))
 
     @final
     @torch.no_grad()

@@ -115,7 +115,7 @@ class EWC(GradientStrategy):
         weights = self.free_weights(B.i)  # section 2.3
         theta = [weight.tensor for weight in weights if weight.guarded]
         has_past = bool(fisher.batches > 0)
-        guard = fisher.guard(o.guard, o.lam, theta) if has_past else UNGUARDED
+        guard = fisher.make_guard(o.guard, o.lam, theta) if has_past else UNGUARDED
         self.head.load(B.present, B.i == 1)
         sgd = self.sgd(B, weights, guard)
 

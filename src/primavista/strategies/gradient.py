@@ -30,19 +30,19 @@ class GradientStrategy(TrainableStrategy):
     arguments are those of `TrainableStrategy`.
     """
 
-    def free_weights(self, i: int, *, theta: bool = True) -> list[Weight]:
+    def free_weights(self, i: int, *, representation: bool = True) -> list[Weight]:
         """Free the weights that learn in batch `i`, fix all others, and return the free ones.
 
         From batch `freeze_from` on, `freeze` says which convolutions stay fixed (section 2.3).
 
         Args:
             i: the number of the batch.
-            theta: False fixes the whole representation; only the head learns.
+            representation: False fixes all of it; only the head learns.
         """
         o = self.options
-        self.backbone.requires_grad_(theta)
+        self.backbone.requires_grad_(representation)
         free: dict[str, Tensor] = {}
-        if theta:
+        if representation:
             set_freezing(self.backbone, o.freeze if i >= o.freeze_from else "none")
             for name, parameter in self.backbone.named_parameters():
                 if name in self._fixed_by_user:
@@ -66,13 +66,13 @@ class GradientStrategy(TrainableStrategy):
         ]
 
     def sgd(self, B: Batch, weights: list[Weight], guard: Guard = UNGUARDED) -> SGD:
-        """Return stochastic gradient descent on `weights` under a guard, its momentum at 0."""
+        """Return stochastic gradient descent on `weights` under a guard; momentum starts at 0."""
         o, velocity = self.options, self._velocity(weights, B.i)
         rates = tuple((weight.name, weight.lr) for weight in weights)
         key = (are_features(B.inputs), B.i == 1, id(guard), rates)
         make = partial(SGD, weights, o.momentum, o.weight_decay, guard, velocity)
         sgd = self._reused("sgd", key, make, most=2)  # one for batch 1 and one for those after it
-        if sgd.losses:  # of an earlier batch, in the same place in memory
+        if sgd.losses:  # it is that of an earlier batch, on a GPU: start afresh
             sgd.losses = []
             if velocity is None:
                 torch._foreach_zero_(sgd.velocity)
@@ -110,7 +110,7 @@ class GradientStrategy(TrainableStrategy):
                 if trains:
                     limits = self._set_limits(B, t, limits)
                 with sgd.told(self.on_step, B.i, epoch, t, len(index)):
-                    yield self._select(inputs, index), y[index]
+                    yield self._select(inputs, index), y[index]  # here the caller takes its step
                 t, done = t + 1, done + len(index)
                 if B.progress is not None:
                     B.progress(done, epochs * shown)
@@ -120,7 +120,7 @@ class GradientStrategy(TrainableStrategy):
             self.representation.trained(self.embedding_version)
 
     def cross_entropy(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return L_cross, the mean cross-entropy of the outputs of x with columns or targets y."""
+        """Return L_cross of x with columns or targets y, over all rows of the head."""
         with torch.enable_grad():  # the caller may be in no_grad
             return F.cross_entropy(self.logits(x), y)
 

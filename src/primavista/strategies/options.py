@@ -37,8 +37,8 @@ class Options:
         momentum: of stochastic gradient descent.
         weight_decay: of weights that are not norm scales or biases.
         norm: `brn` (batch renormalisation) or `bn` (batch norm).
-        r_max: of batch renormalisation, from batch 2 on.
-        d_max: of batch renormalisation, from batch 2 on.
+        r_max: of batch renormalisation, from batch 2 on; the default is that of NICv2-391.
+        d_max: of batch renormalisation, from batch 2 on; likewise.
         moments_decay: the weight of the past in the moments mu and sigma, from batch 2 on.
         startup: iterations of pure batch norm in batch 1; None is those of two epochs.
         moments: `batch_1`: mu and sigma are computed on batch 1; `pretrained`: batch 1 continues

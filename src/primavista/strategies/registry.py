@@ -116,8 +116,8 @@ class StrategyInfo:
         """Return the row of `table:renormpar` for a protocol, less what `options` sets.
 
         Args:
-            protocol: a protocol, with its parameters if it has any; one without a row has no
-                limits.
+            protocol: a protocol, with its parameters if it has any. One without a row keeps the
+                defaults, which are those of NICv2-391.
         """
         if not self.training_options:
             return {}
