@@ -16,9 +16,9 @@ from primavista.heads.base import (
     stored_beside,
     to_numpy,
 )
-from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.statistics import add_gram, column, low_rank_factor, packed_size, unpack
+from primavista.nn.class_rows import ArrayBuffers
 
 BLOCKS = (40, 25)
 DIM = sum(BLOCKS)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from primavista.heads.base import ClassArrays, Head
-from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.cwr import consolidate
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.frozen_cwr import (
@@ -25,6 +24,7 @@ from primavista.heads.ncm import NCMHead
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.nn.class_rows import ArrayBuffers
 from primavista.strategies.conformance import tiny_backbone
 from primavista.strategies.registry import create
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from primavista.errors import InputError
-from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.lessons import (
     LESSONS_KEPT,
     LessonHead,
@@ -22,6 +21,7 @@ from primavista.heads.place_weights import (
     WEIGHT_SPREAD,
     place_weights,
 )
+from primavista.nn.class_rows import ArrayBuffers
 
 BLOCKS = (4, 3)
 DIM = sum(BLOCKS)

@@ -175,7 +175,7 @@ class ClassArrays(ABC):
     """A group of named arrays; those in `row_names` have one row per class.
 
     The arrays live in a mapping that the group does not own: with numpy that is a part of the
-    arrays of a file, with torch the buffers of a module (`heads/buffers.py`). The names in the
+    arrays of a file, with torch the buffers of a module (`nn/class_rows.py`). The names in the
     mapping are those in files. Rows beyond the known classes are 0.
 
     Args:

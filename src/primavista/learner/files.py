@@ -19,7 +19,6 @@ from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import FileError, InputError
 from primavista.frames import check_labels
 from primavista.heads.base import own_arrays, restored_beside
-from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.statistics import packed_size
 from primavista.learner.state import (
     BACKBONE,
@@ -33,7 +32,7 @@ from primavista.learner.state import (
     groups_of,
     make_strategy,
 )
-from primavista.nn.class_rows import Rows
+from primavista.nn.class_rows import ArrayBuffers, Rows
 from primavista.nn.memory import memories
 from primavista.references import is_reference, must_be_registered
 from primavista.storage import learner_file

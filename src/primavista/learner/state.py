@@ -17,7 +17,7 @@ from primavista.coach import HeldOutTests, to_records, with_tests
 from primavista.engine.representation import Engine
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, own_arrays, stored_beside
-from primavista.heads.buffers import ArrayBuffers
+from primavista.nn.class_rows import ArrayBuffers
 from primavista.notebook import html_table
 from primavista.storage import learner_file
 from primavista.storage.learner_file import exact_halves, same_bits

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from primavista.backbones.base import Backbone
 from primavista.heads.base import Familiarity
-from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.cwr import HeadKind
 from primavista.heads.cwr_head import CWRHead
 from primavista.heads.frozen_cwr import cwr_familiarity
 from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.heads.statistics import SufficientStatistics
+from primavista.nn.class_rows import ArrayBuffers
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.gradient import GradientStrategy

@@ -22,7 +22,6 @@ from primavista.backbones.multidepth import (
 )
 from primavista.errors import InputError
 from primavista.heads.base import Familiarity, Head
-from primavista.heads.buffers import ArrayBuffers
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.lda import LDAHead
 from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
@@ -31,6 +30,7 @@ from primavista.heads.open_set import COSINE_THRESHOLD, KNOWN_THRESHOLD, LESSON_
 from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.nn.class_rows import ArrayBuffers
 from primavista.nn.norm_replacing import replace_batch_norm
 from primavista.option_types import Range, make_options
 from primavista.strategies.base import Batch, LearnReport
@@ -68,7 +68,7 @@ class FrozenStrategy(EmbeddingStrategy):
     """A head on the features of a backbone that does not train.
 
     Every group of arrays of the head becomes a module of the same name, so that `state_dict()` is
-    complete; the head works on the buffers of these modules (`heads/buffers.py`). A subclass calls
+    complete; the head works on the buffers of these modules (`nn/class_rows.py`). A subclass calls
     `_use_head` once, at the end of its constructor.
     """
 
