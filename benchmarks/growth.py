@@ -28,9 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone, Spec
-from primavista.strategies.base import Strategy
+from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.conformance import CountOperations, hidden_size
-from primavista.strategies.embedding import is_frozen
 from primavista.strategies.registry import STRATEGIES, create, names
 
 SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes a batch, two patterns of each

@@ -10,8 +10,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from primavista.bench.cost import FlopCounter, PeakMemory, count_flops, state_bytes
-from primavista.strategies.base import LearnReport, Strategy
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.base import EmbeddingStrategy, LearnReport, Strategy
 from primavista.strategies.registry import create
 from primavista.streams.protocols import generated_stream
 

@@ -27,7 +27,7 @@ STRATEGY = '''
 import torch
 from primavista.nn.class_rows import Rows
 from primavista.strategies.base import LearnReport
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.base import EmbeddingStrategy
 
 SCALE = 1.0  # of the scores
 

@@ -20,7 +20,7 @@ import torch
 from primavista import Look, StrategyInfo
 from primavista.nn.class_rows import Rows
 from primavista.strategies.base import LearnReport
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.base import EmbeddingStrategy
 
 
 class NearestMean(EmbeddingStrategy):

@@ -24,7 +24,7 @@ from primavista.bench.stacked import (
 )
 from primavista.bench.stacked_cells import run_stacked, stack
 from primavista.strategies import create
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.base import EmbeddingStrategy
 from primavista.streams.protocols import nicv2
 
 

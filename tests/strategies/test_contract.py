@@ -13,9 +13,8 @@ from primavista import Learner
 from primavista.errors import InputError
 from primavista.nn.class_rows import Rows
 from primavista.nn.memory import Memory
-from primavista.strategies.base import LearnReport
+from primavista.strategies.base import EmbeddingStrategy, LearnReport
 from primavista.strategies.conformance import CHECKS, check_strategy, tiny_backbone, toy_batch
-from primavista.strategies.embedding import EmbeddingStrategy
 from primavista.strategies.frozen import NCM
 from primavista.strategies.naive import Naive
 from primavista.strategies.registry import STRATEGIES, create, names

@@ -23,8 +23,7 @@ from primavista.notebook import html_table
 from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue
 from primavista.strategies import Strategy, create
-from primavista.strategies.base import LearnReport
-from primavista.strategies.embedding import is_frozen
+from primavista.strategies.base import LearnReport, is_frozen
 from primavista.streams.dataset import Patterns, Stream
 
 # The measures that are None without a test, and those that are 0 or empty.

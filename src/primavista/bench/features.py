@@ -11,7 +11,7 @@ from torch import Tensor
 from primavista.errors import InputError
 from primavista.frames import Selection
 from primavista.strategies import Strategy
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.base import EmbeddingStrategy
 from primavista.streams.dataset import Patterns
 
 LIMIT = {"cpu": 2**30, "cuda": 2**33}  # bytes kept

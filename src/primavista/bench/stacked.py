@@ -31,8 +31,7 @@ from primavista.bench.metrics import Tally
 from primavista.errors import InputError
 from primavista.heads.dslda import DSLDAHead
 from primavista.heads.statistics import AnalyticHead, packed_parts, split_symmetric
-from primavista.strategies.base import Batch, LearnReport, Strategy
-from primavista.strategies.embedding import is_frozen
+from primavista.strategies.base import Batch, LearnReport, Strategy, is_frozen
 from primavista.strategies.frozen import DSLDA, AnalyticStrategy, FrozenStrategy, Stackable
 from primavista.streams.dataset import Patterns, Stream
 

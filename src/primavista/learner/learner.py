@@ -36,8 +36,7 @@ from primavista.option_types import UnknownOptionError
 from primavista.progress import Progress
 from primavista.storage.manifest import checked_name, checked_names
 from primavista.storage.settings import OptionValue
-from primavista.strategies.base import Strategy
-from primavista.strategies.embedding import is_frozen
+from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.open_set import OpenSet, judge, judge_features
 from primavista.strategies.options import Options
 from primavista.strategies.registry import current_names, strategy_info

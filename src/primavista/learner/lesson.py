@@ -24,8 +24,7 @@ from primavista.frames import (
 )
 from primavista.images import decode_image
 from primavista.progress import Progress
-from primavista.strategies.base import Strategy
-from primavista.strategies.embedding import is_frozen
+from primavista.strategies.base import Strategy, is_frozen
 from primavista.streams.folder import sessions_by_object
 from primavista.streams.rendered.written import read_scene, scene_classes
 from primavista.streams.video import (

@@ -11,7 +11,7 @@ from primavista.errors import InputError
 from primavista.learner.prediction import is_known
 from primavista.learner.state import LearnerState
 from primavista.locating import Floats, Judged, Level, Located, find, level_sizes
-from primavista.strategies.embedding import is_frozen
+from primavista.strategies.base import is_frozen
 from primavista.strategies.open_set import judge_windows
 
 

@@ -62,9 +62,8 @@ class BatchRenorm(nn.Module):
 
     def relu6(self, x: Tensor) -> Tensor:
         """Return min(max(y, 0), 6); while training, what computes y does it."""
-        if self._fuses(x) or (self.training and x.dtype not in HALF):
-            return self._normalised(x, clip=True)
-        return F.relu6(self(x))
+        clips = self._fuses(x) or (self.training and x.dtype not in HALF)
+        return self._normalised(x, clip=True) if clips else F.relu6(self(x))
 
     def _normalised(self, x: Tensor, clip: bool) -> Tensor:
         if self._fuses(x):

@@ -12,8 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from primavista.backbones.base import Backbone, Spec
 from primavista.errors import InputError
 from primavista.nn.memory import Memory, memories
-from primavista.strategies.base import Strategy
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.base import EmbeddingStrategy, Strategy
 from primavista.strategies.merging import MergeableStrategy, merge
 from primavista.strategies.open_set import judge, tells_strangers
 

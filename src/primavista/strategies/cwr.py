@@ -16,8 +16,7 @@ from primavista.heads.frozen_cwr import cwr_familiarity
 from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.heads.statistics import SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
-from primavista.strategies.base import Batch, LearnReport
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Count, Options, Rate
 

@@ -33,8 +33,7 @@ from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.nn.norm_replacing import replace_batch_norm
 from primavista.option_types import Range, make_options
-from primavista.strategies.base import Batch, LearnReport
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 from primavista.strategies.merging import MergeableStrategy
 from primavista.strategies.naive import Naive
 from primavista.strategies.options import Options

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from primavista.errors import InputError
-from primavista.strategies.base import Strategy
-from primavista.strategies.embedding import EmbeddingStrategy
+from primavista.strategies.base import EmbeddingStrategy, Strategy
 from primavista.strategies.registry import STRATEGIES
 
 
