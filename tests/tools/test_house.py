@@ -232,6 +232,16 @@ def test_what_learn_batch_of_ar1_runs_is_in_seven_files() -> None:
     assert sum(sizes[file] for file in near) <= house.AR1_LINES
 
 
+def test_one_lesson_leads_through_few_files() -> None:
+    """A reader who follows `primavista learn` opens these; the version before had 30."""
+    source = house.Source(ROOT / "src" / "primavista")
+    options = ["--weights", "random", "--size", "32", "--device", "cpu"]
+    learn = ["learn", "kitchen.pv", "--label", "mug", "mug", *options]
+    touched = house.files_run(source, house.LEARN, *learn)
+    assert {"cli/learn.py", "learner/learner.py", "storage/disk.py"} <= set(touched)
+    assert len(touched) <= 28
+
+
 def test_a_folder_that_is_not_a_package_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="is not the folder of a package"):
         house.Source(tmp_path)
