@@ -13,7 +13,7 @@ from primavista.backbones.base import Backbone, build
 from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
-from primavista.nn.norm_replacing import replace_batch_norm
+from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import BatchRenorm
 from primavista.strategies.registry import create
 

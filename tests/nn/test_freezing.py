@@ -9,7 +9,7 @@ from torch import nn
 from primavista.backbones.base import build
 from primavista.errors import InputError
 from primavista.nn.freezing import is_pointwise, set_freezing
-from primavista.nn.norm_replacing import replace_batch_norm
+from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import BatchRenorm
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from primavista.backbones.base import build
 from primavista.engine.renorm_function import mean_and_variance
-from primavista.nn.norm_replacing import replace_batch_norm
+from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import (
     BatchRenorm,
     RenormLimits,

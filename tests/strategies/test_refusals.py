@@ -14,7 +14,7 @@ from primavista import FileError, InputError, Learner
 from primavista.backbones.base import build
 from primavista.frames import Selection, crop_and_resize
 from primavista.learner.prediction import is_known
-from primavista.nn.norm_replacing import replace_batch_norm
+from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.registry import STRATEGIES, create
 

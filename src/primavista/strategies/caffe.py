@@ -20,7 +20,7 @@ from primavista.frames import Frames
 from primavista.heads.cwr import HeadKind
 from primavista.heads.cwr_head import CWRHead
 from primavista.heads.linear import LinearHead
-from primavista.nn.norm_replacing import replace_batch_norm
+from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import BatchRenorm, RenormSchedule, set_limits
 from primavista.nn.sgd import PerWeight, Weight, generator
 from primavista.progress import Progress

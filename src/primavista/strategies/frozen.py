@@ -31,7 +31,7 @@ from primavista.heads.prima import PrimaHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
-from primavista.nn.norm_replacing import replace_batch_norm
+from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.option_types import Range, make_options
 from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 from primavista.strategies.merging import MergeableStrategy

@@ -13,7 +13,7 @@ from primavista.heads.cwr import HeadKind
 from primavista.heads.cwr_head import CWRHead
 from primavista.heads.linear import LinearHead
 from primavista.nn.freezing import Freeze, is_pointwise
-from primavista.nn.norm_replacing import replace_batch_norm
+from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.sgd import Importance, generator
 from primavista.option_types import make_options
 from primavista.strategies.base import Strategy
