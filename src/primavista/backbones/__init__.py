@@ -1,4 +1,4 @@
-"""Backbones: MobileNet v1, EfficientNet-Lite0, or any module from images to features."""
+"""Backbones: MobileNet v1, EfficientNet-Lite0, ViT, or any module from images to features."""
 
 from primavista.backbones.base import Backbone, Spec, build
 

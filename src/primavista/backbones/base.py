@@ -48,7 +48,7 @@ class Spec:
     It is stored in every saved file.
 
     Args:
-        name: A name of `NETWORKS`, or "custom" for a module of the user.
+        name: A name of `NETWORKS`, that of a registered function, or "custom" for a module.
         size: Side of the images in pixels.
         mean: Mean of each colour channel, as a share of 255, that is subtracted.
         std: Divisor of each colour channel, as a share of 255.

@@ -1,9 +1,10 @@
 """Backbones read at several depths in one pass, and their features of generic frames.
 
-A *place* is one depth of the network and one region of the picture. `MiddleBackbone` reads the
-middle of its maps, after the backbone's own features over the whole picture; `MultiDepthBackbone`
-reads coarse pictures of its middle maps, before the backbone's own features. The generic frames are
-of objects of any kind, to know the features of a backbone before anything is taught.
+A *place* is one depth of the network and one region of the picture. `MiddleBackbone`, which prima
+reads, has the backbone's own features and means over the centre of the picture; that of version
+0.1, `MultiDepthBackbone`, has coarse pictures of maps at some depths and then the backbone's own
+features. The generic frames show objects of any kind, to know the features of a backbone before
+anything is taught.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ridge regressions of several places, weighed by lessons that they have not seen.
+"""The head of prima: ridge regressions of places, weighed by lessons that they have not seen.
 
 The unit of independence is the lesson: the frames of one class that come in one batch. Every lesson
 has the weight 1, however many frames it has (`LessonStatistics`). Of each class a few lessons are

@@ -1,6 +1,7 @@
-"""prima: one ridge regression per place of the backbone, each judged by its own sums.
+"""prima of version 0.1 (`rule="frames"`): a ridge regression per place, judged by its own sums.
 
-Everything is written for numpy and torch arrays alike.
+The head of prima as it is now is `LessonHead` in `heads/lessons.py`. Everything is written for
+numpy and torch arrays alike.
 """
 
 from __future__ import annotations

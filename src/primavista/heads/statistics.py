@@ -188,7 +188,7 @@ class SufficientStatistics(ClassArrays):
 
     @property
     def n(self) -> Array:
-        """The number of frames of each class."""
+        """The number of frames of each class; of its lessons in `LessonStatistics`."""
         return self.arrays["n"]
 
     @property
@@ -203,7 +203,7 @@ class SufficientStatistics(ClassArrays):
 
     @property
     def frames(self) -> float:
-        """The number of frames: t, those of forgotten classes included; without G, the sum of n."""
+        """t, the sum of n, that of forgotten classes included if there is G."""
         return float(self.arrays["t"].item()) if self.has_gram else float(self.n.sum())
 
     def means(self, known: int) -> Array:

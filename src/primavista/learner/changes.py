@@ -8,13 +8,13 @@ from pathlib import Path
 from primavista.backbones.base import NETWORKS
 from primavista.coach import with_ids
 from primavista.errors import InputError
-from primavista.learner.files import LearnerFiles
+from primavista.learner.loading import LearnerLoading
 from primavista.learner.state import LearnerState
 from primavista.storage.manifest import checked_name
 from primavista.strategies.merging import merge
 
 
-class LearnerChanges(LearnerFiles):
+class LearnerChanges(LearnerLoading):
     """The part of a learner that changes what it knows without frames; each change can be undone.
 
     `Learner` is the class to use.

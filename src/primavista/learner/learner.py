@@ -1,4 +1,8 @@
-"""The learner: a strategy together with names, preprocessing, undo and files."""
+"""`Learner`: teaching, and how a learner is made or opened.
+
+Each of its base classes has one subject: `learner/state.py` the state and how it is saved,
+`loading.py` loading, `changes.py` rename, forget, merge and undo, `recognition.py` predictions.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ from primavista.strategies.registry import current_names, strategy_info
 
 CAPACITY = 64
 # the arguments of a learner that are not options of its strategy
-ARGUMENTS = ("backbone", "weights", "size", "seed", "device", "engine", "threshold")
+ARGUMENTS = ("backbone", "weights", "width", "size", "seed", "device", "engine", "threshold")
 CONFIDENCE_THRESHOLD = 0.1  # for strategies that have no familiarity
 
 
@@ -306,42 +310,6 @@ class Learner(LearnerRecognition):
         return advise(state.held_out, state.names)
 
 
-def open_learner(path: Path, *, device: str | torch.device = "auto", **options: Any) -> Learner:
-    """Load the learner of a file, or make a new one if there is no such file; nothing is written.
-
-    Args:
-        path: The file.
-        device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
-        **options: Arguments of `Learner`. If the file exists, they must be those that it was made
-            with; `weights` alone is not compared, since the file does not say where they came from.
-
-    Raises:
-        InputError: If the file was made with other options.
-        FileError: If the file cannot be loaded.
-    """
-    if not path.exists():
-        return Learner(device=device, **options)
-    learner = Learner.load(path, device=device)
-    spec = learner.strategy.backbone.spec
-    facts = {
-        **spec.options,
-        **learner.options,
-        "seed": int(learner.strategy.seed),
-        "threshold": learner.threshold,
-        "engine": learner.engine,
-        "strategy": learner.strategy_name,
-        "backbone": spec.name,
-        "size": learner.size,
-    }
-    for name, value in current_names(options).items():
-        if name != "weights" and facts.get(name) != value:
-            raise InputError(
-                f"{path.name} was made with {name} {facts.get(name)}, not {value}: leave that out "
-                "(it is for new files), or name another file"
-            )
-    return learner
-
-
 def _with_defaults(
     strategy: str, first_batch: bool, options: Mapping[str, OptionValue]
 ) -> dict[str, OptionValue]:
@@ -431,3 +399,39 @@ def _held_out_tests(
     answers = [ids[prediction.label] for prediction in found if prediction.label is not None]
     known = [prediction.known for prediction in found]
     return count_answers(labels[chosen].tolist(), answers, known)
+
+
+def open_learner(path: Path, *, device: str | torch.device = "auto", **options: Any) -> Learner:
+    """Load the learner of a file, or make a new one if there is no such file; nothing is written.
+
+    Args:
+        path: The file.
+        device: "auto" (the GPU if there is one), "cpu", "cuda" or a torch device.
+        **options: Arguments of `Learner`. If the file exists, they must be those that it was made
+            with; `weights` alone is not compared, since the file does not say where they came from.
+
+    Raises:
+        InputError: If the file was made with other options.
+        FileError: If the file cannot be loaded.
+    """
+    if not path.exists():
+        return Learner(device=device, **options)
+    learner = Learner.load(path, device=device)
+    spec = learner.strategy.backbone.spec
+    facts = {
+        **spec.options,
+        **learner.options,
+        "seed": int(learner.strategy.seed),
+        "threshold": learner.threshold,
+        "engine": learner.engine,
+        "strategy": learner.strategy_name,
+        "backbone": spec.name,
+        "size": learner.size,
+    }
+    for name, value in current_names(options).items():
+        if name != "weights" and facts.get(name) != value:
+            raise InputError(
+                f"{path.name} was made with {name} {facts.get(name)}, not {value}: leave that out "
+                "(it is for new files), or name another file"
+            )
+    return learner

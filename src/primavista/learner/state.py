@@ -126,7 +126,7 @@ def make_strategy(settings: LearnerSettings, backbone: Backbone, seed: int) -> S
 
 
 class StatefulLearner:
-    """What can be asked of a learner without giving it a frame, and how it is saved.
+    """The facts of a learner, which need no frame, and how it is saved.
 
     The state and the one before it are replaced whole by every change, so that readers in other
     threads never see half of one. `Learner` is the class to use.

@@ -45,7 +45,7 @@ def open_for_teaching(
         path: The file.
         device: "auto", "cpu" or "cuda".
         threshold: The familiarity from which a frame counts as known. If None, a file keeps its
-            own, and a new learner gets the one that suits a camera that stays in its place.
+            own, and a new learner has the default of its strategy.
         **options: Arguments of `Learner` for a new one; None stands for the default. If the file
             exists, they must agree with it.
 

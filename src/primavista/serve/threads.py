@@ -1,4 +1,4 @@
-"""A thread pool for work that would block the event loop: loading, saving, exporting."""
+"""A thread pool for work that would block the event loop: locating, loading, exporting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class WorkerThreads:
-    """A small thread pool for work on whole lessons and models; it leaves the cores to the network.
+    """A small thread pool for work on lessons, models and boxes; it leaves cores to the network.
 
     Pictures and videos are decoded elsewhere, see `primavista.serve.decoder`.
     """

@@ -1,6 +1,7 @@
 """The contract of a strategy: learn a batch, score frames, forget a class.
 
-If the representation is frozen, features may be computed once and kept (`EmbeddingStrategy`).
+If the representation is frozen, features may be computed once and kept (`EmbeddingStrategy`):
+`freezes` says that it is so sooner or later, `embeds` and `is_frozen` that it is so now.
 """
 
 from __future__ import annotations

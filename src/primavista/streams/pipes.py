@@ -1,4 +1,7 @@
-"""Messages between this process and a child that decodes: a header in JSON, then bytes."""
+"""Messages between this process and a child that decodes: a header in JSON, then bytes.
+
+The job and the header of the camera's child are here too, so that neither side imports the other.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ async function onResult(result) {
     await objects.refresh().catch(() => {});
     refreshing = false;
   }
-  const recent = result.recent ?? result; // what the last second shows; a service of an older version does not say
+  const recent = result.recent ?? result; // what the last second shows, if there was one
   objects.bars(recent);
   if (isPressed($("find")) && !learning) return result.objects && showBoxes(result.objects);
   showVerdict(describe(recent));

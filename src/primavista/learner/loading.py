@@ -43,7 +43,7 @@ from primavista.strategies.base import Strategy
 from primavista.strategies.registry import current_names, options_of_file, registered
 
 
-class LearnerFiles(StatefulLearner):
+class LearnerLoading(StatefulLearner):
     """The part of a learner that reads its file again, exactly as it was saved.
 
     `Learner` is the class to use.
