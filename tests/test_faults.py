@@ -49,6 +49,7 @@ def learners() -> dict[str, Learner]:
     return {"before": before, "lesson": lesson, "undo": undo, "merge": merge, "other": other}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["lesson", "undo", "merge"])
 def test_a_model_is_the_old_or_the_new_one_after_every_fault(
     tmp_path, learners, change, monkeypatch

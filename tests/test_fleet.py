@@ -58,6 +58,7 @@ def assert_same(a: Learner, b: Learner) -> None:
             assert np.allclose(tensor, b.strategy.state_dict()[name], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["prima", "ridge", "lda", "ncm"])
 @pytest.mark.parametrize("shards", [1, 3, 50])  # one, some, more than there are lessons
 def test_any_number_of_shards_gives_what_one_learner_gives(strategy, shards):

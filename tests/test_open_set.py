@@ -36,6 +36,7 @@ def taught(strategy: str, names: int = 5, **options) -> Learner:
     return learner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["prima", "ridge", "lda", "ncm", "dslda", "cwr*"])
 def test_what_was_taught_is_more_familiar_than_what_was_not(strategy):
     learner = taught(strategy, weights="imagenet", width=1.0, size=64)
@@ -52,6 +53,7 @@ def test_what_was_taught_is_more_familiar_than_what_was_not(strategy):
     assert all(p.known for p in learner.predict(clip(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("things", [(1, 16, 31), (5, 28, 44)])
 def test_three_objects_taught_in_one_room_are_known_here_and_elsewhere_and_others_are_not(things):
     """Rendered, one lesson each: seen in that room and in two others, where two more are shown."""
@@ -124,6 +126,7 @@ def test_strategies_without_statistics_go_by_confidence():
     assert learner.predict(clip(0)[0]).familiarity is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 2, 3, 7, 12])
 @pytest.mark.parametrize("strategy", ["prima", "ridge", "lda", "ncm", "dslda", "cwr*"])
 def test_a_still_picture_is_known_again(strategy, copies):

@@ -55,6 +55,7 @@ def write_results(page: Path, folder: Path) -> None:
     assert Suite(plan, folder / "primavista-runs" / plan.name).run(Inline()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     # The page about Avalanche runs where it is installed, see tests/neighbours/test_avalanche.py;

@@ -61,6 +61,7 @@ def test_every_public_name_is_there():
     python("import primavista as pv\nfor name in pv.__all__: getattr(pv, name)")
 
 
+@pytest.mark.slow
 def test_doctor_says_what_there_is_and_what_is_missing():
     done = primavista("doctor")
     assert done.returncode == 0, done.stderr
@@ -74,6 +75,7 @@ def test_doctor_says_what_there_is_and_what_is_missing():
     assert "not used yet" not in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_an_error_is_one_message_and_exit_code_1():
     done = primavista("run", "ar2")
     assert done.returncode == 1

@@ -13,6 +13,7 @@ from primavista.errors import InputError
 from primavista.strategies.registry import STRATEGIES, create
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["nicv2-391", "nicv2-79"])
 def test_a_plan_may_name_any_strategy_with_any_protocol(protocol):
     group = {"name": "all", "strategies": list(STRATEGIES), "protocols": [protocol]}

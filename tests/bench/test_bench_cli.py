@@ -67,6 +67,7 @@ def test_run_status_and_the_same_command_again(here):
     assert "dslda on nicv2" not in again.stdout
 
 
+@pytest.mark.slow
 def test_the_report_is_found_by_the_name_of_the_plan_not_of_its_file(here):
     (here / "another.toml").write_text(PLAN)
     assert call("run", "another.toml", "--on", "inline").exit_code == 0
@@ -74,6 +75,7 @@ def test_the_report_is_found_by_the_name_of_the_plan_not_of_its_file(here):
     assert "wrote primavista-runs/mine/report.html" in done.stdout, done
 
 
+@pytest.mark.slow
 def test_a_deterministic_plan_says_so_in_its_cells(here):
     assert call("run", "mine.toml", "--on", "inline", "--deterministic").exit_code == 0
     runs = [json.loads(path.read_text()) for path in here.rglob("run.json")]
@@ -82,6 +84,7 @@ def test_a_deterministic_plan_says_so_in_its_cells(here):
     assert "holds results with another deterministic" in str(again.exception)
 
 
+@pytest.mark.slow
 def test_a_failed_cell_makes_the_command_fail_and_is_listed(here):
     done = call("run", "bad.toml", "--on", "inline", "--out", "out")
     assert done.exit_code == 1
@@ -94,6 +97,7 @@ def test_a_failed_cell_makes_the_command_fail_and_is_listed(here):
     assert "all outputs from the start" in " ".join(status.stdout.split())
 
 
+@pytest.mark.slow
 def test_status_knows_what_was_set_when_the_plan_was_run(here):
     assert (
         call("run", "mine.toml", "--on", "inline", "--set", "runs=2", "--set", "limit=2").exit_code
@@ -105,6 +109,7 @@ def test_status_knows_what_was_set_when_the_plan_was_run(here):
     assert "as it was last run" not in call("status", "mine.toml", "--set", "runs=2").stdout
 
 
+@pytest.mark.slow
 def test_status_counts_the_results_that_are_not_those_of_the_plan(here):
     """After a change of code or options the results were gone without a word."""
     assert call("run", "mine.toml", "--on", "inline", "--set", "limit=2").exit_code == 0
@@ -184,6 +189,7 @@ def test_the_main_job_takes_protocol_data_backbone_and_options(tmp_path):
     assert (tmp_path / "results" / "plan.json").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_file_fails_one_cell_and_not_the_plan(here):
     """M11: what a power cut leaves of a log or a result, and what somebody wrote into it."""
     assert call("run", "mine.toml", "--on", "inline").exit_code == 0
@@ -209,6 +215,7 @@ def test_a_damaged_file_fails_one_cell_and_not_the_plan(here):
     assert second.exists()
 
 
+@pytest.mark.slow
 def test_what_others_wrote_cannot_command_the_terminal(here):
     """L3: titles, names of groups and reasons of failures come from files."""
     escape = "\\u001b]0;PWN\\u001b[2J[bold red]x"

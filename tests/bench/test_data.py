@@ -137,6 +137,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 def test_test_frames_are_decoded_once_by_all_cells_of_a_process(
     core50_folder, suite, decoded
 ) -> None:

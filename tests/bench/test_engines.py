@@ -23,6 +23,7 @@ def test_only_strategies_whose_representation_freezes_have_it(plan):
     assert {p.cell.engine for p in plan("cwr*").planned()} == {"torch"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["cwr*", "dslda"])
 def test_stopped_cells_go_on_to_the_same_bits(suite, tmp_path, results, strategy):
     whole = suite(strategy, out=tmp_path / "whole", engine="onnx")

@@ -23,6 +23,7 @@ from primavista.errors import InputError
 ALL = ("ar1*", "cwr*", "dslda", "cumulative")
 
 
+@pytest.mark.slow
 def test_inline_and_processes_give_the_same_bits(suite, tmp_path, results):
     inline = suite(*ALL, out=tmp_path / "inline")
     processes = suite(*ALL, out=tmp_path / "processes")
@@ -48,6 +49,7 @@ def test_done_cells_are_not_run_again(suite):
     assert heard == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy", ["naive", "lwf", "ewc", "cwr+", "cwr*", "ar1", "ar1*", "dslda", "cumulative"]
 )
@@ -147,6 +149,7 @@ def test_the_files_of_a_cell(suite):
     assert not (place / "checkpoint.safetensors").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [Inline(), Processes(threads=1)], ids=["inline", "processes"])
 def test_a_failed_cell_is_listed_with_its_reason_and_the_others_go_on(suite, where):
     """Weights that cannot be learned from: 'compat' has no room for label 5 in 4 outputs."""

@@ -203,6 +203,7 @@ def test_strategies_depend_on_their_own_code_alone():
         }
 
 
+@pytest.mark.slow
 def test_runs_over_a_folder_may_vary_the_split(module, toys, tmp_path):
     """Run 0 has the fixed split, every third of four sessions; other runs draw one of the four."""
     fixed = suite(toys, tmp_path / "fixed", runs=4)

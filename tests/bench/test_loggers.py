@@ -92,6 +92,7 @@ def records(path: Path) -> Iterator[Any]:
             whole = b""
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_real_weights_and_biases_offline(suite, monkeypatch, tmp_path):
     wandb = pytest.importorskip("wandb")

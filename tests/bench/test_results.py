@@ -111,6 +111,7 @@ with FileLock(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_folder(tmp_path, suite):
     """The second is told who is there, and changes nothing.
 
@@ -148,6 +149,7 @@ def test_two_processes_on_one_folder(tmp_path, suite):
     }
 
 
+@pytest.mark.slow
 def test_a_cell_that_another_process_is_at_is_listed_and_left_alone(suite):
     one = suite("dslda", "cwr*")
     busy = one.states[0]
@@ -160,6 +162,7 @@ def test_a_cell_that_another_process_is_at_is_listed_and_left_alone(suite):
     assert one.states[1].status == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("batches", "room"), [(3, 5000), (1000, 2000)], ids=["the checkpoint", "a line"]
 )

@@ -41,6 +41,7 @@ def same(a: Step, b: Step) -> bool:
     return all(getattr(a, name) == getattr(b, name) for name in measured)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dslda", "lda", "ridge", "ncm", "cwr*"])
 def test_side_by_side_is_one_by_one_bit_for_bit(name, tiny_backbone, tiny_data):
     """On the CPU. The runs know other classes at any time, and one of them ends earlier."""

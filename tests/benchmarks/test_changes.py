@@ -6,11 +6,14 @@ import argparse
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 from primavista.storage import learner_file
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "changes.py"
 
 
+@pytest.mark.slow
 def test_every_change_is_timed_and_every_file_measured(capsys, tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("changes", SCRIPT)
     assert spec is not None

@@ -28,6 +28,7 @@ def script(name: str) -> ModuleType:
 growth = script("growth")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name in names() if create(name, growth.backbone()).rehearsal_free]
 )

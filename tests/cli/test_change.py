@@ -52,6 +52,7 @@ def test_each_does_what_python_does_to_the_last_bit(model: Path) -> None:
     assert text.strip() == "kitchen.pv knows nothing yet"
 
 
+@pytest.mark.slow
 def test_what_is_refused_changes_nothing(model: Path) -> None:
     done("rename", model, "mug", "beaker")
     done("undo", model)

@@ -39,6 +39,7 @@ def done(*arguments: object) -> str:
     return result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["png", "jpg", "mp4"])
 def test_a_drawn_folder_is_the_data_set_of_its_scene(tmp_path: Path, format: str) -> None:
     pytest.importorskip("av")
@@ -179,6 +180,7 @@ def core50(root: Path, objects: int = 10, frames: int = 3) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options", "says"),
     [

@@ -47,6 +47,7 @@ def test_the_version_is_printed() -> None:
     assert done("--version") == f"primavista {pv.__version__}\n"
 
 
+@pytest.mark.slow
 def test_merged_files_know_what_both_know(parts: tuple[Path, Path], tmp_path: Path) -> None:
     text = done("merge", *parts, "-o", tmp_path / "all.pv")
     assert "all.pv knows 3 objects" in text
@@ -57,6 +58,7 @@ def test_merged_files_know_what_both_know(parts: tuple[Path, Path], tmp_path: Pa
     assert merged.counts == {"plug": 32, "phone": 32, "scissors": 16}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_merged_leaves_no_file(parts: tuple[Path, Path], tmp_path: Path) -> None:
     target = tmp_path / "all.pv"
     for given, reason in (

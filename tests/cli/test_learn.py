@@ -196,6 +196,7 @@ def test_how_far_a_lesson_is(videos: Path) -> None:
     assert said[-1] == (8, 8) == (len(half), 8)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_a_single_lesson_has_a_bar_with_the_time_left(videos: Path, tmp_path: Path) -> None:
     import pty
@@ -587,6 +588,7 @@ def test_on_ray_is_for_what_can_be_merged(videos: Path, tmp_path: Path) -> None:
     assert not target.exists()
 
 
+@pytest.mark.slow
 def test_many_lessons_of_an_object_cost_three_tests_and_give_the_same_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def test_letters_that_the_terminal_cannot_show(place: Path, tmp_path: Path, enco
     assert (ran.returncode, "Traceback" in ran.stderr) == (1, False)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("arguments", [("predict", "40.png"), ("inspect",), ("inspect", "--json")])
 def test_a_full_disk_behind_the_output(place: Path, arguments: tuple[str, ...]) -> None:

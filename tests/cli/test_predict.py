@@ -53,6 +53,7 @@ def model(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_video_is_looked_at_twice_a_second_and_all_looks_vote(model: Path, videos: Path) -> None:
     *rows, end = lines("predict", model, videos / "toys/phone/1.mp4")  # 16 frames at 8 a second
     assert [row["seconds"] for row in rows] == [0.0, 0.5, 1.0, 1.5]
@@ -108,6 +109,7 @@ def test_each_video_of_a_folder_has_its_own_answer(
     assert [line.split(" of ")[0][:-2] for line in last] == ["phone.mp4: phone:", "plug.mp4: plug:"]
 
 
+@pytest.mark.slow
 def test_images_and_folders(model: Path, videos: Path, tmp_path: Path) -> None:
     frames = pv.open_frames(videos / "toys/plug/1.mp4", size=64).frames.numpy()
     for i in (2, 10):
@@ -128,6 +130,7 @@ def test_images_and_folders(model: Path, videos: Path, tmp_path: Path) -> None:
     assert (len(rows), end["summary"]["skipped"]) == (2, 1)
 
 
+@pytest.mark.slow
 def test_many_sources_with_one_answer_each_and_a_bad_one_among_them(
     model: Path, videos: Path, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import primavista as pv
 from primavista.cli.app import app
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "expected"),
     [((), 0.9), (("--threshold", "0.6"), 0.6), (("--strategy", "ridge"), 0.25)],

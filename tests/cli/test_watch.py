@@ -122,6 +122,7 @@ def test_objects_in_a_camera_are_seen_over_mqtt(model: Path, tmp_path: Path) -> 
     assert json.loads(home.latest["primavista/door/object"])["objects"] == told[1]["objects"]
 
 
+@pytest.mark.slow
 def test_boxes_are_posted_to_a_web_server_also_if_it_was_down(model: Path) -> None:
     pictures = [halves(10, 245), plain(245)]
     shown = [0]
@@ -231,6 +232,7 @@ def test_recognition_goes_on_without_a_broker_and_a_web_server(model: Path, tmp_
     assert "2 events were not delivered" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_model_that_is_taught_meanwhile(model: Path) -> None:
     learner = pv.Learner.load(model)
     learner.learn(np.stack([plain(120)] * 4), "fog")

@@ -107,6 +107,7 @@ def test_a_clip_and_a_watched_camera_give_the_same(twins, strategy):
     assert small.watch(0).predict(given[0]) == small.predict(given[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "options"),
     [
@@ -152,6 +153,7 @@ def test_a_whole_lesson_of_300_frames(twins, tmp_path):
     assert_same(learner, small, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", LEARNING)
 def test_there_and_back(twins, edge, tmp_path, strategy):
     learner, small = twins(strategy)
@@ -167,6 +169,7 @@ def test_there_and_back(twins, edge, tmp_path, strategy):
     assert_same(learner, again, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", LEARNING)
 def test_forgetting_renaming_and_taking_back(twins, tmp_path, strategy):
     learner, small = twins(strategy)
@@ -182,6 +185,7 @@ def test_forgetting_renaming_and_taking_back(twins, tmp_path, strategy):
     assert_same(learner, small, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", LEARNING)
 def test_the_last_change_can_be_taken_back_after_a_restart_on_either_side(
     twins, edge, tmp_path, strategy
@@ -371,6 +375,7 @@ def test_a_photograph_is_resized_to_the_same_bits(edge):
     assert (images.crop_and_resize(image, 128) == crop_and_resize(image, 128)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ncm", "lda", "ridge", "prima"])
 def test_what_devices_with_one_base_learn_is_merged(twins, tmp_path, strategy):
     """Each sends what it was taught itself.

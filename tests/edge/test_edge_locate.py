@@ -30,6 +30,7 @@ def frame() -> np.ndarray:
     return picture.astype(np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["prima", "dslda", "ncm", "lda", "ridge"])
 def test_the_edge_finds_what_primavista_finds(edge, tmp_path: Path, strategy: str) -> None:
     learner = taught(strategy)

@@ -96,6 +96,7 @@ def numbers(change):
     return lambda array: five_bytes(change(from_five_bytes("it", array)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=6, deadline=None)
 @given(
@@ -107,6 +108,7 @@ def test_counts_that_are_none(loaders, edge, strategy, bad):
     refused(loaders, edge, strategy, COUNTS[strategy], put(bad))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "name", "change"),
     [
@@ -162,6 +164,7 @@ def saved_after_a_second_lesson() -> tuple[dict[str, np.ndarray], dict]:
     return files.decode(learner.to_bytes(), "good")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -222,6 +225,7 @@ def test_the_state_before_is_checked_too(edge, loaders, strategy):
                 load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_was_forgotten_leaves_a_sound_file(strategy, tmp_path):
     """Sums from which others were subtracted are a little off, even if nothing else is left."""

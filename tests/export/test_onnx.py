@@ -40,6 +40,7 @@ def session(path):
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "cumulative"])
 def test_scores_are_those_of_the_strategy(strategy, tmp_path):
     learner = taught(strategy, engine="torch")

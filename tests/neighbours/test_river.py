@@ -13,6 +13,7 @@ from primavista.sklearn import DSLDAClassifier, EvidenceRidgeClassifier, LDAClas
 HEADS = ["lda", "dslda", "ncm", "ridge"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_rivers_own_checks(head):
     model = AnalyticClassifier(head)

@@ -123,6 +123,7 @@ def pdf_streams(content: bytes) -> bytes:
     return found
 
 
+@pytest.mark.slow
 def test_figures_have_the_width_of_a_column_or_a_page_and_type_of_7_points(main: Path) -> None:
     widths = {"accuracy-nicv2-3": 3.05, "accuracy-nicv2-3-page": 6.25, "accuracy-all": 6.25}
     for name, width in widths.items():

@@ -283,6 +283,7 @@ def test_the_page_says_what_it_should(full: Path) -> None:
     assert "depthwise frozen" in words
 
 
+@pytest.mark.slow
 def test_the_report_is_the_same_each_time(full: Path, tmp_path: Path) -> None:
     again = write_report(full, out=tmp_path / "deep" / "er", figures=["svg", "png"])
     assert again == tmp_path / "deep" / "er" / "report.html"

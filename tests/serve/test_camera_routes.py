@@ -116,6 +116,7 @@ def write_film(path: Path, labels: tuple[str, ...], frames: int) -> None:
         container.mux(stream.encode())
 
 
+@pytest.mark.slow
 def test_a_film_is_a_camera_too_at_its_own_speed_and_over_and_over(
     service: LearnerService, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def begun(owner, label="stuck", colour="mug"):
     return id
 
 
+@pytest.mark.slow
 def test_undo_takes_back_a_lesson_that_is_being_learned(running, owner):
     before = (running.folder / "kitchen.pv").read_bytes()
     id = begun(owner)
@@ -109,6 +110,7 @@ def test_nobody_cancels_without_the_token(running, owner):
     assert owner.get(f"/api/lessons/{id}").json()["state"] == "running"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["trains for long", "cannot be interrupted"])
 def test_ctrl_c_ends_the_service_while_a_long_lesson_runs(tmp_path, kind):
     with long_lessons(tmp_path, kind) as service:
@@ -124,6 +126,7 @@ def test_ctrl_c_ends_the_service_while_a_long_lesson_runs(tmp_path, kind):
         assert "cancelled" in said
 
 
+@pytest.mark.slow
 def test_computations_that_never_end_are_bounded_and_undo_still_answers(tmp_path):
     """Each takes a thread for ever; after a few, new lessons are refused and say what to do."""
     with long_lessons(tmp_path, "cannot be interrupted") as service:

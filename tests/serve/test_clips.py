@@ -233,6 +233,7 @@ def test_a_question_to_which_the_model_knows_the_answer_is_withdrawn(taught, ser
         assert asked["mug"] in {one.get("dropped") for one in withdrawn}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "reason"),
     [

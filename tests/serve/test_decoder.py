@@ -166,6 +166,7 @@ def test_memory_is_limited(process):
     assert len(run(process, PICTURE, data)) == 1
 
 
+@pytest.mark.slow
 def test_a_child_that_dies_is_replaced(process):
     run(process, PICTURE, picture())
     slow = picture(3900, noise=True, compress_level=1)

@@ -172,6 +172,7 @@ def message(image: np.ndarray, encoding: str = "rgb8", padding: int = 5) -> Simp
     )
 
 
+@pytest.mark.slow
 def test_the_ros_node_learns_what_it_is_told_and_publishes_what_it_sees(ros, tmp_path, monkeypatch):
     model = tmp_path / "robot.pv"
     Learner("dslda", weights="random", width=0.0625, size=32, device="cpu").save(model)

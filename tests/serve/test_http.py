@@ -207,6 +207,7 @@ def test_undo_takes_a_load_back_and_nothing_from_before_it(taught, service):
     assert taught.post("/api/undo").status_code == 409
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

@@ -54,6 +54,7 @@ def owner(teaching):
         yield client
 
 
+@pytest.mark.slow
 def test_a_lesson_goes_through_a_link_and_keeps_the_mode(teaching, owner):
     owner.post(
         "/api/lessons?wait=30", data={"label": "mug"}, files=frames("mug")

@@ -132,6 +132,7 @@ def test_a_lesson_that_breaks_off_changes_nothing(client, service):
     assert service.path.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [

@@ -124,6 +124,7 @@ def held(running, source: str) -> int:
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [b"", HALF], ids=["silent", "half a request"])
 def test_headers_have_a_deadline(running, said):
     with running.plain() as opened:
@@ -185,6 +186,7 @@ def test_a_silent_body_is_refused_with_408(running):
     assert running.raw(upload(1000) + FORM).startswith(b"HTTP/1.1 408")
 
 
+@pytest.mark.slow
 def test_a_body_that_drips_has_a_deadline(running):
     with running.plain() as opened:
         opened.sendall(upload(100_000) + FORM)
@@ -358,6 +360,7 @@ def test_the_address_that_it_names_is_the_one_that_is_bound(running):
         pass
 
 
+@pytest.mark.slow
 def test_the_command_has_a_token_by_default_and_links_to_the_address_that_it_binds(tmp_path):
     command = [sys.executable, "-m", "primavista", "teach", str(tmp_path / "kitchen.pv")]
     command += ["--no-browser", "--port", "0", "--strategy", "ncm", "--size", "32"]
@@ -409,6 +412,7 @@ def encrypted(tmp_path_factory):
         assert "Traceback" not in service.log.read_text()
 
 
+@pytest.mark.slow
 @linux
 def test_connections_that_never_finish_the_handshake_make_room_and_have_a_deadline(encrypted):
     descriptors = f"/proc/{encrypted.process.pid}/fd"

@@ -81,6 +81,7 @@ def test_every_registered_strategy_is_checked():
     assert {variant.partition(",")[0] for variant in VARIANTS} >= set(names())
 
 
+@pytest.mark.slow
 def test_a_broken_strategy_is_caught():
     """The suite can fail: each of these breaks one clause."""
 
@@ -183,6 +184,7 @@ def test_a_strategy_whose_classes_share_a_scale_may_forget():
         check_strategy(lambda backbone: Remembers(backbone))
 
 
+@pytest.mark.slow
 def test_a_broken_memory_is_caught():
     """Each of these breaks what the suite asks of stored data, or ignores the given backbone."""
 
@@ -308,6 +310,7 @@ def test_resume_six_and_six_equals_twelve(name):
     assert [key for key in a if not a[key].equal(b[key])] == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_resume_past_the_capacity(name, tmp_path):

@@ -200,6 +200,7 @@ def test_below_the_cut_nothing_learns_from_batch_2_on():
     assert any(not second[name].equal(first[name]) for name in before if name not in below)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_replay_keeps_what_the_same_strategy_without_it_loses(name):
     """Two classes, then three batches of a third alone, with a linear head, which forgets.

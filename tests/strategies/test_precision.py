@@ -12,6 +12,7 @@ from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.registry import STRATEGIES, create
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_bf16_gives_nearly_the_same_scores_in_float32(name):

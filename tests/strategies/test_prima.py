@@ -150,6 +150,7 @@ def test_a_draft_learns_and_the_original_stays_as_it_was():
     assert strategy.scores(images).equal(scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [128, 160, 192, 224])
 def test_the_shipped_references_are_those_of_the_generic_frames(size, monkeypatch):
     strategy = create("prima", build("mobilenet_v1", "imagenet", size=size))
@@ -248,6 +249,7 @@ def test_a_file_has_five_bytes_per_number_of_the_gram_matrix_and_loses_nothing(t
         assert torch.equal(saved.strategy.scores(test), kept.strategy.scores(test))
 
 
+@pytest.mark.slow
 def test_what_a_file_keeps_for_undo_is_a_few_rows_and_gives_the_scores_back(tmp_path):
     """All but G to the bit; G to the precision of float32, which no score shows."""
     learner = Learner("prima", weights="random", size=32, width=0.25, device="cpu", engine="torch")

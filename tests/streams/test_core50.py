@@ -193,6 +193,7 @@ def _labels(data: DataSet, thin: int) -> tuple[list[int], list[int]]:
     return test.labels.tolist(), test.sessions.tolist()
 
 
+@pytest.mark.slow
 def test_a_file_list_as_test_set(folder: Path, data: CORe50, tmp_path: Path) -> None:
     listed = CORe50(folder, test=SHARED / "core50_test_filelist_reduced.txt")
     assert listed.core50 == data.core50
@@ -209,6 +210,7 @@ def test_a_file_list_as_test_set(folder: Path, data: CORe50, tmp_path: Path) -> 
         CORe50(folder, test="half")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", PROTOCOLS)
 def test_all_official_orders_come_back_from_file_lists(
     lists: Path, data: CORe50, batches: int
@@ -250,6 +252,7 @@ def test_frames_decode_when_they_are_asked_for(data: CORe50) -> None:
     assert frames[1, 0, 0].tolist() == [session.number, session.label + 1, 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", PROTOCOLS)
 def test_official_orders_from_the_look_up_table(
     folder: Path, data: CORe50, numbers: dict[Key, range], batches: int

@@ -106,6 +106,7 @@ def test_any_indices(tmp_path: Path) -> None:
         frames[torch.tensor([40])]
 
 
+@pytest.mark.slow
 def test_in_processes_the_bytes_are_the_same(tmp_path: Path) -> None:
     from primavista.streams.rendered.dataset import materialise, rendered
     from primavista.streams.rendered.renderer import Scene
@@ -475,6 +476,7 @@ def test_one_writer_at_a_time_and_no_stale_lock(tmp_path: Path) -> None:
     assert not (tmp_path / LOCK).exists()
 
 
+@pytest.mark.slow
 def test_readers_in_several_processes(tmp_path: Path) -> None:
     result = pack(made(), tmp_path / "s")
     again = pickle.loads(pickle.dumps(result.frames))

@@ -132,6 +132,7 @@ def test_a_camera_that_falls_silent(cameras: Path) -> None:
         open_frames(DEVICE, size=16, seconds=60, stall=0.7, progress=silence)
 
 
+@pytest.mark.slow
 def test_a_lesson_and_a_lesson_in_which_the_plug_is_pulled(cameras: Path, model: Path) -> None:
     camera = V4l2Camera(cameras)
     camera.show(lambda i: plain(120), 1)

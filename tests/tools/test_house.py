@@ -232,6 +232,7 @@ def test_what_learn_batch_of_ar1_runs_is_in_seven_files() -> None:
     assert sum(sizes[file] for file in near) <= house.AR1_LINES
 
 
+@pytest.mark.slow
 def test_one_lesson_leads_through_few_files() -> None:
     """A reader who follows `primavista learn` opens these; the version before had 30."""
     source = house.Source(ROOT / "src" / "primavista")
