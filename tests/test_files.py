@@ -197,6 +197,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_litter(good, tmp_path, monkeypat
     assert [p.name for p in tmp_path.iterdir()] == ["kitchen.pv"]
 
 
+@pytest.mark.slow
 def test_a_real_limit_on_file_size_likewise(good, tmp_path):
     """The kernel refuses the write half-way: RLIMIT_FSIZE stands for the full disk."""
     path = tmp_path / "kitchen.pv"

@@ -239,6 +239,7 @@ BAD_CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD_CALLS)
 def test_bad_input_is_refused_with_the_right_call_and_changes_nothing(case, tmp_path):
     learner = taught()

@@ -24,6 +24,7 @@ def filled(learner: Learner, prepare_every: int = 0):
     return lesson
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy", sorted(set(names()) & {"cwr*", "cwr+", "ar1*", "dslda", "naive", "prima", "ridge"})
 )

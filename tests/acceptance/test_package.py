@@ -108,6 +108,7 @@ def test_the_main_job_in_small():
     assert "cwr*" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_third_party_strategy_is_found_by_its_entry_point(tmp_path):
     """A package with the entry point, made by hand: `create` and `Learner` know its name."""
     (tmp_path / "their.py").write_text(

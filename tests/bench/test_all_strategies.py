@@ -26,6 +26,7 @@ def test_create_takes_the_values_of_a_protocol_for_any_strategy(name, tiny_backb
     create(name, tiny_backbone, protocol="nicv2-79")
 
 
+@pytest.mark.slow
 def test_the_analytic_ones_run(tmp_path):
     group = {"name": "all", "strategies": ["prima", "ridge", "lda", "ncm"], "protocols": ["nicv2"]}
     data = {

@@ -54,6 +54,7 @@ def call(*arguments: str):
     return CliRunner().invoke(app, list(arguments))
 
 
+@pytest.mark.slow
 def test_run_status_and_the_same_command_again(here):
     before = call("status", "mine.toml")
     assert "0 of 2 cells done" in before.stdout, before
@@ -119,6 +120,7 @@ def test_status_counts_the_results_that_are_not_those_of_the_plan(here):
     assert "note: 2 other results are in the folder" in shown
 
 
+@pytest.mark.slow
 def test_one_group_alone(here):
     assert call("run", "bad.toml", "--on", "inline", "--group", "good").exit_code == 0
     wrong = call("run", "bad.toml", "--group", "god")

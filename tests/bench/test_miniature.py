@@ -41,6 +41,7 @@ def test_a_shipped_plan_in_miniature(name, cache, tmp_path):
     assert report is None or report.stat().st_size > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["paper", "claims", "quick"])
 def test_a_shipped_plan_is_valid(name):
     planned = load_plan(name).planned()

@@ -180,6 +180,7 @@ def test_only_runs_of_one_cell_on_a_gpu_go_side_by_side(suite):
     assert stack(exact) == exact[:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [("dslda", {}), ("lda", {}), ("ncm", {}), ("ridge", {}), ("prima", {"rule": "frames"})],

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ..report.test_report import make_cell
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "raw_lines.py"
 
 
+@pytest.mark.slow
 def test_finished_cells_become_lines(tmp_path: Path) -> None:
     make_cell(tmp_path, "ar1*", run=1, accuracies=(10.00049, None, 30.0), saturated=(0.5, 0.6, 0.7))
     make_cell(tmp_path, "naive", done=False)

@@ -178,6 +178,7 @@ def test_errors_are_ours_and_say_what_to_do(
     assert says in str(result.exception)
 
 
+@pytest.mark.slow
 def test_the_whole_command_prints_one_message_and_exits_with_one(tmp_path: Path) -> None:
     code = "import sys; sys.argv[0] = 'primavista'; from primavista.__main__ import main; main()"
     command = [sys.executable, "-c", code, "data", "verify", "nowhere"]

@@ -74,6 +74,7 @@ def test_what_cannot_be_merged_leaves_no_file(parts: tuple[Path, Path], tmp_path
     assert "exists" in str(taken.exception)
 
 
+@pytest.mark.slow
 def test_evaluate_prints_writes_and_draws(
     parts: tuple[Path, Path], videos: Path, tmp_path: Path
 ) -> None:

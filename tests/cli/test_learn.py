@@ -320,6 +320,7 @@ def test_a_camera(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pv.Learner.load(model).labels == ["screen"]
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_file(
     videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

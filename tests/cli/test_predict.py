@@ -147,6 +147,7 @@ def test_many_sources_with_one_answer_each_and_a_bad_one_among_them(
         assert call("predict", model, *arguments).exit_code != 0
 
 
+@pytest.mark.slow
 def test_a_folder_as_a_table(model: Path, videos: Path, tmp_path: Path) -> None:
     root = tmp_path / "in"
     shutil.copytree(videos / "toys", root / "toys")

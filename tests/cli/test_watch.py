@@ -177,6 +177,7 @@ def test_a_strategy_that_cannot_locate_says_so(tmp_path: Path) -> None:
     assert "frozen network" in str(result.exception)
 
 
+@pytest.mark.slow
 def test_a_camera_that_changes_dies_and_comes_back(model: Path, tmp_path: Path) -> None:
     shown = [10]
     with (

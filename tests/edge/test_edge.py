@@ -75,6 +75,7 @@ def assert_same(learner: Learner, small, tmp_path) -> None:
         assert told[key] == said[key], key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", LEARNING)
 def test_predictions_are_the_same(twins, strategy):
     learner, small = twins(strategy)
@@ -278,6 +279,7 @@ def test_a_file_holds_the_network_once(twins, strategy, tmp_path):
     assert abs(same_size - (tmp_path / "a.edge.pv").stat().st_size) < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["prima", "cwr*", "naive"])
 def test_a_file_with_the_whole_graph_is_read(twins, edge, strategy, tmp_path):
     """Version 0.1 wrote the network twice: in the arrays of the learner and in the graph."""

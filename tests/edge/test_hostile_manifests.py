@@ -204,7 +204,7 @@ def test_what_a_file_may_ask_for_covers_every_count_of_epochs():
 
 def test_nothing_is_built_of_a_file_that_asks_for_too_much(folder, monkeypatch):
     """The refusal comes before the network: no pass at 2048 x 2048 pixels, no ONNX graph."""
-    from primavista.learner import files as loading
+    from primavista.learner import loading
 
     def build(*_: object) -> None:
         raise AssertionError("a network was built")

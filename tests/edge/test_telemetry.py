@@ -51,6 +51,7 @@ def save(folder: Path, name: str) -> Learner:
     return learner
 
 
+@pytest.mark.slow
 def test_a_learner_sends_nothing_to_the_maker_of_its_runtime(tmp_path: Path) -> None:
     save(tmp_path, "kitchen.pv")
     code = USE.format(package="primavista", how=', device="cpu"')

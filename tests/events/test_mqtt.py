@@ -156,6 +156,7 @@ def test_a_clean_end_says_offline(tmp_path: Path) -> None:
         assert not any(topic.startswith("homeassistant") for topic in home.latest)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_down_and_comes_back(tmp_path: Path) -> None:
     told: list[str] = []
     broker = Mosquitto(tmp_path)

@@ -303,6 +303,7 @@ def test_a_pdf_is_the_same_each_time(tmp_path: Path) -> None:
         assert (second.parent / "figures" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "evil", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "$x_1$ & 100% \\ {}"]
 )

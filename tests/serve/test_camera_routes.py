@@ -57,6 +57,7 @@ def stage(service: LearnerService) -> Iterator[Stage]:
     made.server.stop()
 
 
+@pytest.mark.slow
 def test_its_picture_its_lessons_and_its_predictions(stage: Stage) -> None:
     picture = stage.client.get("/api/camera/frame")
     assert picture.headers["content-type"] == "image/jpeg"
@@ -74,6 +75,7 @@ def test_its_picture_its_lessons_and_its_predictions(stage: Stage) -> None:
     assert stage.client.post("/api/camera/predict").json()["label"] == "kettle"
 
 
+@pytest.mark.slow
 def test_a_camera_that_dies_in_a_lesson_teaches_nothing_and_comes_back(
     stage: Stage, service: LearnerService
 ) -> None:

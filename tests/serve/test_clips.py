@@ -184,6 +184,7 @@ def test_a_doubtful_object_is_asked_about_once(taught, service):
         assert show(socket, "kettle", range(5)) == []
 
 
+@pytest.mark.slow
 def test_a_doubt_goes_on_when_the_picture_jumps(taught, service, monkeypatch):
     """What is moved fast is another scene again and again, but the doubt about it is the same."""
     monkeypatch.setattr(clips, "DOUBT_SECONDS", 0.6)

@@ -135,6 +135,7 @@ def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(process):
     assert time.process_time() - began < 5
 
 
+@pytest.mark.slow
 def test_a_job_that_takes_too_long_is_ended_and_the_next_one_is_served(process):
     data = picture(3000, noise=True)
     run(process, PICTURE, picture())
@@ -157,6 +158,7 @@ def test_processor_time_is_limited_by_the_system_too():
     assert ended.returncode == -signal.SIGXCPU
 
 
+@pytest.mark.slow
 def test_memory_is_limited(process):
     data = picture(3900)
     assert len(run(process, PICTURE, data)) == 1
@@ -232,6 +234,7 @@ def noise() -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [lambda: picture(2400), noise], ids=["many pixels", "many bytes"])
 def test_a_frame_of_a_camera_does_not_wait_for_photographs(large):
     """Sixty requests with a large picture each would keep it waiting for half a minute."""

@@ -298,6 +298,7 @@ def test_a_video_is_a_lesson_too(client, tmp_path):
     assert "--skip-bad" not in refused.json()["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "files", "status", "reason"),
     [

@@ -124,6 +124,7 @@ def test_a_lesson_with_a_box_is_that_of_the_library(client, service, text, box):
     assert service.learner.lessons == expected.lessons
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("box", "frames", "words"),
     [
@@ -166,6 +167,7 @@ def test_a_lesson_with_a_box_over_a_socket_is_that_of_the_library(client, servic
     assert service.uploads.taken == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("box", "frames", "words"),
     [

@@ -182,6 +182,7 @@ for name in ("create", "write", "sync", "replace", "sync_folder"):
 """
 
 
+@pytest.mark.slow
 def test_a_lesson_is_synced_and_has_its_name_before_it_is_acknowledged(tmp_path):
     """The order that a power cut needs: the bytes, then the name, then the folder."""
     with wire(tmp_path, before=JOURNAL) as running:

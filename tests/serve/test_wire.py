@@ -56,6 +56,7 @@ def running(tmp_path_factory):
         assert "Traceback" not in service.log.read_text()
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("piece", [b"a\r\nX: ", b"a"], ids=["many headers", "one header"])
 def test_headers_are_bounded_before_the_token_is_looked_at(running, piece):
@@ -182,6 +183,7 @@ def upload(length: int) -> bytes:
     return head("POST", "/api/predict", "Host: localhost", MULTIPART, f"Content-Length: {length}")
 
 
+@pytest.mark.slow
 def test_a_silent_body_is_refused_with_408(running):
     assert running.raw(upload(1000) + FORM).startswith(b"HTTP/1.1 408")
 
@@ -231,6 +233,7 @@ def test_a_form_that_is_not_multipart_is_not_an_upload(running):
     assert running.ask("/api/lessons", {**AUTHORISED, "Content-Type": kind}, body)[0] == 413
 
 
+@pytest.mark.slow
 def test_uploads_in_progress_share_a_budget(running):
     body = FORM + b"x" * 250_000
     with running.plain() as first:
@@ -469,6 +472,7 @@ def test_a_socket_that_is_flooded_with_frames_is_cut_off(running, flood):
     assert waited_for(lambda: running.owner() == 200)
 
 
+@pytest.mark.slow
 def test_a_socket_that_sends_too_many_bytes_is_slowed_down_and_not_cut_off(running):
     """Before, it was cut off, and clients that came back at once kept others waiting."""
     message = socket_frame(2, bytes(300_000))

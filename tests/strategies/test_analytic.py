@@ -59,6 +59,7 @@ streams = st.tuples(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ANALYTIC)
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(stream=streams)
@@ -77,6 +78,7 @@ def test_any_permutation_and_any_split_give_the_same_scores(variant, stream):
     assert off(by_label(other, test), by_label(whole, test)) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ANALYTIC)
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(first=streams, second=streams, shift=st.integers(0, 5))

@@ -227,6 +227,7 @@ def test_a_learner_with_it_saves_loads_and_tells_the_unknown(tmp_path):
     assert (tmp_path / "again.pv").read_bytes() == (tmp_path / "toys.pv").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_file_has_five_bytes_per_number_of_the_gram_matrix_and_loses_nothing(tmp_path):
     """Saved and loaded after every lesson, it ends with the bits of one that never was."""
     kept = Learner("prima", weights="random", size=32, width=0.25, device="cpu", engine="torch")

@@ -495,6 +495,7 @@ def lesson(label):
     return toy_batch([label] * 6, seed=label)[0].numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_learner_forgets_undoes_saves_and_refuses_to_merge(name, tmp_path):
     learner = small_learner(name)

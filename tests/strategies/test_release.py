@@ -466,6 +466,7 @@ def test_a_class_that_is_called_by_itself_follows_the_release_too():
     assert type(AR1(tiny_backbone())) is AR1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_without_any_one_switch_it_is_not_the_release(switch):
     others = "+".join(name for name in SWITCHES if name != switch)

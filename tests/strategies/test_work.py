@@ -110,6 +110,7 @@ def test_no_batch_takes_more_work_than_it_did(name, monkeypatch):
     assert not too_much(found, name), f"{found}, and not {WORK[name]}"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Cumulative stores")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_copy_of_the_frames_or_another_pass_would_show(name, monkeypatch):

@@ -120,6 +120,7 @@ def test_a_stream_that_stalls_is_noticed() -> None:
         assert server.sent == 20
 
 
+@pytest.mark.slow
 def test_a_lesson_whose_end_was_not_filmed_is_not_half_a_lesson() -> None:
     with (
         MjpegCamera(stalls_after=20) as server,
@@ -128,6 +129,7 @@ def test_a_lesson_whose_end_was_not_filmed_is_not_half_a_lesson() -> None:
         open_frames(server.url, size=16, seconds=2.5)  # shorter than `stall`
 
 
+@pytest.mark.slow
 def test_a_camera_that_comes_back_is_read_on() -> None:
     told: list[str] = []
     with MjpegCamera() as server:
@@ -250,6 +252,7 @@ def test_a_region_of_files(tmp_path: Path) -> None:
     assert left.frames.max() < 50
 
 
+@pytest.mark.slow
 def test_rtsp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shade = lambda i: np.full((48, 64, 3), 60 if i < 10 else 180, np.uint8)  # noqa: E731
     video = media.make_video(tmp_path / "door.mp4", 300, rate=20, frame=shade)

@@ -32,6 +32,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(plain, st.integers(0, 5))
 def test_plain_data_comes_back(value: Any, protocol: int) -> None:

@@ -148,6 +148,7 @@ def test_a_lesson_and_a_lesson_in_which_the_plug_is_pulled(cameras: Path, model:
     assert model.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_watching_goes_on_when_the_plug_is_put_in_again(cameras: Path, model: Path) -> None:
     camera = V4l2Camera(cameras)
     camera.show(lambda i: plain(10), 1)

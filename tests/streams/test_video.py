@@ -242,6 +242,7 @@ def test_videos_cut_at_random_bytes(tmp_path: Path, suffix: str) -> None:
     assert partial >= 1 or suffix == "avi"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "webm"])
 def test_videos_with_random_bytes_changed_give_frames_or_file_errors(
     tmp_path: Path, suffix: str
