@@ -1,11 +1,11 @@
 """CWR* and CWR+: the consolidation of Algorithms 1 and 2, in numpy or torch, and where the rest is.
 
-| line | Algorithm 1 (CWR*) | on a GPU, `cwr_head.py` | on the edge, `frozen_cwr.py` |
+| line | Algorithm 1 (CWR*) | in torch, `cwr_head.py` | on the edge, `frozen_cwr.py` |
 |---|---|---|---|
 | 2, 3 | cw = 0, past = 0 | `CWRHead` | `ConsolidatedWeights` |
 | 6 | expand the output layer for new classes | `CWRHead.grow` | `FrozenCWRHead.expand` |
 | 7 | tw[j] = cw[j] if class j is in B_i, else 0 | `CWRHead.load` | `temporary_weights` |
-| 8 to 10 | train tw; CWR* in batch 1, AR1* always: Theta | the strategy | `train` |
+| 8 to 10 | train tw, in batch 1 Theta too (AR1*: always) | the strategy | `train` |
 | 11 to 14 | cw[j] and past_j of the classes in B_i | `consolidate`, below | the same |
 | 15 | test by Theta and cw | `CWRHead.scores` | `cwr_scores` |
 """

@@ -82,13 +82,13 @@ class AR1(GradientStrategy):
         """
         o, si = self.options, self.importance
         weights = self.free_weights(B.i)  # section 2.3: depthwise convolutions stay fixed
-        theta = [weight.tensor for weight in weights if weight.guarded]
+        theta = [weight.tensor for weight in weights if weight.guarded]  # the guarded part
         guard = si.make_guard(o.guard, o.lam, theta)  # section 2.4: the factor 1 - F / max_F
         self.head.load(B.present, B.i == 1)  # Algorithm 1, line 7
         sgd = self.sgd(B, weights, guard)
         si.start(theta)
 
-        # On a GPU later batches launch the CUDA graph of this step: it uses x, y, sgd, si alone.
+        # On a GPU later batches launch the CUDA graph of this step: nothing of B may be in it.
         @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
             g = sgd.gradient(self.cross_entropy(x, y), len(x))  # dL_cross / dtheta
