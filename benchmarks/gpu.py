@@ -122,8 +122,8 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
         torch.arange(50).cuda(),
         torch.ones(50).cuda(),
     )
-    made.head.load(batch.present, False)
-    weights = made.free_weights(batch.i)
+    made.head.load(batch.present)
+    weights = made.set_trainable(batch.i)
     theta = [weight.tensor for weight in weights if weight.guarded]
     guard, si = UNGUARDED, None
     if made.importance is not None:

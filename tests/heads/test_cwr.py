@@ -15,13 +15,13 @@ from primavista.nn.sgd import PerWeight
 from primavista.strategies.caffe import ReleasedCWRHead
 
 
-def teach(head, columns, tw, cur, first=False):
+def teach(head, columns, tw, cur):
     """One batch: load, put the weights that training would leave in tw, consolidate.
 
     Returns what was loaded.
     """
     columns = torch.tensor(columns)
-    head.load(columns, first)
+    head.load(columns)
     loaded = head.tw.detach().clone()
     with torch.no_grad():
         head.tw.fill_(
@@ -40,7 +40,7 @@ def test_cwr_star_over_three_batches_by_hand():
     head = CWRHead(2, 4, "cwr*")
 
     # classes 0, 1, counts 4, 1: avg = (1 + 3 + 5 + 7) / 4 = 4, past = 0, so cw = tw - 4
-    assert teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1], first=True) == [[0, 0]] * 4
+    assert teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1]) == [[0, 0]] * 4
     assert torch.allclose(head.cw, rows([-3, -1], [1, 3], [0, 0], [0, 0]))
     assert head.past.tolist() == [4, 1, 0, 0]
 
@@ -62,7 +62,7 @@ def test_cwr_star_over_three_batches_by_hand():
 
 def test_wpast_without_the_root():
     head = CWRHead(2, 4, "cwr*", wpast="ratio")
-    teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1], first=True)
+    teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1])
     teach(head, [0, 2], [[2, 4], [0, 2]], [1, 2])
     # wpast_0 = 4: ((-3, -1) 4 + (0, 2)) / 5
     assert torch.allclose(head.cw[0], rows(-12 / 5, -2 / 5))
@@ -70,7 +70,7 @@ def test_wpast_without_the_root():
 
 def test_cwr_plus_begins_from_zero_and_overwrites():
     head = CWRHead(2, 4, "cwr+")
-    assert teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1], first=True) == [[0, 0]] * 4
+    assert teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1]) == [[0, 0]] * 4
     assert teach(head, [0, 2], [[2, 4], [0, 2]], [1, 2]) == [[0, 0]] * 4
     assert torch.allclose(head.cw, rows([0, 2], [1, 3], [-2, 0], [0, 0]))
 
@@ -79,15 +79,15 @@ def test_cwr_plus_begins_from_zero_and_overwrites():
 def test_new_classes_only_is_a_special_case(kind):
     """NC: past = 0, so CWR* loads 0 and consolidates tw - avg(tw), as CWR+ does."""
     head = CWRHead(2, 4, kind)
-    teach(head, [0], [[2, 4]], [7], first=True)
+    teach(head, [0], [[2, 4]], [7])
     assert teach(head, [2, 1], [[0, 1], [2, 5]], [3, 9]) == [[0, 0]] * 4
     assert torch.allclose(head.cw, rows([-1, 1], [0, 3], [-2, -1], [0, 0]))
 
 
 def test_training_sees_tw_and_inference_cw():
     head = CWRHead(2, 3, "cwr*")
-    teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1], first=True)
-    head.load(torch.tensor([1]), False)
+    teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1])
+    head.load(torch.tensor([1]))
     z = rows([1, 2])
     assert head.scores(z).tolist() == [[-5, 7, 0]]  # cw = (-3, -1), (1, 3), 0; no bias
     assert head(z).tolist() == [[0, 7, 0]]
@@ -98,7 +98,7 @@ def test_training_sees_tw_and_inference_cw():
 
 def test_the_gradient_reaches_every_row_of_tw_at_load():
     head = CWRHead(2, 4, "cwr*")
-    head.load(torch.tensor([0]), True)
+    head.load(torch.tensor([0]))
     (g,) = torch.autograd.grad(
         torch.nn.functional.cross_entropy(head(rows([1, 2])), torch.tensor([0])), head.tw
     )
@@ -113,11 +113,13 @@ def test_release_bias():
     """
     head = ReleasedCWRHead(2, 4, "cwr*")
     nothing = torch.zeros(1, 2)
-    head.load(torch.tensor([0, 1]), True)
+    head.in_batch_1 = True
+    head.load(torch.tensor([0, 1]))
     assert head(nothing).tolist() == [[1, 1, 1, 1]]
     assert head.scores(nothing).tolist() == [[1, 1, 0, 0]]
     head.consolidate(torch.tensor([0, 1]), torch.tensor([1.0, 1.0]), 2)
-    head.load(torch.tensor([2, 0]), False)
+    head.in_batch_1 = False
+    head.load(torch.tensor([2, 0]))
     assert head(nothing).tolist() == [[1, 1, 0, 1]]
     assert head.scores(nothing).tolist() == [[1, 1, 0, 0]]
     assert list(head.weights()) == ["tw"]  # the bias does not learn
@@ -131,7 +133,7 @@ def test_linear_head(unseen, after):
         head.bias.copy_(rows(10, 20, 30))
     z = rows([1, -1])
     assert head(z).tolist() == head.scores(z).tolist() == [[9, 19, 29]]
-    head.load(torch.tensor([0]), False)
+    head.load(torch.tensor([0]))
     assert head(z).tolist() == [[9, 19, 29]]
     head.consolidate(torch.tensor([0]), torch.tensor([1.0]), known=1)
     assert head.scores(z).tolist() == [after]
@@ -151,7 +153,7 @@ def test_linear_head_msra():
 
 def test_rows_grow_and_drop():
     head = CWRHead(2, 2, "cwr*")
-    teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1], first=True)
+    teach(head, [0, 1], [[1, 3], [5, 7]], [4, 1])
     grow_all(head, 4)
     assert head.rows == 4
     assert head.cw.tolist() == [[-3, -1], [1, 3], [0, 0], [0, 0]]

@@ -131,12 +131,12 @@ def test_fisher_by_hand():
     # would be (9, 1)
     fisher.observe([torch.tensor([2.0, 0.0])], minibatches=2)
     fisher.observe([torch.tensor([4.0, 2.0])], minibatches=2)
-    fisher.consolidate()
+    fisher.count_batch()
     assert fisher.clipped()[0].tolist() == [8, 2]
     # a batch of one minibatch: (10 + 0, 2 + 16) / 2 batches; the sum of the first weight was kept
     # beyond the clip
     fisher.observe([torch.tensor([0.0, 4.0])], minibatches=1)
-    fisher.consolidate()
+    fisher.count_batch()
     assert fisher.clipped()[0].tolist() == [5, 8]
     assert fisher.make_guard("modulate", 0, []).tensors[0].tolist() == [0.375, 0]
     assert fisher.saturated() == 0.5
@@ -151,10 +151,10 @@ def test_fisher_saved_and_loaded_goes_on():
         Fisher({"head.weight": torch.zeros(n, 1)}, 100, ["head.weight"]) for n in (2, 3)
     )
     first.observe([torch.tensor([[2.0], [4.0]])], 1)
-    first.consolidate()
+    first.count_batch()
     second.load_state_dict(first.state_dict())
     second.observe([torch.tensor([[0.0], [2.0]])], 1)
-    second.consolidate()
+    second.count_batch()
     assert second.clipped()[0].flatten().tolist() == [2, 10]
 
 
@@ -163,7 +163,7 @@ def test_the_next_guard_is_written_where_the_one_before_was():
     theta = [torch.ones(2, 3)]
     fisher = Fisher({"w": theta[0]}, max_f=1.0)
     fisher.observe([torch.full((2, 3), 0.5)], 1)
-    fisher.consolidate()
+    fisher.count_batch()
     before = fisher.make_guard("penalty", 8, theta)
     places = [tensor.data_ptr() for tensor in before.tensors]
     theta[0] *= 3

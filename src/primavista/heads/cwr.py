@@ -3,7 +3,7 @@
 | line | Algorithm 1 (CWR*) | in torch, `cwr_head.py` | on the edge, `frozen_cwr.py` |
 |---|---|---|---|
 | 2, 3 | cw = 0, past = 0 | `CWRHead` | `ConsolidatedWeights` |
-| 6 | expand the output layer for new classes | `CWRHead.grow` | `FrozenCWRHead.expand` |
+| 6 | expand the output layer for new classes | `CWRHead.grow`, of `Rows` | `FrozenCWRHead.expand` |
 | 7 | tw[j] = cw[j] if class j is in B_i, else 0 | `CWRHead.load` | `temporary_weights` |
 | 8 to 10 | train tw, in batch 1 Theta too (AR1*: always) | the strategy | `train` |
 | 11 to 14 | cw[j] and past_j of the classes in B_i | `consolidate`, below | the same |
@@ -21,7 +21,13 @@ WPast = Literal["sqrt", "ratio"]
 
 
 def consolidate(
-    cw: Array, past: Array, tw: Array, columns: Array, cur: Array, kind: Consolidation, wpast: WPast
+    cw: Array,
+    past: Array,
+    tw: Array,
+    present: Array,
+    cur: Array,
+    consolidation: Consolidation,
+    wpast_rule: WPast,
 ) -> None:
     """cw[j] = (cw[j] wpast_j + (tw[j] - avg(tw))) / (wpast_j + 1),  wpast_j = sqrt(past_j / cur_j)
 
@@ -33,17 +39,18 @@ def consolidate(
         cw: the consolidated weights, rows x D; updated in place.
         past: the pattern counts, rows; updated in place.
         tw: the temporary weights of the classes of the batch only.
-        columns: the columns of these classes.
+        present: the columns of these classes.
         cur: the number of patterns of each in the batch.
-        kind: which of the two algorithms.
-        wpast: `sqrt`, or `ratio`, which leaves the root out.
+        consolidation: which of the two algorithms.
+        wpast_rule: `sqrt`, or `ratio`, which leaves the root out.
     """
     shifted = tw - tw.mean()
-    if kind == "cwr+":
-        cw[columns] = shifted
+    if consolidation == "cwr+":
+        cw[present] = shifted
     else:
-        weight = past[columns] / cur
-        if wpast == "sqrt":
-            weight = weight**0.5
-        cw[columns] = (cw[columns] * weight[:, None] + shifted) / (weight[:, None] + 1)
-    past[columns] += cur
+        wpast = past[present] / cur
+        if wpast_rule == "sqrt":
+            wpast = wpast**0.5
+        wpast = wpast[:, None]
+        cw[present] = (cw[present] * wpast + shifted) / (wpast + 1)
+    past[present] += cur

@@ -46,7 +46,7 @@ class CWRHead(Rows):
         return F.linear(z, self.cw)
 
     @torch.no_grad()
-    def load(self, present: Tensor, first: bool) -> None:
+    def load(self, present: Tensor) -> None:
         """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, else 0. (CWR+: 0 for all.)"""
         present = present.to(self.cw.device, non_blocking=True)
         self.tw.requires_grad_(False).zero_()
@@ -59,8 +59,8 @@ class CWRHead(Rows):
         """Algorithm 1, lines 11 to 14 (CWR+: Algorithm 2, lines 10 and 11)."""
         device = self.cw.device
         present, cur = (tensor.to(device, non_blocking=True) for tensor in (present, cur))
-        tw, kind = self.tw[present], self.consolidation
-        consolidate(self.cw, self.past, tw, present, cur, kind, self.wpast)
+        tw, rule = self.tw[present], self.wpast
+        consolidate(self.cw, self.past, tw, present, cur, self.consolidation, rule)
         self.tw.requires_grad_(False).zero_()
 
     def weights(self) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ class Training:
         epochs: passes over a batch.
         minibatch: the largest number of patterns in a step.
         momentum: mu.
-        weight_decay: lambda.
+        weight_decay: wd.
         seed: seeds the order of the patterns, together with batch and epoch.
     """
 
@@ -146,7 +146,7 @@ def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -
 
 
 def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> None:
-    """g = (softmax(tw z) - onehot) z^T / m,  v <- mu v + g + lambda tw,  tw <- tw - eta v
+    """g = (softmax(tw z) - onehot) z^T / m,  v <- mu v + g + wd tw,  tw <- tw - eta v
 
     Algorithm 1, lines 8 and 10: train tw by stochastic gradient descent, Theta fixed.
 

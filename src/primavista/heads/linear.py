@@ -57,12 +57,11 @@ class LinearHead(Rows):
 
     scores = forward
 
-    def load(self, present: Tensor, first: bool) -> None:
+    def load(self, present: Tensor) -> None:
         """Prepare for a batch: the weights continue from where they are.
 
         Args:
             present: the rows of the classes of the batch.
-            first: whether it is batch 1, which the head of the release asks.
         """
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Depthwise layer freezing: some convolutions stay fixed (paper, section 2.3; `fig:NI`)."""
+"""Depthwise layer freezing: some convolutions stay fixed (paper, sections 2.3 and 4)."""
 
 from __future__ import annotations
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from primavista.engine import renorm_function
 
 Norm = Literal["bn", "brn"]
 Moments = Literal["batch_1", "pretrained"]
-HALF = (torch.bfloat16, torch.float16)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class BatchRenorm(nn.Module):
-    """y = gamma xhat + beta,  xhat = (x - mu_mb) / sigma_mb * r + d   (paper, section 2.2)
+    """y = gamma xhat + beta,  xhat = (x - mu_mb) / sigma_mb * r + d   (equation 2)
 
     r = clip(sigma_mb / sigma, 1 / r_max, r_max) and d = clip((mu_mb - mu) / sigma, -d_max, d_max),
     both without gradient and from the moments before this step. Then
-    mu <- decay mu + (1 - decay) mu_mb, and sigma likewise. sigma_mb is the biased deviation with
-    eps under the root. In evaluation xhat = (x - mu) / sigma.
+    mu <- decay mu + (1 - decay) mu_mb, and sigma likewise. sigma_mb is the biased deviation, with
+    eps under the root (equation 1 has it outside). In evaluation xhat = (x - mu) / sigma.
 
     The limits are a buffer (r_max, d_max, decay), so that one captured step serves every batch.
 
@@ -34,6 +32,7 @@ class BatchRenorm(nn.Module):
     [1.0, 3.0]
     """
 
+    FUSES: ClassVar[bool] = True  # whether the kernels of a GPU compute it as it is here
     mu: Tensor
     sigma: Tensor
     limits: Tensor
@@ -58,37 +57,25 @@ class BatchRenorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each channel of x: N x C, N x C x L or N x C x H x W."""
-        return self._normalised(x, clip=False)
+        return renorm_function.normalised(self, x, clip=False)
 
     def relu6(self, x: Tensor) -> Tensor:
-        """Return min(max(y, 0), 6); while training, what computes y does it."""
-        clips = self._fuses(x) or (self.training and x.dtype not in HALF)
-        return self._normalised(x, clip=True) if clips else F.relu6(self(x))
+        """Return min(max(y, 0), 6), in one pass where that is possible."""
+        return renorm_function.normalised(self, x, clip=True)
 
-    def _normalised(self, x: Tensor, clip: bool) -> Tensor:
-        if self._fuses(x):
-            settings = (self.mu, self.sigma, self.limits, self.eps, self.training, clip)
-            return renorm_function.fused_renorm(x, self.weight, self.bias, *settings)
-        if x.dtype in HALF:  # the moments need float32
-            return self(x.float()).to(x.dtype)  # type: ignore[no-any-return]
-        if self.training:
-            return self._train(x, clip)
-        return renorm_function.evaluated(x, self.weight, self.bias, *self.moments())
-
-    def _train(self, x: Tensor, clip: bool) -> Tensor:
+    def train_forward(self, x: Tensor, clip: bool) -> Tensor:
+        """Compute y from the moments of the minibatch x, and update mu and sigma with them."""
         (mu, sigma), (r_max, d_max, _) = self.moments(), renorm_function.limit_values(self.limits)
         with torch.no_grad():
             mu_mb, sigma_mb, *others = renorm_function.minibatch_moments(x, self.eps)
             r = torch.clamp(sigma_mb / sigma, 1 / r_max, r_max)
             d = torch.clamp((mu_mb - mu) / sigma, -d_max, d_max)
             self._update(mu_mb, sigma_mb, x.numel() // x.shape[1])
+        # equation 2: y = gamma ((x - mu_mb) / sigma_mb * r + d) + beta
         y: Tensor = renorm_function.RenormFunction.apply(  # type: ignore[no-untyped-call]
             x, self.weight, self.bias, r, d, mu_mb, *others, self.eps, clip
         )
         return y
-
-    def _fuses(self, x: Tensor) -> bool:
-        return renorm_function.can_fuse(x)
 
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
@@ -117,7 +104,7 @@ class RenormSchedule:
     These are the limits in batch 1 (section 4) up to 3 and 5, after `startup` iterations of pure
     batch norm; t counts from 0. The moments are averaged with decay 0.99 over batch 1 alone, and
     inherited by batch 2: minibatch t weighs (1 - decay) / (1 - decay^(t + 1)), so that the first
-    one replaces what was there. From batch 2 on the limits are those of `table:renormpar`.
+    one replaces what was there. From batch 2 on the limits are those of Table 5.
 
     >>> paper = RenormSchedule(r_max=1.5, d_max=2.5)
     >>> paper.at(1, 0, 24)

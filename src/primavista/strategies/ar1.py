@@ -22,7 +22,7 @@ PathRule = Literal["gradient", "displacement"]
 
 @dataclass(frozen=True)
 class AR1Options(Options):
-    """`tab:hyper_core50`, AR1: two learning rates from batch 2 on, one for the CWR layer.
+    """Table 4 (`tab:hyper_core50`), AR1: from batch 2 on, the CWR layer has its own learning rate.
 
     Args:
         w_1: the weight of batch 1 in the importance Omega.
@@ -66,10 +66,10 @@ class AR1(GradientStrategy):
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
         o = self.options
-        # Those that learn after batch 1, since a fixed weight needs no guard (section 2.3).
+        # Those that still learn once `freeze` holds: a weight that is fixed needs no guard.
         convolutions = {
             weight.name: weight.tensor
-            for weight in self.free_weights(max(o.freeze_from, 2))
+            for weight in self.set_trainable(max(o.freeze_from, 2))
             if o.guard != "none" and weight.name.startswith("backbone.") and weight.tensor.ndim > 1
         }
         self.importance = SynapticIntelligence(convolutions, o.max_f, o.path)
@@ -81,12 +81,12 @@ class AR1(GradientStrategy):
         (line 6). Theta learns in every batch, unlike line 10.
         """
         o, si = self.options, self.importance
-        weights = self.free_weights(B.i)  # section 2.3: depthwise convolutions stay fixed
-        theta = [weight.tensor for weight in weights if weight.guarded]  # the guarded part
-        guard = si.make_guard(o.guard, o.lam, theta)  # section 2.4: the factor 1 - F / max_F
-        self.head.load(B.present, B.i == 1)  # Algorithm 1, line 7
+        weights = self.set_trainable(B.i)  # sections 2.3, 4: depthwise ones are fixed from B_2 on
+        guarded = [weight.tensor for weight in weights if weight.guarded]
+        guard = si.make_guard(o.guard, o.lam, guarded)  # section 2.4: the factor 1 - F / max_F
+        self.head.load(B.present)  # Algorithm 1, line 7
         sgd = self.sgd(B, weights, guard)
-        si.start(theta)
+        si.start(guarded)
 
         # On a GPU later batches launch the CUDA graph of this step: nothing of B may be in it.
         @sgd.captured
@@ -95,9 +95,9 @@ class AR1(GradientStrategy):
             dtheta = sgd.step(g)  # -eta (1 - F / max_F) g, with momentum and weight decay
             si.observe(sgd.guarded(g), sgd.guarded(dtheta))  # sum(-g dtheta), for Omega
 
-        for x, y in self.minibatches(B, sgd):  # line 8; section 2.2: renormalisation
+        for x, y in self.minibatches(B, sgd):  # line 8; renormalised by the schedule of section 4
             step(x, y)
-        si.consolidate(theta, o.w_1 if B.i == 1 else o.w_i)
+        si.consolidate(guarded, o.w_1 if B.i == 1 else o.w_i)
         self.head.consolidate(B.present, B.cur, len(self.classes))  # lines 11 to 14
         return self.report(B, sgd)
 
@@ -116,36 +116,37 @@ class SynapticIntelligence(Importance):
     ) -> None:
         super().__init__(weights, max_f)
         self.path = path
-        self._sum: list[Tensor] = []
+        self._path: list[Tensor] = []
         self._theta_start: list[Tensor] = []
 
     @torch.no_grad()
     def start(self, theta: Sequence[Tensor]) -> None:
         """Remember theta_start. It is copied: a view of the weights would make every Omega 0."""
         if copied_in_place(theta, self._theta_start):
-            torch._foreach_zero_(self._sum)
+            torch._foreach_zero_(self._path)
             return
         self._theta_start = [t.detach().clone() for t in theta]
-        self._sum = [torch.zeros_like(t) for t in self._theta_start]
+        self._path = [torch.zeros_like(t) for t in self._theta_start]
 
     @torch.no_grad()
     def observe(self, g: Sequence[Tensor], dtheta: Sequence[Tensor]) -> None:
         """Add one step dtheta of the path, down the gradient g of the cross-entropy."""
-        if not self._sum:  # nothing is guarded
+        if not self._path:  # nothing is guarded
             return
         if self.path == "gradient":
-            torch._foreach_addcmul_(self._sum, list(g), list(dtheta), -1.0)
+            torch._foreach_addcmul_(self._path, list(g), list(dtheta), -1.0)
         else:
-            torch._foreach_addcmul_(self._sum, list(dtheta), list(dtheta), 1.0)
+            torch._foreach_addcmul_(self._path, list(dtheta), list(dtheta), 1.0)
 
     @torch.no_grad()
     def consolidate(self, theta: Sequence[Tensor], w: float) -> None:
         """Add the batch to Omega with its weight w_i; theta are the weights as it ends."""
-        if not self._sum:
+        if not self._path:
             return
-        moved = torch._foreach_sub(list(theta), self._theta_start)
-        torch._foreach_mul_(moved, moved)
-        torch._foreach_add_(moved, self.EPSILON)
-        torch._foreach_addcdiv_(self.tensors, self._sum, moved, w)
-        if not self._sum[0].is_cuda:  # a captured step needs them; a CPU has a use for the memory
-            self._sum, self._theta_start = [], []
+        denominator = torch._foreach_sub(list(theta), self._theta_start)
+        torch._foreach_mul_(denominator, denominator)
+        torch._foreach_add_(denominator, self.EPSILON)
+        omega = self.tensors
+        torch._foreach_addcdiv_(omega, self._path, denominator, w)
+        if not self._path[0].is_cuda:  # a captured step needs them; a CPU has a use for the memory
+            self._path, self._theta_start = [], []

@@ -261,7 +261,8 @@ class Strategy(AnySize, ABC):
         """Make the next batch of checked inputs; every new class gets its column.
 
         This is Algorithm 1, line 6: expand the output layer with neurons for the classes never
-        seen before. `learn` calls it, and the benchmark does when it learns several runs at once.
+        seen before. A maximal head has `capacity` rows from the start, so it grows only when they
+        are used up. `learn` calls it, and the benchmark does when it learns several runs at once.
 
         Args:
             inputs: frames or features.
@@ -269,14 +270,12 @@ class Strategy(AnySize, ABC):
             sessions: the session of each pattern, if it is known.
             progress: is told how many patterns are learned.
         """
-        present, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
-        before, there = len(self.classes), present.tolist()
-        columns = torch.tensor(self.columns_of(there))
-        new = tuple(
-            label for label, column in zip(there, columns.tolist(), strict=True) if column >= before
-        )
+        unique, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
+        before = set(self.classes.tolist())
+        present = torch.tensor(self.columns_of(unique.tolist()))
+        new = tuple(label for label in unique.tolist() if label not in before)
         return Batch(
-            self.i, inputs, columns[inverse], columns, cur.float(), new, sessions, progress
+            self.i, inputs, present[inverse], present, cur.float(), new, sessions, progress
         )
 
     def columns_of(self, labels: list[int]) -> list[int]:

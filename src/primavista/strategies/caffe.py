@@ -1,4 +1,4 @@
-"""The authors' release: where their Caffe code differs from the paper's text.
+"""The authors' release: where their Caffe code differs from the paper's text or our defaults.
 
 Each difference is one switch of `compat`, and one class here that overrides the paper's strategy.
 `compat="caffe"` is all of them; some can be joined by +, as in `compat="keep_momentum+pad_batch"`.
@@ -54,6 +54,8 @@ class AllOutputs(GradientStrategy):
         if int(labels.max()) >= self.options.capacity:
             last = self.options.capacity - 1
             raise InputError(f"compat='caffe' has all outputs from the start: labels 0 to {last}")
+        if isinstance(self.head, ReleasedCWRHead):
+            self.head.in_batch_1 = self.i == 1
         return super().begin_batch(inputs, labels, sessions, progress)
 
     def _make_head(self, kind: HeadKind, dim: int, capacity: int) -> LinearHead | CWRHead:
@@ -73,6 +75,7 @@ class ReleasedCWRHead(CWRHead):
 
     def __init__(self, dim: int, capacity: int, *settings: Any) -> None:
         super().__init__(dim, capacity, *settings)
+        self.in_batch_1 = False  # `AllOutputs` sets it as a batch begins
         self.add_rows("bias", torch.zeros(capacity))
         self.add_rows("training_bias", torch.zeros(capacity), persistent=False)
 
@@ -85,11 +88,11 @@ class ReleasedCWRHead(CWRHead):
         return F.linear(z, self.cw, self.bias)
 
     @torch.no_grad()
-    def load(self, present: Tensor, first: bool) -> None:
+    def load(self, present: Tensor) -> None:
         """Load tw, and set the bias for the batch; see `CWRHead.load`."""
-        super().load(present, first)
+        super().load(present)
         present = present.to(self.cw.device, non_blocking=True)
-        if first:
+        if self.in_batch_1:
             self.bias[present] = 1
         self.training_bias.fill_(1)
         self.training_bias[present] = self.bias[present]
@@ -98,18 +101,18 @@ class ReleasedCWRHead(CWRHead):
 class BiasRate(GradientStrategy):
     """The bias of a linear head learns at twice the rate of its weights."""
 
-    def free_weights(self, i: int, *, representation: bool = True) -> list[Weight]:
-        """Return the weights that learn in batch `i`; see `GradientStrategy.free_weights`."""
-        weights = super().free_weights(i, representation=representation)
+    def set_trainable(self, i: int, *, representation: bool = True) -> list[Weight]:
+        """Let the weights of batch `i` learn; see `GradientStrategy.set_trainable`."""
+        weights = super().set_trainable(i, representation=representation)
         return [replace(w, lr=2 * w.lr) if w.name == "head.bias" else w for w in weights]
 
 
 class KeepMomentum(GradientStrategy):
-    """The momentum goes on from batch to batch, from batch 2 on; the text resets it."""
+    """From batch 2 on, the momentum goes on from batch to batch; by default it starts at 0."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        weights = self.free_weights(2, representation=not self.freezes)
+        weights = self.set_trainable(2, representation=not self.freezes)
         self.velocity = PerWeight({w.name: w.tensor for w in weights}, self._head_names())
 
     def _velocity(self, weights: list[Weight], i: int) -> list[Tensor] | None:
@@ -163,7 +166,7 @@ class PadBatch(GradientStrategy):
 
 
 class TrainModeFeatures(GradientStrategy):
-    """Features that the text computes in evaluation mode are computed in training mode.
+    """Features are computed in training mode; by default, in evaluation mode.
 
     Norms then use the moments of the minibatch. It concerns CWR* from batch 2 on, the Fisher matrix
     of EWC, and the targets of LwF. The moments of batch renormalisation move meanwhile.
@@ -190,7 +193,7 @@ class TrainModeFeatures(GradientStrategy):
 
 
 class MomentsFromZero(GradientStrategy):
-    """The moments of batch renormalisation are those of batch 1, and averages of the variance.
+    """The moments average the variance, and batch 1 computes them anew whatever `moments` says.
 
     The release sums them with a counter, from zero, and divides by it. Its `set_brn_past_weight`
     sets the counter to 10,000 before batch 2, so that from then on a minibatch weighs 1e-4: this is
@@ -215,6 +218,8 @@ class ReleasedBatchRenorm(BatchRenorm):
     buffer `sigma` holds it.
     """
 
+    FUSES = False
+
     def start_from(self, mean: Tensor, variance: Tensor) -> None:
         """Start from the moments of a batch norm; see `BatchRenorm.start_from`."""
         self.mu.copy_(mean)
@@ -223,9 +228,6 @@ class ReleasedBatchRenorm(BatchRenorm):
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return the moments mu and sigma."""
         return self.mu, (self.sigma + self.eps).sqrt()
-
-    def _fuses(self, x: Tensor) -> bool:
-        return False
 
     @torch.no_grad()
     def _update(self, mu_mb: Tensor, sigma_mb: Tensor, m: int) -> None:
@@ -262,7 +264,7 @@ class Displacement(GradientStrategy):
             self.importance.path = "displacement"
 
 
-SWITCHED: dict[str, type[Any]] = {
+SWITCH_CLASSES: dict[str, type[Any]] = {
     "all_outputs": AllOutputs,
     "bias_rate": BiasRate,
     "keep_momentum": KeepMomentum,
@@ -281,13 +283,13 @@ def as_released(kind: type[Any], switches: tuple[str, ...]) -> type[Any]:
 
     Args:
         kind: the class of a strategy of the paper.
-        switches: names of `SWITCHED`.
+        switches: names of `SWITCH_CLASSES`.
     """
-    if any(issubclass(kind, SWITCHED[switch]) for switch in switches):
+    if any(issubclass(kind, SWITCH_CLASSES[switch]) for switch in switches):
         return kind
-    # keep_momentum is last in the order of construction: it needs the head of all_outputs
+    # The first base class ends its `__init__` last: keep_momentum needs the head of all_outputs.
     order = sorted(switches, key=lambda switch: switch != "keep_momentum")
-    return type(kind.__name__, (*(SWITCHED[switch] for switch in order), kind), {})
+    return type(kind.__name__, (*(SWITCH_CLASSES[switch] for switch in order), kind), {})
 
 
 TrainableStrategy.as_released = as_released

@@ -32,8 +32,8 @@ Steps = Annotated[int, Range(1, 2**31)]
 class CumulativeOptions(Options):
     """A recipe of ours, since the paper gives none: training to convergence, counted in steps.
 
-    It has batch norm, fixes no weights, and does not depend on the number of frames; see
-    `LevelUntilFlat`. Epochs have no meaning here.
+    It has batch norm, where the paper renormalises (section 4), fixes no weights, and does not
+    depend on the number of frames; see `LevelUntilFlat`. Epochs have no meaning here.
 
     Args:
         every: the number of batches after which it is retrained; None leaves it to `retrain()`.
@@ -193,7 +193,7 @@ class Cumulative(FromScratch):
     def fit(self, union: Batch) -> tuple[float, ...]:
         """Train until the loss is flat; return its mean over each window of steps."""
         o = self.options
-        sgd = self.sgd(union, self.free_weights(union.i))
+        sgd = self.sgd(union, self.set_trainable(union.i))
         schedule = LevelUntilFlat(o.rise, o.fall, o.most)
 
         @sgd.captured

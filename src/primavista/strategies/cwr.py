@@ -23,7 +23,7 @@ from primavista.strategies.options import Count, Options, Rate
 
 @dataclass(frozen=True)
 class CWROptions(Options):
-    """`tab:hyper_core50`, CWR*.
+    """Table 4 (`tab:hyper_core50`), CWR*.
 
     Args:
         open_set: keep the mean of each class, to tell strangers and to calibrate the scores.
@@ -40,7 +40,7 @@ class CWR(EmbeddingStrategy, GradientStrategy):
     """Algorithm 1 of the paper (CWR*); with `head="cwr+"`, Algorithm 2.
 
     From batch 2 on Theta and the moments are fixed, so the features of a batch are computed once,
-    in evaluation mode. The steps of the head are in `heads/cwr.py`.
+    in evaluation mode. The steps of the head are in `heads/cwr_head.py`.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -72,9 +72,9 @@ class CWR(EmbeddingStrategy, GradientStrategy):
 
         Algorithm 1 starts here at line 7: `Strategy.begin_batch` has done line 6, the expansion.
         """
-        self.head.load(B.present, B.i == 1)  # line 7
+        self.head.load(B.present)  # line 7
         # lines 9 and 10: Theta learns in B_1 alone
-        weights = self.free_weights(B.i, representation=B.i == 1)
+        weights = self.set_trainable(B.i, representation=B.i == 1)
         sgd = self.sgd(B, weights)
 
         @sgd.captured

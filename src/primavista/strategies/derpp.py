@@ -71,8 +71,8 @@ class DERpp(ExperienceReplay):
         def order(epoch: int) -> Iterable[Tensor]:
             return self.replaying(B, epoch, M, draws=2)  # x; x' and x'' of the memory
 
-        self.head.load(both.present, B.i == 1)
-        sgd = self.sgd(B, self.free_weights(B.i))
+        self.head.load(both.present)
+        sgd = self.sgd(B, self.set_trainable(B.i))
 
         @sgd.captured
         def step(x: Tensor, y: Tensor, z: Tensor) -> Tensor:

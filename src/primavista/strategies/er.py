@@ -114,8 +114,8 @@ class ExperienceReplay(FrameRehearsal):
         def order(epoch: int) -> Iterable[Tensor]:
             return self.replaying(B, epoch, M, draws=1)  # lines 5, 6, 8 and 9
 
-        self.head.load(both.present, B.i == 1)
-        sgd = self.sgd(B, self.free_weights(B.i))
+        self.head.load(both.present)
+        sgd = self.sgd(B, self.set_trainable(B.i))
 
         @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:

@@ -19,7 +19,7 @@ from primavista.strategies.options import Lambda, MaxF, Options, Rate
 
 @dataclass(frozen=True)
 class EWCOptions(Options):
-    """`tab:hyper_core50`, EWC.
+    """Table 4 (`tab:hyper_core50`), EWC.
 
     Args:
         max_f: max_F, the upper limit of F.
@@ -63,8 +63,8 @@ class Fisher(Importance):
         """
         torch._foreach_addcmul_(self.tensors, list(g), list(g), 1.0 / minibatches)
 
-    def consolidate(self) -> None:
-        """Count the batch."""
+    def count_batch(self) -> None:
+        """Count a batch, whose squared gradients were all observed."""
         self.batches += 1
 
     def _divisor(self) -> float:
@@ -83,7 +83,7 @@ class Fisher(Importance):
 class EWC(GradientStrategy):
     """L = L_cross + lambda / 2 sum_k F_k (theta_k - theta*_k)^2   (paper, equation 4)
 
-    by the update rule of equation 5,
+    by the update rule of equation 5, which leaves lambda out,
     theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*).
 
     Both terms go through the momentum. Every weight that decays is guarded: the convolutions and
@@ -100,10 +100,10 @@ class EWC(GradientStrategy):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        # tw begins anew in each batch, so there is nothing in it to guard
+        # Those that still learn once `freeze` holds; tw begins anew each time, so it has no past.
         guarded = {
             weight.name: weight.tensor
-            for weight in self.free_weights(max(self.options.freeze_from, 2))
+            for weight in self.set_trainable(max(self.options.freeze_from, 2))
             if weight.decays and weight.name != "head.tw"
         }
         self.importance = Fisher(guarded, self.options.max_f, self._head_names())
@@ -112,47 +112,49 @@ class EWC(GradientStrategy):
         """Learn one batch; see `Strategy.learn_batch`."""
         o, fisher = self.options, self.importance
         B = self.on_device(B)
-        weights = self.free_weights(B.i)  # section 2.3
-        theta = [weight.tensor for weight in weights if weight.guarded]
-        has_past = bool(fisher.batches > 0)
-        guard = fisher.make_guard(o.guard, o.lam, theta) if has_past else UNGUARDED
-        self.head.load(B.present, B.i == 1)
+        weights = self.set_trainable(B.i)  # sections 2.3, 4
+        guarded = [weight.tensor for weight in weights if weight.guarded]
+        has_fisher = bool(fisher.batches > 0)
+        guard = fisher.make_guard(o.guard, o.lam, guarded) if has_fisher else UNGUARDED
+        self.head.load(B.present)
         sgd = self.sgd(B, weights, guard)
 
         @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
             g = sgd.gradient(self.cross_entropy(x, y), len(x))  # dL_cross / dtheta
-            sgd.step(g)  # equation 5
+            sgd.step(g)  # equation 5, with lambda
 
-        for x, y in self.minibatches(B, sgd):  # section 2.2
+        for x, y in self.minibatches(B, sgd):  # renormalised by the schedule of section 4
             step(x, y)
-        self.update_fisher(B, theta)
+        self.update_fisher(B, guarded)
         self.head.consolidate(B.present, B.cur, len(self.classes))
         return self.report(B, sgd)
 
-    def update_fisher(self, B: Batch, theta: list[Tensor]) -> None:
-        """F <- F + mean over the minibatches of B_i of g^2,  g = dL_cross / dtheta
+    def update_fisher(self, B: Batch, guarded: list[Tensor]) -> None:
+        """total <- total + mean over the minibatches of B_i of g^2,  g = dL_cross / dtheta
+
+        F is the mean of the total over the batches, clipped; see `Fisher`.
 
         Args:
             B: the batch that was just learned.
-            theta: the guarded weights.
+            guarded: the guarded weights.
         """
         minibatches = list(self.shuffled(B, 0))
         y = B.columns.to(self.device)
-        square = self._squared_gradient(theta, len(minibatches))
+        square = self._squared_gradient(guarded, len(minibatches))
         for k, index in enumerate(minibatches):
             self._fisher_mode(B, k)
             square(self._select(B.inputs, index), y[index])
         self.backbone.eval()
-        self.importance.consolidate()
+        self.importance.count_batch()
 
-    def _squared_gradient(self, theta: list[Tensor], minibatches: int) -> CapturedFunction:
-        """Return the function that adds g^2 of a minibatch to F; an earlier one if it fits."""
+    def _squared_gradient(self, guarded: list[Tensor], minibatches: int) -> CapturedFunction:
+        """Return the function that adds g^2 of a minibatch to the total; reuse one that fits."""
 
         def square(x: Tensor, y: Tensor) -> None:
-            self.importance.observe(gradient(self.cross_entropy(x, y), theta), minibatches)
+            self.importance.observe(gradient(self.cross_entropy(x, y), guarded), minibatches)
 
-        key = (minibatches, len(theta))
+        key = (minibatches, len(guarded))
         return self._reused("fisher", key, lambda: CapturedFunction(square), most=1)
 
     def _fisher_mode(self, B: Batch, k: int) -> None:

@@ -64,7 +64,7 @@ class FromScratch(GradientStrategy):
         present, cur = columns.unique(return_counts=True)
         device = self.device
         union = Batch(1, images, columns, present.to(device), cur.to(device), progress=progress)
-        self.head.load(union.present, True)
+        self.head.load(union.present)
         losses = self.fit(union)
         self.head.consolidate(union.present, union.cur, len(self.classes))
         return losses

@@ -396,7 +396,7 @@ def _sessions(B: Batch) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class DSLDAOptions(Options):
-    """The options of DSLDA (`tab:hyper_core50`: shrinkage 1e-4, plastic covariance).
+    """The options of DSLDA (Table 4: shrinkage 1e-4, plastic covariance).
 
     Those of `Options` are used if `tune` is set, apart from `norm` and `first_batch`.
 

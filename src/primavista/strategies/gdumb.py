@@ -152,7 +152,7 @@ class GDumb(FrameRehearsal, FromScratch):
         """Train on D by gradient descent with warm restarts, CutMix and clipped gradients."""
         o = self.options
         random = generator(int(self.seed), 1, -2)
-        sgd = self.sgd(union, self.free_weights(1))
+        sgd = self.sgd(union, self.set_trainable(1))
 
         @sgd.captured
         def step(x: Tensor, y: Tensor, rate: Tensor, partner: Tensor, box: Tensor) -> None:

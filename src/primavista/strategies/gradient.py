@@ -25,15 +25,15 @@ Made = TypeVar("Made")
 class GradientStrategy(TrainableStrategy):
     """A representation Theta, a head, and stochastic gradient descent on batches.
 
-    A strategy writes its loop in `learn_batch` with these parts: `free_weights` (which weights
+    A strategy writes its loop in `learn_batch` with these parts: `set_trainable` (which weights
     learn), `sgd` (how they step), `minibatches` (on what), `cross_entropy` (the loss). Its
     arguments are those of `TrainableStrategy`.
     """
 
-    def free_weights(self, i: int, *, representation: bool = True) -> list[Weight]:
-        """Free the weights that learn in batch `i`, fix all others, and return the free ones.
+    def set_trainable(self, i: int, *, representation: bool = True) -> list[Weight]:
+        """Let the weights of batch `i` learn, fix all others, and return those that learn.
 
-        From batch `freeze_from` on, `freeze` says which convolutions stay fixed (section 2.3).
+        From batch `freeze_from` on, `freeze` says which convolutions are fixed (sections 2.3, 4).
 
         Args:
             i: the number of the batch.
@@ -41,15 +41,15 @@ class GradientStrategy(TrainableStrategy):
         """
         o = self.options
         self.backbone.requires_grad_(representation)
-        free: dict[str, Tensor] = {}
+        learning: dict[str, Tensor] = {}
         if representation:
             set_freezing(self.backbone, o.freeze if i >= o.freeze_from else "none")
             for name, parameter in self.backbone.named_parameters():
                 if name in self._fixed_by_user:
                     parameter.requires_grad_(False)
                 elif parameter.requires_grad:
-                    free[f"backbone.{name}"] = parameter
-        free |= {f"head.{name}": tensor for name, tensor in self.head.weights().items()}
+                    learning[f"backbone.{name}"] = parameter
+        learning |= {f"head.{name}": tensor for name, tensor in self.head.weights().items()}
         lr, lr_head = o.lr, o.lr if o.lr_head is None else o.lr_head
         if i == 1:
             lr = lr_head = o.lr_1
@@ -62,7 +62,7 @@ class GradientStrategy(TrainableStrategy):
                 decays=tensor.ndim > 1,  # norm scales and biases are vectors: they do not decay
                 guarded=name in guarded,
             )
-            for name, tensor in free.items()
+            for name, tensor in learning.items()
         ]
 
     def sgd(self, B: Batch, weights: list[Weight], guard: Guard = UNGUARDED) -> SGD:
@@ -87,8 +87,8 @@ class GradientStrategy(TrainableStrategy):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the minibatches (x, y) of all epochs of a batch, with the norms in training mode.
 
-        Before each one, the limits of batch renormalisation are those of the schedule (section
-        2.2). After the last one, the representation is back in evaluation mode.
+        Before each one, the limits of batch renormalisation are those of the schedule (section 4).
+        After the last one, the representation is back in evaluation mode.
 
         Args:
             B: a batch of frames; or of features, if only the head learns.

@@ -134,8 +134,8 @@ class ICaRL(FrameRehearsal):
         """
         q = self.targets(B, D)
         known = torch.arange(self.head.rows, device=self.device) < len(self.classes)
-        self.head.load(D.present, B.i == 1)
-        sgd = self.sgd(B, self.free_weights(B.i))
+        self.head.load(D.present)
+        sgd = self.sgd(B, self.set_trainable(B.i))
 
         @sgd.captured
         def step(x: Tensor, q: Tensor, known: Tensor, rate: Tensor) -> None:

@@ -122,9 +122,9 @@ class LatentReplay(AR1):
         sizes = (o.new_patterns, o.minibatch - o.new_patterns)
         return composed_minibatches(counts, sizes, order, self.device)
 
-    def free_weights(self, i: int, *, representation: bool = True) -> list[Weight]:
-        """Free the weights above the cut; see `GradientStrategy.free_weights`."""
-        weights = super().free_weights(i, representation=representation)
+    def set_trainable(self, i: int, *, representation: bool = True) -> list[Weight]:
+        """Free the weights above the cut; see `GradientStrategy.set_trainable`."""
+        weights = super().set_trainable(i, representation=representation)
         if i == 1:
             return weights
         below = self._cut().parameters_below()

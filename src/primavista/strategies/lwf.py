@@ -18,7 +18,7 @@ from primavista.strategies.options import Lambda, Options, Rate
 
 @dataclass(frozen=True)
 class LwFOptions(Options):
-    """`tab:hyper_core50`, LWF.
+    """Table 4 (`tab:hyper_core50`), LWF.
 
     Args:
         lam: lambda, the weight of the previous model in the targets.
@@ -40,10 +40,10 @@ class LwF(GradientStrategy):
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`."""
         B = self.on_device(B)
-        weights = self.free_weights(B.i)  # section 2.3
-        has_past = B.i > 1 and len(B.new) < len(self.classes)
-        targets = self.targets(B) if has_past else None
-        self.head.load(B.present, B.i == 1)
+        weights = self.set_trainable(B.i)  # sections 2.3, 4
+        has_previous_model = B.i > 1 and len(B.new) < len(self.classes)
+        targets = self.targets(B) if has_previous_model else None
+        self.head.load(B.present)
         sgd = self.sgd(B, weights)
 
         @sgd.captured
@@ -51,7 +51,7 @@ class LwF(GradientStrategy):
             g = sgd.gradient(self.cross_entropy(x, y), len(x))
             sgd.step(g)
 
-        for x, y in self.minibatches(B, sgd, targets):  # section 2.2
+        for x, y in self.minibatches(B, sgd, targets):  # renormalised by the schedule of section 4
             step(x, y)
         self.head.consolidate(B.present, B.cur, len(self.classes))
         return self.report(B, sgd)

@@ -16,15 +16,15 @@ class Naive(GradientStrategy):
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`."""
-        self.head.load(B.present, B.i == 1)
-        sgd = self.sgd(B, self.free_weights(B.i))  # section 2.3
+        self.head.load(B.present)
+        sgd = self.sgd(B, self.set_trainable(B.i))  # sections 2.3, 4
 
         @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
             g = sgd.gradient(self.cross_entropy(x, y), len(x))
             sgd.step(g)
 
-        for x, y in self.minibatches(B, sgd):  # section 2.2: renormalisation on schedule
+        for x, y in self.minibatches(B, sgd):  # renormalised by the schedule of section 4
             step(x, y)
         self.head.consolidate(B.present, B.cur, len(self.classes))
         return self.report(B, sgd)

@@ -113,16 +113,16 @@ class StrategyInfo:
         return {**{name: defaults[name] for name in self.table}, **self.options}
 
     def limits(self, protocol: str) -> dict[str, OptionValue]:
-        """Return the row of `table:renormpar` for a protocol, less what `options` sets.
+        """Return the column of Table 5 for a protocol, less what `options` sets.
 
         Args:
-            protocol: a protocol, with its parameters if it has any. One without a row keeps the
+            protocol: a protocol, with its parameters if it has any. One without a column keeps the
                 defaults, which are those of NICv2-391.
         """
         if not self.training_options:
             return {}
-        row = RENORM.get(protocol.partition(":")[0], {})
-        return {name: value for name, value in row.items() if name not in self.options}
+        column = RENORM.get(protocol.partition(":")[0], {})
+        return {name: value for name, value in column.items() if name not in self.options}
 
     @property
     def drawn(self) -> Look:
@@ -159,14 +159,14 @@ _PUBLISHED_REPLAY: dict[str, OptionValue] = {
 }
 
 
-def _ours(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
+def _builtin(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
     return StrategyInfo(name, title, f"primavista.strategies.{where}", **facts)
 
 
 # The order is that of every legend and table. The colours are Okabe and Ito's, which colour-blind
 # readers tell apart; the markers tell them apart without any colour.
 _OURS = (
-    _ours(
+    _builtin(
         "ar1*",
         "AR1*",
         "ar1:AR1",
@@ -177,7 +177,7 @@ _OURS = (
         main=True,
         look=Look("#d55e00", "#ff8a3c", "o"),
     ),
-    _ours(
+    _builtin(
         "cwr*",
         "CWR*",
         "cwr:CWR",
@@ -190,7 +190,7 @@ _OURS = (
         main=True,
         look=Look("#0072b2", "#4db2ec", "s"),
     ),
-    _ours(
+    _builtin(
         "dslda",
         "DSLDA",
         "frozen:DSLDA",
@@ -203,7 +203,7 @@ _OURS = (
         main=True,
         look=Look("#009e73", "#2fcb9c", "D"),
     ),
-    _ours(
+    _builtin(
         "ewc",
         "EWC",
         "ewc:EWC",
@@ -215,7 +215,7 @@ _OURS = (
         main=True,
         look=Look("#cc79a7", "#e59ac4", "^"),
     ),
-    _ours(
+    _builtin(
         "lwf",
         "LwF",
         "lwf:LwF",
@@ -227,7 +227,7 @@ _OURS = (
         main=True,
         look=Look("#e69f00", "#f5bd45", "v"),
     ),
-    _ours(
+    _builtin(
         "naive",
         "Naive",
         "naive:Naive",
@@ -239,7 +239,7 @@ _OURS = (
         main=True,
         look=Look("#4a4a4a", "#b9c0c8", "X"),
     ),
-    _ours(
+    _builtin(
         "cumulative",
         "Cumulative",
         "cumulative:Cumulative",
@@ -252,7 +252,7 @@ _OURS = (
         norm="bn",
         look=Look("#3f9fd6", "#8ecdf4", "*"),
     ),
-    _ours(
+    _builtin(
         "ar1",
         "AR1",
         "ar1:AR1",
@@ -263,7 +263,7 @@ _OURS = (
         norm="brn",
         look=Look("#8a3a00", "#d9824a", "P"),
     ),
-    _ours(
+    _builtin(
         "cwr+",
         "CWR+",
         "cwr:CWR",
@@ -276,7 +276,7 @@ _OURS = (
         cost=0.1,
         look=Look("#00406b", "#7d9fe0", "p"),
     ),
-    _ours(
+    _builtin(
         "prima",
         "prima",
         "frozen:Prima",
@@ -286,7 +286,7 @@ _OURS = (
         main=True,
         look=Look("#5c7a29", "#a9c95f", "<"),
     ),
-    _ours(
+    _builtin(
         "latent-replay",
         "latent replay (rehearses)",
         "latent_replay:LatentReplay",
@@ -295,7 +295,7 @@ _OURS = (
         cost=2.0,
         look=Look("#a02c7a", "#e38cc6", "d"),
     ),
-    _ours(
+    _builtin(
         "latent-replay-2020",
         "latent replay 2020 (rehearses)",
         "latent_replay:LatentReplay",
@@ -305,7 +305,7 @@ _OURS = (
         cost=2.0,
         look=Look("#7f3c8d", "#c58fd3", "h"),
     ),
-    _ours(
+    _builtin(
         "rehearsal",
         "native rehearsal (rehearses)",
         "latent_replay:LatentReplay",
@@ -315,7 +315,7 @@ _OURS = (
         cost=6.0,
         look=Look("#937860", "#d3b8a0", "H"),
     ),
-    _ours(
+    _builtin(
         "er",
         "ER (rehearses)",
         "er:ExperienceReplay",
@@ -325,7 +325,7 @@ _OURS = (
         cost=1.0,
         look=Look("#a5402d", "#e08573", ">"),
     ),
-    _ours(
+    _builtin(
         "der++",
         "DER++ (rehearses)",
         "derpp:DERpp",
@@ -335,7 +335,7 @@ _OURS = (
         cost=2.0,
         look=Look("#3d5a80", "#8fb0da", "d"),
     ),
-    _ours(
+    _builtin(
         "gdumb",
         "GDumb (rehearses)",
         "gdumb:GDumb",
@@ -346,7 +346,7 @@ _OURS = (
         cost=100.0,
         look=Look("#6b6b00", "#c9c94f", "8"),
     ),
-    _ours(
+    _builtin(
         "icarl",
         "iCaRL (rehearses)",
         "icarl:ICaRL",
@@ -356,7 +356,7 @@ _OURS = (
         cost=4.0,
         look=Look("#005f60", "#4fb8b9", "p"),
     ),
-    _ours(
+    _builtin(
         "ncm",
         "ncm",
         "frozen:NCM",
@@ -366,7 +366,7 @@ _OURS = (
         cost=0.04,
         look=Look("#6a5acd", "#a79bf0", "^"),
     ),
-    _ours(
+    _builtin(
         "lda",
         "lda",
         "frozen:LDA",
@@ -376,7 +376,7 @@ _OURS = (
         cost=0.05,
         look=Look("#b8860b", "#e5c15a", ">"),
     ),
-    _ours(
+    _builtin(
         "ridge",
         "ridge",
         "frozen:Ridge",
@@ -388,8 +388,9 @@ _OURS = (
 )
 STRATEGIES: dict[str, StrategyInfo] = {info.name: info for info in _OURS}
 
-# table:renormpar. The rows of NI, NC, NIC and of the class- and domain-incremental protocols are
-# ours: their batches are at least as large as those of NICv2-79, whose limits they have.
+# The columns of Table 5 (table:renormpar). Those of NI, NC, NIC and of the class- and
+# domain-incremental protocols are ours: their batches are at least as large as those of NICv2-79,
+# so they have its limits.
 RENORM: dict[str, dict[str, Any]] = {
     "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
     "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
@@ -591,7 +592,7 @@ def create(
     Args:
         name: one of `names()`.
         backbone: the network; the strategy works on a copy of it, on the same device.
-        protocol: take the limits of batch renormalisation from this row of `table:renormpar`.
+        protocol: take the limits of batch renormalisation from this column of Table 5.
         seed: the seed of every random choice.
         overrides: options of the strategy that replace its hyperparameters.
 

@@ -1,8 +1,9 @@
 """NICv2 orders: Algorithm 3 of the paper to the letter, and orders like the official ones.
 
-`paper_order` is the published pseudocode. The official orders cannot have been made by it: with the
-published values it nearly always ends in a state in which no batch has room. `sampled_order` draws
-orders with the statistics of the official ones, and serves wherever there is no official order.
+`paper_order` is the published pseudocode. It cannot have made the official orders: with their last
+introductions of a class as `max_start`, it nearly always ends in a state in which no batch has
+room. `sampled_order` draws orders with the statistics of the official ones, and serves wherever
+there is no official order.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def paper_order(
 ) -> list[list[Session]]:
     """Algorithm 3 of the paper, one run; comments give its lines (the procedure's head is line 1).
 
-    Its batches count from 1. Lines 10 to 13 sample batches until one is not full; this is one draw
+    Its batches count from 1. Lines 11 to 13 sample batches until one is not full; this is one draw
     among the batches that are not full. If there is none, the pseudocode loops for ever.
 
     Args:
@@ -81,7 +82,8 @@ def sampled_order(
 ) -> list[list[Session]]:
     """Draw an order with the statistics of the official ones: every session once, no batch short.
 
-    The insertion point of each new class is drawn uniformly in [2, last]. Then, batch by batch, the
+    Batches count from 0 here. The insertion point of each new class is drawn uniformly in [2,
+    last]. Then, batch by batch, the
     classes that are due get their first session, and each free slot gets the next session of an
     introduced class, drawn in proportion to the sessions that the class has left. Insertion points
     under which some slot would find no session, or some class no slot by `last`, are drawn again,

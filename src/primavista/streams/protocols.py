@@ -363,11 +363,13 @@ def nicv2(
         first: The labels of batch 1, or how many classes it has, spread over the categories. By
             default it is the first class of each category, or the first fifth of the classes if no
             category has two.
-        max_start: The last batch, counted from 0, in which a class may be introduced.
+        max_start: The last batch, counted from 0, in which a class may be introduced. With
+            `method="paper"` it is the largest insertion point, counted from 1.
         method: "statistics" reproduces the statistics of the official orders (`sampled_order`).
             "paper" is Algorithm 3 to the letter (`paper_order`), which places no later session of
-            the classes of batch 1 and, with the published values, nearly always ends in a state in
-            which no batch has room. That is an error here instead of an endless loop.
+            the classes of batch 1 and, with the last introductions of the official orders as
+            `max_start`, nearly always ends in a state in which no batch has room. That is an error
+            here instead of an endless loop.
 
     Returns:
         The stream. With `method="paper"`, batches that stay empty are left out.
