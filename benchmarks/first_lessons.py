@@ -35,8 +35,8 @@ from accuracy import pack, pack_rendered
 
 from primavista.backbones.base import build
 from primavista.backbones.multidepth import MiddleBackbone, MultiDepthBackbone, generic_frames
-from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
-from primavista.heads.prima import PrimaHead
+from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
+from primavista.heads.prima_frames import FrameHead
 from primavista.heads.statistics import SufficientStatistics
 
 SETS = ("core50", "signs", "rendered")
@@ -205,7 +205,7 @@ def today(task: Task, frames: Floats) -> Scored:
     """The head of the strategy `prima` with the places that it reads."""
     z = task.data["today"]
     blocks = (1536,) * ((z.shape[1] - 1024) // 1536) + (1024,)
-    head = PrimaHead(SufficientStatistics.empty(z.shape[1], blocks=blocks))
+    head = FrameHead(SufficientStatistics.empty(z.shape[1], blocks=blocks))
     taught_head(head, z, task)
     count = len(task.taught)
     scores = head.scores(z[frames], count)

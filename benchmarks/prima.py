@@ -33,7 +33,7 @@ from torch import Tensor
 
 from primavista.backbones.base import build
 from primavista.backbones.multidepth import ROOT_SOFTENING, grid_average_pool
-from primavista.heads.prima import (
+from primavista.heads.prima_frames import (
     OWN_FEATURES_PRIOR,
     SIGNAL_TO_NOISE_POWER,
     RidgeFit,

@@ -30,7 +30,7 @@ from primavista.backbones.multidepth import (
     generic_frames,
     reference_key,
 )
-from primavista.heads.lessons import LessonSample
+from primavista.heads.prima import LessonSample
 from primavista.streams.rendered.renderer import Scene, render
 
 SIZES = (128, 160, 192, 224)

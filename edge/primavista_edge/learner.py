@@ -32,9 +32,9 @@ from .heads.base import ClassArrays, Head, restored_beside, stored_beside
 from .heads.dslda import DSLDAHead, StreamingStatistics
 from .heads.frozen_cwr import ConsolidatedWeights, FrozenCWRHead, Training, softmax
 from .heads.lda import LDAHead
-from .heads.lessons import LessonHead, LessonSample, LessonStatistics
 from .heads.ncm import NCMHead
-from .heads.prima import PrimaHead
+from .heads.prima import LessonHead, LessonSample, LessonStatistics
+from .heads.prima_frames import FrameHead
 from .heads.ridge import RidgeHead
 from .heads.statistics import AnalyticHead, SufficientStatistics
 from .images import Clip, Frame, chunks, model_frames, resize, whole_picture
@@ -122,7 +122,7 @@ def _prima(saved: _Saved) -> Head:
     blocks = saved.facts["blocks"]
     if saved.options.get("rule", "frames") == "frames":  # the only rule of version 0.1
         statistics = SufficientStatistics(saved.groups["moments"], blocks)
-        return PrimaHead(statistics, saved.options["balance"])
+        return FrameHead(statistics, saved.options["balance"])
     sums = LessonStatistics.from_file("moments.", saved.groups["moments"])
     lessons = LessonStatistics(sums, blocks)
     kept = LessonSample.from_file("lessons.", saved.groups["lessons"])

@@ -193,8 +193,8 @@ def test_strategies_depend_on_their_own_code_alone():
     assert "primavista.nn.sgd" in ar1
     assert "primavista.strategies.ar1" in ar1
     assert "primavista.strategies.caffe" in ar1  # for the option `compat`
-    assert "primavista.heads.lessons" not in ar1
-    assert "primavista.heads.lessons" in prima
+    assert "primavista.heads.prima" not in ar1
+    assert "primavista.heads.prima" in prima
     for found in (ar1, prima):
         assert {"primavista.bench.evaluate", "primavista.bench.metrics"} <= found
         assert {"primavista.streams.protocols", "primavista.backbones.mobilenet_v1"} <= found

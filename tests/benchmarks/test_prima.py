@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from primavista.backbones.base import build
-from primavista.heads.prima import fit_ridge
+from primavista.heads.prima_frames import fit_ridge
 from primavista.heads.ridge import regression
 from primavista.heads.statistics import SufficientStatistics
 from primavista.strategies.frozen import Prima

@@ -16,7 +16,7 @@ from primavista.heads.base import (
     stored_beside,
     to_numpy,
 )
-from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
+from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.statistics import add_gram, column, low_rank_factor, packed_size, unpack
 from primavista.nn.class_rows import ArrayBuffers
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.heads.prima import RELATIVE_RHO_GRID, fit_ridge, mixture_weights
+from primavista.heads.prima_frames import RELATIVE_RHO_GRID, fit_ridge, mixture_weights
 from primavista.heads.ridge import regression
 from primavista.heads.statistics import SufficientStatistics
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from primavista.heads.lessons import spread_of_cosines, unit_vectors
+from primavista.heads.prima import spread_of_cosines, unit_vectors
 from primavista.heads.strangers import (
     GENERIC_SHIFT,
     ROOM_SLOPE,

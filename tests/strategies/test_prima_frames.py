@@ -18,7 +18,7 @@ from primavista import Learner
 from primavista.backbones.base import build
 from primavista.errors import InputError
 from primavista.frames import crop_and_resize
-from primavista.heads.prima import (
+from primavista.heads.prima_frames import (
     OWN_FEATURES_PRIOR,
     RELATIVE_RHO_GRID,
     SIGNAL_TO_NOISE_POWER,

@@ -81,6 +81,9 @@ class Representation:
     def use_engine(self, engine: EngineChoice) -> Engine:
         """Choose what computes frozen features from now on.
 
+        For ONNX Runtime the network is traced and compiled now, and its features of two random
+        frames are compared with those of torch.
+
         Args:
             engine: `torch`, `onnx`, or `auto`: ONNX Runtime if it is installed, can compute this
                 backbone, and the device is the CPU.

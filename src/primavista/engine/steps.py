@@ -1,4 +1,4 @@
-"""What training needs beside its algorithm: sums of losses, captured steps, and logs."""
+"""Services for training loops: sums of losses, steps captured as CUDA graphs, and logs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .lda import LDAHead, lda_offsets
 from .ncm import NCMHead
 from .ridge import RidgeHead
 from .solving import solve_positive_definite
-from .statistics import AnalyticHead, SufficientStatistics, packed_parts, unpack
+from .statistics import AnalyticHead, SufficientStatistics, packed_blocks, unpack
 
 Features = np.ndarray[Any, np.dtype[np.float64]]
 HEADS: dict[str, Callable[..., Head]] = {
@@ -155,7 +155,7 @@ def pack(square: Features) -> Features:
     """
     dim, half = len(square), len(square) // 2
     packed = np.zeros(dim * (dim + 1) // 2)
-    corner, upper, lower = packed_parts(packed, dim)
+    corner, upper, lower = packed_blocks(packed, dim)
     corner += square[:half, half:]
     upper += np.triu(square[:half, :half])
     lower += np.tril(square[half:, half:])

@@ -409,7 +409,7 @@ def add_gram(packed: Array, z: Array) -> None:
     """
     if getattr(z, "is_cuda", False):
         for part, added in zip(
-            packed_parts(packed, z.shape[1]), split_symmetric(z.T @ z), strict=True
+            packed_blocks(packed, z.shape[1]), split_symmetric(z.T @ z), strict=True
         ):
             part += added
         return
@@ -429,7 +429,7 @@ def add_gram(packed: Array, z: Array) -> None:
         fold[start : start + len(rows), : start + len(rows)] += lower
 
 
-def packed_parts(packed: Array, dim: int) -> tuple[Array, Array, Array]:
+def packed_blocks(packed: Array, dim: int) -> tuple[Array, Array, Array]:
     """Find B and the squares that hold the triangles of A and of C, as views to write to.
 
     Args:
@@ -445,7 +445,7 @@ def packed_parts(packed: Array, dim: int) -> tuple[Array, Array, Array]:
 
 
 def split_symmetric(product: Array) -> tuple[Array, Array, Array]:
-    """Split symmetric tensors into what `packed_parts` finds: B, the triangle of A, that of C.
+    """Split symmetric tensors into what `packed_blocks` finds: B, the triangle of A, that of C.
 
     Args:
         product: a symmetric torch tensor, or a stack of them, ... x D x D.
@@ -541,7 +541,7 @@ def column(packed: Array, dim: int, k: int) -> Array:
     [2.0, 4.0, 6.0]
     """
     half = dim // 2
-    corner, upper, lower = packed_parts(packed, dim)
+    corner, upper, lower = packed_blocks(packed, dim)
     found = packed[:dim] * 0
     if k < half:
         found[:k] = upper[:k, k]

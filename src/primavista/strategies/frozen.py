@@ -24,10 +24,10 @@ from primavista.errors import InputError
 from primavista.heads.base import Familiarity, Head
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
 from primavista.heads.lda import LDAHead
-from primavista.heads.lessons import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.ncm import NCMHead
 from primavista.heads.open_set import COSINE_THRESHOLD, KNOWN_THRESHOLD, LESSON_THRESHOLD
-from primavista.heads.prima import PrimaHead
+from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
+from primavista.heads.prima_frames import FrameHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 from primavista.nn.class_rows import ArrayBuffers
@@ -43,13 +43,13 @@ MAX_EXPAND = 2**15  # random features of Ridge
 
 @runtime_checkable
 class Stackable(Protocol):
-    """A strategy whose scores wait for linear equations, which a caller may solve for several.
+    """A strategy whose linear equations a caller may solve together with those of others.
 
     `bench/stacked.py` solves those of several runs as one stack.
     """
 
     def equations(self) -> tuple[Tensor, Tensor] | None:
-        """Set up the equations w A = B that scores wait for.
+        """Set up the equations w A = B, whose solution the scores need.
 
         Returns:
             A (D x D, positive definite) and B (K x D), or None if they are solved already.
@@ -290,7 +290,7 @@ class PrimaOptions:
         balance: 1 if every class has the same weight, 0 if every frame has; always 1 if lessons
             decide.
         rule: what judges a place: "lessons" that it has not seen (`LessonHead`), or "frames" of the
-            lessons that it was made from (`PrimaHead`), which is the rule of version 0.1.
+            lessons that it was made from (`FrameHead`), which is the rule of version 0.1.
     """
 
     balance: float = 1.0
@@ -324,7 +324,7 @@ class Prima(AnalyticStrategy):
         rule: see `PrimaOptions`.
     """
 
-    head: LessonHead | PrimaHead
+    head: LessonHead | FrameHead
 
     def __init__(
         self, backbone: Backbone, *, seed: int = 0, balance: float = 1.0, rule: str = "lessons"
@@ -334,7 +334,7 @@ class Prima(AnalyticStrategy):
             deep = MultiDepthBackbone(backbone)
             super().__init__(deep, seed=seed)
             statistics = SufficientStatistics.empty(deep.dim, blocks=deep.sizes)
-            self._use_head(PrimaHead(statistics, balance))
+            self._use_head(FrameHead(statistics, balance))
             self.known_from = COSINE_THRESHOLD
         else:
             middle = MiddleBackbone(backbone)

@@ -481,7 +481,7 @@ def registered() -> dict[str, str]:
 
 
 def register_all(references: Mapping[str, str]) -> None:
-    """Register what another process has registered, and which this one was started by.
+    """Register here what the process that started this one has registered.
 
     Args:
         references: what `registered` returned there.

@@ -1,4 +1,4 @@
-"""What strategies that train by gradient descent are made of: Theta, a head, and options."""
+"""The parts of a strategy that trains by gradient descent: Theta, a head, and options."""
 
 from __future__ import annotations
 

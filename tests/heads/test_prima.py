@@ -7,19 +7,19 @@ import pytest
 import torch
 
 from primavista.errors import InputError
-from primavista.heads.lessons import (
-    LESSONS_KEPT,
-    LessonHead,
-    LessonSample,
-    LessonStatistics,
-    feature_keys,
-)
 from primavista.heads.place_fit import LEVEL
 from primavista.heads.place_weights import (
     LOGIT_SCALE,
     SCALE_SPREAD,
     WEIGHT_SPREAD,
     place_weights,
+)
+from primavista.heads.prima import (
+    LESSONS_KEPT,
+    LessonHead,
+    LessonSample,
+    LessonStatistics,
+    feature_keys,
 )
 from primavista.nn.class_rows import ArrayBuffers
 
