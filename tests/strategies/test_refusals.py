@@ -274,6 +274,8 @@ def test_features_that_are_no_numbers_are_refused_before_anything_changes(name):
     frames[2] = 0
     with pytest.raises(InputError, match="NaN or infinity for frame 2"):
         strategy.learn(frames, torch.tensor([0, 2, 2, 1]))
+    with pytest.raises(InputError, match="NaN or infinity for frame 2"):
+        strategy.learn_embedded(strategy.embed(frames), torch.tensor([0, 2, 2, 1]))
     assert same(before, strategy.state_dict())
 
 

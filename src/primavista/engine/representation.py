@@ -154,14 +154,7 @@ class Representation:
     def finite_features(self, frames: Frames, progress: Progress | None = None) -> Tensor:
         """Compute frozen features, and refuse NaN and infinity: they would spoil every sum."""
         z = self.features(frames, frozen=True, progress=progress)
-        if math.isfinite(float(z.sum())):
-            return z
-        bad = (~z.isfinite().all(1)).nonzero()
-        if len(bad):
-            raise InputError(
-                f"the backbone gives NaN or infinity for frame {int(bad[0, 0])}: "
-                "leave that frame out, or mend the backbone"
-            )
+        check_finite(z)
         return z
 
     def resident(self, frames: Frames | Tensor) -> Frames | Tensor:
@@ -262,6 +255,25 @@ class OnnxSession(Protocol):
 def onnx_installed() -> bool:
     """Return True if the packages of the extra `onnx` are installed."""
     return all(find_spec(name) is not None for name in ("onnx", "onnxruntime"))
+
+
+def check_finite(z: Tensor) -> None:
+    """Refuse features that are NaN or infinite, and name the first frame that has such features.
+
+    Args:
+        z: features, N x D.
+
+    Raises:
+        InputError: if one of them is not a number.
+    """
+    if math.isfinite(float(z.sum())):  # quicker than to look at each; the sum may overflow
+        return
+    bad = (~z.isfinite().all(1)).nonzero()
+    if len(bad):
+        raise InputError(
+            f"the backbone gives NaN or infinity for frame {int(bad[0, 0])}: leave that frame out, "
+            "or mend the backbone"
+        )
 
 
 class OnnxFeatures:

@@ -7,7 +7,6 @@ If the representation is frozen, features may be computed once and kept (`Embedd
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeGuard, final
@@ -18,7 +17,7 @@ from torch import Tensor
 from primavista.backbones.base import Backbone, check_seed
 from primavista.caches import Derived, NotCopied
 from primavista.engine.cuda_graph import ReusedOnGPU
-from primavista.engine.representation import Representation
+from primavista.engine.representation import Representation, check_finite
 from primavista.errors import InputError
 from primavista.frames import Frames, are_features, check_frames, check_labels, split_indices
 from primavista.nn.class_rows import AnySize, drop_all, grow_all, stored_bytes
@@ -412,9 +411,7 @@ class EmbeddingStrategy(Strategy):
             raise InputError(
                 f"features are float, N x {dim}, N at least 1, as embed() gives; got {shape}"
             )
-        # the sum is quick; a sum of finite numbers may overflow
-        if not math.isfinite(float(z.sum())) and not bool(z.isfinite().all()):
-            raise InputError("the features contain NaN or infinity")
+        check_finite(z)
         return z.to(self.device, torch.float32)
 
 
