@@ -5,9 +5,10 @@
     python benchmarks/accuracy.py ... --strategies er der++ gdumb icarl     # those that keep frames
     python benchmarks/accuracy.py ... --backbone efficientnet_lite0
 
-Traffic signs: the run number seeds the split and the order; there are 10 classes in batch 1, and 3
-test tracks of each class that has at least 9, otherwise a quarter of its tracks. Rendered: 50
-objects; sessions 3, 7 and 10 are the test set. Cells that are already in `--out` are not run again.
+Traffic signs: the run number seeds the split and the order. Batch 1 has 10 classes. A class with at
+least 9 tracks has 3 test tracks; any other class has a quarter of its tracks for the test.
+Rendered: 50 objects; sessions 3, 7 and 10 are the test set. Cells that are already in `--out` are
+not run again.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def decode(entry: tuple[str, bytes, int]) -> np.ndarray[Any, Any]:
 
 
 def pack(tar: Path, size: int, folder: Path, jobs: int) -> tuple[Path, Path]:
-    """The frames as one uint8 array and the tracks as (class, track, start, stop); decoded once."""
+    """Decode the frames once into a uint8 array, with the tracks as (class, track, start, stop)."""
     array, index = folder / f"{tar.stem}_{size}.npy", folder / f"{tar.stem}_{size}.json"
     if not index.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def pack(tar: Path, size: int, folder: Path, jobs: int) -> tuple[Path, Path]:
 
 
 def pack_rendered(size: int, frames: int, folder: Path, device: str) -> tuple[Path, Path]:
-    """The rendered objects as one uint8 array and an index, drawn once."""
+    """Draw the rendered objects once into a uint8 array with an index."""
     array, index = (
         folder / f"rendered_{size}_{frames}.npy",
         folder / f"rendered_{size}_{frames}.json",
@@ -237,7 +238,7 @@ def arguments() -> argparse.Namespace:
 
 
 def packed_data(args: argparse.Namespace) -> tuple[Path, Path]:
-    """Pack the data set, if that is not done yet; the array of frames and its index."""
+    """Pack the data set if needed; return the array of frames and its index."""
     packed = args.out.parent / "packed"
     if args.data == "rendered":
         return pack_rendered(args.size, args.frames, packed, args.device)
@@ -245,13 +246,13 @@ def packed_data(args: argparse.Namespace) -> tuple[Path, Path]:
 
 
 def results_so_far(args: argparse.Namespace, what: list[Any]) -> list[dict[str, Any]]:
-    """The results in `--out` that were measured in the same way."""
+    """Return the results in `--out` that were measured with the same settings."""
     lines = args.out.read_text().splitlines() if args.out.exists() else []
     return [result for result in map(json.loads, lines) if result["what"] == what]
 
 
 def slow_first(cell_of: tuple[str, int]) -> tuple[bool, int]:
-    """A sort key: slow cells first, so that the last processes end together."""
+    """Sort slow cells first, so that the last processes end together."""
     name = cell_of[0].partition(":")[0]
     return name in ("dslda", "cwr*", "cwr+", "ncm", "lda", "ridge", "prima"), cell_of[1]
 
@@ -259,7 +260,7 @@ def slow_first(cell_of: tuple[str, int]) -> tuple[bool, int]:
 def run_cells(
     todo: list[tuple[str, int]], what: list[Any], results: list[dict[str, Any]], args: Any
 ) -> int:
-    """Run cells, append each to `results` and to `--out`; returns how many failed."""
+    """Run cells, append each result to `results` and `--out`, and return how many failed."""
     array, index = packed_data(args)
     failed = 0
     with (

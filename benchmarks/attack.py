@@ -1,10 +1,10 @@
-"""Attacks one service and prints what it cost; exit code 1 means that a bound was not held.
+"""Attack one service and print the cost; exit code 1 means that a bound was exceeded.
 
     python benchmarks/attack.py            # all attacks, in about three minutes
     python benchmarks/attack.py --quick    # less of everything, in one minute
 
-The honest client has the token, and asks what a frame shows. Those who send headers or hold
-connections do not have it; those who send pictures, videos and models do.
+The honest client has the token and asks what a frame shows. Attackers that send headers or hold
+connections do not have the token; attackers that send pictures, videos and models do.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PAGE = b"GET /page/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def connected(running: Service, said: bytes, receive_buffer: int = 0) -> socket.socket:
-    """A TCP connection to the service that has said something."""
+    """Open a TCP connection to the service and send a first text."""
     opened = socket.socket()
     if receive_buffer:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -69,7 +69,7 @@ def connected(running: Service, said: bytes, receive_buffer: int = 0) -> socket.
 
 
 def flood(running: Service, mebibytes: int) -> float:
-    """Send headers until so many MiB are gone, with new connections; return the growth in MiB."""
+    """Send headers over new connections up to a number of MiB; return the growth in MiB."""
     block = b"a\r\nX: " * (2**20 // 6)
     before = running.memory()
     peak = before
@@ -88,7 +88,7 @@ def flood(running: Service, mebibytes: int) -> float:
 
 
 def honest(running: Service, frame: bytes, count: int) -> list[float]:
-    """Delays of single requests in seconds, each on a connection of its own."""
+    """Measure the delays of single requests in seconds, each on a new connection."""
     delays = []
     given = {"Authorization": f"Bearer {TOKEN}"}
     fresh = httpx.Limits(max_keepalive_connections=0)
@@ -107,7 +107,7 @@ def beside(
     connections: int,
     attack: Callable[[Service], socket.socket],
 ) -> tuple[float, float]:
-    """Median delays of the honest client in seconds: alone, and beside the connections."""
+    """Measure the honest client's median delays in seconds: alone, and beside the connections."""
     alone = honest(running, frame, count)
     with ExitStack() as cleanup:
         for _ in range(connections):
@@ -119,7 +119,7 @@ def beside(
 
 
 def scan_bomb(side: int, scans: int) -> bytes:
-    """A progressive JPEG whose last scan comes again and again."""
+    """Return a progressive JPEG whose last scan is repeated many times."""
     data = io.BytesIO()
     Image.new("RGB", (side, side), (90, 120, 60)).save(data, "JPEG", progressive=True)
     whole = data.getvalue()
@@ -128,7 +128,7 @@ def scan_bomb(side: int, scans: int) -> bytes:
 
 
 def large_picture(side: int) -> bytes:
-    """A PNG of few bytes and many pixels."""
+    """Return a PNG of few bytes and many pixels."""
     data = io.BytesIO()
     Image.new("RGB", (side, side), (90, 120, 60)).save(data, "PNG")
     return data.getvalue()
@@ -137,7 +137,7 @@ def large_picture(side: int) -> bytes:
 def posts(
     path: str, clients: int, files: list[tuple[str, tuple[str, bytes]]], **data: str
 ) -> Callable[[Service, Event], ExitStack]:
-    """An attack by clients that have the token: each sends the same request until the end."""
+    """Return an attack by clients with the token: each sends the same request until the end."""
 
     def begin(running: Service, ended: Event) -> ExitStack:
         def client() -> None:
@@ -153,7 +153,7 @@ def posts(
 
 
 def many_bytes(side: int) -> bytes:
-    """A PNG of noise, with as few pixels as a frame of a camera and four bytes for each."""
+    """Return a PNG of noise with as few pixels as a camera frame and four bytes per pixel."""
     noise = np.random.default_rng(1).integers(0, 256, (side, side, 4), np.uint8)
     data = io.BytesIO()
     Image.fromarray(noise).save(data, "PNG", compress_level=0)
@@ -161,8 +161,10 @@ def many_bytes(side: int) -> bytes:
 
 
 def streams(clients: int, picture: bytes) -> Callable[[Service, Event], ExitStack]:
-    """An attack by clients that have the token: each sends a picture over a WebSocket, again and
-    again, and does not wait for answers. One that is cut off comes back.
+    """Return an attack by clients with the token, which send pictures over WebSockets.
+
+    Each client sends the same picture again and again, does not wait for answers, and reconnects if
+    it is cut off.
     """
     upgrade = (
         "GET /api/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
@@ -189,7 +191,7 @@ def streams(clients: int, picture: bytes) -> Callable[[Service, Event], ExitStac
 
 
 def _started(clients: int, client: Callable[[], None]) -> ExitStack:
-    """Run so many clients in threads; leaving the stack waits until all have ended."""
+    """Run a number of clients in threads; leaving the stack waits until all have ended."""
     cleanup = ExitStack()
     for _ in range(clients):
         thread = Thread(target=client)
@@ -201,7 +203,7 @@ def _started(clients: int, client: Callable[[], None]) -> ExitStack:
 def longest_beside(
     running: Service, frame: bytes, seconds: float, attack: Callable[[Service, Event], ExitStack]
 ) -> float:
-    """The longest delay of the honest client, in seconds, while others send what takes long."""
+    """Measure the honest client's longest delay, in seconds, beside slow requests of others."""
     ended = Event()
     delays = []
     with attack(running, ended):
@@ -214,7 +216,7 @@ def longest_beside(
 
 
 def hostile_video(running: Service) -> tuple[int, float, float]:
-    """A video of under 2 kB that declares 20 million samples.
+    """Send a video of less than 2 kB that declares 20 million samples.
 
     Returns the status, and the growth in MiB of the service and of its largest child.
     """
@@ -241,7 +243,7 @@ def hostile_video(running: Service) -> tuple[int, float, float]:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and that run now."""
+    """Return the running child processes of a process."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):
@@ -272,7 +274,7 @@ def small_video() -> bytes:
 
 
 def with_samples(data: bytes, count: int) -> bytes:
-    """The same MP4, with tables that declare so many samples of one byte."""
+    """Return the same MP4 with tables that declare a number of samples of one byte each."""
     changed = bytearray(data)
     for box, offset, value in (
         (b"stsz", 4, 1),
@@ -286,7 +288,7 @@ def with_samples(data: bytes, count: int) -> bytes:
 
 
 def absurd_model(running: Service, side: int) -> tuple[int, float, float]:
-    """A right model that declares images of such a side; its checksum is right.
+    """Send a model with a valid checksum that declares images of a given side.
 
     Returns the status, the seconds until the refusal and the growth of the service in MiB.
     """
@@ -305,10 +307,10 @@ def absurd_model(running: Service, side: int) -> tuple[int, float, float]:
 
 
 def harmed_files(model: Path) -> list[str]:
-    """What a change of a model by the command does to files around it.
+    """List the harm that a change of a model by the command does to the files around it.
 
-    Its lock is a link to a file of somebody else; then the model is for its owner's eyes only, and
-    a killed save has left a part of itself.
+    First, the lock is a link to somebody else's file. Then the model is readable by its owner only,
+    and a killed save has left a part of its file.
     """
     victim = model.with_name("victim.txt")
     victim.write_text("mine")
@@ -332,7 +334,7 @@ def harmed_files(model: Path) -> list[str]:
 
 
 class Table:
-    """Prints a row per attack, and counts the bounds that were not held."""
+    """A table with one row per attack, and the number of bounds that were exceeded."""
 
     def __init__(self) -> None:
         self.wrong = 0
@@ -354,7 +356,7 @@ def attacks(
     seconds: float = 10.0,
     crowd: int = 60,
 ) -> int:
-    """Run all attacks on one service; return how many bounds were not held."""
+    """Run all attacks on one service; return how many bounds were exceeded."""
     frame = jpeg(drawn(41, frames=1)[0])
     table = Table()
     with service(folder / "attacked.pv", "--token", TOKEN, new=new) as running:
@@ -398,7 +400,7 @@ def attacks(
 
 
 def heavy(side: int, crowd: int) -> dict[str, Callable[[Service, Event], ExitStack]]:
-    """What takes a decoder long, sent by clients that have the token."""
+    """Return attacks with requests that are slow to decode, from clients with the token."""
     megapixels = f"{side * side / 1e6:.0f} MP"
     bomb = ("frame", ("a.jpg", scan_bomb(side, 7000)))
     legal = ("frame", ("a.jpg", scan_bomb(side, 100)))

@@ -1,13 +1,13 @@
-"""Time after each change of a learner, and bytes of its file: prima beside its rule of version 0.1.
+"""Time each change of a learner and measure its file, for prima and its rule of version 0.1.
 
     OMP_NUM_THREADS=1 python benchmarks/changes.py                # 5, 10, 40 objects; 10 minutes
     OMP_NUM_THREADS=1 python benchmarks/changes.py --objects 5 --rules lessons
 
-Every object has two lessons of 30 frames: a generic frame, moved, lit and with noise. Times are CPU
-milliseconds of one thread, the median of the repeats; both rules take turns. A time after a change
-begins when the button is let go (the features of a lesson are there by then) and ends with the next
-prediction; "loaded" begins when the file is read and the network is built, "load" before that. What
-is written per lesson is the whole file.
+Every object has two lessons of 30 frames, made of one generic frame that is moved, relit and given
+noise. Times are CPU milliseconds of one thread, the median of the repeats; both rules take turns. A
+time after a change begins when the button is let go (the features of a lesson have been computed by
+then) and ends with the next prediction. "loaded" begins after the file is read and the network is
+built, "load" before that. Each lesson writes the whole file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHANGES = ("learn", "forget", "undo", "rename", "loaded", "load")
 
 
 def lesson(k: int, number: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """One lesson of object k: another light, and every frame a little elsewhere."""
+    """Draw one lesson of object k, in its own light, with a slightly moved object per frame."""
     random = np.random.default_rng([k, number])
     frame = generic_frames(size)[k % 48].numpy().astype(np.float32)
     light, found = random.uniform(0.7, 1.3), []
@@ -47,14 +47,14 @@ def lesson(k: int, number: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """CPU time, which other work of the machine does not lengthen much."""
+    """Measure CPU time, which other work of the machine hardly lengthens."""
     began = time.process_time()
     work()
     return 1000 * (time.process_time() - began)
 
 
 class Measured:
-    """A learner, and what its changes took.
+    """A learner, and the time of its changes.
 
     Args:
         rule: the rule of prima.
@@ -69,7 +69,7 @@ class Measured:
         self.first: float | None = None
 
     def teach(self, objects: int) -> None:
-        """Teach two lessons of each object up to a number of them."""
+        """Teach two lessons of each object, up to a number of objects."""
         while self.lessons < objects * LESSONS:
             k, number = divmod(self.lessons, LESSONS)
             took = milliseconds(lambda: self._learn(k, number))  # noqa: B023
@@ -80,7 +80,7 @@ class Measured:
         self.learner.learn(lesson(k, number, self.size), f"object {k}", coach=False)
 
     def time(self, name: str, frame: Image) -> float:
-        """The time of predicting a frame, of saving, or after a change."""
+        """Measure the time of predicting a frame, of saving, or after a change."""
         if name == "frame":
             return milliseconds(lambda: self.learner.predict(frame))
         if name == "save":
@@ -88,7 +88,7 @@ class Measured:
         return self.after(name, frame)
 
     def after(self, change: str, frame: Image) -> float:
-        """The time from a change to the end of the next prediction; the learner stays as it was."""
+        """Measure the time from a change of a copy to the end of the next prediction."""
         learner = self.learner.copy()
         learner.predict(frame)
         buffer = learner.open_lesson()
@@ -123,7 +123,7 @@ class Measured:
         return milliseconds(work)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes on the disk: after a lesson, after forgetting, without undo, and for the edge."""
+        """Measure file sizes: after a lesson, after forgetting, without undo, and for the edge."""
         learner = self.learner.copy()
         learner.learn(lesson(0, 8, self.size), "object 0", coach=False)
         learner.save(self.file)

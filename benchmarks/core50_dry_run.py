@@ -1,17 +1,18 @@
-"""Rehearses the plan `paper` on a CORe50 of full size with made-up pixels, folder and store.
+"""Rehearse the plan `paper` on a full-size CORe50 with made-up pixels, as folder and store.
 
     python benchmarks/core50_dry_run.py OUT
 
-writes all 164,866 official names (about 30 MB: the frames of a video are one picture) and the
-authors' 30 orders of NICv2 as their file lists, runs the plan on the folder, packs a store (6 GB)
-and runs the plan on it, and makes both reports. The names and orders come from two files beside the
-project (`--facts`). It prints the number of cells, the time per test, the memory, the frames in
-each test and where the orders came from, and exits with 1 if a cell fails, if the folder and the
-store give other numbers, or if a test has other frames than the official ones.
+This command writes all 164,866 official names (about 30 MB, because the frames of a video are one
+picture) and the authors' 30 orders of NICv2 as their file lists. It runs the plan on the folder,
+packs a store (6 GB), runs the plan on the store, and writes both reports. The names and orders come
+from two files beside the project (`--facts`). It prints the number of cells, the time per test, the
+memory, the frames in each test and the source of the orders. It exits with 1 if a cell fails, if
+the folder and the store give different numbers, or if a test does not have the official frames.
 
-The data is whole; the learning is not: `--limit` batches per run, one epoch, and a MobileNet v1 of
-width 1/16 that sees the frames at a quarter of their size. `--objects` and `--frames` make a part
-of CORe50, with drawn orders; `--set` changes the plan as `primavista bench run --set` does.
+The data are complete, but learning is reduced to `--limit` batches per run, one epoch, and a
+MobileNet v1 of width 1/16 that sees the frames at a quarter of their size. `--objects` and
+`--frames` make a part of CORe50, with orders drawn at random; `--set` changes the plan as
+`primavista bench run --set` does.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ Key = tuple[int, int]  # session and object, from 1
 
 
 class QuarterMobileNet(MobileNetV1):
-    """MobileNet v1 on frames of a quarter of their height and width, which costs a sixteenth."""
+    """MobileNet v1 on frames at a quarter of their height and width, at 1/16 of the cost."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(functional.avg_pool2d(x, 4))
@@ -71,10 +72,11 @@ NETWORKS["quarter"] = QuarterMobileNet
 
 
 def official_numbers(facts: Path) -> dict[Key, range]:
-    """The numbers of the frames of each video.
+    """Return the frame numbers of each video.
 
-    The orders have the count of each. Frames are numbered from 0, and in the test sessions so that
-    every 20th frame of all of them, in the order of the official list, is the one that it names.
+    The orders give the number of frames per video. Frames are numbered from 0. In the test
+    sessions, the numbers are such that every 20th test frame, in the order of the official list, is
+    a frame that the list names.
     """
     counts = json.loads((facts / ORDERS).read_text())["frames"]
     firsts: dict[Key, int] = {}
@@ -118,7 +120,7 @@ def picture(key: Key) -> Image.Image:
 
 
 def write_orders(facts: Path, numbers: Mapping[Key, range], folder: Path) -> None:
-    """Write the authors' orders as they distribute them: one list of files per batch."""
+    """Write the authors' orders in their own form: one list of files per batch."""
     lines = {
         key: "".join(f"{frame_name(key, number)} {key[1] - 1}\n" for number in frames)
         for key, frames in numbers.items()
@@ -141,7 +143,7 @@ def dry_plan(source: Path, arguments: argparse.Namespace) -> Plan:
 
 
 def _short_cumulative(group: Group) -> Iterator[Group]:
-    """Give Cumulative, which trains to convergence, a few steps; other options are not for it."""
+    """Give Cumulative, which trains to convergence, a few steps instead of the other options."""
     others = [name for name in group.strategies if name != "cumulative"]
     if others:
         yield group.model_copy(update={"strategies": others})
@@ -177,13 +179,13 @@ def run_and_report(source: Path, out: Path, arguments: argparse.Namespace) -> di
 
 
 def peak_bytes() -> int:
-    """The largest resident memory of this process, mapped files included."""
+    """Return the peak resident memory of this process, mapped files included."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 def measurements(folders: Sequence[Path]) -> dict[str, Any]:
-    """The time per test of each strategy, the frames tested on, and where orders came from."""
+    """Return the time per test of each strategy, the test frames, and the order sources."""
     tests: dict[str, list[float]] = {}
     cells = [read_cell(folder) for folder in folders]
     for cell in cells:
@@ -206,7 +208,7 @@ def _facts(cell: CellContents) -> Any:
 
 
 def metrics_by_cell(out: Path) -> dict[str, str]:
-    """`metrics.jsonl` of each cell by everything that its numbers depend on except the data."""
+    """Return `metrics.jsonl` of each cell by everything its numbers depend on except the data."""
     found = {}
     for path in out.rglob("result.json"):
         cell = read_cell(path.parent).cell
@@ -216,7 +218,7 @@ def metrics_by_cell(out: Path) -> dict[str, str]:
 
 
 def in_own_process(stage: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a stage in a process of its own, so that its memory is its own."""
+    """Run a stage in its own process, so that its memory is measured separately."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(stage, *arguments).result()
@@ -231,7 +233,7 @@ def pack_store(folder: Path, store: Path, full_test: bool) -> dict[str, Any]:
 
 
 def chosen_numbers(arguments: argparse.Namespace) -> dict[Key, range]:
-    """The frames to write: all of CORe50, or the first ones of the first objects."""
+    """Return the frames to write: all of CORe50, or the first frames of the first objects."""
     numbers = official_numbers(arguments.facts)
     return {
         key: frames[: arguments.frames]

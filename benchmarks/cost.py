@@ -1,14 +1,14 @@
-"""Draws docs/images/cost.png: the cost of a lesson of each strategy beside how well it learns.
+"""Draw docs/images/cost.png: the accuracy of each strategy against the cost of a lesson.
 
     python benchmarks/cost.py --signs docs/results/gtsrb.jsonl docs/results/gtsrb_latent.jsonl \\
         --rendered docs/results/claims.jsonl docs/results/reasons.jsonl
     python benchmarks/cost.py ... --strategies latent-replay  # measures this one again
     python benchmarks/cost.py --solves prima dslda  # what the first prediction after a lesson costs
 
-A lesson is one track of 30 frames at 128 px, after ten others, in seconds of one CPU thread; the
-median of five. A memory for rehearsal is full, as it is late in a stream. Accuracies are those that
-`benchmarks/accuracy.py` or `benchmarks/raw_lines.py` wrote; if a strategy is in several files, the
-first one counts. Cumulative, which trains on everything again, is a line.
+A lesson is one track of 30 frames at 128 px, after ten others. Its cost is in seconds of one CPU
+thread, the median of five. A memory for rehearsal is full, as it is late in a stream. The
+accuracies are from files of `benchmarks/accuracy.py` or `benchmarks/raw_lines.py`; if a strategy is
+in several files, the first one counts. Cumulative, which trains on everything again, is a line.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ APART = 4.5  # percent between two labels
 
 
 def cost(name: str, lessons: int) -> tuple[float, int, int]:
-    """Seconds of a lesson, bytes beyond the model, and bytes of stored data, a part of them."""
+    """Measure the seconds of a lesson, the bytes beyond the model, and the stored bytes in them."""
     strategy = create(name, build(size=128))
     frames = torch.randint(
         0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
@@ -77,7 +77,7 @@ def cost(name: str, lessons: int) -> tuple[float, int, int]:
 
 
 def solve_cost(name: str, lessons: int) -> tuple[float, float]:
-    """Seconds of a lesson, and those by which the first prediction after it exceeds the second."""
+    """Measure a lesson, and how much longer the first prediction after it takes than the second."""
     strategy = create(name, build(size=128))
     draw = torch.Generator().manual_seed(0)
     frames = torch.randint(0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=draw)
@@ -98,7 +98,7 @@ def solve_cost(name: str, lessons: int) -> tuple[float, float]:
 
 
 def accuracies(paths: Sequence[Path]) -> dict[str, list[float]]:
-    """Of each strategy with its defaults, one value per run."""
+    """Return the accuracies of each strategy with its defaults, one per run."""
     found: dict[str, list[float]] = {}
     for path in paths:
         here: dict[str, list[float]] = {}
@@ -113,7 +113,7 @@ def accuracies(paths: Sequence[Path]) -> dict[str, list[float]]:
 
 
 def is_default(cell: dict[str, Any]) -> bool:
-    """Whether a cell is of NICv2-391, the reduced test set and the default options."""
+    """Return True for a cell of NICv2-391 with the reduced test set and the default options."""
     changed = {name for name in cell["changed"] if (cell["strategy"], name) != RETRAINED}
     return cell["protocol"] == "nicv2-391" and cell["test_thin"] == 20 and not changed
 
@@ -130,7 +130,7 @@ Shown = tuple[str, float, float, int, int]  # name, accuracy, seconds, state, st
 
 
 def kind_of(name: str, stored: int) -> str:
-    """The group of a strategy, which is its colour."""
+    """Return the group of a strategy, which decides its colour."""
     if stored:
         return "not rehearsal-free"
     return "ours" if name in OURS else "paper"
@@ -139,10 +139,10 @@ def kind_of(name: str, stored: int) -> str:
 def label_place(
     x: float, y: float, others: list[tuple[float, float]], taken: list[tuple[float, float]]
 ) -> tuple[bool, float, float]:
-    """Find the place of a label, and if it goes to the left of the circle.
+    """Find the place of a label, and decide if it goes to the left of the circle.
 
-    It does if another circle is in the way, or if the picture ends. It moves down below labels that
-    were placed before.
+    It goes to the left if another circle is in the way, or if the picture ends. It moves down below
+    labels that were placed before.
     """
     left = x > 15_000 or any(1.25 <= u / x < 2 and abs(v - y) < 8 for u, v in others)
     if left:
@@ -155,7 +155,7 @@ def label_place(
 
 
 def draw_circles(axes: Axes, shown: list[Shown]) -> None:
-    """One circle per strategy, the larger the more it keeps, with labels from the top down."""
+    """Draw one circle per strategy, larger if it keeps more, with labels from the top down."""
     taken: list[tuple[float, float]] = []
     others = [(1e3 * seconds, y) for _, y, seconds, _, _ in shown]
     for name, y, seconds, state, stored in sorted(shown, key=lambda item: -item[1]):
@@ -176,7 +176,7 @@ def draw_circles(axes: Axes, shown: list[Shown]) -> None:
 
 
 def draw_bound(axes: Axes, bound: float) -> None:
-    """The line of Cumulative."""
+    """Draw the line of Cumulative."""
     axes.axhline(bound, color="#777777", linestyle="--", linewidth=1)
     axes.annotate(
         "Cumulative, which keeps all data",

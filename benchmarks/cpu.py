@@ -3,8 +3,8 @@
     python benchmarks/cpu.py --out cpu.json          # an idle machine; about five minutes
     python benchmarks/cpu.py --quick                 # fewer repeats
 
-A ratio is one of medians over interleaved repeats, so that other work of the machine falls on both
-sides alike.
+A ratio is between medians over interleaved repeats, so that other work of the machine affects both
+sides equally.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()
 
 
 def timed(works: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each, taken in turns."""
+    """Measure the seconds of each function, in turns."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for work in works.values():
         work()
@@ -87,7 +87,7 @@ def ratio(
     target: str,
     middle: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
-    """The ratio middle(top) / middle(bottom), and the middle, least and largest of both in ms."""
+    """Return middle(top) / middle(bottom), and the middle, least and largest of both in ms."""
     value = middle(seconds[top]) / middle(seconds[bottom])
     bound = float(target.split()[-1])
     met = value >= bound if target.startswith("at least") else value <= bound
@@ -104,7 +104,7 @@ def random_frames(count: int) -> Tensor:
 
 
 def features(threads: int, repeats: int) -> list[dict[str, Any]]:
-    """Point 6: frozen features by ONNX Runtime and by torch, eager and channels-last."""
+    """Measure point 6: frozen features by ONNX Runtime and by torch, eager and channels-last."""
     torch.set_num_threads(threads)
     backbone, many = build(size=SIDE).eval(), random_frames(32)
     one, onnx = many[:1].clone(), OnnxFeatures()
@@ -148,7 +148,7 @@ def features(threads: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def lessons(engine: Any, frames: int, repeats: int) -> list[dict[str, Any]]:
-    """Point 5: a batch with frozen features against one forward pass by the same engine."""
+    """Measure point 5: a batch with frozen features against one forward pass of the same engine."""
     images, labels = random_frames(frames), torch.arange(frames) % 2
     found = []
     for name in ("cwr*", "dslda"):
@@ -168,7 +168,7 @@ def lessons(engine: Any, frames: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def guarded(frames: int, repeats: int) -> list[dict[str, Any]]:
-    """Point 5: AR1* against Naive at equal epochs."""
+    """Measure point 5: AR1* against Naive at equal epochs."""
     images, labels = random_frames(frames), torch.arange(frames) % 2
     makers = {
         name: create(name, build(size=SIDE), first_batch=False, epochs=1)
@@ -196,7 +196,7 @@ def one_at_a_time(mu: Tensor, n: Tensor, sigma: Tensor, z: Tensor, y: Tensor) ->
 
 
 def in_place(mu: Tensor, n: Tensor, sigma: Tensor, z: Tensor, y: Tensor) -> Tensor:
-    """The same with one pass over the memory of t Sigma per sample: the best one at a time."""
+    """Update with one pass over the memory of t Sigma per sample: the fastest way one at a time."""
     for t, (x, j) in enumerate(zip(z, y.tolist(), strict=True)):
         delta = x - mu[j]
         sigma.addr_(delta, delta, alpha=t / (t + 1))
@@ -206,7 +206,7 @@ def in_place(mu: Tensor, n: Tensor, sigma: Tensor, z: Tensor, y: Tensor) -> Tens
 
 
 def streaming_lda(frames: int, repeats: int) -> list[dict[str, Any]]:
-    """Point 7: DSLDA in batches against one sample at a time; both are given the same features."""
+    """Measure point 7: DSLDA in batches against one sample at a time, on the same features."""
     z = torch.randn(frames, 1024, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     y = torch.arange(frames) % 3
 
@@ -258,7 +258,7 @@ def streaming_lda(frames: int, repeats: int) -> list[dict[str, Any]]:
 def ten_runs(
     engine: Any, frames: int, batches: int, repeats: int, name: str = "dslda"
 ) -> list[dict[str, Any]]:
-    """Point 4: ten orders of the same batches, tested after each; features are computed once."""
+    """Measure point 4: ten orders of the same batches, tested after each; shared features."""
     sessions = [
         Session(label=k % 5, number=k, start=k * frames, stop=(k + 1) * frames)
         for k in range(batches + 1)
@@ -284,7 +284,7 @@ def ten_runs(
 
 @contextmanager
 def busy_cores() -> Any:
-    """Another process on every core."""
+    """Run another process on every core."""
     loads = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"])
         for _ in range(os.cpu_count() or 1)
@@ -299,7 +299,7 @@ def busy_cores() -> Any:
 
 
 def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]:
-    """Point 6: `Learner.predict` of one frame, idle and under load, against one forward pass."""
+    """Measure point 6: `Learner.predict` of a frame, idle and under load, against one pass."""
     torch.set_num_threads(threads)
     learner = Learner("cwr*", size=SIDE, engine=engine)
     frames = random_frames(8).numpy()
@@ -321,7 +321,7 @@ def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]
         "its pass": lambda: single(lambda: strategy.representation.features(one, frozen=True)),
     }
     idle = statistics.median(timed(works, repeats)["predict"]) * 1e3
-    # means: what loses its core takes twice as long, and the median would jump between the two
+    # means: a process that loses its core takes twice as long, so a median would jump
     with busy_cores():
         loaded = timed(works, 3 * repeats)
     slow = f"the same under load / on one thread, means, {engine}", loaded, "predict", "one thread"
@@ -346,7 +346,7 @@ def predictions(engine: Any, threads: int, repeats: int) -> list[dict[str, Any]]
 
 
 def memory(engine: str) -> list[dict[str, Any]]:
-    """Point 8: the peak of a fresh process that learns one batch."""
+    """Measure point 8: the peak memory of a fresh process that learns one batch."""
     program = MEMORY.format(engine=engine, frames=FRAMES, side=SIDE)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -365,7 +365,7 @@ def memory(engine: str) -> list[dict[str, Any]]:
 
 
 def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
-    """Points 4 to 8, as rows: what, value, target, whether it is met, and the times behind it."""
+    """Return points 4 to 8 as rows: name, value, target, target met, and the times behind them."""
     before, threads = torch.get_num_threads(), min(threads, os.cpu_count() or 1)
     repeats, frames = (3, 64) if quick else (9, FRAMES)
     rows = []

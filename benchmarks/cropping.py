@@ -1,13 +1,13 @@
-"""What a box is worth in a lesson: recognition elsewhere, after lessons with and without one.
+"""Measure the benefit of a box in a lesson: recognition elsewhere, with and without a box.
 
     python benchmarks/cropping.py                # the table over three seeds
     python benchmarks/cropping.py --seeds 3      # one seed
 
 Ten rendered objects are taught with one lesson each, in which a hand moves the object through the
-picture of a camera that stands still. Of every frame is learned either the middle of the whole
-picture, or a square around what moves, or a square around the true box. For comparison the same
-objects are also taught as ever, held in the middle. The test frames are those of a person who holds
-the object in the middle, in five rooms that were not taught in.
+picture of a camera that stands still. The learner learns the middle of every frame, a square around
+what moves, or a square around the true box. For comparison the same objects are also taught as
+usual, held in the middle. The test frames show a person who holds the object in the middle, in five
+rooms that were not used for teaching.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEST_FRAMES = range(0, 40, 5)
 
 
 def scene_of(seed: int) -> Scene:
-    """Ten objects, one per category."""
+    """Return a scene of ten objects, one per category."""
     return Scene(categories=10, objects=1, sessions=11, frames=40, size=192, seed=seed)
 
 
@@ -86,7 +86,7 @@ def accuracies(seed: int, strategy: str) -> dict[str, float]:
 
 
 def motion_overlaps(film: list[Tableau]) -> list[float]:
-    """The intersection over union of what moves and the true box, of every frame."""
+    """Return the intersection over union of the motion and the true box, for every frame."""
     boxes = moving_boxes([one.frame.numpy() for one in film])
     pairs = zip(film, boxes, strict=True)
     return [one.shown[0].box.iou(box) for one, box in pairs if one.shown]

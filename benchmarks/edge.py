@@ -1,4 +1,4 @@
-"""primavista-edge in an environment of its own, without torch: sizes, lessons and predictions.
+"""Measure primavista-edge in its own environment without torch: sizes, lessons, predictions.
 
     python benchmarks/edge.py --out edge.json
 
@@ -61,14 +61,14 @@ def size_of(
     folder: Path,
     without: tuple[str, ...] = ("pip", "setuptools", "wheel", "_distutils_hack", "distutils"),
 ) -> float:
-    """Megabytes of an environment's packages, the installer's own apart."""
+    """Return the megabytes of an environment's packages, without those of the installer."""
     parts = (p for p in folder.iterdir() if p.name.split("-")[0].lower() not in without)
     every = (f for p in parts for f in ([p] if p.is_file() else p.rglob("*")))
     return sum(f.stat().st_size for f in every if f.is_file()) / 1e6
 
 
 def installed_edge(folder: Path) -> tuple[Path, float, float]:
-    """Make an environment with the wheel; its Python, and the megabytes of the wheel and of all."""
+    """Make an environment with the wheel; return its Python, and the MB of the wheel and of all."""
     build = [
         sys.executable,
         "-m",
@@ -105,7 +105,7 @@ def lessons(
 
 
 def apart(one: Path, two: Path) -> float:
-    """The largest difference between the tensors of two files, relative to the largest of each."""
+    """Return the largest difference between the tensors of two files, relative to the largest."""
     a, b = files.read(one)[0], files.read(two)[0]
     common = [name for name in a if name in b and a[name].dtype.kind == "f"]
     return max(
@@ -115,7 +115,7 @@ def apart(one: Path, two: Path) -> float:
 
 
 def measure() -> dict[str, Any]:
-    """Sizes, and for each strategy the lessons of the three engines."""
+    """Measure the sizes, and for each strategy the lessons of the three engines."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python, wheel, install = installed_edge(folder)

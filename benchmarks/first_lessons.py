@@ -1,11 +1,11 @@
-"""The first lessons: what is recognised when each object was shown once, twice or three times.
+"""Measure the first lessons: recognition after each object was shown one, two or three times.
 
     python benchmarks/first_lessons.py --features                # once: the features of every frame
     python benchmarks/first_lessons.py                           # the table
     python benchmarks/first_lessons.py --size 192 --rules lessons --sets core50 signs
 
-A lesson is one session of one object. The columns, accuracy in % of test frames and in brackets
-after averaging the scores of a test session:
+A lesson is one session of one object. The columns give the accuracy in % of test frames and, in
+brackets, after averaging the scores of a test session:
 
 - `core50 5x1`: five categories, one lesson each, three test sessions drawn at random; `own place`:
   each taught in a session of its own, tested in all sessions where nothing was taught; `10xV`: ten
@@ -13,8 +13,8 @@ after averaging the scores of a test session:
 - `signs 5x1`: five classes, one track each; `43xV`: all classes, V tracks each; `--step` frames
 - `rendered 5x1`, `50x1`, `all`: 50 objects, 12 frames per session
 
-and, for the columns in which only some classes are taught, the AUROC of familiarity between test
-frames of these classes and of the others.
+If only some classes are taught, the columns also give the AUROC of familiarity between test frames
+of these classes and of the others.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def extract(array: Path, size: int, step: int, out: Path, names: list[str], devi
 
 @dataclass
 class Data:
-    """The features of a data set by their reader, N x D, and facts about the reader."""
+    """The features of a data set, N x D per reader, and facts about the reader."""
 
     folder: Path
     generic: Floats
@@ -83,7 +83,7 @@ Session = tuple[int, Floats]  # the label and the numbers of the frames
 
 @dataclass(frozen=True)
 class Task:
-    """Lessons to learn, and sessions to tell; some of these may be of classes never taught."""
+    """Lessons to learn, and sessions to recognise, some of which may show classes never taught."""
 
     column: str
     data: Data
@@ -96,7 +96,7 @@ class Task:
 
 
 def core50_tasks(data: Data, facts: list[Any], splits: int) -> Iterator[Task]:
-    """Categories of CORe50, by sessions."""
+    """Yield the tasks of CORe50 categories, by sessions."""
     names = sorted({name.partition("/")[0] for name, _, _ in facts})
     frames = {
         (names.index(n.partition("/")[0]), int(n.rpartition("/s")[2])): np.arange(a, b)
@@ -136,7 +136,7 @@ def core50_tasks(data: Data, facts: list[Any], splits: int) -> Iterator[Task]:
 
 
 def sign_tasks(data: Data, facts: list[Any], splits: int, step: int) -> Iterator[Task]:
-    """Traffic signs, split as `accuracy.py` does."""
+    """Yield the tasks of traffic signs, split as in `accuracy.py`."""
     for run in range(splits):
         draw = random.Random(f"split/{run}")
         by_class: dict[str, list[Floats]] = {}
@@ -164,7 +164,7 @@ def sign_tasks(data: Data, facts: list[Any], splits: int, step: int) -> Iterator
 
 
 def rendered_tasks(data: Data, facts: dict[str, Any], splits: int) -> Iterator[Task]:
-    """Rendered objects; the test sessions are 3, 7 and 10."""
+    """Yield the tasks of rendered objects; the test sessions are 3, 7 and 10."""
     parts = {
         part: [(label, number, np.arange(a, b)) for label, number, a, b in facts[part]]
         for part in ("train", "test")
@@ -234,7 +234,7 @@ def cosine(task: Task, frames: Floats) -> Scored:
 
 
 def by_lessons(task: Task, frames: Floats) -> Scored:
-    """Places weighed by lessons that they have not seen."""
+    """Weigh the places by lessons that they have not seen."""
     z, backbone = task.data["middle"], task.data.backbone
     statistics = LessonStatistics.empty(backbone.dim, blocks=backbone.sizes)
     sample = LessonSample.empty(backbone.sizes)
@@ -251,7 +251,7 @@ RULES: dict[str, Rule] = {"today": today, "cosine": cosine, "lessons": by_lesson
 
 
 def auroc(known: Floats, unknown: Floats) -> float:
-    """How often a known frame has the higher familiarity of the two; ties count half."""
+    """Return how often a known frame is more familiar than an unknown one; ties count half."""
     order = np.concatenate([known, unknown])
     _, inverse, counts = np.unique(order, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
@@ -260,7 +260,7 @@ def auroc(known: Floats, unknown: Floats) -> float:
 
 
 def measure(rule: Rule, task: Task) -> tuple[float, float, float | None]:
-    """The accuracy of frames, of averaged sessions, and the AUROC if there are strangers."""
+    """Return the accuracy of frames, of averaged sessions, and the AUROC if there are strangers."""
     labels = np.concatenate([np.full(len(i), label) for label, i in task.tests])
     scored = rule(task, np.concatenate([i for _, i in task.tests]))
     known = np.isin(labels, task.taught)
@@ -279,7 +279,7 @@ def measure(rule: Rule, task: Task) -> tuple[float, float, float | None]:
 
 
 def all_tasks(args: argparse.Namespace) -> list[Task]:
-    """The tasks of the data sets, over the features in the cache."""
+    """Return the tasks of the data sets, over the features in the cache."""
     found: list[Task] = []
     backbone = MiddleBackbone(build(size=args.size)).eval()
     for name in args.sets:
@@ -308,7 +308,7 @@ def packed(args: argparse.Namespace, name: str) -> tuple[Path, Path]:
 
 @torch.no_grad()
 def generic_features(args: argparse.Namespace, backbone: MiddleBackbone) -> Floats:
-    """The features of the generic frames, as the strategy has them."""
+    """Return the features of the generic frames, as the strategy computes them."""
     parts = [backbone(chunk) for chunk in generic_frames(args.size).split(16)]
     found: Floats = torch.cat(parts).numpy()
     return found

@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/gpu.py --out results/gpu.json
 
-MobileNet v1 at 128 px. Every ratio is of two medians of the same process, measured in turns.
+MobileNet v1 at 128 px. Every ratio is between two medians, measured in turns in the same process.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def plain(module: nn.Module) -> None:
 
 
 def timed(function: Callable[[], Any], repeats: int) -> float:
-    """Seconds of one call, the median of `repeats`."""
+    """Measure the seconds of one call, as the median of `repeats`."""
     seconds = []
     for _ in range(repeats):
         torch.cuda.synchronize()
@@ -90,7 +90,7 @@ def timed(function: Callable[[], Any], repeats: int) -> float:
 def in_turns(
     functions: dict[str, Callable[[], Any]], repeats: int = 5, rounds: int = 5
 ) -> dict[str, float]:
-    """The median seconds of each, measured in turns so that a change of the clock hits all."""
+    """Measure the median seconds of each, in turns so that a change of the clock affects all."""
     found: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
@@ -113,7 +113,7 @@ def batch_of(count: int, classes: int = 50) -> tuple[Tensor, Tensor]:
 
 
 def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[], None]:
-    """One SGD step over 128 frames in the regime of batch 2 and later (or of batch 1)."""
+    """Build one SGD step over 128 frames in the regime of batch 2 and later (or of batch 1)."""
     frames, labels = batch_of(MINIBATCH)
     batch = Batch(
         1 if first else 2,
@@ -150,7 +150,7 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
 
 
 def steps(precision: Precision) -> dict[str, float]:
-    """ms a step of 128 frames."""
+    """Measure the ms per step of 128 frames."""
     functions: dict[str, Callable[[], None]] = {}
     for name, options in (("bn", {"norm": "bn"}), ("brn", {})):
         functions[name] = stepper(strategy("naive", precision, freeze="none", **options))
@@ -169,7 +169,7 @@ def steps(precision: Precision) -> dict[str, float]:
 
 
 def batches(precision: Precision) -> dict[str, float]:
-    """ms a 300-frame batch of one class, 2 epochs for all."""
+    """Measure the ms per 300-frame batch of one class, with 2 epochs for all strategies."""
     frames, _ = batch_of(300)
     functions: dict[str, Callable[[], Any]] = {}
 
@@ -186,7 +186,7 @@ def batches(precision: Precision) -> dict[str, float]:
 
 
 def kernels(precision: Precision) -> list[tuple[str, float]]:
-    """The costliest kernels of an AR1* step, and us."""
+    """Return the costliest kernels of an AR1* step, with their microseconds."""
     step = stepper(strategy("ar1*", precision), eager=True)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(5):
@@ -197,7 +197,7 @@ def kernels(precision: Precision) -> list[tuple[str, float]]:
 
 
 def ceilings() -> dict[str, float]:
-    """Ceilings of this GPU: bytes per second in a copy, bf16 operations in a matrix product."""
+    """Measure this GPU: bytes per second in a copy, bf16 operations in a matrix product."""
     a, b = (torch.empty(2**30, dtype=torch.uint8, device="cuda") for _ in range(2))
     copied = 2 * 2**30 / timed(lambda: b.copy_(a), 10)
     m = torch.randn(8192, 8192, dtype=torch.bfloat16, device="cuda")
@@ -205,12 +205,12 @@ def ceilings() -> dict[str, float]:
 
 
 def work(frames: int, training: bool) -> dict[str, float]:
-    """The least bytes and operations of one pass, each layer by itself, activations in bf16.
+    """Count the least bytes and operations of one pass, layer by layer, activations in bf16.
 
-    Forward, a convolution reads its input and writes its output; the norm with its ReLU6 reads that
-    twice (moments, map; in evaluation once) and writes it. Backward, the norm reads x and dy twice
-    and writes dx; a convolution reads dy and writes dx, and a pointwise one (the others are frozen)
-    reads both once more for its weights.
+    In the forward pass, a convolution reads its input and writes its output; the norm with its
+    ReLU6 reads this output twice (moments, map; in evaluation once) and writes it. In the backward
+    pass, the norm reads x and dy twice and writes dx; a convolution reads dy and writes dx, and a
+    pointwise one (the others are frozen) reads both once more for its weights.
     """
     body = build().body
     found = {"bytes": 0.0, "operations": 0.0}
@@ -236,7 +236,7 @@ def work(frames: int, training: bool) -> dict[str, float]:
 
 
 def floors(precision: Precision) -> dict[str, float]:
-    """The least seconds of a NICv2-391 run: bytes or operations over the measured ceilings."""
+    """Compute the least seconds of a NICv2-391 run: bytes or operations over the ceilings."""
     top = ceilings()
 
     def least(frames: int, training: bool) -> float:
@@ -259,7 +259,7 @@ def floors(precision: Precision) -> dict[str, float]:
 
 @cache
 def full_size() -> DataSet:
-    """The rendered set of CORe50's size on the GPU: 400 training and 150 test sessions."""
+    """Render a set of CORe50's size on the GPU: 400 training and 150 test sessions."""
     began = time.perf_counter()
     data = materialise(Scene(frames=300, size=128), device="cuda")
     print(f"rendered {len(data.frames)} frames in {time.perf_counter() - began:.0f} s", flush=True)
@@ -273,7 +273,7 @@ def run(
     features: FeatureCache | None = None,
     limit: int = 391,
 ) -> dict[str, Any]:
-    """A whole NICv2-391 run: every batch learned, and tested on one test frame in 20."""
+    """Do a whole NICv2-391 run: learn every batch, and test on one test frame in 20."""
     stream = nicv2(full_size(), run=number)[:limit]
     made = strategy(name, precision, seed=number)
     torch.cuda.synchronize()
@@ -290,14 +290,14 @@ def run(
 
 
 def runs(precision: Precision) -> dict[str, Any]:
-    """Seconds of whole NICv2-391 runs, in learning, in testing, and the final accuracy."""
+    """Measure whole NICv2-391 runs: seconds, in learning, in testing, and the final accuracy."""
     for name in ("ar1*", "ewc", "lwf", "dslda"):
         run(name, precision, limit=4)  # kernels are compiled and recorded
     return {name: run(name, precision) for name in ("ar1*", "cwr*", "dslda", "naive", "lwf", "ewc")}
 
 
 def abreast(name: str, precision: Precision, count: int = 10, limit: int = 391) -> float:
-    """Seconds of so many runs side by side, from nothing, as the bench runs them."""
+    """Measure the seconds of several runs side by side, from scratch, as the bench runs them."""
     streams = [nicv2(full_size(), run=number)[:limit] for number in range(count)]
     strategies, shared = (
         [strategy(name, precision, seed=number) for number in range(count)],
@@ -312,7 +312,7 @@ def abreast(name: str, precision: Precision, count: int = 10, limit: int = 391) 
 
 
 def ten(precision: Precision) -> dict[str, Any]:
-    """Seconds of ten runs side by side and of one; of DSLDA medians of three, and in turn too."""
+    """Measure ten runs side by side and one run; for DSLDA medians of three, also one by one."""
     found: dict[str, Any] = {}
     for name, repeats in (("dslda", 3), ("lda", 1), ("ncm", 1)):
         run(name, precision, limit=8)
@@ -330,7 +330,7 @@ def ten(precision: Precision) -> dict[str, Any]:
 
 
 def solves(precision: Precision) -> dict[str, float]:
-    """ms of w = B inv(A) in float64, 1024 x 1024, 50 classes: once, ten in turn, ten as a stack."""
+    """Measure w = B inv(A) in float64, 1024 x 1024, 50 classes: one, ten in turn, ten stacked."""
     z = torch.randn(
         10,
         2048,
@@ -371,7 +371,7 @@ PARTS: dict[str, Callable[[Precision], Any]] = {
 
 
 def targets(found: dict[str, Any], precision: str) -> list[dict[str, Any]]:
-    """What was measured beside what was aimed at."""
+    """Compare the measurements with their targets."""
     rows: list[dict[str, Any]] = []
 
     def add(point: int, what: str, value: float, unit: str, most: float, **details: Any) -> None:
@@ -417,7 +417,7 @@ def targets(found: dict[str, Any], precision: str) -> list[dict[str, Any]]:
 
 
 def measure(precisions: list[Precision], parts: list[str]) -> dict[str, Any]:
-    """Some parts in some precisions, as they come."""
+    """Measure some parts in some precisions, and print each result when it is done."""
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,

@@ -1,16 +1,16 @@
-"""Measures if the cost of a batch grows with the batches before: 10,000 batches, 1,000 classes.
+"""Measure whether the cost of a batch grows along a stream of 10,000 batches, 1,000 classes.
 
     python benchmarks/growth.py --out growth.json      # every rehearsal-free strategy; 5 minutes
     python benchmarks/growth.py --strategies "cwr*" dslda
 
-All classes are seen by batch 100. Features are given: those of a frozen representation as they are,
-and to the other strategies as pixels of a one-layer network. Counted are, for each batch, the
-operations of learning and the elements that they write, the bytes of the state, and the operations
-of scoring. The latter are equal too, except for ridge, which tries more or fewer values of its
-regularisation, depending on the data. At the end, the strategy as it was after batch 100 and the
-final one learn and score the same batches in turns, in changing order; the ratio is the median of
-the ratios of their processor times, batch by batch, so that other work of the machine falls on both
-sides alike.
+All classes are seen by batch 100. Strategies with a frozen representation get the features
+directly; the other strategies get them as pixels of a one-layer network. For each batch the script
+counts the operations of learning, the elements that they write, the bytes of the state, and the
+operations of scoring. The operations of scoring are equal too, except for ridge, which tries more
+or fewer values of its regularisation, depending on the data. At the end, the strategy as it was
+after batch 100 and the final one learn and score the same batches in turns, in changing order. The
+ratio is the median of the ratios of their processor times, batch by batch, so that other work of
+the machine affects both sides equally.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.conformance import CountOperations, hidden_size
 from primavista.strategies.registry import STRATEGIES, create, names
 
-SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes a batch, two patterns of each
+SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes per batch, two patterns of each
 
 
 def backbone() -> Backbone:
@@ -44,7 +44,7 @@ def backbone() -> Backbone:
 
 
 def patterns(batch: int, classes: int, seen_by: int) -> tuple[Tensor, Tensor]:
-    """Frames and labels of one batch: new classes until all are seen, then ten at random."""
+    """Return frames and labels of one batch: new classes until all are seen, then ten at random."""
     generator = torch.Generator().manual_seed(batch)
     fresh = torch.arange(PRESENT) + PRESENT * batch
     present = (
@@ -73,10 +73,10 @@ def score(strategy: Strategy, frames: Tensor) -> None:
 
 
 def is_constant(counts: Iterable[Sequence[int]]) -> bool:
-    """Whether elements and bytes are equal, and operations within 2 %.
+    """Return True if elements and bytes are equal, and operations within 2 %.
 
-    Batch renormalisation computes a mean again that lies halfway between two numbers of float32,
-    which is chance.
+    By chance, batch renormalisation recomputes a mean that lies halfway between two float32
+    numbers.
     """
     operations, elements, state = zip(*counts, strict=True)
     steady = max(operations) <= 1.02 * min(operations)
@@ -84,7 +84,7 @@ def is_constant(counts: Iterable[Sequence[int]]) -> bool:
 
 
 def follow(name: str, batches: int, classes: int, repeats: int = 400) -> dict[str, Any]:
-    """The cost of every batch of one stream, after all classes are seen and at the end."""
+    """Measure the cost of every batch of one stream, after all classes are seen and at the end."""
     options: dict[str, Any] = (
         {"first_batch": False} if name in STRATEGIES and STRATEGIES[name].training_options else {}
     )
@@ -127,7 +127,7 @@ def follow(name: str, batches: int, classes: int, repeats: int = 400) -> dict[st
 def in_turns(
     early: Strategy, late: Strategy, batches: Iterable[tuple[Tensor, Tensor]]
 ) -> dict[Strategy, list[float]]:
-    """The processor times of learning and scoring the same batches, in changing order."""
+    """Measure the processor times of learning and scoring the same batches, in changing order."""
     seconds: dict[Strategy, list[float]] = {early: [], late: []}
     for k, (frames, labels) in enumerate(batches):
         for each in (early, late) if k % 2 else (late, early):
@@ -141,7 +141,7 @@ def in_turns(
 def measure(
     batches: int = 10_000, classes: int = 1_000, strategies: list[str] | None = None
 ) -> dict[str, Any]:
-    """Every rehearsal-free strategy, or those named."""
+    """Measure every rehearsal-free strategy, or those named."""
     chosen = strategies or [name for name in names() if create(name, backbone()).rehearsal_free]
     return {"rows": [follow(name, batches, classes) for name in chosen]}
 

@@ -1,4 +1,4 @@
-"""Tests the live service under strain; exit code 1 means that a requirement was not met.
+"""Test the live service under stress; exit code 1 means that a requirement was not met.
 
     python benchmarks/live.py timing                   # from releasing the button to recognised
     python benchmarks/live.py fuzz  [--count 10000]    # malformed bodies, images, models, messages
@@ -7,7 +7,7 @@
     python benchmarks/live.py show --out shots         # taught once, elsewhere, strangers; pictures
     python benchmarks/live.py shots --out docs/images  # pictures of the page for the documentation
 
-`timing`, `show` and `shots` need Chromium. Longer strains are in benchmarks/strain.py.
+`timing`, `show` and `shots` need Chromium. Longer stress tests are in benchmarks/strain.py.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Where, not only what: how well taught objects are found in rendered pictures, and how fast.
+"""Measure how well and how fast taught objects are located in rendered pictures.
 
     python benchmarks/locate.py --time               # the table, over three seeds
     python benchmarks/locate.py --seeds 11           # one seed
     python benchmarks/locate.py --annotate FILE.jpg  # ten pictures with boxes
 
-Ten objects are taught with two lessons each, hand-held in the middle of frames as ever. The test
-pictures show one to four of them and up to two strangers in rooms that were not taught in, from a
-fifth of the height of the picture to all of it. Two baselines: the whole picture as the box of what
-`predict` says, and a sliding window of separate passes, 24 crops per picture.
+Ten objects are taught with two lessons each, held in the middle of the frames as usual. The test
+pictures show one to four of them and up to two strangers, in rooms that were not used for teaching,
+at sizes from a fifth of the height of the picture to the full height. There are two baselines: the
+answer of `predict` with the whole picture as its box, and a sliding window of separate passes, 24
+crops per picture.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.rendered.tableau import Shown, Tableau, tableau
 
 SIZES = ((0.2, 0.25), (0.25, 0.4), (0.4, 0.6), (0.6, 1.01))  # in heights of the picture
-TILE = (400, 300)  # of a picture on the sheet
+TILE = (400, 300)  # pixels of a picture on the sheet
 AIM_FROM = 0.25  # the aims are for objects at least this large
 LESSONS = (1, 2)
 ROOMS = (7, 8, 9, 10, 11)
@@ -54,7 +55,7 @@ OBJECT_NAMES = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A test picture: the frame, the objects that were taught in it, and the strangers."""
+    """A test picture: the frame, the taught objects in it, and the strangers."""
 
     frame: np.ndarray
     taught: tuple[Shown, ...]
@@ -63,7 +64,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Answer:
-    """One box of a method, in one picture."""
+    """One box that a method found in one picture."""
 
     picture: int
     label: str
@@ -74,10 +75,11 @@ class Answer:
 def average_precision(
     answers: Sequence[Answer], truths: Sequence[tuple[int, str, Box]], iou: float = 0.5
 ) -> float:
-    """The area under precision over recall, each precision the best at that recall or beyond.
+    """Compute the area under the precision-recall curve, with interpolated precision.
 
-    Answers are taken in the order of their rank, over all labels. One is right if an object of its
-    label that no better answer has taken overlaps with it by at least `iou`.
+    Answers are taken in the order of their rank, over all labels. An answer is right if it overlaps
+    by at least `iou` with an object of its label that no better answer has taken. Interpolated
+    precision is the best at that recall or beyond.
     """
     taken: set[int] = set()
     right = []
@@ -98,7 +100,7 @@ def average_precision(
 
 
 def pointing(answers: Sequence[Answer], picture: int, label: str, box: Box) -> bool:
-    """Whether the centre of the best box of a label lies inside the object."""
+    """Return True if an object's box contains the centre of the best box of its label."""
     own = [one for one in answers if (one.picture, one.label) == (picture, label)]
     if not own:
         return False
@@ -108,22 +110,22 @@ def pointing(answers: Sequence[Answer], picture: int, label: str, box: Box) -> b
 
 
 def size_of(box: Box, height: int) -> float:
-    """The longer side of a box, in heights of the picture."""
+    """Return the longer side of a box, in heights of the picture."""
     return max(box.width, box.height) / height
 
 
 def in_range(box: Box, height: int, sizes: tuple[float, float]) -> bool:
-    """Whether the size of a box lies in a range."""
+    """Return True if the size of a box lies in a range."""
     return sizes[0] <= size_of(box, height) < sizes[1]
 
 
 def score(
     pictures: Sequence[Picture], answers: Sequence[Answer], sizes: tuple[float, float]
 ) -> dict[str, float]:
-    """Pointing accuracy and AP50 of a method for objects of some sizes.
+    """Compute the pointing accuracy and AP50 of a method for objects in a range of sizes.
 
-    As usual, answers that are right for an object of another size, or wrong and of another size
-    themselves, do not count.
+    As usual, two kinds of answers do not count: right answers for an object of another size, and
+    wrong answers that are themselves of another size.
     """
     height = pictures[0].frame.shape[0]
     truths = [
@@ -153,7 +155,7 @@ def score(
 
 
 def scene_of(seed: int) -> Scene:
-    """The objects: the first of each category is taught, the second is a stranger."""
+    """Return the objects: the first of each category is taught, the second is a stranger."""
     return Scene(categories=CATEGORIES, objects=2, sessions=11, frames=40, size=192, seed=seed)
 
 
@@ -168,7 +170,7 @@ def teach(seed: int, strategy: str, engine: Literal["torch", "onnx", "auto"]) ->
 
 
 def test_pictures(seed: int, count: int) -> list[Picture]:
-    """Draw the test pictures: one to four objects that were taught, and up to two strangers."""
+    """Draw the test pictures: one to four taught objects, and up to two strangers."""
     found = []
     for number in range(count):
         drawn = torch.Generator().manual_seed(1000 + number)
@@ -194,12 +196,12 @@ Method = Callable[[Learner, np.ndarray], list[Located]]
 
 
 def located(learner: Learner, frame: np.ndarray) -> list[Located]:
-    """`learner.locate` with a low threshold, since average precision ranks the boxes itself."""
+    """Call `learner.locate` with a low threshold, since average precision ranks the boxes."""
     return learner.locate(frame, threshold=0.5)
 
 
 def whole_frame(learner: Learner, frame: np.ndarray) -> list[Located]:
-    """The whole picture as the box of what `predict` says of its centre square."""
+    """Return the answer of `predict` for the centre square, with the whole picture as its box."""
     said = learner.predict(frame)
     height, width = frame.shape[:2]
     box = Box(0, 0, width, height)
@@ -207,7 +209,7 @@ def whole_frame(learner: Learner, frame: np.ndarray) -> list[Located]:
 
 
 def sliding_window(learner: Learner, frame: np.ndarray) -> list[Located]:
-    """Separate passes over 24 squares of three sizes; boxes are the middle 60 % of squares."""
+    """Predict 24 squares of three sizes separately; boxes are the middle 60 % of the squares."""
     height, width = frame.shape[:2]
     crops, boxes = [], []
     for share, rows, columns in ((0.5, 3, 5), (0.75, 2, 3), (1.0, 1, 3)):
@@ -236,12 +238,12 @@ METHODS: dict[str, Method] = {
 
 
 def rank(one: Located) -> float:
-    """What boxes are ordered by."""
+    """Return the number by which boxes are ranked."""
     return one.confidence * (1.0 if one.familiarity is None else one.familiarity)
 
 
 def milliseconds(function: Callable[[], object], repeat: int = 15) -> float:
-    """The median time of a call, after one to warm up; other programs make it longer."""
+    """Measure the median wall time of a call, after one call to warm up."""
     function()
     times = []
     for _ in range(repeat):
@@ -252,7 +254,7 @@ def milliseconds(function: Callable[[], object], repeat: int = 15) -> float:
 
 
 def measure(seed: int, arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Teach and draw the objects of a seed, search, and put the figures together."""
+    """Teach and draw the objects of a seed, search the pictures, and return the figures."""
     learner = teach(seed, arguments.strategy, arguments.engine)
     pictures = test_pictures(seed, arguments.pictures)
     rows: dict[str, dict[str, float]] = {}
@@ -275,7 +277,7 @@ def measure(seed: int, arguments: argparse.Namespace) -> dict[str, dict[str, flo
 
 
 def times(learner: Learner, pictures: Sequence[Picture]) -> dict[str, float]:
-    """Milliseconds per frame of each method, and the load of the machine meanwhile."""
+    """Measure the milliseconds per frame of each method, and the load of the machine."""
     frames = [picture.frame for picture in pictures[:5]]
     return {
         "predict": milliseconds(lambda: learner.predict(frames[0])),
@@ -286,7 +288,7 @@ def times(learner: Learner, pictures: Sequence[Picture]) -> dict[str, float]:
 
 
 def summary(runs: Sequence[dict[str, dict[str, float]]]) -> list[str]:
-    """One line per method and range of sizes: the mean over seeds, the least and the most."""
+    """Return one line per method and range of sizes: the mean, least and most over seeds."""
     lines = []
     for name in runs[0]:
         parts = []
@@ -301,8 +303,7 @@ def summary(runs: Sequence[dict[str, dict[str, float]]]) -> list[str]:
 
 
 def at_threshold(learner: Learner, pictures: Sequence[Picture]) -> dict[str, float]:
-    """What a user sees: of the boxes at the learner's own threshold, how many are right, and why
-    the others are not."""
+    """Count the boxes at the learner's own threshold, which a user sees, by kind of error."""
     kinds = {"right": 0, "right name, box too loose": 0, "stranger": 0, "elsewhere": 0}
     objects = sum(len(picture.taught) for picture in pictures)
     for picture in pictures:
@@ -321,7 +322,7 @@ def at_threshold(learner: Learner, pictures: Sequence[Picture]) -> dict[str, flo
 
 
 def annotate(seed: int, arguments: argparse.Namespace) -> None:
-    """Write a sheet of ten test pictures with the boxes that a user sees, true ones in white."""
+    """Write a sheet of ten test pictures with the found boxes and, in white, the true ones."""
     from primavista.cli.locate import draw_boxes
 
     learner = teach(seed, arguments.strategy, arguments.engine)

@@ -1,16 +1,16 @@
-"""Open-set recognition: a third of the classes is never taught, and the test videos show all.
+"""Measure open-set recognition: a third of the classes is never taught, all are tested.
 
     python benchmarks/openset.py --data gtsrb_tracks.tar core50_frames.tar rendered
     python benchmarks/openset.py --data gtsrb_tracks.tar rendered --classes 3 6 10 --videos 1 2 4
 
-`--classes` teaches this many classes instead of two thirds; `--videos` teaches each of them by this
-many videos, in the same places; `--here` also tests in those places.
+`--classes` is the number of classes to teach instead of two thirds; `--videos` is the number of
+videos per class, in the same places; `--here` also tests in those places.
 
 Traffic signs and rendered objects are those of accuracy.py; the CORe50 frames have 10 categories
 and the test sessions 3, 7 and 10. The run number draws the split, the classes that are taught, the
 places and the order of the sessions; each session is one batch. Features are computed once, by the
-backbone as it is shipped. False alarms are the frames never taught that are taken for known, at the
-threshold at which 95 % of the frames of known classes are.
+backbone as it is shipped. False alarms are frames of untaught classes that count as known, at the
+threshold at which 95 % of the frames of known classes count as known.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ COLUMNS = [
 
 @torch.no_grad()
 def features(array: Path, strategy: Any, folder: Path) -> Tensor:
-    """Features of every frame, as the strategy's backbone gives them, kept in a file."""
+    """Compute the features of every frame by the strategy's backbone, and keep them in a file."""
     out = folder / f"{array.stem}_{strategy.backbone.dim}.npy"
     if not out.exists():
         frames = torch.from_numpy(np.load(array))
@@ -86,7 +86,7 @@ def sessions(array: Path, index: Path, run: int) -> DataSet:
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
-    """How often a known frame has the higher score of the two; ties count half."""
+    """Return how often a known frame has a higher score than an unknown one; ties count half."""
     order = torch.cat([known, unknown]).double()
     _, inverse, counts = order.unique(return_inverse=True, return_counts=True)
     ranks = (counts.cumsum(0) - (counts - 1) / 2)[inverse]
@@ -97,7 +97,7 @@ def auroc(known: Tensor, unknown: Tensor) -> float:
 
 
 def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> float:
-    """Expected calibration error: mean |accuracy - confidence| over bins of equal width."""
+    """Compute the expected calibration error: mean |accuracy - confidence| over equal bins."""
     which = (confidence * bins).long().clip(max=bins - 1)
     gaps = [
         float((right[which == k].double().mean() - confidence[which == k].double().mean()).abs())
@@ -112,7 +112,7 @@ def taught_sessions(
 ) -> tuple[set[int], list[Session]]:
     """Draw the classes that are taught and the sessions that teach them, in order.
 
-    0 classes are two thirds of them, 0 videos are all.
+    0 classes means two thirds of them, 0 videos means all.
     """
     draw = random.Random(f"taught/{run}")
     taught = set(draw.sample(range(len(data.classes)), classes or round(len(data.classes) * 2 / 3)))
@@ -126,7 +126,7 @@ def taught_sessions(
 
 
 def test_frames(data: DataSet, train: list[Session], here: bool) -> tuple[Tensor, Tensor]:
-    """The indices and labels of the test frames; `here`, every other frame of the lessons."""
+    """Return the indices and labels of the test frames; `here`: every other frame of lessons."""
     step = 2 if here else 1
     numbers = {s.number for s in train}
     test = [s for s in data.train if s.number in numbers] if here else data.test
@@ -146,7 +146,7 @@ def measure(
     here: bool,
     threshold: float,
 ) -> dict[str, float]:
-    """Of so many classes, each taught by so many videos; 0: two thirds of them, all videos."""
+    """Measure one run. 0 classes means two thirds of them, and 0 videos means all."""
     taught, train = taught_sessions(data, run, classes, videos)
     for s in train:
         mine = z[s.start : s.stop : 2 if here else 1]
@@ -175,7 +175,7 @@ def measure(
 
 
 def row_text(spec: str, classes: int, videos: int, rows: list[dict[str, float]]) -> str:
-    """One line of the table: means and standard deviations over the runs."""
+    """Return one line of the table: means and standard deviations over the runs."""
     cells = [[row[column] for row in rows] for column in COLUMNS]
     text = " | ".join(f"{statistics.mean(c):.1f} ± {statistics.pstdev(c):.1f}" for c in cells)
     return f"| `{spec}` | {classes or 'two thirds'} | {videos or 'all'} | {text} |"

@@ -1,11 +1,11 @@
-"""Makes a virtual environment with Avalanche beside this package; it imports nothing of either.
+"""Make a virtual environment with Avalanche and this package, importing neither of them.
 
     python benchmarks/peer_environment.py FOLDER
 
-The torch in it is the one of constraints.txt. Where that is a build for CPUs, the torchvision that
-pip finds may be compiled for another one: `import torchvision` then fails with "operator
-torchvision::nms does not exist". Avalanche needs none of these operators, so the environment's copy
-of torchvision is told not to describe them.
+It has the torch of constraints.txt. If that is a build for CPUs, the torchvision that pip finds may
+be compiled for another build: `import torchvision` then fails with "operator torchvision::nms does
+not exist". Avalanche needs none of these operators, so the environment's copy of torchvision is
+told not to describe them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ NOTHING = '"""The compiled operators belong to another build of torch: none is d
 
 
 def python_of(folder: Path) -> Path:
-    """The interpreter of a virtual environment."""
+    """Return the interpreter of a virtual environment."""
     windows = folder / "Scripts" / "python.exe"
     return windows if windows.exists() else folder / "bin" / "python"
 
 
 def make_environment(folder: Path) -> Path:
-    """Install what is missing, which takes some minutes the first time; return the interpreter."""
+    """Install missing packages, which takes minutes the first time; return the interpreter."""
     stamp = folder / ".peers"
     wanted = "\n".join([(ROOT / "constraints.txt").read_text(), AVALANCHE, str(ROOT)])
     if stamp.exists() and stamp.read_text() == wanted:

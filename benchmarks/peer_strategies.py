@@ -3,10 +3,10 @@
 Matched rows have the same start (MobileNet v1 with the same ImageNet weights, the same head), the
 same epochs, learning rates, momentum (0 at the start of each batch), weight decay (of convolutions
 and the head), moments and normalisation, and all weights learn. Every batch fits into a minibatch,
-so that chance has no part in it: Naive and CWR* come to the same weights on both sides.
+so there is no randomness: Naive and CWR* reach the same weights on both sides.
 
-What cannot be matched: LwF distils all outputs with us and those of earlier classes in Avalanche;
-EWC also guards norms and biases there; AR1 keeps its first convolution fixed there.
+Three differences remain: our LwF distils all outputs, Avalanche's only those of earlier classes;
+Avalanche's EWC also guards norms and biases; Avalanche's AR1 keeps its first convolution fixed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Row:
     options: dict[str, Any]
 
 
-# F is not clipped, as in Avalanche, and lambda is small enough for steps that are stable without it
+# F is not clipped, as in Avalanche; lambda is small enough for steps to be stable without it
 EWC = {**PLAIN, "lam": 2000.0, "max_f": 1e6}
 # the rules and limits of Avalanche's AR1: a penalty, and one learning rate
 AR1 = {
@@ -101,7 +101,7 @@ class Theirs:
 
     Args:
         name: its name in `ROWS`.
-        batches: all batches; Avalanche wants them before the first is learned.
+        batches: all batches; Avalanche needs them before the first is learned.
     """
 
     def __init__(self, name: str, batches: Batches) -> None:
@@ -124,7 +124,7 @@ class Theirs:
         strategy.train(self.experiences[i - 1], num_workers=0)
 
     def answers(self, x: Tensor) -> Tensor:
-        """Return the class of each frame, of those learned so far, which are the first columns."""
+        """Return the class of each frame, among the classes so far, which are the first columns."""
         z = self.strategy.model.eval()(x)
         scores = self.strategy.predict(z) if self.name == "slda" else z
         return scores[:, : self.known].argmax(1)  # type: ignore[no-any-return]
@@ -137,7 +137,7 @@ class Theirs:
         share = 1 - o.lam if self.name == "lwf" and i > 1 else 1
         for group in optimizer.param_groups:
             group["lr"] = share * (o.lr_1 if i == 1 else o.lr)
-        if self.name == "ewc":  # the mean over batches, where Avalanche has the sum
+        if self.name == "ewc":  # the mean over batches; Avalanche has the sum
             (plugin,) = (p for p in self.strategy.plugins if hasattr(p, "ewc_lambda"))
             plugin.ewc_lambda = o.lam / 2 / max(i - 1, 1)
 
@@ -185,7 +185,7 @@ class Theirs:
         from avalanche.training.supervised import ar1
 
         o = self.ours.options
-        ar1.MobilenetV1 = _Halves  # its own would fetch other weights from the network
+        ar1.MobilenetV1 = _Halves  # its own code would download other weights
         return ar1.AR1(
             lr=o.lr_1,
             inc_lr=o.lr,
@@ -205,7 +205,7 @@ class Theirs:
 
 
 class _Halves(nn.Module):
-    """Our MobileNet v1 with the interface of Avalanche's: what comes before the latents, and after.
+    """Our MobileNet v1 with the interface of Avalanche's: the parts before and after the latents.
 
     Args:
         pretrained: True.
@@ -246,7 +246,7 @@ def _common() -> dict[str, Any]:
 
 
 def _experiences(batches: Batches) -> list[Any]:
-    """The batches as experiences, with task labels and the classes so far: plugins read both."""
+    """Return the batches as experiences, with task labels and the classes so far, for plugins."""
     from avalanche.benchmarks import benchmark_from_datasets, with_classes_timeline
     from avalanche.benchmarks.utils import DataAttribute
     from avalanche.benchmarks.utils.classification_dataset import TaskAwareClassificationDataset

@@ -1,16 +1,16 @@
-"""Our strategies beside Avalanche's: processor time, memory and accuracy on the same stream.
+"""Compare our strategies with Avalanche's: processor time, memory, accuracy, one stream.
 
     python benchmarks/peers.py [--data ../shared/data/gtsrb_tracks.tar] [--quick] [--repeat 3]
 
 It makes its own environment (`peer_environment.py`) and needs nothing but Python. Both sides learn
 the same video tracks of 8 traffic signs, frames of 64 pixels, in the same 23 batches: 2 signs, then
 one track of 30 frames per batch. A track of each sign is the test set. `peer_strategies.py` has
-both sides and says what is matched. Each cell runs in a process of its own with one thread,
+both sides and says which settings are matched. Each cell runs in its own process with one thread,
 Avalanche's and ours in turns.
 
 Times are processor seconds per batch: the median over all batches but the first, then over
-repetitions. Memory is the peak of the resident set over what it was before the first batch.
-Accuracy is that after the last batch. Avalanche runs without loggers and metrics.
+repetitions. Memory is the peak resident set minus the resident set before the first batch. Accuracy
+is measured after the last batch. Avalanche runs without loggers and metrics.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def pack(tar: Path, path: Path) -> None:
 
 
 def _tracks(tar: Path, classes: int, size: int) -> list[tuple[int, Any]]:
-    """The first tracks of signs that have enough, spread over all kinds, each with its label."""
+    """Return the first tracks of signs with enough tracks, spread over all kinds, with labels."""
     import io
     import tarfile
 
@@ -145,7 +145,8 @@ def run_cell(side: str, name: str, frames: Path, count: int) -> Cell:
 def run_turns(frames: Path, count: int) -> Cell:
     """Compare renormalisation with batch norm: Naive learns each batch with one, then the other.
 
-    Two processes on a machine in use differ by more than these two do; turns in one process do not.
+    On a busy machine, two processes differ by more than these two variants do; turns in one process
+    do not.
 
     Args:
         frames: the file of `pack`.
@@ -179,7 +180,7 @@ def resident_start() -> float:
 
 
 def resident(field: str) -> float:
-    """A field of /proc/self/status in MB; not a number if there is no such file."""
+    """Return a field of /proc/self/status in MB, or NaN if there is no such file."""
     path = Path("/proc/self/status")
     if not path.exists():
         return float("nan")
@@ -188,7 +189,7 @@ def resident(field: str) -> float:
 
 
 def cells_of(rows: dict[str, str]) -> list[tuple[str, str]]:
-    """The cells of one repetition, Avalanche's before the first of ours that it belongs to.
+    """Return the cells of one repetition, each of Avalanche's before the first of our rows for it.
 
     Args:
         rows: Avalanche's strategy of each row.
@@ -229,7 +230,7 @@ def _cell(python: Path, side: str, name: str, frames: Path, count: int) -> Cell:
 
 
 def table(found: Found, rows: dict[str, str]) -> list[str]:
-    """The rows of the table: medians, and the least and the greatest over repetitions."""
+    """Return the rows of the table: medians, with the least and the greatest over repetitions."""
     lines = []
     for row, theirs in rows.items():
         both = [found.get(("theirs", theirs), []), found["ours", row]]
@@ -247,7 +248,7 @@ def table(found: Found, rows: dict[str, str]) -> list[str]:
 
 
 def _span(values: list[float], digits: int) -> str:
-    """The median, and the least and the greatest value."""
+    """Return the text of the median, the least and the greatest value."""
     if not values:
         return "-"
     shown = statistics.median(values), min(values), max(values)
@@ -278,7 +279,7 @@ def main() -> None:
 
 
 def compare(given: argparse.Namespace) -> None:
-    """Make the environment and the frames, run the cells, print the table."""
+    """Make the environment and the frames, run the cells, and print the table."""
     if not given.data.is_file():
         raise SystemExit(f"{given.data} does not exist: --data names a tar of SIGN/TRACK/*.jpg")
     python = make_environment(given.environment.resolve())
@@ -304,7 +305,7 @@ def compare(given: argparse.Namespace) -> None:
 
 
 def _rows(python: Path) -> dict[str, str]:
-    """Avalanche's strategy of each row; asked there, for torch is there."""
+    """Return Avalanche's strategy of each row, from a process of the environment that has torch."""
     code = (
         "import json, peer_strategies as p; "
         "print(json.dumps({name: row.theirs for name, row in p.ROWS.items()}))"

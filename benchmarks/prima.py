@@ -1,4 +1,4 @@
-"""Ablation of `prima` on three data sets, the time of its lessons and solves, and its size.
+"""Ablate `prima` on three data sets; measure its lessons, its solves and its size.
 
     python benchmarks/prima.py                               # the table
     python benchmarks/prima.py --time                        # the times
@@ -8,7 +8,7 @@
 Columns: traffic signs (mean of the splits of `accuracy.py`, all frames), and with only one track
 per class; the 10 categories of the CORe50 frames with the test sessions 3, 7 and 10, and the mean
 of four other choices of three; 50 rendered objects with 12 frames per session and the test sessions
-3, 7 and 10, and with only session 1 to learn from. Every frame counts one. Nothing is chosen on
+3, 7 and 10, and with only session 1 to learn from. Every frame counts once. Nothing is chosen on
 test frames.
 """
 
@@ -47,7 +47,7 @@ from primavista.strategies.registry import create
 from primavista.streams.dataset import Session
 
 BLOCKS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
-SUMS = 80  # of sums kept: those of five heads over all splits
+SUMS = 80  # number of sums kept: those of five heads over all splits
 SETS = ("signs", "CORe50", "rendered")
 COLUMNS = ("signs", "one track", "CORe50", "others", "rendered", "one video")
 
@@ -64,7 +64,7 @@ class Group:
     root: bool = True
     maximum: bool = False
     random: str = (
-        ""  # "relu" or "cosine": so many random features of all its channels, on a fixed scale
+        ""  # "relu" or "cosine": `channels` random features of all channels, on a fixed scale
     )
 
 
@@ -74,30 +74,28 @@ class Row:
 
     what: str
     groups: tuple[Group, ...]
-    power: float = SIGNAL_TO_NOISE_POWER  # of the ratio of signal to noise
+    power: float = SIGNAL_TO_NOISE_POWER  # power of the signal-to-noise ratio
     own: float = OWN_FEATURES_PRIOR
     joint: bool = False
     evidence: bool = False
     lda: bool = False
-    own_covariance: float = (
-        0  # the share of a class' own in its covariance, the rest pooled; with `lda`
-    )
+    own_covariance: float = 0  # share of a class's own covariance; the rest is pooled; with `lda`
     balance: float = 1
 
 
 @dataclass(frozen=True)
 class Frames:
-    """What the strategy as it is shipped is shown, where that is not the frames alone at 128 px."""
+    """Input of the shipped strategy, if it differs from the plain frames at 128 px."""
 
     what: str
     size: int = 128
-    mirrored: bool = False  # each frame of a lesson also seen in a mirror
-    smoothed: bool = False  # the mean features of five frames in a row, as so many frames more
+    mirrored: bool = False  # mirrored frames are added to a lesson
+    smoothed: bool = False  # mean features of five frames in a row are added as further frames
 
 
 @dataclass(frozen=True)
 class Split:
-    """Frames to learn, by index and session, and frames to tell."""
+    """Frames to learn, by index and session, and frames to recognise."""
 
     column: str
     data: str
@@ -169,7 +167,7 @@ def rows() -> Iterator[Row]:
 class Maps:
     """The maps of the blocks for every frame of a data set, in half precision.
 
-    Means in 4 x 4 cells and maxima, computed once and kept in a file.
+    The means in 4 x 4 cells and the maxima are computed once and kept in a file.
     """
 
     def __init__(self, frames: Tensor, device: str, file: Path) -> None:
@@ -225,7 +223,7 @@ class Maps:
 
 
 def split(column: str, data: str, train: list[Session], test: list[Session]) -> Split:
-    """The frames and labels of a column of the table, from its sessions."""
+    """Return the frames and labels of a column of the table, from its sessions."""
     index = [torch.cat([torch.arange(s.start, s.stop) for s in part]) for part in (train, test)]
     label = [
         torch.cat([torch.full((s.stop - s.start,), s.label) for s in part])
@@ -236,7 +234,7 @@ def split(column: str, data: str, train: list[Session], test: list[Session]) -> 
 
 
 def sign_splits(args: argparse.Namespace, folder: Path, size: int) -> tuple[Tensor, list[Split]]:
-    """Traffic signs: all tracks, and the first track of each class, for every run."""
+    """Split traffic signs: all tracks, and the first track of each class, for every run."""
     array, index = pack(Path(args.data) / "gtsrb_tracks.tar", size, folder, 2)
     found = []
     for run in args.runs:
@@ -249,7 +247,7 @@ def sign_splits(args: argparse.Namespace, folder: Path, size: int) -> tuple[Tens
 
 
 def core50_splits(args: argparse.Namespace, folder: Path, size: int) -> tuple[Tensor, list[Split]]:
-    """The categories of CORe50: the test sessions 3, 7 and 10, and four other choices of three."""
+    """Split CORe50's categories: test sessions 3, 7 and 10, and four other choices of three."""
     array, index = pack(Path(args.data) / "core50_frames.tar", size, folder, 2)
     facts = json.loads(index.read_text())
     names = sorted({name.partition("/")[0] for name, _, _ in facts})
@@ -270,7 +268,7 @@ def core50_splits(args: argparse.Namespace, folder: Path, size: int) -> tuple[Te
 def rendered_splits(
     args: argparse.Namespace, folder: Path, size: int
 ) -> tuple[Tensor, list[Split]]:
-    """Rendered objects: all training sessions, and session 1 alone."""
+    """Split rendered objects: all training sessions, and session 1 alone."""
     array, index = pack_rendered(size, 12, folder, args.device)
     data, _ = data_set(array, index, 0, "cpu")
     train, test = list(data.train), list(data.test)
@@ -285,7 +283,7 @@ def rendered_splits(
 def splits(
     args: argparse.Namespace, folder: Path, size: int = 128
 ) -> tuple[dict[str, Tensor], list[Split]]:
-    """The frames of each data set at `size`, and how they are split."""
+    """Return the frames of each data set at `size`, and their splits."""
     frames: dict[str, Tensor] = {}
     found: list[Split] = []
     makers = {"signs": sign_splits, "CORe50": core50_splits, "rendered": rendered_splits}
@@ -320,7 +318,7 @@ class Bench:
     def head(
         self, k: int, split: Split, groups: tuple[Group, ...], row: Row
     ) -> tuple[RidgeFit, Tensor]:
-        """One regression, and its scores of the test frames."""
+        """Return one regression, and its scores of the test frames."""
         key = (k, groups, row.evidence, row.lda, row.balance, row.own_covariance)
         if key not in self.known:
             sums = self.statistics(k, split, groups)
@@ -402,7 +400,7 @@ def megabytes(row: Row, split: Split, maps: Maps) -> float:
 
 
 class Shipped:
-    """The strategy itself, in batches of 300 frames; its features are kept in a file."""
+    """The strategy itself, in batches of 300 frames, with its features kept in a file."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -445,7 +443,7 @@ class Shipped:
 
 
 def smooth(z: Tensor, sessions: Tensor, width: int = 5) -> Tensor:
-    """Each frame's features as the mean of the `width` around it, of the same session."""
+    """Replace each frame's features by the mean of `width` frames of its session around it."""
     total, count = torch.zeros_like(z), torch.zeros(len(z), 1)
     for shift in range(-(width // 2), width // 2 + 1):
         near = (torch.arange(len(z)) + shift).clamp(0, len(z) - 1)
@@ -507,7 +505,7 @@ def table(args: argparse.Namespace) -> None:
 
 
 def times(args: argparse.Namespace) -> None:
-    """A lesson of 300 frames and a solve, in turn with CWR*'s lesson; the least of several."""
+    """Time a lesson of 300 frames and a solve, in turn with CWR*'s lesson; the least of several."""
     frames = torch.randint(
         0, 256, (300, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
     )
@@ -522,7 +520,7 @@ def times(args: argparse.Namespace) -> None:
 
     clock = (
         time.perf_counter if args.device == "cuda" else time.process_time
-    )  # which others on the machine do not lengthen
+    )  # other work of the machine does not lengthen it
 
     def seconds(do: Callable[[], Any]) -> float:
         began = clock()

@@ -1,13 +1,14 @@
-"""prima on a representation that learns: AR1* adapts the backbone along the stream.
+"""Measure prima on a representation that learns: AR1* adapts the backbone along the stream.
 
     python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 1 2    # in batch 1 alone
     python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 1 2 --every --device cuda
     python benchmarks/prima_plus.py --data gtsrb_tracks.tar --runs 0 --every --batches 60
 
-The split and the order are those of `accuracy.py`. The statistics of earlier batches are of
-features that the backbone no longer gives. They are left as they were, or moved by the drift of the
-current batch (Yu et al. 2020, *Semantic Drift Compensation*), or computed anew from all frames,
-which no learner without rehearsal may do: the best that a compensation could reach.
+The split and the order are those of `accuracy.py`. The statistics of earlier batches describe
+features that the adapted backbone no longer gives. They are left as they were, or moved by the
+drift of the current batch (Yu et al. 2020, *Semantic Drift Compensation*), or computed anew from
+all frames. The last variant is impossible without rehearsal; it is the best that a compensation
+could reach.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from primavista.streams.protocols import nicv2
 
 
 def over(backbone: Backbone, lessons: list[tuple[Tensor, Tensor]], device: str) -> Prima:
-    """prima over the backbone as it is now."""
+    """Teach prima over the present backbone."""
     prima = Prima(copy.deepcopy(backbone).cpu(), rule="frames").to(device)
     prima.representation.use_engine("auto")
     for frames, labels in lessons:
@@ -63,7 +64,7 @@ def drift(head: Prima, before: Tensor, after: Tensor) -> None:
 
 
 def whole(frames: Frames) -> Tensor:
-    """All of them at once."""
+    """Read all frames at once."""
     return read_frames(frames, torch.arange(len(frames)), torch.device("cpu"))
 
 
@@ -76,10 +77,10 @@ def adapt_in_every_batch(
 ) -> None:
     """Learn every batch with AR1* and with the heads, one of which is moved by the drift."""
     reader = over(learner.backbone, [], device)
-    reader.representation.use_engine("torch")  # its weights change under it
+    reader.representation.use_engine("torch")  # the weights of its network change
 
     def read(frames: Tensor) -> Tensor:
-        """The features of the learner's backbone as it is now."""
+        """Compute features by the present weights of the learner's backbone."""
         reader.backbone.load_state_dict(learner.backbone.state_dict())
         return reader.embed(frames)
 
@@ -96,7 +97,7 @@ def adapt_in_every_batch(
 def run(
     number: int, every: bool, batches: int | None, packed: tuple[Path, Path], device: str
 ) -> dict[str, object]:
-    """Accuracy by how prima's sums were come by."""
+    """Return the accuracy for each way of computing prima's sums."""
     data, first = data_set(*packed, number, "cpu")
     stream = nicv2(data, run=number, first=first)
     count = batches or len(stream)
@@ -116,7 +117,7 @@ def run(
     anew = over(learner.backbone, seen, device)
     z = anew.embed(images)
     found = {"adapted": accuracy(anew, anew.scores_embedded(z), truth)}
-    if every:  # else, over all batches, the frozen one is `accuracy.py --strategies prima`
+    if every:  # otherwise `accuracy.py --strategies prima` measures the frozen one over all batches
         frozen = over(build(size=128), seen, device)
         found["frozen"] = accuracy(frozen, frozen.scores(images), truth)
         for name, head in heads.items():

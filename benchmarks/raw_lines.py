@@ -14,7 +14,7 @@ from primavista.report.read import StoredCell, read_results
 
 
 def condense(cell: StoredCell) -> dict[str, Any]:
-    """The figures of one finished cell; the curve is rounded to a thousandth of a percent."""
+    """Return the figures of one finished cell, the curve rounded to a thousandth of a percent."""
     assert cell.cell is not None
     assert cell.result is not None
     saturated = [step.saturated for step in cell.steps if step.saturated is not None]
@@ -40,7 +40,7 @@ def condense(cell: StoredCell) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the lines of the folder that the command names, in the order of the cells' folders."""
+    """Print the lines of the folder on the command line, in the order of the cells' folders."""
     for cell in read_results(Path(sys.argv[1])).cells:
         if cell.readable and cell.status == "done":
             print(json.dumps(condense(cell)))

@@ -1,4 +1,4 @@
-"""Speed of the renderer: frames per second, and the whole set of CORe50's size (164,866 frames).
+"""Measure the renderer: frames per second, and a set of CORe50's size (164,866 frames).
 
 python benchmarks/render.py                        # a sample of each category
 python benchmarks/render.py --whole --device cuda

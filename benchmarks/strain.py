@@ -1,4 +1,4 @@
-"""Strains the bench and the service for long; exit code 1 means that something was wrong.
+"""Run long stress tests of the bench and the service; exit code 1 means a failure.
 
     python benchmarks/strain.py bench-kills  [--count 1000]     # SIGKILL of a plan, now and then
     python benchmarks/strain.py lesson-kills [--count 1000]     # SIGKILL of the service in lessons
@@ -6,10 +6,10 @@
     python benchmarks/strain.py day          [--count 10000]    # lessons, renames, undos, loads
     python benchmarks/strain.py crowd        [--count 100]      # 20 clients beside 200 slow ones
 
-Give a --folder to run a strain in parts: `--minutes 4` ends a part, and the same command goes on
-from there until the count is reached. Every step depends on the seed and its number only; when a
-process is killed depends on the clock too. The networks are tiny and have random weights. Linux.
-Do not change the source meanwhile: the results of a plan belong to the code that made them.
+Give a --folder to run a test in parts: `--minutes 4` ends a part, and the same command resumes
+until the count is reached. Every step depends on the seed and its number only; the moment of a kill
+also depends on the clock. The networks are tiny and have random weights. The tests need Linux. Do
+not change the source meanwhile: the results of a plan belong to the code that made them.
 """
 
 from __future__ import annotations

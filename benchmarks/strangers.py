@@ -1,21 +1,22 @@
-"""Strangers: how often they are taken for an object that was taught, and how much else is kept.
+"""Measure how often strangers are taken for a taught object, and how many known frames are kept.
 
     python benchmarks/first_lessons.py --features --sets core50 signs rendered   # once
     python benchmarks/strangers.py --size 128
     python benchmarks/strangers.py --size 224 --backbone efficientnet_lite0 --sets core50 stay
 
-K classes are taught by V lessons each; the test sessions show these and all other classes. Per
-column: AUROC of familiarity; the strangers taken and the known frames kept at the threshold, mean
-and standard deviation over the draws; the known frames that could be kept at the threshold that
-takes one stranger of eight in the draw, which nobody knows; confidence when right, when wrong and
-for strangers, and its expected calibration error. The columns:
+K classes are taught with V lessons each; the test sessions show these and all other classes. The
+table gives the AUROC of familiarity; the strangers taken and the known frames kept at the
+threshold, as mean and standard deviation over the draws; the known frames that could be kept at the
+threshold that takes one stranger in eight in the draw, which only an oracle knows; and the
+confidence when right, when wrong and for strangers, with its expected calibration error. The cases
+are:
 
 - `core50 KxV`: categories, each in sessions of its own, three test sessions drawn at random;
   `own place`: each in one session, tested where nothing was taught
 - `signs KxV`, `rendered KxV`
 - `core50 room K`, `rendered room K`: K classes taught in one session, the same for all, and seen in
   all other sessions; the strangers are seen there, or (`here`) in the session of the lessons
-- `stay K`: a camera that stays: K of the objects of one session are taught, the others are
+- `stay K`: a fixed camera: K of the objects of one session are taught, the others are
   strangers; the lessons and tests are crops of one still per object, moved, zoomed and lit anew
 """
 
@@ -54,13 +55,13 @@ from primavista.heads.open_set import LESSON_THRESHOLD
 BACKBONE = "mobilenet_v1"
 LESSONS = (1, 3)
 SESSIONS = range(1, 12)
-STAYS = (1, 2, 4, 5, 6, 8, 9, 11)  # the sessions before which the camera stays
-SHARE = 1 / 8  # of strangers that are taken where known frames are kept as they could be
-COPIES = 12  # of each still; the first half is taught
+STAYS = (1, 2, 4, 5, 6, 8, 9, 11)  # the sessions of the fixed camera
+SHARE = 1 / 8  # share of strangers taken at the oracle's threshold
+COPIES = 12  # crops of each still; the first half is taught
 
 
 def few(column: str, data: Data, task: Task, counts: tuple[int, ...], draws: int) -> Iterator[Task]:
-    """Draw classes and lessons from a task in which all are taught, with its tests."""
+    """Draw classes and lessons from a task in which all classes are taught, with its tests."""
     draw = random.Random(f"strangers/{column}")
     own: dict[int, list[Floats]] = {}
     for label, frames in task.lessons:
@@ -76,7 +77,7 @@ def few(column: str, data: Data, task: Task, counts: tuple[int, ...], draws: int
 def one_room(
     column: str, data: Data, frames: dict[tuple[int, int], Floats], draws: int
 ) -> Iterator[Task]:
-    """Draw classes that are taught in one session, from the frames by class and session."""
+    """Draw classes to teach in one session, from the frames by class and session."""
     draw = random.Random(f"room/{column}")
     labels, sessions = (sorted(set(numbers)) for numbers in zip(*frames, strict=True))
     for count in (3, 5):
@@ -129,7 +130,7 @@ def tasks(name: str, data: Data, facts: Any, args: argparse.Namespace) -> Iterat
 
 
 def still_copies(array: Path, index: Path) -> tuple[torch.Tensor, list[Any]]:
-    """Crops of one still per object and session, and (category, session, start) of each."""
+    """Return crops of one still per object and session, and (category, session, start) of each."""
     stills, draw = torch.from_numpy(np.load(array)), random.Random("stay")
     first: dict[tuple[str, int], int] = {}
     for name, start, _ in json.loads(index.read_text()):
@@ -179,7 +180,7 @@ def stay_tasks(args: argparse.Namespace, data: Data) -> Iterator[Task]:
 
 @torch.no_grad()
 def data_of(args: argparse.Namespace, name: str, generic: Floats, backbone: MiddleBackbone) -> Data:
-    """The features of a data set; those that are not in the cache are computed."""
+    """Return the features of a data set, and compute those that are not in the cache."""
     folder = folder_of(args, name)
     if args.backbone != BACKBONE:
         folder = folder.with_name(f"{folder.name}_{args.backbone}")
@@ -192,7 +193,7 @@ def data_of(args: argparse.Namespace, name: str, generic: Floats, backbone: Midd
 
 
 def calibration_error(confidence: Floats, right: Floats, bins: int = 15) -> float:
-    """Mean |accuracy - confidence| over bins of equal width."""
+    """Compute the mean of |accuracy - confidence| over bins of equal width."""
     which = (confidence * bins).astype(int).clip(max=bins - 1)
     gaps = [
         abs(float(right[which == k].mean() - confidence[which == k].mean())) * (which == k).sum()

@@ -1,4 +1,4 @@
-"""Runs all speed and memory benchmarks and writes docs/performance.md.
+"""Run all speed and memory benchmarks and write docs/performance.md.
 
 python benchmarks/summary.py                  # all that this machine can run: 10 minutes, idle
 python benchmarks/summary.py --gpu gpu.json   # with the figures of a GPU from elsewhere
@@ -79,7 +79,7 @@ def gpu_section(found: dict[str, Any]) -> list[str]:
 
 
 def by_precision(found: dict[str, Any], what: str) -> dict[str, Any]:
-    """The figures under "what, precision", by precision."""
+    """Return the figures under "what, precision", by precision."""
     return {
         key.split(", ")[1]: value for key, value in found.items() if key.startswith(f"{what}, ")
     }
@@ -137,7 +137,7 @@ def growth_section(found: dict[str, Any]) -> list[str]:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Every ratio beside its aim."""
+    """Draw every ratio beside its aim."""
     rows = [
         row
         for part in ("gpu", "cpu")

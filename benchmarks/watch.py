@@ -1,10 +1,10 @@
-"""What several frames are worth: windows of 1, 5, 10 and 20 frames, and whole videos.
+"""Measure the benefit of several frames: windows of 1, 5, 10 and 20, and whole videos.
 
     python benchmarks/watch.py --data ../shared/data/core50_frames.tar rendered
     python benchmarks/watch.py --data ../shared/data/gtsrb_tracks.tar --classes 0 5 --videos 1 3 0
 
-Every test frame is answered from the window that ends with it, and at last from its whole video, as
-`Learner.predict_video` does. The rows, in %:
+Every test frame is answered from the window that ends with it, and also from its whole video, as in
+`Learner.predict_video`. The rows are, in %:
 
 - `cuts known`: the window has no frame of another video; this is `primavista.learner.watch.fuse`
 - `mean share`, `vote`: the same with two other rules
@@ -14,9 +14,9 @@ Every test frame is answered from the window that ends with it, and at last from
   cuts itself; `stream, no cuts` is the same without starting anew
 - `AUROC`: of the fused familiarity, between taught and other classes, if only some are taught
 
-Below each table: which share of the cuts `Watch` sees, and which share of the other frames it takes
-for one. Each class is taught by `--videos` videos drawn at random, 0 for all; `--classes` of them
-are taught, 0 for all. The test videos of CORe50 have 1 to 6 frames that are seconds apart, so that
+Below each table are the share of the cuts that `Watch` detects, and the share of the other frames
+that it takes for a cut. `--classes` classes are taught (0 for all), each with `--videos` videos
+drawn at random (0 for all). The test videos of CORe50 have 1 to 6 frames that are seconds apart, so
 no two of them look like neighbours; the sign tracks have 30 frames in a row, the rendered videos
 `--frames` of three seconds. Features are computed once and kept in `--cache`.
 """
@@ -60,13 +60,13 @@ Pixels = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Taught:
-    """A strategy after its lessons, which answers features instead of frames."""
+    """A strategy after its lessons, which predicts from features instead of frames."""
 
     strategy: Any
     threshold: float
 
     def predict(self, z: Tensor, /) -> list[Prediction]:
-        """The predictions that `Learner.predict` would give for the frames of the features."""
+        """Return what `Learner.predict` would answer for the frames of these features."""
         scores = self.strategy.scores_embedded(z)
         familiar = self.strategy.familiar()
         told = familiar(self.strategy.phi(z).double(), scores.argmax(1)).tolist()
@@ -83,7 +83,7 @@ class Taught:
 
 
 def mean_share(predictions: Sequence[Prediction], threshold: float) -> Prediction:
-    """The arithmetic mean of the shares, instead of the geometric one."""
+    """Fuse by the arithmetic mean of the probabilities, instead of the geometric one."""
     names = list(predictions[0].scores)
     rows = np.array([list(one.scores.values()) for one in predictions])
     shares = rows.mean(0).tolist()
@@ -92,7 +92,7 @@ def mean_share(predictions: Sequence[Prediction], threshold: float) -> Predictio
 
 
 def vote(predictions: Sequence[Prediction], threshold: float) -> Prediction:
-    """The name that most frames have; of equal ones that of the larger mean share."""
+    """Fuse by a vote of the frames; the larger mean probability decides ties."""
     labels = [one.label for one in predictions]
     label = max(
         set(labels),
@@ -114,7 +114,7 @@ def lessons(data: DataSet, run: int, classes: int, videos: int) -> list[Session]
 
 
 def windows(test: Sequence[Session], most: int) -> list[slice]:
-    """For each frame of some videos in a row: the last frames of its video up to it; 0 for all."""
+    """Return, for each frame, the window of its video that ends with it; 0: the whole video."""
     found: list[slice] = []
     start = 0
     for s in test:
@@ -130,7 +130,7 @@ def windows(test: Sequence[Session], most: int) -> list[slice]:
 def streamed(
     taught: Taught, predictions: Sequence[Prediction], images: Pixels | None, most: int
 ) -> list[Prediction]:
-    """The answers of `Watch` to frames in a row, one per second; without images it sees no cut."""
+    """Return the answers of `Watch` to a stream, one frame per second; no images means no cuts."""
     watch = Watch(taught, seconds=most)
     plain = np.zeros((8, 8, 3), np.uint8)
     return [
@@ -142,7 +142,7 @@ def streamed(
 def measure(
     taught: Taught, z: Tensor, images: Pixels, test: list[Session]
 ) -> dict[tuple[str, int], float]:
-    """Every row at every window; 0 is the whole video."""
+    """Measure every row at every window; 0 is the whole video."""
     index = np.concatenate([np.arange(s.start, s.stop) for s in test])
     truth = np.concatenate([np.full(s.stop - s.start, s.label) for s in test])
     first = np.cumsum([0] + [s.stop - s.start for s in test[:-1]])
@@ -174,7 +174,7 @@ def measure(
 
 
 def changes(found: list[Prediction], first: Any) -> float:
-    """How often an answer differs from the one before in the same video, in %."""
+    """Return how often an answer differs from the previous one in the same video, in %."""
     inside = np.ones(len(found), bool)
     inside[first] = False
     shown = [one.label if one.known else None for one in found]
@@ -183,7 +183,7 @@ def changes(found: list[Prediction], first: Any) -> float:
 
 
 def cuts(images: Pixels, test: list[Session]) -> tuple[float, float]:
-    """Which share of the cuts between videos is seen, and of the other frames, in %."""
+    """Return the shares of cuts, and of other frames, that are taken for cuts, in %."""
     thumbnails = [[thumbnail(images[k]) for k in range(s.start, s.stop)] for s in test]
     between = [correlation(a[-1], b[0]) for a, b in itertools.pairwise(thumbnails)]
     within = [correlation(a, b) for video in thumbnails for a, b in itertools.pairwise(video)]
@@ -192,7 +192,7 @@ def cuts(images: Pixels, test: list[Session]) -> tuple[float, float]:
 
 
 def table(title: str, found: list[dict[tuple[str, int], float]]) -> str:
-    """The rows of one measurement: mean and standard deviation over the runs."""
+    """Return the rows of one measurement: mean and standard deviation over the runs."""
     head = " | ".join([*(str(most) for most in WINDOWS), "whole video"])
     lines = [f"| {title} | {head} |", f"|---|{'---|' * (len(WINDOWS) + 1)}"]
     for row in ROWS:

@@ -3,9 +3,9 @@
     python examples/ros2_node.py --ros-args -p model:=kitchen.pv
 
 Subscribes to:
-    image (sensor_msgs/Image, rgb8 or bgr8): Every frame is recognised; of the frames that wait,
-        only the newest one. Frames with another encoding are dropped with a warning.
-    name (std_msgs/String): The next frames are a lesson about the object of this name; an empty
+    image (sensor_msgs/Image, rgb8 or bgr8): Every frame is recognised. If frames wait, only the
+    newest one is. Frames with another encoding are dropped with a warning. name (std_msgs/String):
+    The next frames are a lesson about the object of this name; an empty
         name ends the lesson early.
 
 Publishes:

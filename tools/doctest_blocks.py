@@ -1,4 +1,4 @@
-"""A griffe extension: examples in docstrings (`>>>`) become code blocks of the reference."""
+"""Griffe extension that turns examples in docstrings (`>>>`) into code blocks of the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fence_examples(text: str) -> str:
     ['Adds.', '', '```pycon', '>>> 1 + 1', '2', '```']
     """
     lines: list[str] = []
-    indent: str | None = None  # that of the open block
+    indent: str | None = None  # the indentation of the open block
     for line in [*text.splitlines(), ""]:
         if indent is None and line.lstrip().startswith(">>> "):
             indent = line[: len(line) - len(line.lstrip())]

@@ -1,4 +1,4 @@
-"""The frames behind `primavista.backbones.multidepth`: src/primavista/backbones/generic.jpg.
+"""Render the frames behind `primavista.backbones.multidepth`: backbones/generic.jpg.
 
     python tools/generic_frames.py                 # the frames
     python tools/generic_frames.py --references    # what prima makes of them, for our own network
@@ -6,8 +6,8 @@
 The references are in src/primavista/backbones/data; make them again if the frames, the weights of
 the package or the places that prima reads have changed (a test says so).
 
-It renders one frame each of 48 objects, in different sessions, as one sheet. The seed is none that
-the tests or the benchmarks use, so the objects are not those on which familiarity is measured.
+The script renders one frame each of 48 objects, in different sessions, as one sheet. Neither the
+tests nor the benchmarks use its seed, so familiarity is measured on other objects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SCENE = Scene(categories=10, objects=5, sessions=11, frames=60, size=TILE_SIDE, 
 
 
 def write_references() -> None:
-    """Compute what familiarity compares with, for MobileNet v1 at the usual sizes."""
+    """Compute the references of familiarity, for MobileNet v1 at the usual sizes."""
     found = {}
     for size in SIZES:
         backbone = MiddleBackbone(build("mobilenet_v1", "imagenet", size=size))

@@ -1,4 +1,4 @@
-"""Measures how easy the source is to read: the table of numbers that the house is held to.
+"""Measure how easy the source is to read, as a table of numbers with goals.
 
     python tools/house.py                                   # the table, with the lists behind it
     python tools/house.py --compare ../old/src/primavista   # the same, beside another version
@@ -6,8 +6,8 @@
     python tools/house.py --no-run                          # without running `primavista learn`
 
 Everything is counted on the syntax tree with the standard library, except the files that AR1* and
-`primavista learn` touch: for those they are run once, on a small network, and calls are recorded.
-The stack frames from a worker's entry to `learn_batch` are checked by the tests of the benchmark.
+`primavista learn` use: these two run once, on a small network, and their calls are recorded. The
+stack frames from a worker's entry to `learn_batch` are checked by the tests of the benchmark.
 
 Method. A code line is not blank, not a comment and not part of a docstring. Cyclomatic complexity
 is 1 plus every branch (`if`, `elif`, `for`, `while`, `except`, `case`, `assert`, conditional
@@ -365,7 +365,7 @@ class PublicApi:
 
 
 def _literal_values(annotation: ast.expr) -> set[ast.AST]:
-    """The values of each `Literal[...]`: texts, not annotations in quotation marks."""
+    """Return the values of each `Literal[...]`: texts, not annotations in quotation marks."""
     return {
         value
         for node in ast.walk(annotation)
@@ -417,7 +417,7 @@ class Row:
 
 
 def none_of(name: str, found: list[str]) -> Row:
-    """Return the row of something that there should be none of."""
+    """Return the row of something whose goal is zero."""
     return Row(name, str(len(found)), len(found), "0", lambda number: number == 0, found)
 
 
@@ -731,7 +731,7 @@ def files_run(source: Source, code: str, *arguments: str, start: str = "") -> li
 
 
 def function_lines(module: Module, starts: list[int]) -> tuple[int, int]:
-    """Return how many of a module's functions begin in some lines, and how many lines they have.
+    """Count a module's functions that begin in some lines, and the lines of these functions.
 
     Decorators and docstrings count; a function inside another one has its lines there.
     """

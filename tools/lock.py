@@ -1,4 +1,4 @@
-"""Locks every package that `make` installs, with the hashes of its files for all platforms.
+"""Lock every package that `make` installs, with the hashes of its files for all platforms.
 
     python tools/lock.py --extras video,live            # writes the files in locks/
     python tools/lock.py --extras video,live --check    # exit code 1 if they are out of date
@@ -7,9 +7,9 @@ Writing needs uv and a package registry; checking needs neither. The versions ar
 constraints.txt; packages that only other platforms need are chosen by uv. A lock lists the hashes
 of all files of a release, so that one file serves every platform.
 
-torch is published as several builds of one version, and each has a file of its own: torch-cpu.txt
-is the build that the tests run with, for machines where pip finds it; torch.txt is the registry's
-build, on Linux with the packages for CUDA that it needs. `make` tries them in this order.
+torch is published as several builds of one version, and each has its own file. torch-cpu.txt is the
+build that the tests use, for machines where pip finds it; torch.txt is the registry's build, on
+Linux with the CUDA packages that it needs. `make` tries them in this order.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ Lock = dict[str, str]  # "name==version ; marker" to its hashes, as lines
 
 
 def normal(name: str) -> str:
-    """The normal form of the name of a distribution."""
+    """Return the normal form of the name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def pins(text: str) -> dict[str, str]:
-    """The version of each pinned package of a file of requirements."""
+    """Return the version of each pinned package of a requirements file."""
     found = re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.M)
     return {normal(name): version for name, version in found}
 
 
 def parse(text: str) -> Lock:
-    """The entries of a file of requirements with hashes."""
+    """Return the entries of a requirements file with hashes."""
     lock: Lock = {}
     current = ""
     for line in text.splitlines():
@@ -64,7 +64,7 @@ def parse(text: str) -> Lock:
 
 
 def render(lock: Lock, header: str) -> str:
-    """The text of a file of requirements with hashes."""
+    """Return the text of a requirements file with hashes."""
     lines = [f"# Written by `make lock`: {header}."]
     for entry, hashes in lock.items():
         lines.append(" \\\n    ".join([entry, *hashes.split()]))
@@ -72,14 +72,14 @@ def render(lock: Lock, header: str) -> str:
 
 
 def split(lock: Lock) -> tuple[Lock, Lock, Lock]:
-    """The content of each file of `HEADERS`."""
+    """Return the content of each file of `HEADERS`."""
     torch = {entry: lock[entry] for entry in lock if TORCH.match(entry.partition("==")[0])}
     rest = {entry: lock[entry] for entry in lock if entry not in torch}
     return rest, torch, CPU_BUILD
 
 
 def wanted(extras: Iterable[str]) -> set[str]:
-    """The packages that both distributions name as dependencies."""
+    """Return the packages that the two distributions name as dependencies."""
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     edge = tomllib.loads((ROOT / "edge" / "pyproject.toml").read_text(encoding="utf-8"))
     lines = [*ours["project"]["dependencies"], *edge["project"]["dependencies"]]
@@ -92,7 +92,7 @@ def wanted(extras: Iterable[str]) -> set[str]:
 def problems(
     constraints: str, everything: str, torch: str, cpu: str, needed: set[str]
 ) -> list[str]:
-    """What does not agree between the constraints, the dependencies and the locks."""
+    """List the disagreements between the constraints, the dependencies and the locks."""
     locked = pins(everything) | pins(torch)
     found = [
         f"{name}=={version} of constraints.txt is not locked"
@@ -118,7 +118,7 @@ def compile_lock(extras: Iterable[str]) -> Lock:
 
 
 def main() -> int:
-    """Write or check the locks; returns the exit code."""
+    """Write or check the locks; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

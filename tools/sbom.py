@@ -1,11 +1,12 @@
-"""Writes what each of the two distributions consists of, as CycloneDX bills of materials.
+"""Write the components of each of the two distributions as CycloneDX bills of materials.
 
     python tools/sbom.py [--out dist]    # primavista.cdx.json and primavista-edge.cdx.json
 
 A bill lists the dependencies that users install, direct and indirect, with the versions of
-locks/, the hashes of all their files, their licences and what depends on what. Dependencies of an
-extra are optional. The shared libraries that a wheel bundles are components of its package; their
-licences are those of the table in NOTICE. Packages that only development needs are left out.
+locks/, the hashes of all their files, their licences and the dependencies between them.
+Dependencies of an extra are optional. The shared libraries that a wheel bundles are components of
+its package; their licences are those of the table in NOTICE. Packages that only development needs
+are left out.
 
 Run it in the environment that `make` installs: licences are read from the installed packages.
 """
@@ -59,7 +60,7 @@ class Bill:
     seen: set[tuple[str, frozenset[str]]] = field(default_factory=set)
 
     def add(self, requirement: Requirement, scope: ComponentScope) -> str:
-        """Add a package and what it needs, unless they are there; returns its normal name."""
+        """Add a package and its dependencies if they are missing; return its normal name."""
         name = normal(requirement.name)
         key = (name, frozenset(requirement.extras))
         if key in self.seen:
@@ -77,14 +78,14 @@ class Bill:
 
 
 def applies(requirement: Requirement, extras: set[str]) -> bool:
-    """Whether a requirement holds in this environment, with the extras that are asked for."""
+    """Return True if a requirement holds in this environment, with the requested extras."""
     if requirement.marker is None:
         return True
     return any(requirement.marker.evaluate({"extra": extra}) for extra in [*extras, ""])
 
 
 def locked_hashes(root: Path) -> dict[str, list[str]]:
-    """The SHA-256 hashes of all files of each locked package."""
+    """Return the SHA-256 hashes of all files of each locked package."""
     hashes: dict[str, list[str]] = {}
     for path in sorted((root / "locks").glob("*.txt")):
         for entry, lines in parse(path.read_text(encoding="utf-8")).items():
@@ -94,12 +95,12 @@ def locked_hashes(root: Path) -> dict[str, list[str]]:
 
 
 def bundled_licences(notice: str) -> dict[str, str]:
-    """The table of libraries in NOTICE: two columns that are separated by two blanks or more."""
+    """Read the table of libraries in NOTICE: two columns separated by two blanks or more."""
     return dict(re.findall(r"^  (lib[\w+-]+) {2,}(\S.*)$", notice, re.M))
 
 
 def package(name: str, hashes: dict[str, list[str]], licences: dict[str, str]) -> Component:
-    """An installed package, with its licence, the hashes of its files and its libraries."""
+    """Describe an installed package: its licence, its libraries and the hashes of its files."""
     try:
         installed = metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -121,7 +122,7 @@ def package(name: str, hashes: dict[str, list[str]], licences: dict[str, str]) -
 
 
 def file_reference(name: str, version: str, value: str) -> ExternalReference:
-    """One file of a release, by its hash; a release has one for each platform."""
+    """Describe one file of a release by its hash; a release has one file per platform."""
     url = PackageURL("pypi", None, name, version, {"checksum": f"sha256:{value}"})
     return ExternalReference(
         type=ExternalReferenceType.DISTRIBUTION,
@@ -131,7 +132,7 @@ def file_reference(name: str, version: str, value: str) -> ExternalReference:
 
 
 def licence(installed: metadata.Distribution) -> str:
-    """The licence that a package states: an expression, a short text or its classifiers."""
+    """Return the licence that a package states: an expression, a short text or its classifiers."""
     facts = installed.metadata
     short = (facts.get("License") or "").strip()
     stated = [line.rpartition(" :: ")[2] for line in facts.get_all("Classifier") or []]
@@ -148,7 +149,7 @@ def licence(installed: metadata.Distribution) -> str:
 def libraries(
     installed: metadata.Distribution, parent: str, licences: dict[str, str]
 ) -> Iterator[Component]:
-    """The shared libraries of others that a wheel bundles in its `.libs` folder."""
+    """Return the third-party shared libraries that a wheel bundles in its `.libs` folder."""
     for file in installed.files or []:
         found = LIBRARY.match(file.name)
         if not found or not file.parent.name.endswith((".libs", ".dylibs")):
@@ -167,7 +168,7 @@ def libraries(
 
 
 def version_of(project: dict[str, Any], root: Path) -> str:
-    """The version of a distribution, which `primavista` keeps in its package."""
+    """Return the version of a distribution, which `primavista` keeps in its package."""
     if "version" in project:
         return str(project["version"])
     text = (root / "src/primavista/__init__.py").read_text(encoding="utf-8")
@@ -177,7 +178,7 @@ def version_of(project: dict[str, Any], root: Path) -> str:
 
 
 def bill_of(name: str, without: set[str] = NOT_FOR_USERS) -> Bom:
-    """The bill of one distribution; what it needs without an extra is added first, as required."""
+    """Return the bill of one distribution; required dependencies are added before optional ones."""
     project = tomllib.loads(PROJECTS[name].read_text(encoding="utf-8"))["project"]
     notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
     bill = Bill(locked_hashes(ROOT), bundled_licences(notice))

@@ -1,8 +1,8 @@
-"""Pictures of a terminal for the documentation: docs/images/terminal.svg and docs/images/run.svg.
+"""Draw pictures of a terminal for the documentation: docs/images/terminal.svg and run.svg.
 
     python tools/terminal_pictures.py --out docs/images
 
-The commands run in a real terminal (tmux); rich draws what the terminal then shows.
+The commands run in a real terminal (tmux); rich draws the screen of the terminal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VIDEOS = {"bulb.mp4": "s1/o4.mp4", "can.mp4": "s1/o5.mp4", "can-elsewhere.mp4": 
 
 
 def run_in_terminal(title: str, commands: tuple[str, ...], folder: Path) -> str:
-    """Runs commands one after the other in a new terminal.
+    """Run commands one after the other in a new terminal.
 
     Args:
         title: a word for this terminal.
@@ -51,7 +51,7 @@ def run_in_terminal(title: str, commands: tuple[str, ...], folder: Path) -> str:
         ["tmux", "new-session", "-d", "-s", name, *size, "-c", folder, shell], check=True
     )
     try:
-        time.sleep(1)  # the shell starts
+        time.sleep(1)  # wait until the shell has started
         for number, command in enumerate(commands):
             done = folder / "done" / f"{title}-{number}"
             keys = f"{command}; touch {done.relative_to(folder)}"
@@ -66,7 +66,7 @@ def run_in_terminal(title: str, commands: tuple[str, ...], folder: Path) -> str:
 
 
 def draw_svg(screen: str, title: str, path: Path) -> None:
-    """Draws a screen as SVG, without the fonts that rich would fetch from elsewhere.
+    """Draw a screen as SVG, without the fonts that rich would download.
 
     Args:
         screen: lines with escape sequences.
@@ -84,7 +84,7 @@ def draw_svg(screen: str, title: str, path: Path) -> None:
 
 
 def main() -> None:
-    """Renders objects, teaches two of them, and draws what the terminal shows."""
+    """Render objects, teach two of them, and draw the screen of the terminal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     out = parser.parse_args().out

@@ -65,7 +65,7 @@ SCREEN = """
 def screened(
     browser: Any, url: str, prepare: Callable[[Any], object] = lambda page: None, **context: Any
 ) -> Any:
-    """Open the page in a running browser, with a camera that `show_film` changes."""
+    """Open the page in a running browser, with a camera whose film `show_film` changes."""
     opened = browser.new_context(**context).new_page()
     opened.add_init_script(SCREEN)
     prepare(opened)
@@ -86,7 +86,7 @@ def show_film(opened: Any, pictures: list[Image.Image]) -> None:
 
 
 def wide(frame: Frames) -> Image.Image:
-    """A square frame as a camera of 640 x 480 would show it, blurred at the sides."""
+    """Widen a square frame to 640 x 480, blurred at the sides, as a camera would show it."""
     picture = Image.fromarray(frame)
     around = picture.resize((640, 640)).crop((0, 80, 640, 560))
     around.paste(picture.resize((480, 480)), (80, 0))
@@ -108,7 +108,7 @@ def page(playwright: Any, url: str, shown: Path, **context: Any) -> Iterator[Any
 
 
 def hold(opened: Any, name: str, seconds: float) -> str:
-    """Hold the button while the camera shows the object; returns what the page says then."""
+    """Hold the button while the camera shows the object; return the text of the page after it."""
     opened.fill("#name", name)
     opened.locator("#hold").hover()
     opened.mouse.down()

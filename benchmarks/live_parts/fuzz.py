@@ -1,6 +1,7 @@
-"""Malformed bodies, images, models and messages.
+"""Send malformed bodies, images, models and messages.
 
-They give no 5xx, no growth of memory, and leave the learner as it was to the last bit.
+The service must answer without a 5xx and without growth of memory, and leave the learner as it was
+to the last bit.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ STARTS = [
 ]
 PARTS = 10
 GROWTH = (
-    16.0  # MiB that the second half may add to the most of the first: about one copy of a model
+    16.0  # MiB by which the peak of the second half may exceed the first: about one copy of a model
 )
 
 
 class Dice:
-    """Malformed things, drawn from a seed."""
+    """Generator of malformed input, drawn from a seed."""
 
     def __init__(self, seed: int, model: bytes) -> None:
         self.draw, self.model = random.Random(seed), model
@@ -49,7 +50,7 @@ class Dice:
         return self.draw.randbytes(self.draw.randrange(most))
 
     def image(self) -> bytes:
-        """One that does not decode, or at least should not harm."""
+        """Return an image that does not decode, or at least should do no harm."""
         draw = self.draw
         kinds: list[Callable[[], bytes]] = [
             self.noise,
@@ -74,7 +75,7 @@ class Dice:
         return draw.choice(kinds)()
 
     def broken(self) -> bytes:
-        """An image that cannot be taken for one."""
+        """Return bytes that cannot be taken for an image."""
         return b"\0" + self.noise()
 
     def flipped(self, data: bytes) -> bytes:
@@ -84,7 +85,7 @@ class Dice:
         return bytes(damaged)
 
     def bomb(self, width: int, height: int) -> bytes:
-        """A PNG that says it is huge."""
+        """Return a PNG that declares a huge size."""
         head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
         chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(bytes(5000))), (b"IEND", b"")]
         return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -130,7 +131,7 @@ class Dice:
 
 
 def _rewritten(model: bytes, draw: random.Random) -> bytes:
-    """A header that says something else."""
+    """Return a model with a changed header."""
     (length,) = struct.unpack("<Q", model[:8])
     header = json.loads(model[8 : 8 + length])
     name = draw.choice([key for key in header if key != "__metadata__"])
@@ -200,7 +201,7 @@ async def _path(http: httpx.AsyncClient, dice: Dice) -> httpx.Response:
 
 
 async def _headers(http: httpx.AsyncClient, dice: Dice) -> httpx.Response:
-    """Of other names and other pages."""
+    """Send the headers of other hosts and other web pages."""
     draw = dice.draw
     host = {"Host": draw.choice(["evil.example", "", "localhost:99999999", "[::1", "a" * 300])}
     origin = {"Origin": draw.choice(["null", "http://evil.example", "//", "http://[", "\x7f"])}
@@ -229,7 +230,7 @@ async def messages(running: Service, dice: Dice, count: int, results: Result) ->
 
 
 async def raw(running: Service, dice: Dice, count: int, results: Result) -> None:
-    """What is not even HTTP."""
+    """Send bytes that are not HTTP."""
     host, _, port = running.url.removeprefix("http://").partition(":")
     for _ in range(count):
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -247,7 +248,7 @@ async def raw(running: Service, dice: Dice, count: int, results: Result) -> None
 
 
 def fuzz(folder: Path, count: int = 10_000, seed: int = 0, new: New = DEFAULT) -> int:
-    """Prints what came of it; how many things were wrong."""
+    """Run the test, print the results, and return the number of failures."""
     results: Result = Counter()
     with service(folder / "fuzz.pv", new=new) as running:
         running.teach("mug", drawn(41, frames=8))
@@ -255,7 +256,7 @@ def fuzz(folder: Path, count: int = 10_000, seed: int = 0, new: New = DEFAULT) -
         running.teach("bulb", drawn(16, frames=8))
         httpx.post(
             f"{running.url}/api/undo"
-        ).raise_for_status()  # a load leaves nothing from before it to undo: as it is now
+        ).raise_for_status()  # a loaded model has nothing to undo, and so has this one now
         before = running.file()
         dice = Dice(seed, before)
 

@@ -1,6 +1,6 @@
-"""Many clients predict while one teaches.
+"""Predict with many clients while one teaches.
 
-Counted are errors and latencies, and the answers that do not come from one whole state.
+The script counts errors, latencies, and answers that do not come from one complete state.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from primavista import Learner
 
 Expected = dict[int, list[dict[str, float]]]  # by version, by frame: the share of each name
 Answer = tuple[int, int, dict[str, float], float]  # version, frame, shares, seconds
-MEMORY = 1280.0  # MiB that the service may take: 1,029 were seen in 300 s with 26 lessons
-TOLERANCE = 1e-3  # frames of several clients go through the network together: sums in another order
+MEMORY = 1280.0  # MiB that the service may take; 1,029 were measured in 300 s with 26 lessons
+TOLERANCE = 1e-3  # frames of several clients share a pass, so sums have another order
 
 
 async def run_load(
@@ -87,7 +87,7 @@ async def run_load(
 async def _remember(
     http: httpx.AsyncClient, running: Service, images: list[Any], expected: Expected
 ) -> None:
-    """The predictions of this version for each frame, computed here from its file."""
+    """Compute the predictions of this version for each frame, from its file."""
     version = (await http.get(f"{running.url}/api/model")).json()["version"]
     data = (await http.get(f"{running.url}/api/model/file")).content
     expected[version] = await asyncio.to_thread(
@@ -106,7 +106,7 @@ def _decoded(frame: bytes) -> Any:
 def load(
     folder: Path, seconds: float = 300, clients: int = 20, pause: float = 0.0, new: New = DEFAULT
 ) -> int:
-    """Prints what came of it; how many answers were errors or of no whole state."""
+    """Run the test, print the results, and return the number of wrong answers."""
     with service(folder / "load.pv", new=new) as running:
         expected, answers, errors, lessons, memory = asyncio.run(
             run_load(running, seconds, clients, pause)

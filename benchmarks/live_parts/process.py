@@ -1,4 +1,4 @@
-"""`primavista teach` in a process of its own, and drawn objects to show it."""
+"""Run `primavista teach` in its own process, with drawn objects to show it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from primavista import Learner
 from primavista.streams.rendered.renderer import Scene, render
 
 Frames = np.ndarray[Any, Any]
-New = Mapping[str, Any]  # the arguments of a new learner; none leave them to the service
+New = Mapping[str, Any]  # the arguments of a new learner; without them, the service chooses
 # a learner that takes no time
 TINY: New = {"weights": "random", "width": 0.0625, "size": 32}
 DEFAULT: New = {}
@@ -36,12 +36,12 @@ def jpeg(image: Frames, quality: int = 92) -> bytes:
 
 
 def drawn(object: int, session: int = 1, frames: int = 20, size: int = 160) -> Frames:
-    """A short video of one of fifty drawn objects."""
+    """Draw a short video of one of fifty objects."""
     return np.asarray(render(Scene(frames=frames, size=size), object, session))
 
 
 class Service:
-    """A running service. `new` are the arguments of its learner, which is made here.
+    """A running service. `new` are the arguments of its learner, which is created here.
 
     It has no token unless the options say otherwise.
     """
@@ -71,14 +71,14 @@ class Service:
 
     def _address(self) -> str:
         while self.process.poll() is None:
-            for line in self.said().splitlines()[:-1]:  # the last may not be whole yet
+            for line in self.said().splitlines()[:-1]:  # the last line may be incomplete
                 if "://" in line:
                     return line.split("#")[0].strip().rstrip("/")
             time.sleep(0.05)
         raise SystemExit(f"the service did not start:\n{self.said()}")
 
     def said(self) -> str:
-        """What it printed."""
+        """Return the output of the process."""
         return self.log.read_text()
 
     def get(self, path: str) -> Any:
@@ -86,13 +86,13 @@ class Service:
             return json.load(response)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """Send JSON; the answer."""
+        """Send JSON and return the answer."""
         answer = httpx.post(self.url + path, json=body, timeout=60)
         answer.raise_for_status()
         return answer.json()
 
     def file(self) -> bytes:
-        """The model as it stands."""
+        """Return the bytes of the current model."""
         with urllib.request.urlopen(f"{self.url}/api/model/file", timeout=60) as response:
             return bytes(response.read())
 
@@ -100,7 +100,7 @@ class Service:
         return {known["label"]: known["frames"] for known in self.get("/api/model")["objects"]}
 
     def teach(self, label: str, frames: Frames | list[bytes], wait: float = 60) -> Any:
-        """One lesson over HTTP; what the service says of it."""
+        """Teach one lesson over HTTP and return its status."""
         coded = [frame if isinstance(frame, bytes) else jpeg(frame) for frame in frames]
         files = [("frames", ("frame.jpg", frame, "image/jpeg")) for frame in coded]
         answer = httpx.post(
@@ -114,7 +114,7 @@ class Service:
         return answer.json()
 
     def memory(self) -> float:
-        """MiB of its process."""
+        """Return the memory of its process in MiB."""
         return memory_of(self.process.pid)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
@@ -123,7 +123,7 @@ class Service:
 
 
 def memory_of(process: int) -> float:
-    """MiB that a process holds in memory."""
+    """Return the resident memory of a process in MiB."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 

@@ -1,4 +1,4 @@
-"""Pictures of the page for the documentation: taught as a person would, then tested."""
+"""Take pictures of the page for the documentation, taught and tested as by a person."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PHONE: dict[str, Any] = {
 def shots(folder: Path, out: Path) -> None:
     """Write teach.png, teach-dark.png, teach-phone-light.png and teach-phone.png (dark).
 
-    The objects are taught on one page, by holding the button, and each page that is taken has a
-    small picture of each object in its storage, as if the box for it had been ticked.
+    The objects are taught on one page, by holding the button. Each page of which a picture is taken
+    has a small picture of each object in its storage, as if the user had ticked the box for it.
     """
     from playwright.sync_api import sync_playwright
 

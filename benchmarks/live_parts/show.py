@@ -1,8 +1,9 @@
-"""The page in a real browser: three objects taught once, seen in another place, and strangers.
+"""Show three objects taught once, in another place, and strangers, in a real browser.
 
-Chromium's camera shows rendered videos. The button is held for each object in one place; then the
-same objects are shown in another place, and two that were never taught in both. What the page says
-is printed, and screenshots are left: desktop (1280 x 800), dark, and phone (390 x 844).
+Chromium's camera shows rendered videos. The script holds the button for each object in one place.
+Then it shows the same objects in another place, and two objects that were never taught in both
+places. It prints the verdicts of the page and takes screenshots: desktop (1280 x 800), dark, and
+phone (390 x 844).
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ PHONE = {
 
 
 def looks(opened: Any, what: str, wanted: str, count: int = 20) -> int:
-    """Print what the page says, most often first; return 1 unless it is mostly what is wanted."""
+    """Print the verdicts of the page by frequency; return 1 unless most are the wanted one."""
     opened.locator("#verdict:not([data-state=none])").wait_for(timeout=60_000)
-    opened.wait_for_timeout(1500)  # until the last second shows nothing else
+    opened.wait_for_timeout(1500)  # until the last second shows only this film
     said: Counter[str] = Counter()
     for _ in range(count):
         opened.wait_for_timeout(150)
@@ -57,7 +58,7 @@ def teach(playwright: Any, url: str, films: Films, out: Path) -> None:
 
 
 def see(playwright: Any, url: str, films: Films, out: Path) -> int:
-    """Return how many are not called by their name, or strangers not unknown."""
+    """Count taught objects that are not named, and strangers that are not called unknown."""
     wrong = 0
     for name in TAUGHT:
         with page(playwright, url, films[name, ELSEWHERE], **DESKTOP) as opened:
@@ -89,7 +90,7 @@ def slide(opened: Any) -> None:
 
 
 def show(folder: Path, out: Path) -> int:
-    """Teach, show and print; returns how many verdicts are not what they should be."""
+    """Teach, show and print; return the number of wrong verdicts."""
     from playwright.sync_api import sync_playwright
 
     out.mkdir(parents=True, exist_ok=True)

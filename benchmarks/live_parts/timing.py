@@ -1,4 +1,4 @@
-"""The time from releasing the button to seeing the object recognised, and its parts."""
+"""Measure the time from releasing the button to seeing the object recognised, and its parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MARKS = """() => JSON.stringify(["released", "learned", "recognised"].map((name)
 
 
 def timing(folder: Path, objects: int = 3, seconds: float = 5.0, new: New = DEFAULT) -> float:
-    """Prints a line an object; the longest time in seconds."""
+    """Print one line per object; return the longest time in seconds."""
     from playwright.sync_api import sync_playwright
 
     totals: list[float] = []

@@ -1,1 +1,1 @@
-"""The long strains of benchmarks/strain.py, one per module, and what they share."""
+"""The long stress tests of benchmarks/strain.py, one per module, and their shared parts."""

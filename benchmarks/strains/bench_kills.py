@@ -1,4 +1,4 @@
-"""A small plan is killed at random moments and resumed: its results must stay the same bits."""
+"""Kill a small plan at random moments and resume it: the results must be the same bits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Results = dict[str, tuple[str, str]]
 
 
 def results(out: Path) -> Results:
-    """`metrics.jsonl` of every cell, and the checksum of its final weights."""
+    """Return `metrics.jsonl` of every cell, and the checksum of its final weights."""
     return {
         str(place.parent.relative_to(out)): (
             (place.parent / "metrics.jsonl").read_text(),
@@ -46,7 +46,7 @@ def results(out: Path) -> Results:
 
 
 def run(plan: Plan, out: Path, cache: Path) -> None:
-    """All that is left of the plan, with a checkpoint after every second batch."""
+    """Run the rest of the plan, with a checkpoint after every second batch."""
     settings = RunSettings(cache, checkpoint_batches=2, checkpoint_share=1.0)
     failed = Suite(plan, out, (), settings).run(Inline())
     if failed:
@@ -60,7 +60,7 @@ def bench_kills(folder: Path, tally: Tally) -> Iterator[Step]:
     cache, log = folder / "data", folder / "bench_kills.log"
     usual, out = folder / "undisturbed", folder / "round"
     shutil.rmtree(usual, ignore_errors=True)
-    run(plan, usual, cache)  # here, so that copies of this process find everything imported
+    run(plan, usual, cache)  # imported here, so that forked processes have everything imported
     forget_garbage()
     began = time.monotonic()
     Forked(lambda: run(plan, folder / f"timed{tally.parts}", cache), log).wait()

@@ -1,6 +1,6 @@
-"""20 honest clients beside 200 connections that are silent, half a request, or never read.
+"""Run 20 honest clients beside 200 connections that are silent, half a request, or never read.
 
-A step is one request of each honest client, alone or beside the others in turns.
+A step is one request of each honest client, alternately alone and beside the connections.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def hostile(running: Service, draw: random.Random) -> socket.socket:
 
 
 def ask(running: Service, frame: bytes) -> float:
-    """The seconds of one request on a connection of its own."""
+    """Measure the seconds of one request on a new connection."""
     began = time.perf_counter()
     answer = httpx.post(
         f"{running.url}/api/predict",

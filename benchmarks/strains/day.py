@@ -1,6 +1,6 @@
-"""A long day of teaching: lessons, renames, undos, forgotten objects and loaded models.
+"""Simulate a long day of teaching: lessons, renames, undos, forgotten objects, loaded models.
 
-What the service knows is compared with a list that is kept here, after every change.
+After every change, the knowledge of the service is compared with a list that is kept here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Counts = dict[str, int]
 
 
 class Teacher:
-    """A client that knows what the service should know."""
+    """A client with a list of what the service should know."""
 
     def __init__(self, running: Service, folder: Path, tally: Tally) -> None:
         self.running, self.folder, self.tally = running, folder, tally
@@ -72,12 +72,12 @@ class Teacher:
         self.compare(f"forget {label}")
 
     def move_away(self) -> None:
-        """Remove the models from before earlier loads: the service keeps 20, then asks for it."""
+        """Remove the backups of earlier loads: the service keeps 20, then refuses further loads."""
         for old in self.folder.glob("day.pv.before-load*"):
             old.unlink()
 
     def load(self) -> None:
-        """Back to a file that was downloaded before; or download one."""
+        """Load a file that was downloaded before, or download one."""
         if self.saved is None:
             self.saved = self.running.file(), self.counts
             return

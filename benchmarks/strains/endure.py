@@ -1,4 +1,4 @@
-"""What the long strains share: numbered steps with a seed each, in parts, counted in a file."""
+"""Shared parts of the long stress tests: numbered, seeded steps, in parts, with a tally file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SAVE_SECONDS = 1.0
 
 @dataclass
 class Tally:
-    """What came of a strain so far.
+    """The results of a stress test so far.
 
-    `state` is for what a strain must remember between its parts, such as what was taught.
+    `state` is for data that a test must remember between its parts, such as the taught objects.
     """
 
     seed: int = 0
@@ -35,7 +35,7 @@ class Tally:
     state: dict[str, Any] = field(default_factory=dict)
 
     def blame(self, what: str) -> None:
-        """Count something that must not happen; the first hundred are described."""
+        """Count a failure; the first hundred are described."""
         self.outcomes["wrong"] += 1
         if len(self.wrong) < 100:
             self.wrong.append(what)
@@ -49,7 +49,7 @@ Strain = Callable[[Path, Tally], AbstractContextManager[Step]]
 
 
 def load_tally(path: Path, seed: int) -> Tally:
-    """The tally of the parts before, which must have had the same seed."""
+    """Return the tally of the earlier parts, which must have had the same seed."""
     if not path.exists():
         return Tally(seed)
     found = json.loads(path.read_text())
@@ -69,8 +69,8 @@ def endure(
 ) -> Tally:
     """Take steps until there are `count`, or until the minutes of this part are over.
 
-    The same call goes on from there. Each step has random numbers of its own, which depend on the
-    seed and its number only.
+    The same call resumes from there. Each step has its own random numbers, which depend only on the
+    seed and the number of the step.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
@@ -106,7 +106,7 @@ def endure(
 
 
 def described(name: str, tally: Tally) -> str:
-    """The counts of a strain, for people."""
+    """Return the counts of a stress test as text."""
     counts = ", ".join(f"{what}: {number:,}" for what, number in sorted(tally.outcomes.items()))
     lines = [
         f"{name}: {tally.done:,} in {tally.seconds:.0f} s and {tally.parts} parts "

@@ -1,6 +1,6 @@
-"""Processes that start in milliseconds: copies of this one, which has imported everything.
+"""Processes that start in milliseconds: forks of this one, which has imported everything.
 
-Nothing of torch may have started a thread before: call `torch.set_num_threads(1)` first.
+torch must not have started a thread before: call `torch.set_num_threads(1)` first.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 
 def forget_garbage() -> None:
-    """Spare the copies the walk over all objects of this process whenever they collect garbage."""
+    """Exclude the objects of this process from garbage collection in its forks."""
     gc.collect()
     gc.freeze()
 
 
 class Forked:
-    """A copy of this process that calls a function, in a session of its own, and ends."""
+    """A fork of this process that calls a function, in its own session, and ends."""
 
     def __init__(self, call: Callable[[], None], log: Path) -> None:
         self.code: int | None = None
@@ -31,7 +31,7 @@ class Forked:
             _become(call, log)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for its end; False if it still runs after so many seconds."""
+        """Wait for its end; return False if it still runs after the given seconds."""
         until = None if seconds is None else time.monotonic() + seconds
         while self.code is None:
             pid, status = os.waitpid(self.pid, 0 if until is None else os.WNOHANG)
@@ -44,7 +44,7 @@ class Forked:
         return True
 
     def kill(self) -> bool:
-        """SIGKILL; False if it had ended by itself before."""
+        """Send SIGKILL; return False if the process had already ended."""
         if self.wait(0):
             return False
         os.kill(self.pid, signal.SIGKILL)
@@ -70,7 +70,7 @@ def _become(call: Callable[[], None], log: Path) -> None:
 
 
 def left_of_sessions(sessions: set[int]) -> list[int]:
-    """The processes that still belong to one of the sessions (Linux)."""
+    """Return the processes that still belong to one of the sessions (Linux)."""
     found = []
     for place in Path("/proc").glob("[0-9]*/stat"):
         try:

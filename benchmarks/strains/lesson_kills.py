@@ -1,4 +1,4 @@
-"""The service is killed in lessons: what it acknowledged is there, and nothing is torn."""
+"""Kill the service during lessons: acknowledged lessons must be complete, none may be torn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABELS = 7
 
 
 class ForkedService:
-    """What `primavista teach` does, in a copy of this process."""
+    """The service of `primavista teach`, in a fork of this process."""
 
     def __init__(self, model: Path, log: Path) -> None:
         reading, writing = os.pipe()
@@ -48,7 +48,7 @@ class ForkedService:
         return {known["label"]: known["frames"] for known in objects}
 
     def teach(self, http: httpx.Client, label: str, frames: list[bytes]) -> bool:
-        """One lesson; True if the service says that it is done."""
+        """Teach one lesson; return True if the service reports it as done."""
         answer: Any = http.post(
             f"{self.url}/api/lessons",
             params={"wait": 60, "again": True},
@@ -71,7 +71,7 @@ def lesson_kills(folder: Path, tally: Tally) -> Iterator[Step]:
     if not model.exists():
         warm.save(model)
     still = np.zeros((1, 32, 32, 3), np.uint8)
-    warm.learn(still, "warm")  # so that copies of this process find everything imported
+    warm.learn(still, "warm")  # so that forks of this process have everything imported
     warm.predict(still)
     forget_garbage()
     videos = [[jpeg(frame) for frame in drawn(k, frames=4, size=48)] for k in (9, 17, 31)]

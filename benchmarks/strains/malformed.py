@@ -1,4 +1,4 @@
-"""Malformed requests, pictures, videos and files: refused with a reason, and nothing changes."""
+"""Send malformed requests, pictures, videos and files: all are refused, nothing changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REQUESTS = [
 
 
 def small_video(container: str, codec: str) -> bytes:
-    """Eight frames in one of the usual containers."""
+    """Return a video of eight frames in one of the usual containers."""
     av = require_extra("av", "video")
     file = io.BytesIO()
     with av.open(file, "w", format=container) as output:
@@ -52,7 +52,7 @@ def small_video(container: str, codec: str) -> bytes:
 
 
 class Attempts:
-    """One method per kind of malformed thing. Each returns what came of it."""
+    """Malformed input of several kinds, one method per kind, which returns the result."""
 
     def __init__(self, running: Service, dice: fuzz.Dice, folder: Path) -> None:
         self.running, self.dice, self.folder = running, dice, folder
@@ -91,7 +91,7 @@ class Attempts:
         return _tried("video", lambda: list(video_frames(io.BytesIO(video), 32)))
 
     def model(self) -> str:
-        """A header that is written in another way, but says the same, may be read."""
+        """Read a damaged model; a header with other bytes but the same content may be read."""
         data = self.dice.damaged_model()
         try:
             read = Learner.from_bytes(data, device="cpu").to_bytes()
@@ -119,7 +119,7 @@ class Attempts:
 
 
 def _tried(what: str, call: Callable[[], object]) -> str:
-    """Read something here, where a crash of a decoder would end the strain."""
+    """Read input in this process, where a crash of a decoder would end the test."""
     try:
         call()
     except PrimavistaError:
@@ -133,7 +133,7 @@ def malformed(folder: Path, tally: Tally) -> Iterator[Step]:
         if not running.counts():
             for label, number in (("mug", 41), ("ball", 31)):
                 running.teach(label, drawn(number, frames=4, size=48))
-        # a load leaves nothing from before it to undo
+        # a loaded model has nothing to undo
         loaded = {"file": ("m.pv", running.file())}
         httpx.post(f"{running.url}/api/model/file", files=loaded).raise_for_status()
         before = running.file()
