@@ -30,7 +30,7 @@ from primavista.bench.features import FeatureCache, now
 from primavista.bench.metrics import Tally
 from primavista.errors import InputError
 from primavista.heads.dslda import DSLDAHead
-from primavista.heads.statistics import AnalyticHead, packed_parts, split_symmetric
+from primavista.heads.statistics import AnalyticHead, packed_blocks, split_symmetric
 from primavista.strategies.base import Batch, LearnReport, Strategy, is_frozen
 from primavista.strategies.frozen import DSLDA, AnalyticStrategy, FrozenStrategy, Stackable
 from primavista.streams.dataset import Patterns, Stream
@@ -359,7 +359,7 @@ def statistics_updates(lessons: Sequence[tuple[AnalyticStrategy, Batch]]) -> Non
         sums.append(([s.arrays["t"] for s in statistics], counts))
         for squares in zip(*(s.squares() for s in statistics), strict=True):
             own = z[:, :, squares[0][1]]  # one block of the features
-            parts = zip(*(packed_parts(gram, own.shape[2]) for gram, _ in squares), strict=True)
+            parts = zip(*(packed_blocks(gram, own.shape[2]) for gram, _ in squares), strict=True)
             sums += zip(parts, split_symmetric(torch.bmm(own.mT, own)), strict=True)
     else:
         sums.append((rows("q"), list((z * z).sum((1, 2)))))
