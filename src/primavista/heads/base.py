@@ -67,7 +67,7 @@ class Head(ABC):
 
     @abstractmethod
     def _learn(self, z: Array, columns: Array, i: int) -> None:
-        """Learn the batch B_i, as `learn` says."""
+        """Learn the batch B_i; see `learn`."""
 
     @abstractmethod
     def scores(self, z: Array, classes: int) -> Array:

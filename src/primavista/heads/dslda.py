@@ -153,7 +153,7 @@ class DSLDAHead(Head):
         own.set_frames(len(z))
 
     def scores(self, z: Array, classes: int) -> Array:
-        """Score features by w z + b, as `Head.scores` says."""
+        """Score features by w z + b; see `Head.scores`."""
         w, b = self.derived.get_or_compute("solution", lambda: self.solve(classes))
         return z @ w.T + b
 
@@ -196,7 +196,7 @@ class DSLDAHead(Head):
         return float32(w), float32(b)
 
     def familiarity(self, classes: int) -> Familiarity | None:
-        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        """Make the function that tells how familiar a frame is; see `Head.familiarity`."""
         if not self.open_set:
             return None
         compute = lambda: self._familiarity(classes)  # noqa: E731

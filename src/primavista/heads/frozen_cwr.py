@@ -121,11 +121,11 @@ class FrozenCWRHead(Head):
             self.seen.add(z, columns)
 
     def scores(self, z: Array, classes: int) -> Array:
-        """Score features by cw, as `Head.scores` says."""
+        """Score features by cw; see `Head.scores`."""
         return cwr_scores(self.weights.cw[:classes], z)
 
     def familiarity(self, classes: int) -> Familiarity | None:
-        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        """Make the function that tells how familiar a frame is; see `Head.familiarity`."""
         if self.seen is None:
             return None
         cw, seen = self.weights.cw, self.seen

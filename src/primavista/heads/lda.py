@@ -24,7 +24,7 @@ class LDAHead(AnalyticHead):
         self.shrinkage = shrinkage
 
     def solve(self, classes: int) -> tuple[Array, Array]:
-        """Solve for the weights, as `AnalyticHead.solve` says."""
+        """Solve for the weights; see `AnalyticHead.solve`."""
         a, mu = self.equations(classes)
         return self.weights(solve_positive_definite(a, mu.T).T, classes)
 
@@ -52,7 +52,7 @@ class LDAHead(AnalyticHead):
         return w, lda_offsets(w, self.statistics.means(classes))
 
     def precision(self, classes: int) -> Array:
-        """Return Lambda, as `AnalyticHead.precision` says."""
+        """Return Lambda; see `AnalyticHead.precision`."""
         one = identity(self.statistics.dim, self.statistics.s)
         return solve_positive_definite(self._covariance(classes), one).T
 

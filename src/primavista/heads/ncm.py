@@ -16,6 +16,6 @@ class NCMHead(AnalyticHead):
     """
 
     def solve(self, classes: int) -> tuple[Array, Array]:
-        """Return the means and -|mu|^2 / 2, as `AnalyticHead.solve` says."""
+        """Return the means and -|mu|^2 / 2; see `AnalyticHead.solve`."""
         mu = self.statistics.means(classes)
         return mu, (mu * mu).sum(1) * -0.5

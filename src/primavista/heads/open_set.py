@@ -75,7 +75,7 @@ class MahalanobisFamiliarity(MarginFamiliarity):
     usual: float
 
     def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames, as `Familiarity` says."""
+        """Compute the familiarity of frames; see `Familiarity`."""
         offset = z - self.m
         distance = _squared_distance(offset, self.precision)
         margin = self.relative_margin(offset, best) if len(self.v) > 1 else 1.0
@@ -103,7 +103,7 @@ class CosineFamiliarity(MarginFamiliarity):
     own: int
 
     def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames, as `Familiarity` says."""
+        """Compute the familiarity of frames; see `Familiarity`."""
         own = z[:, self.own :]
         norm = (own * own).sum(1).clip(1e-30) ** 0.5
         similarity = ((own * self.directions[best]).sum(1) / norm).clip(0) ** 4

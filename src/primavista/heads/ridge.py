@@ -99,7 +99,7 @@ class RidgeHead(AnalyticHead):
         self._projection: tuple[int, Array] | None = None  # the seed, R
 
     def features(self, z: Array) -> Array:
-        """Return z, or relu(z R), as `Head.features` says."""
+        """Return z, or relu(z R); see `Head.features`."""
         if self.expand_to is None:
             return z
         # in float32, results would depend on the rest of the batch
@@ -117,12 +117,12 @@ class RidgeHead(AnalyticHead):
         return kept[1]
 
     def solve(self, classes: int) -> tuple[Array, Array]:
-        """Solve for the weights, as `AnalyticHead.solve` says."""
+        """Solve for the weights; see `AnalyticHead.solve`."""
         (x,) = regressions(self.statistics, self.balance, classes)
         return ridge_weights(x, self._chosen_rho(x))
 
     def precision(self, classes: int) -> Array:
-        """Return inv(A + rho I) for z in place of x, as `AnalyticHead.precision` says."""
+        """Return inv(A + rho I) for z in place of x; see `AnalyticHead.precision`."""
         (x,) = regressions(self.statistics, self.balance, classes)
         x.diagonal[: x.dim] += self._chosen_rho(x)
         return invert_positive_definite(x.correlations) / x.std / x.std[:, None]

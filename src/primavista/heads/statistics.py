@@ -75,7 +75,7 @@ class AnalyticHead(Head):
         self.statistics.add(self.features(z), columns)
 
     def scores(self, z: Array, classes: int) -> Array:
-        """Score features by w phi(z) + b, as `Head.scores` says."""
+        """Score features by w phi(z) + b; see `Head.scores`."""
         if not classes:
             return zeros_like((len(z), 0), z)
         w, b = self.solution(classes)
@@ -101,7 +101,7 @@ class AnalyticHead(Head):
             ) from error
 
     def familiarity(self, classes: int) -> Familiarity:
-        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        """Make the function that tells how familiar a frame is; see `Head.familiarity`."""
         w, _ = self.solution(classes)
         compute = lambda: self._familiarity(w, classes)  # noqa: E731
         return self.derived.get_or_compute("familiarity", compute)

@@ -159,7 +159,7 @@ class _Discriminant(FrozenStrategy):
     head: LDAHead | DSLDAHead
 
     def equations(self) -> tuple[Tensor, Tensor] | None:
-        """Set up the equations w A = mu that scores wait for, as `Stackable` says."""
+        """Set up the equations w A = mu that scores wait for; see `Stackable`."""
         if "solution" in self.derived or not len(self.classes):
             return None
         return self.head.equations(len(self.classes))
