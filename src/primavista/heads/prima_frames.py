@@ -2,8 +2,8 @@
 
 Each place has its own ridge regression. Generalised cross-validation estimates the error of each
 regression from its sums alone, and the scores are added with weights that decrease with this
-error. The current head of prima is `LessonHead` in `heads/prima.py`; this one is kept so that old
-results and files remain valid. Everything is written for numpy and torch arrays alike.
+error. The current head of prima is `LessonHead` in `heads/prima.py`; this one continues learners
+of version 0.1. Everything is written for numpy and torch arrays alike.
 """
 
 from __future__ import annotations
