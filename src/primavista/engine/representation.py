@@ -214,7 +214,7 @@ class Representation:
         return found
 
     def check_frames(self, frames: Frames) -> None:
-        """Refuse frames of a size that the backbone cannot take."""
+        """Reject frames of a size that the backbone cannot take."""
         first = read_frames(frames, torch.tensor([0]), self.device)
         if first.shape in self._tried_shapes:
             return
@@ -481,7 +481,7 @@ def choose_device(device: str | torch.device, here: bool = True) -> torch.device
 
 
 def _check_usable(device: torch.device) -> None:
-    """Refuse a device that torch knows of but cannot use on this machine, such as mps or xpu."""
+    """Reject a device that torch knows of but cannot use on this machine, such as mps or xpu."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

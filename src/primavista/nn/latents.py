@@ -38,7 +38,7 @@ class Cut:
             self.below = order[: order.index(list(self.last.modules())[-1]) + 1]
 
     def check(self, network: Callable[[Tensor], Tensor], x: Tensor, other: Tensor) -> None:
-        """Refuse a cut that something passes by, such as a shortcut around the last layer.
+        """Reject a cut that something passes by, such as a shortcut around the last layer.
 
         Args:
             network: a function that runs the body, in evaluation mode.

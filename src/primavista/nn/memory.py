@@ -138,7 +138,7 @@ class Memory(Rows):
             self._set(name, torch.cat([tensor[..., :row], tensor[..., row + 1 :]], -1))
 
     def check_labels(self, classes: Tensor) -> None:
-        """Refuse patterns of classes that are not known, such as those of an altered file.
+        """Reject patterns of classes that are not known, such as those of an altered file.
 
         Args:
             classes: the known classes.
