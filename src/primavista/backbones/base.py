@@ -251,7 +251,7 @@ def _check_options(name: str, options: Mapping[str, NetworkOption]) -> None:
 def _check_arguments(
     name: str, make: Callable[..., nn.Module], options: Mapping[str, NetworkOption]
 ) -> None:
-    """Refuse options that a network does not have.
+    """Reject options that a network does not have.
 
     Args:
         name: The name of the network.

@@ -92,7 +92,7 @@ class MapBackbone(nn.Module):
 
     @torch.no_grad()
     def _check(self) -> None:
-        """Refuse a network whose features the maps do not give, or that takes one size alone."""
+        """Reject a network whose features the maps do not give, or that takes one size alone."""
         backbone = self._backbone[0]
         side = backbone.spec.size
         frames = _noise(side, side, backbone.scale.device)

@@ -128,7 +128,7 @@ def _as_float32(value: Tensor) -> Tensor:
 
 
 def check_sha256(data: bytes, expected: str | None, name: str) -> None:
-    """Refuse data whose SHA-256 hash is not the expected one.
+    """Reject data whose SHA-256 hash is not the expected one.
 
     Args:
         data: The content of a file.

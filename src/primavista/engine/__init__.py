@@ -1,1 +1,1 @@
-"""Parts that are there for speed alone: features, CUDA graphs, Triton kernels, ONNX Runtime."""
+"""Code that exists only for speed: features, CUDA graphs, Triton kernels, ONNX Runtime."""

@@ -1,4 +1,4 @@
-"""Functions captured as CUDA graphs: hundreds of kernels for the price of one launch."""
+"""Functions captured as CUDA graphs, which launch hundreds of kernels at the cost of one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from primavista.caches import NotCopiedCache
 
 T = TypeVar("T")
-EAGER = 2  # calls before the first shape is captured: kernels are chosen and compiled in them
-RARE = 8  # calls before another shape is: a capture costs more than a few calls, and its memory
+EAGER = 2  # calls before the first shape is captured, in which kernels are chosen and compiled
+RARE = 8  # calls before another shape is captured, because a capture takes time and memory
 SHAPES = 8  # captured shapes that are kept; the oldest is dropped first
 
 
@@ -30,14 +30,14 @@ class _Capture:
 class CapturedFunction:
     """A function of tensors that runs as a CUDA graph from its third call on.
 
-    On the CPU the function is called as it is. On a GPU the third call with inputs of one shape is
-    captured, and later calls launch the graph over copies of the inputs; another shape, such as
-    that of a last minibatch, has to come more often. The numbers are the same. A function that
-    cannot be captured is called as it is, with a warning.
+    On the CPU the function is called directly. On a GPU the third call with inputs of the same
+    shape is captured, and later calls copy their inputs and launch the graph. Further shapes, such
+    as that of a last minibatch, are captured after more calls. The results are the same. A function
+    that cannot be captured is called directly, with a warning.
 
     Args:
-        function: gives a tensor or None. All other tensors that it reads or writes must stay where
-            they are in memory.
+        function: returns a tensor or None. All other tensors that it reads or writes must keep
+            their place in memory.
     """
 
     function: Callable[..., Tensor | None]
@@ -75,7 +75,7 @@ class CapturedFunction:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         torch.cuda.synchronize()
         try:
-            # other threads may go on predicting meanwhile
+            # other threads may predict in the meantime
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 capture.output = self.function(*capture.inputs)
         except RuntimeError as error:
@@ -93,9 +93,9 @@ class CapturedFunction:
 
 
 class ReusedOnGPU(NotCopiedCache):
-    """Captured functions, and what contains them, which later batches use again.
+    """Captured functions, and objects that contain them, for reuse by later batches.
 
-    Its owner clears it when tensors that they read or write move to another place in memory.
+    The owner clears this cache when tensors that the functions read or write move in memory.
     """
 
     def get_or_make(
@@ -106,14 +106,14 @@ class ReusedOnGPU(NotCopiedCache):
         make: Callable[[], T],
         most: int,
     ) -> T:
-        """Return what an earlier batch made, or make it; on a CPU it is always made.
+        """Return an object that an earlier batch made, or make it; on a CPU it is always made.
 
         Args:
-            kind: what it is. Of each kind the `most` recent are kept.
-            key: all that it depends on.
+            kind: the kind of the object.
+            key: everything that the object depends on.
             tensors: the tensors that must still be in the same memory, at least one.
-            make: makes it.
-            most: how many of this kind are kept.
+            make: makes the object.
+            most: the number of most recent objects of this kind that are kept.
         """
         if not tensors[0].is_cuda:
             return make()
@@ -128,14 +128,14 @@ class ReusedOnGPU(NotCopiedCache):
 
 
 def copied_in_place(values: Sequence[Tensor], places: Sequence[Tensor]) -> bool:
-    """Copy values to where those of the batch before are; False if they do not fit there.
+    """Copy values into the tensors of the previous batch; return False if they do not fit.
 
-    On a GPU a captured step reads them there. On a CPU two new copies of the weights per batch
-    would leave holes in the heap, which grew by 300 MB over 25 batches.
+    On a GPU a captured step reads these tensors. On a CPU, two new copies of the weights per batch
+    would fragment the heap, which grew by 300 MB over 25 batches.
 
     Args:
         values: the new tensors.
-        places: those of the batch before; empty if there are none.
+        places: the tensors of the previous batch; empty if there are none.
     """
     if not places or len(places) != len(values):
         return False

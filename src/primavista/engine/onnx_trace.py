@@ -1,9 +1,9 @@
-"""Translates what torch computes into an ONNX graph.
+"""Translation of torch functions into ONNX graphs.
 
-A function is run once, and every operation on its input is recorded. Whatever does not depend on
-the input (weights, folded moments, the solution of a linear system) becomes a constant, so the
-graph contains inference alone. This takes milliseconds and no compiler; a function that uses an
-operation that is not listed here is refused.
+A function is run once, and every operation on its input is recorded. Everything that does not
+depend on the input (weights, folded moments, the solution of a linear system) becomes a constant,
+so the graph contains only inference. This takes milliseconds and no compiler. A function with an
+operation that is not listed here is rejected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TracedGraph(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # to skip the compiler, torch would import it: two seconds and 150 MB
+        return False  # skipping the compiler would import it, which takes 2 s and 150 MB
 
     def __init__(self, source: Tensor, name: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -45,7 +45,7 @@ class TracedGraph(TorchDispatchMode):
         self.model = self.onnx.ModelProto(ir_version=IR_VERSION, producer_name="primavista")
         self.model.opset_import.append(self.onnx.helper.make_opsetid("", OPSET))
         self.model.graph.name = "primavista"
-        # by the id of the tensor, which is kept so that no other one gets the same id
+        # by the id of the tensor; the tensor is kept so that its id is not reused
         self._values: dict[int, tuple[Tensor, str]] = {id(source): (source, name)}
         self._constants: dict[int, tuple[Tensor, str]] = {}
 
@@ -66,7 +66,7 @@ class TracedGraph(TorchDispatchMode):
         Args:
             kind: The ONNX operator.
             inputs: The names of its inputs.
-            output: The name of its output; by default the next free one.
+            output: The name of its output; by default the next free name.
             **attributes: The attributes of the operator.
 
         Returns:
@@ -85,7 +85,7 @@ class TracedGraph(TorchDispatchMode):
         return name
 
     def value(self, x: Tensor | float, like: Tensor | None = None) -> str:
-        """Return the name of a tensor or of a number, which is added as a constant if need be.
+        """Return the name of a tensor or a number, which is added as a constant if necessary.
 
         Args:
             x: A tensor that was computed during the run, a constant tensor, or a number.
@@ -111,12 +111,12 @@ class TracedGraph(TorchDispatchMode):
 
 
 def _flattened(args: Sequence[Any]) -> list[Any]:
-    """Return the arguments of an operation, with the members of lists in their place."""
+    """Return the arguments of an operation, with each list replaced by its members."""
     return [x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg])]
 
 
 def _out_of_place(func: Any) -> Any:
-    """Return the operation that `func` is an overload of, without its suffix for in-place."""
+    """Return the operation that `func` is an overload of, without the suffix of in-place ones."""
     name = func._schema.name
     if name.endswith("_"):
         return getattr(aten, name.removeprefix("aten::").rstrip("_"), None)
@@ -138,17 +138,17 @@ def trace(
         frames: The frames of the recorded run, two or more; the graph accepts any number.
         outputs: The names of the results.
         metadata: Texts to store in the model.
-        any_size: Whether to declare the sides of frames and of results as free. The caller checks
-            that the graph holds for other sizes: that of convolutions alone does.
+        any_size: True to declare the sides of frames and of results as free. The caller must check
+            that the graph is valid for other sizes; a graph of convolutions only is.
 
     Returns:
-        The serialised model, whose input is called `frames` and accepts any N, and what the
-        function gave for `frames`.
+        The serialised model, whose input is called `frames` and accepts any N, and the results of
+        the function for `frames`.
 
     Raises:
-        CannotTraceError: An operation has no translation, or a result does not depend on the
-            frames one by one.
-        MissingExtraError: The package `onnx` is not installed.
+        CannotTraceError: If an operation has no translation, or a result is not computed frame by
+            frame.
+        MissingExtraError: If the package `onnx` is not installed.
     """
     onnx = require_extra("onnx", "onnx")
     with torch.no_grad(), TracedGraph(frames, "frames") as graph:
@@ -179,7 +179,7 @@ def _numpy_type(x: Tensor) -> np.dtype[Any]:
     return torch.empty(0, dtype=x.dtype).numpy().dtype
 
 
-Operation = Callable[..., str]  # of the graph, the result of torch, and the arguments of torch
+Operation = Callable[..., str]  # takes the graph, the result of torch and the arguments of torch
 
 
 def _elementwise(kind: str) -> Operation:

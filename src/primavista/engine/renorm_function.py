@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 HALF = (torch.bfloat16, torch.float16)
-ROUNDED = 2**29 - 1  # the bits of a float64 that rounding to float32 takes away
-NEARLY = 64  # how far, in units of the last bit, a sum of parts may be from the exact one
-PART = 2**20  # numbers that are added up at a time
-MANY_CHANNELS = 128  # from here on it is quicker to select some than to add up all again
+ROUNDED = 2**29 - 1  # the bits of a float64 that rounding to float32 removes
+NEARLY = 64  # the largest error of a sum of parts, in units of the last bit
+PART = 2**20  # numbers that are summed at a time
+MANY_CHANNELS = 128  # from here on, selecting some channels is faster than summing all again
 
 _kept = local()
 
@@ -26,10 +26,10 @@ _kept = local()
 class RenormFunction(torch.autograd.Function):
     """y = gamma r xhat_bn + gamma d + beta:  batch norm with scale gamma r and shift gamma d + beta
 
-    r and d are constants, so the backward pass is batch norm's too: dx with the weight gamma r,
-    dgamma = r sum(dy xhat_bn) + d sum(dy), dbeta = sum(dy). With `clip` the result is
-    min(max(y, 0), 6), in the memory of y, and dy is 0 where it is 0 or 6. The moments of the
-    minibatch are those of `minibatch_moments`.
+    r and d are constants, so the backward pass is that of batch norm too: dx has the weight
+    gamma r, dgamma = r sum(dy xhat_bn) + d sum(dy), dbeta = sum(dy). With `clip` the result is
+    min(max(y, 0), 6), in the memory of y, and dy is 0 where the result is 0 or 6. The moments of
+    the minibatch are those of `minibatch_moments`.
     """
 
     @staticmethod
@@ -91,12 +91,12 @@ class RenormFunction(torch.autograd.Function):
 
 
 def normalised(layer: Any, x: Tensor, *, clip: bool) -> Tensor:
-    """Return the output of a layer of batch renormalisation, in the quickest way that there is.
+    """Return the output of a layer of batch renormalisation, by the fastest available method.
 
     Args:
-        layer: a `BatchRenorm`, in training or in evaluation.
+        layer: a `BatchRenorm`, in training or evaluation mode.
         x: N x C, N x C x L or N x C x H x W.
-        clip: return min(max(y, 0), 6).
+        clip: True to return min(max(y, 0), 6).
     """
     if layer.FUSES and can_fuse(x):
         settings = (layer.mu, layer.sigma, layer.limits, layer.eps, layer.training, clip)
@@ -114,11 +114,11 @@ def normalised(layer: Any, x: Tensor, *, clip: bool) -> Tensor:
 
 
 def minibatch_moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return mu_mb, sigma_mb, the variance (on a CPU; else mu_mb again) and 1 / sigma_mb.
+    """Return mu_mb, sigma_mb, the variance (on a GPU mu_mb instead) and 1 / sigma_mb.
 
     Args:
         x: N x C, N x C x L or N x C x H x W.
-        eps: is added to the variance.
+        eps: the number added to the variance.
     """
     if x.is_cuda:
         mu_mb, invstd = torch.batch_norm_stats(x, eps)
@@ -129,14 +129,14 @@ def minibatch_moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Te
 
 
 def evaluated(x: Tensor, gamma: Tensor, beta: Tensor, mu: Tensor, sigma: Tensor) -> Tensor:
-    """y = gamma (x - mu) / sigma + beta,  as one product and one sum per value.
+    """y = gamma (x - mu) / sigma + beta,  computed by one product and one sum per value.
 
     Args:
         x: N x C, N x C x L or N x C x H x W.
         gamma: the scale of each channel.
-        beta: its shift.
-        mu: its mean.
-        sigma: its deviation.
+        beta: the shift of each channel.
+        mu: the mean of each channel.
+        sigma: the standard deviation of each channel.
     """
     gain = gamma / sigma
     shape = [1, -1] + [1] * (x.ndim - 2)
@@ -144,9 +144,9 @@ def evaluated(x: Tensor, gamma: Tensor, beta: Tensor, mu: Tensor, sigma: Tensor)
 
 
 def limit_values(limits: Tensor) -> Sequence[Any]:
-    """Return r_max, d_max and decay: on a CPU as numbers, which is quicker than as tensors.
+    """Return r_max, d_max and decay; on a CPU as numbers, which are faster than tensors.
 
-    On a GPU they stay tensors: a captured step reads them anew each time.
+    On a GPU they stay tensors, because a captured step reads them again each time.
 
     Args:
         limits: the buffer of a `BatchRenorm`.
@@ -157,9 +157,9 @@ def limit_values(limits: Tensor) -> Sequence[Any]:
 def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean and the biased variance of each channel, to the precision of `x`.
 
-    On a CPU the sums are batch norm's, in float64 and over parts of the minibatch that fit into the
-    cache: they round to the same numbers as `torch.var_mean`, which takes 5 to 10 times as long and
-    by itself made batch renormalisation 1.5 times as slow as batch norm.
+    On a CPU the sums are computed as in batch norm, in float64 and over parts of the minibatch that
+    fit into the cache. They round to the same numbers as `torch.var_mean`, which takes 5 to 10
+    times as long and alone made batch renormalisation 1.5 times as slow as batch norm.
 
     Args:
         x: N x C, N x C x L or N x C x H x W.
@@ -177,7 +177,7 @@ def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
         means, variances = (torch.stack(values) for values in zip(*sums, strict=True))
         mean = (share * means).sum(0)
         variance = (share * (variances + (means - mean) ** 2)).sum(0)
-    # halfway between two numbers either is right; version 0.1 has that of `torch.var_mean`
+    # halfway between two numbers both are right; version 0.1 has the one of `torch.var_mean`
     above_half = (mean.view(torch.int64) + (NEARLY - 2**28)) & ROUNDED
     again = x.dtype == torch.float32 and int(above_half.min()) <= 2 * NEARLY
     if again and len(mean) < MANY_CHANNELS:
@@ -185,16 +185,16 @@ def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
     mean, variance = mean.to(x.dtype), variance.to(x.dtype)
     if again:
         halfway = above_half <= 2 * NEARLY
-        halfway[:2] = True  # a single channel would be added up in another order
+        halfway[:2] = True  # a single channel would be summed in another order
         which = halfway.nonzero().flatten()
         mean[which], variance[which] = _by_var_mean(x.index_select(1, which))
     return mean, variance
 
 
 def _in_float64(x: Tensor) -> Tensor:
-    """The numbers of x in float64, until the next call of this thread.
+    """Return x in float64; the result is valid until the next call in this thread.
 
-    Parts go into memory that is kept: the system takes longer to hand out new memory than a sum.
+    The memory of parts is reused, because allocating new memory takes longer than the sum.
     """
     last = torch.channels_last
     if x.numel() > PART or not (x.is_contiguous() or x.is_contiguous(memory_format=last)):
@@ -211,19 +211,19 @@ def _by_var_mean(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def can_fuse(x: Tensor) -> bool:
-    """Return whether the Triton kernels can compute batch renormalisation of `x`."""
+    """Return True if the Triton kernels can compute batch renormalisation of `x`."""
     return x.is_cuda and _has_triton() and bool(_kernels().applies(x))
 
 
 def fused_renorm(x: Tensor, *arguments: Any) -> Tensor:
-    """Compute batch renormalisation by the Triton kernels; the arguments are `FusedRenorm`'s."""
+    """Compute batch renormalisation by Triton kernels; the arguments are those of `FusedRenorm`."""
     y: Tensor = _kernels().FusedRenorm.apply(x, *arguments)
     return y
 
 
 @cache
 def _has_triton() -> bool:
-    """Triton comes with torch for CUDA, and needs a C compiler when it is first used."""
+    """Return True if Triton, which comes with torch for CUDA, has the C compiler it needs."""
     compiler = which("cc") or which("gcc") or which("clang")
     return find_spec("triton") is not None and compiler is not None
 

@@ -1,9 +1,10 @@
-"""Batch renormalisation on a GPU: three kernels forward, three backward, ReLU6 included.
+"""Batch renormalisation on a GPU: three kernels forward, three backward, including ReLU6.
 
-A channels-last map is a matrix of M = N H W rows and C columns. Forward: the first kernel sums the
-columns in pieces; a small one adds the pieces, finds r and d, moves mu and sigma, and computes the
-constants of y = clip(a x + b); the third computes y. Backward likewise: the mask of the clip is
-found again from x, so that only x is kept. In evaluation dx = a g needs no sum, so two kernels do.
+A channels-last map is a matrix of M = N H W rows and C columns. In the forward pass, the first
+kernel sums the columns in pieces; the second, a small one, adds the pieces, computes r and d,
+updates mu and sigma, and computes the constants of y = clip(a x + b); the third computes y. The
+backward pass is analogous: the mask of the clip is computed again from x, so only x is kept. In
+evaluation dx = a g needs no sum, so two kernels suffice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 TILE = 8192  # elements of a tile
-PIECES = 512  # of the rows, at most: their sums are added up by one program
+PIECES = 512  # the largest number of pieces of the rows; one program adds up their sums
 PROGRAMS = 1056  # enough to fill a large GPU
 
 
@@ -24,7 +25,7 @@ PROGRAMS = 1056  # enough to fill a large GPU
 def _forward_sums(  # type: ignore[no-untyped-def]
     x, mu, s1, s2, M, C, rows, BM: tl.constexpr, BC: tl.constexpr
 ):
-    """Sums of x - mu and of its square: centred on the moving average, so that nothing cancels."""
+    """Sum x - mu and its square; centring on the moving average avoids cancellation."""
     column = tl.program_id(0) * BC + tl.arange(0, BC)
     inside = column < C
     centre = tl.load(mu + column, mask=inside, other=0.0)
@@ -63,7 +64,7 @@ def _forward_constants(  # type: ignore[no-untyped-def]
     BS: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """A column's a, b, mu_mb, 1 / sigma_mb, r and d; and in training its new mu and sigma."""
+    """Compute a, b, mu_mb, 1 / sigma_mb, r and d of a column; in training also new mu and sigma."""
     column = tl.program_id(0) * BC + tl.arange(0, BC)
     inside = column < C
     g = tl.load(gamma + column, mask=inside, other=0.0)
@@ -128,7 +129,7 @@ def _backward_sums(  # type: ignore[no-untyped-def]
     BM: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """Sum g and g xhat, xhat = (x - mu_mb) / sigma_mb; g is dy if the clip let the value through.
+    """Sum g and g xhat, with xhat = (x - mu_mb) / sigma_mb; g is dy, or 0 for clipped values.
 
     With MAP, compute dx = a g as well.
     """
@@ -163,7 +164,7 @@ def _backward_sums(  # type: ignore[no-untyped-def]
 def _backward_constants(  # type: ignore[no-untyped-def]
     s1, s2, constants, out, M, C, S, BS: tl.constexpr, BC: tl.constexpr
 ):
-    """dgamma, dbeta, and the constants of dx = a g + q x + c, which are those of training."""
+    """Compute dgamma, dbeta and the constants of dx = a g + q x + c in training."""
     column = tl.program_id(0) * BC + tl.arange(0, BC)
     inside = column < C
     piece = tl.arange(0, BS)
@@ -209,7 +210,7 @@ def _backward_map(  # type: ignore[no-untyped-def]
 class FusedRenorm(torch.autograd.Function):
     """y = gamma xhat + beta, through a ReLU6 if `clip`   (see `BatchRenorm`)
 
-    In training it moves mu and sigma.
+    In training the function also updates mu and sigma.
     """
 
     @staticmethod
@@ -255,7 +256,7 @@ class FusedRenorm(torch.autograd.Function):
         sums = torch.empty((2, S, C), device=x.device)
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         at_once = dx is not None and not ctx.training
-        into = x if dx is None else dx  # a pointer has to be given
+        into = x if dx is None else dx  # the kernel needs some pointer
         _backward_sums[(blocks, S)](
             dy, x, into, constants, sums[0], sums[1], M, C, rows, ctx.clip, at_once, BM, BC
         )
@@ -272,7 +273,7 @@ class FusedRenorm(torch.autograd.Function):
 
 
 def applies(x: Tensor) -> bool:
-    """Return whether the kernels take `x`: channels-last, or a matrix, of a float type."""
+    """Return True if the kernels accept `x`: channels-last, or a matrix, of a float type."""
     layout = (
         x.is_contiguous(memory_format=torch.channels_last)
         if x.ndim == 4

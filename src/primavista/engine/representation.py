@@ -1,7 +1,7 @@
 """The representation: a backbone together with how its features are computed.
 
 `choose_device` turns a name into a device. On a CPU, ONNX Runtime computes frozen features if it is
-installed: twice as fast as torch, equal within 1e-3.
+installed, which is twice as fast as torch; the results agree within 1e-3.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ EngineChoice = Engine | Literal["auto"]
 CHUNK = 128  # frames per forward pass without gradients
 CHUNK_CUDA = 1024
 RESIDENT = 2**30  # bytes of frames of one batch that may be copied to a GPU
-CHUNK_PIXELS = 2**17  # per pass on a CPU: 8 frames of 128 x 128, whose maps stay in the caches
-TOLERANCE = 1e-3  # between ONNX Runtime and torch
-INPUT = "frames"  # of an ONNX graph
-# Otherwise the official builds of ONNX Runtime send events about each process to their maker (its
-# Privacy.md). The variable is read when it is imported, which this package does below and nowhere
-# else.
+CHUNK_PIXELS = 2**17  # per pass on a CPU: 8 frames of 128 x 128, whose maps fit into the caches
+TOLERANCE = 1e-3  # the largest difference between ONNX Runtime and torch
+INPUT = "frames"  # the name of the input of an ONNX graph
+# Without this, the official builds of ONNX Runtime send telemetry about each process to their
+# maker (see its Privacy.md). The variable is read when ONNX Runtime is imported, which this package
+# does below and nowhere else.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 class Representation:
     """Computes features in evaluation mode, chunk by chunk, by torch or by ONNX Runtime.
 
-    On a GPU the forward pass is captured as a CUDA graph. The graph of ONNX Runtime is made from
-    the weights, so `weights_changed` must be called when they change.
+    On a GPU the forward pass is captured as a CUDA graph. The graph of ONNX Runtime contains the
+    weights, so `weights_changed` must be called when they change.
 
     Args:
         backbone: the network. It is not copied.
-        freezes: whether its weights are, or become, fixed. Only then another engine than torch may
-            compute the features: the graph would have to be made again after each batch.
+        freezes: True if its weights are fixed now or later. Otherwise only torch computes the
+            features, because the graph would have to be made again after each batch.
     """
 
     def __init__(self, backbone: Backbone, *, freezes: bool) -> None:
@@ -79,9 +79,9 @@ class Representation:
         return min(CHUNK, max(4, CHUNK_PIXELS // self.backbone.spec.size**2))
 
     def use_engine(self, engine: EngineChoice) -> Engine:
-        """Choose what computes frozen features from now on.
+        """Choose the engine that computes frozen features from now on.
 
-        For ONNX Runtime the network is traced and compiled now, and its features of two random
+        For ONNX Runtime the network is traced and compiled at once, and the features of two random
         frames are compared with those of torch.
 
         Args:
@@ -123,9 +123,9 @@ class Representation:
 
         Args:
             frames: the frames, already checked.
-            frozen: whether the weights stay as they are from now on, so that the chosen engine may
+            frozen: True if the weights are fixed from now on, so that the chosen engine may
                 compute the features.
-            progress: is told how many frames are done.
+            progress: called with the number of frames done so far.
         """
         parts = []
         done = 0
@@ -152,19 +152,19 @@ class Representation:
         return z
 
     def finite_features(self, frames: Frames, progress: Progress | None = None) -> Tensor:
-        """Compute frozen features, and refuse NaN and infinity: they would spoil every sum."""
+        """Compute frozen features, and reject NaN and infinity, which would spoil every sum."""
         z = self.features(frames, frozen=True, progress=progress)
         check_finite(z)
         return z
 
     def resident(self, frames: Frames | Tensor) -> Frames | Tensor:
-        """Copy the frames of a batch to the GPU once, if there is one and they are not too many.
+        """Copy the frames of a batch to the GPU once, if there is a GPU and they fit.
 
         Args:
-            frames: the frames, already checked; or features, which stay where they are.
+            frames: the frames, already checked; or features, which are not copied.
 
         Returns:
-            The copy; or what was given.
+            The copy, or `frames` itself.
         """
         if self.device.type != "cuda" or are_features(frames):
             return frames
@@ -177,7 +177,7 @@ class Representation:
         return torch.cat([read_frames(frames, part, self.device) for part in parts])
 
     def map_reader(self) -> MapBackbone:
-        """Return the maps of the backbone, which windows are read from.
+        """Return the maps of the backbone, from which the features of windows are read.
 
         Raises:
             InputError: If its features are not means of maps that grow with the picture.
@@ -194,7 +194,7 @@ class Representation:
             picture: uint8, H x W x 3, RGB, with sides that are multiples of 32.
 
         Returns:
-            The maps, C x h x w each, as `map_reader` numbers them.
+            The maps, C x h x w each, in the order of `map_reader`.
         """
         reader = self.map_reader()
         if self.backbone.training:
@@ -207,7 +207,7 @@ class Representation:
         return found
 
     def check_frames(self, frames: Frames) -> None:
-        """Refuse frames of a size that the backbone cannot take."""
+        """Reject frames of a size that the backbone cannot take."""
         first = read_frames(frames, torch.tensor([0]), self.device)
         if first.shape in self._tried_shapes:
             return
@@ -224,21 +224,21 @@ class Representation:
         self._tried_shapes.add(first.shape)
 
     def trained(self, version: Tensor) -> None:
-        """Count a change of the weights: features computed before no longer hold.
+        """Count a change of the weights, which makes earlier features invalid.
 
         Args:
-            version: `Strategy.embedding_version`, which becomes one more.
+            version: `Strategy.embedding_version`, which is incremented.
         """
         version += 1
         self.weights_changed()
 
     def weights_changed(self) -> None:
-        """Drop what was computed from the weights; call it after they were trained or loaded."""
+        """Clear all caches that depend on the weights; call this after training or loading."""
         self._onnx = None
         self._for_windows.clear()
 
     def moved(self) -> None:
-        """Drop what belongs to the place where the tensors were; call it after a move."""
+        """Clear all caches that depend on the device of the tensors; call this after a move."""
         self._captured.clear()
         self._for_windows.clear()
 
@@ -279,11 +279,11 @@ def check_finite(z: Tensor) -> None:
 class OnnxFeatures:
     """Features of a backbone in evaluation mode whose weights no longer change.
 
-    One graph per size of images is made when the size is first seen, compared with torch, and kept.
-    A single frame is computed by one thread, in a session of its own over the same graph: a second
-    thread would gain a millisecond on idle cores and lose more on busy ones. If a backbone cannot
-    be translated, or the graph does not give the same numbers, torch computes the features, and a
-    warning says so. Other weights need another object.
+    For each size of images one graph is made when the size first occurs; it is compared with torch
+    and kept. A single frame is computed by one thread, in a separate session of the same graph: a
+    second thread would gain a millisecond on idle cores and lose more on busy ones. If a backbone
+    cannot be translated, or if the graph gives other numbers, torch computes the features, with a
+    warning. Other weights need another object.
     """
 
     def __init__(self) -> None:
@@ -313,7 +313,7 @@ class OnnxFeatures:
 
         Args:
             backbone: The backbone, with the same weights at every call.
-            frames: uint8, N x H x W x 3; one frame and several have sessions of their own.
+            frames: uint8, N x H x W x 3; a single frame has a separate session.
         """
         threads = 1 if len(frames) == 1 else torch.get_num_threads()
         height, width = int(frames.shape[1]), int(frames.shape[2])
@@ -334,17 +334,17 @@ def make_session(model: bytes, threads: int) -> OnnxSession:
 
     Args:
         model: A serialised ONNX model.
-        threads: Number of threads of one operation.
+        threads: The number of threads of one operation.
 
     Raises:
-        MissingExtraError: ONNX Runtime is not installed.
+        MissingExtraError: If ONNX Runtime is not installed.
     """
     runtime = require_extra("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    # waiting threads leave the cores to others
+    # waiting threads must not occupy the cores
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.enable_mem_pattern = False  # one block per pass: the heap grows by it at each
+    options.enable_mem_pattern = False  # it allocates one block per pass, by which the heap grows
     session: OnnxSession = runtime.InferenceSession(
         model, options, providers=["CPUExecutionProvider"]
     )
@@ -367,7 +367,7 @@ def run_session(session: OnnxSession, frames: Tensor) -> Tensor:
 def _compared_session(
     backbone: Backbone, height: int, width: int, threads: int
 ) -> tuple[bytes, OnnxSession] | tuple[None, None]:
-    """Return a graph and a session of it whose features equal torch's; otherwise warn."""
+    """Return a graph and its session if its features equal those of torch; otherwise warn."""
     backbone.eval()
     generator = torch.Generator().manual_seed(0)
     shape = (2, height, width, 3)
@@ -392,14 +392,14 @@ def _compared_session(
 
 
 def maps_graph(reader: MapBackbone) -> bytes:
-    """Translate the maps of a backbone into an ONNX graph for pictures of any size, and try it.
+    """Translate the maps of a backbone into an ONNX graph for pictures of any size, and test it.
 
     Args:
         reader: The maps of a backbone, on the CPU.
 
     Returns:
         The serialised graph; its outputs are `map0`, `map1` and so on, and its metadata key
-        `windows` is a JSON object that says what is read of a window.
+        `windows` is a JSON object that describes how a window is read.
 
     Raises:
         CannotTraceError: If the backbone cannot be translated, or if the graph gives other numbers
@@ -423,7 +423,7 @@ def maps_graph(reader: MapBackbone) -> bytes:
 
 
 class OnnxMaps:
-    """The maps of a backbone whose weights no longer change, by all threads.
+    """The maps of a backbone whose weights no longer change, computed by all threads.
 
     One graph serves pictures of any size. If a backbone cannot be translated, torch computes the
     maps.
@@ -468,12 +468,12 @@ def torch_maps(reader: MapBackbone, picture: np.ndarray) -> list[np.ndarray]:
 
 
 def choose_device(device: str | torch.device, here: bool = True) -> torch.device:
-    """Return the device of that name.
+    """Return the device with the given name.
 
     Args:
         device: "auto" (the GPU if torch can use one, else the CPU), "cpu", "cuda", "cuda:1", or a
             torch device.
-        here: Whether this machine must have it; False for work that another machine will do.
+        here: True if this machine must have the device; False for work on another machine.
 
     Raises:
         InputError: If there is no such device.
@@ -493,7 +493,7 @@ def choose_device(device: str | torch.device, here: bool = True) -> torch.device
 
 
 def _check_usable(device: torch.device) -> None:
-    """Refuse a device that torch knows of but cannot use on this machine, such as mps or xpu."""
+    """Reject a device that torch knows of but cannot use on this machine, such as mps or xpu."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
@@ -504,10 +504,10 @@ def _check_usable(device: torch.device) -> None:
 
 
 def free_memory() -> None:
-    """Free what is no longer used, also on the GPU, for others that share it.
+    """Free unused memory, also on the GPU, for other processes that share it.
 
-    A strategy and its captured functions refer to each other, so that they live until the garbage
-    collector runs; and torch keeps the memory of a GPU that it has once had, for itself.
+    A strategy and its captured functions refer to each other, so they live until the garbage
+    collector runs; and torch does not return memory of a GPU by itself.
     """
     gc.collect()
     if torch.cuda.is_initialized():

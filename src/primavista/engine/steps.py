@@ -1,4 +1,4 @@
-"""Services for training loops: sums of losses, steps captured as CUDA graphs, and logs."""
+"""Utilities for training loops: sums of losses, steps captured as CUDA graphs, and logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from primavista.progress import OnStep, TrainingStep
 
 
 class CountedSteps:
-    """Adds up the losses of training steps on their device, so that no step waits for a GPU.
+    """Sums the losses of training steps on their device, so that no step waits for a GPU.
 
     Args:
         lr: the learning rate of the first weight, for logs.
@@ -23,7 +23,7 @@ class CountedSteps:
     def __init__(self, lr: float, device: torch.device) -> None:
         self.losses: list[Tensor] = []  # the mean loss of each epoch of this batch
         self._lr = lr
-        self._rate: Tensor | None = None  # in a captured step: where the rate is written
+        self._rate: Tensor | None = None  # the memory of the rate in a captured step
         self._loss_sum = torch.zeros((), device=device)
         self._captured: CapturedFunction | None = None
 
@@ -40,15 +40,15 @@ class CountedSteps:
         """Append the mean loss of an epoch, or of any other span of steps, to `losses`.
 
         Args:
-            patterns: the number of patterns in it.
+            patterns: the number of patterns in this span.
         """
         self.losses.append(self._loss_sum / patterns)
         self._loss_sum.zero_()
 
     def captured(self, step: Callable[..., Tensor | None]) -> CapturedFunction:
-        """Return a step that runs as a CUDA graph on a GPU: a decorator for the step of a strategy.
+        """Decorate the step of a strategy, so that it runs as a CUDA graph on a GPU.
 
-        In a later batch the graph of an earlier one is returned, which reads and writes the same
+        In a later batch the graph of an earlier batch is returned, which reads and writes the same
         memory.
 
         Args:
@@ -62,10 +62,10 @@ class CountedSteps:
     def told(
         self, on_step: OnStep | None, i: int, epoch: int, t: int, patterns: int
     ) -> Iterator[None]:
-        """Tell `on_step`, if there is one, of the step that is taken inside the block.
+        """Report the step that is taken inside the block to `on_step`, unless it is None.
 
         Args:
-            on_step: is told of it; see `Strategy.on_step`.
+            on_step: the function that is called; see `Strategy.on_step`.
             i: the number of the batch.
             epoch: the number of the epoch, from 0.
             t: the number of the step in the batch, from 0.

@@ -1,9 +1,9 @@
 """The contract of a head on frozen features, and of the named arrays that are its state.
 
 A head is written once, for numpy and torch arrays alike, and does not import torch. The strategies
-of `strategies/frozen.py` use it on torch tensors, the distribution for the edge on numpy arrays;
-that one contains this module under its own name, which is why modules that both share import each
-other relatively.
+of `strategies/frozen.py` use it on torch tensors, the distribution for the edge on numpy arrays.
+The latter contains this module under its own package name, so modules that both distributions share
+import each other relatively.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ SHORTEN_CHUNK = 2**15  # numbers that `shorten` rounds at one time
 class Head(ABC):
     """Learns classes from features, and turns features into class scores.
 
-    The state is in `groups` of named arrays. In files, the name of an array is the name of its
-    group followed by its own, such as `moments.n`; in torch each group is a module of that name.
-    What is computed from the state is kept in `derived` until the state changes.
+    The state is in `groups` of named arrays. In files, an array is named by its group and its own
+    name, such as `moments.n`; in torch, each group is a module of that name. `derived` caches
+    results that are computed from the state until the state changes.
 
     Args:
-        groups: the arrays by the name of the group.
+        groups: the groups of arrays by name.
     """
 
-    COLUMNS_ON_CPU: ClassVar[bool] = False  # whether `learn` wants the columns on the CPU
+    COLUMNS_ON_CPU: ClassVar[bool] = False  # True if `learn` needs the columns on the CPU
 
     def __init__(self, groups: Mapping[str, ClassArrays]) -> None:
         self.groups = dict(groups)
         self.derived = Derived()
 
     def features(self, z: Array) -> Array:
-        """Turn the features of the backbone into those that the statistics are of.
+        """Transform the features of the backbone into those that the head learns from.
 
         Args:
-            z: N x D.
+            z: the features of the backbone, N x D.
 
         Returns:
-            The same features, unless a head does more.
+            The transformed features; by default z itself.
         """
         return z
 
@@ -59,7 +59,7 @@ class Head(ABC):
 
         Args:
             z: the features of the backbone, N x D.
-            columns: the column of the class of each frame; there is a row for each.
+            columns: the column of the class of each frame; `expand` has made room for it.
             i: the number of the batch, from 1.
         """
         self._learn(z, columns, i)
@@ -67,28 +67,28 @@ class Head(ABC):
 
     @abstractmethod
     def _learn(self, z: Array, columns: Array, i: int) -> None:
-        """Learn the batch B_i, as `learn` says."""
+        """Learn the batch B_i; see `learn`."""
 
     @abstractmethod
     def scores(self, z: Array, classes: int) -> Array:
-        """Score features; the higher, the likelier.
+        """Score features; the class with the highest score is the prediction.
 
         Args:
             z: the features of the backbone, N x D.
             classes: the number of known classes.
 
         Returns:
-            N x classes.
+            The scores, N x classes.
         """
 
     def familiarity(self, classes: int) -> Familiarity | None:
-        """Make the function that tells how familiar a frame is; it is kept until the next change.
+        """Return the familiarity function, which is cached until the state changes.
 
         Args:
             classes: the number of known classes, at least 1.
 
         Returns:
-            A function of `features(z)`, or None if this head cannot tell.
+            A function of `features(z)`, or None if this head does not recognise strangers.
         """
         return None
 
@@ -103,7 +103,7 @@ class Head(ABC):
         self.derived.clear()
 
     def forget(self, column: int) -> None:
-        """Take a class out; the classes behind it move up by one column.
+        """Remove a class; the classes after it move up by one column.
 
         Args:
             column: the column of the class.
@@ -113,23 +113,23 @@ class Head(ABC):
         self.derived.clear()
 
     def check(self, known: int, taught: Sequence[int]) -> None:
-        """Refuse a state that no frames can have given.
+        """Reject a state that cannot result from any frames.
 
         Args:
             known: the number of known classes.
             taught: the columns of classes that were taught.
 
         Raises:
-            InputError: names the array that is wrong.
+            InputError: if an array is invalid; the message names it.
         """
         for name, group in self.groups.items():
             group.check(f"{name}.", known, taught)
 
     def named_arrays(self) -> dict[str, Array]:
-        """List the state as files have it.
+        """Return the state in the form in which files store it; the arrays must be numpy arrays.
 
         Returns:
-            Every array by its name in files, and in the form that it has there; of numpy arrays.
+            Every array, in the form of files, by its name in files.
         """
         return {
             f"{name}.{own}": array
@@ -139,24 +139,24 @@ class Head(ABC):
 
 
 class Familiarity(ABC):
-    """Tells how familiar a frame is. It has no scale, so one threshold serves all data."""
+    """Measures how familiar a frame is, on a scale on which one threshold serves all data."""
 
     @abstractmethod
     def __call__(self, z: Array, best: Array) -> Array:
         """Compute the familiarity of frames.
 
         Args:
-            z: their features, N x D, in float64.
-            best: the column of the highest score of each.
+            z: the features of the frames, N x D, in float64.
+            best: the column of the highest score of each frame.
 
         Returns:
             N numbers: near 1 for a frame like the mean of its class, near 0 for a stranger.
         """
 
     def single(self) -> Self:
-        """Return the same in float32, which is twice as fast: for features in float32.
+        """Return the same function for features in float32, which is twice as fast.
 
-        Strangers are told as before, to about a millionth.
+        The familiarity changes by about a millionth.
         """
         arrays = {
             name: array_namespace(value).astype(value, array_namespace(value).float32)
@@ -174,15 +174,15 @@ class Familiarity(ABC):
 class ClassArrays(ABC):
     """A group of named arrays; those in `row_names` have one row per class.
 
-    The arrays live in a mapping that the group does not own: with numpy that is a part of the
-    arrays of a file, with torch the buffers of a module (`nn/class_rows.py`). The names in the
-    mapping are those in files. Rows beyond the known classes are 0.
+    The arrays live in a mapping that the group does not own: in numpy a part of the arrays of a
+    file, in torch the buffers of a module (`nn/class_rows.py`). The names in the mapping are those
+    in files. Rows beyond the known classes are 0.
 
     Args:
         arrays: the mapping. Growing replaces its arrays; learning writes into them.
     """
 
-    ON_CPU: ClassVar[tuple[str, ...]] = ()  # counts that are read so often that no GPU holds them
+    ON_CPU: ClassVar[tuple[str, ...]] = ()  # counts that are read too often to be on a GPU
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
@@ -194,28 +194,28 @@ class ClassArrays(ABC):
 
     @abstractmethod
     def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
-        """Refuse arrays that no frames can have given: a file may have been written by anybody.
+        """Reject arrays that cannot result from any frames; files are untrusted.
 
         Args:
-            prefix: what stands before the names of the arrays in error messages, such as `moments.`
-            known: the number of classes; rows from there on are 0.
-            taught: the rows of classes that were taught, and so have frames.
+            prefix: the prefix of the names of arrays in error messages, such as `moments.`
+            known: the number of classes; the rows beyond it must be 0.
+            taught: the rows of classes that were taught, and therefore have frames.
 
         Raises:
-            InputError: names the first array that is wrong, and says why.
+            InputError: if an array is invalid; the message names the first one and the reason.
         """
 
     def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:  # noqa: B027
-        """Refuse counts that contradict the numbers of frames in the manifest of the file.
+        """Reject counts that contradict the numbers of frames in the manifest of the file.
 
-        A head that counts no frames has nothing to refuse.
+        By default nothing is checked, because not every head counts frames.
 
         Args:
-            prefix: what stands before the names of the arrays in error messages.
-            taught: the number of frames of each row of a class that was taught.
+            prefix: the prefix of the names of arrays in error messages.
+            taught: the number of frames of each taught class, by row.
 
         Raises:
-            InputError: names the array, if it counts frames and counts others.
+            InputError: if the counts of frames differ; the message names the array.
         """
 
     @property
@@ -225,64 +225,64 @@ class ClassArrays(ABC):
 
     @classmethod
     def to_file(cls, arrays: NumpyArrays) -> NumpyArrays:
-        """Turn arrays into what files have.
+        """Convert arrays into the form that files store.
 
         Args:
-            arrays: arrays of such a group.
+            arrays: the arrays of a group of this class.
 
         Returns:
-            The same arrays, unless a group writes fewer bytes.
+            The converted arrays; by default the same arrays.
         """
         return arrays
 
     @classmethod
     def from_file(cls, prefix: str, arrays: NumpyArrays) -> NumpyArrays:
-        """Turn what a file has into arrays of the group: the inverse of `to_file`.
+        """Convert the arrays of a file into those of the group: the inverse of `to_file`.
 
         Args:
-            prefix: what stands before the names of the arrays in error messages.
-            arrays: what the file has, which anybody may have written.
+            prefix: the prefix of the names of arrays in error messages.
+            arrays: the arrays of the file, which are untrusted.
 
         Returns:
-            The arrays.
+            The arrays of the group.
 
         Raises:
-            InputError: names the first array that is wrong, and says why.
+            InputError: if an array is invalid; the message names the first one and the reason.
         """
         return arrays
 
     def beside(self, later: Self, arrays: NumpyArrays) -> NumpyArrays:
-        """Shorten these arrays for a file that holds those of a later state too.
+        """Compress these arrays for a file that also holds a later state.
 
         Args:
-            later: the later state, one change away.
-            arrays: those of our arrays that differ from it, as a file has them.
+            later: the later state, which is one change ahead.
+            arrays: the arrays of this state that differ from the later one, in the form of files.
 
         Returns:
-            The arrays to store; by default those given.
+            The arrays to store; by default `arrays`.
         """
         return arrays
 
     def earlier(self, prefix: str, stored: NumpyArrays) -> NumpyArrays:
-        """Restore the arrays of an earlier state beside this one: the inverse of `beside`.
+        """Restore the arrays of an earlier state from this later one: the inverse of `beside`.
 
         Args:
-            prefix: what stands before the names of the arrays in error messages.
-            stored: what `beside` gave, from a file that anybody may have written.
+            prefix: the prefix of the names of arrays in error messages.
+            stored: the result of `beside`, from an untrusted file.
 
         Returns:
-            The arrays of the earlier state that differ from these, as a file has them.
+            The arrays of the earlier state that differ from these, in the form of files.
 
         Raises:
-            InputError: names the first array that is wrong, and says why.
+            InputError: if an array is invalid; the message names the first one and the reason.
         """
         return stored
 
     def expand(self, rows: int) -> None:
-        """Append rows of 0 until there are `rows`; there are never fewer than before.
+        """Append rows of 0 until there are at least `rows` rows.
 
         Args:
-            rows: the number of rows wanted.
+            rows: the number of rows needed.
         """
         for name in self.row_names:
             array = self.arrays[name]
@@ -291,10 +291,10 @@ class ClassArrays(ABC):
                 self.arrays[name] = array_namespace(array).concat([array, added], axis=0)
 
     def drop(self, row: int) -> None:
-        """Take one row out; those below it move up, and a row of 0 is appended.
+        """Delete one row; the rows below it move up, and a row of 0 is appended.
 
         Args:
-            row: the number of the row.
+            row: the index of the row.
         """
         for name in self.row_names:
             array = self.arrays[name]
@@ -311,11 +311,11 @@ class ClassArrays(ABC):
 def stored_beside(
     groups: Mapping[str, ClassArrays], later: Mapping[str, ClassArrays], arrays: NumpyArrays
 ) -> NumpyArrays:
-    """Shorten the arrays of a state for a file that holds a later one too.
+    """Compress the arrays of a state for a file that also holds a later state.
 
     Args:
         groups: the groups of the state by name.
-        later: those of the later state.
+        later: the groups of the later state by name.
         arrays: the arrays that differ, by their names in files.
 
     Returns:
@@ -329,17 +329,17 @@ def stored_beside(
 
 
 def restored_beside(later: Mapping[str, ClassArrays], stored: NumpyArrays) -> NumpyArrays:
-    """Restore the arrays that `stored_beside` has shortened.
+    """Restore the arrays that `stored_beside` has compressed.
 
     Args:
         later: the groups of the later state by name.
         stored: the arrays of the earlier state in the file, by name.
 
     Returns:
-        Its arrays that differ, by their names in files.
+        The arrays of the earlier state that differ, by their names in files.
 
     Raises:
-        InputError: names the first array that is wrong, and says why.
+        InputError: if an array is invalid; the message names the first one and the reason.
     """
     found = dict(stored)
     for group, own, prefix in own_arrays(later, found):
@@ -351,14 +351,14 @@ def restored_beside(later: Mapping[str, ClassArrays], stored: NumpyArrays) -> Nu
 def own_arrays(
     groups: Mapping[str, ClassArrays], arrays: NumpyArrays
 ) -> Iterator[tuple[ClassArrays, NumpyArrays, str]]:
-    """Tell apart the arrays of each group.
+    """Split arrays by the group that they belong to.
 
     Args:
         groups: the groups by name.
-        arrays: arrays by their names in files; those of the groups are taken out of it.
+        arrays: arrays by their names in files; those of the groups are removed from it.
 
     Yields:
-        A group, its arrays by their own names, and the prefix that these have in files.
+        A group, its arrays by their own names, and the prefix of these names in files.
     """
     for name, group in groups.items():
         prefix = f"{name}."
@@ -367,16 +367,17 @@ def own_arrays(
 
 
 def rows_beside(ours: NumpyArrays, theirs: NumpyArrays, arrays: NumpyArrays) -> NumpyArrays:
-    """Store only those rows of a group that a later state does not have, see `ClassArrays.beside`.
+    """Store only the rows of a group that a later state does not have; see `ClassArrays.beside`.
 
     Args:
         ours: the arrays of the state that have one row per class.
-        theirs: those of the later state.
-        arrays: what to store whole otherwise.
+        theirs: the same arrays of the later state.
+        arrays: the arrays that would be stored in full otherwise.
 
     Returns:
-        `rows` instead of the arrays with rows: for each row, one of the later state that has the
-        same bits and belongs to no other row, or -1; and `changed_` arrays, with the rows of -1.
+        Two kinds of arrays instead of those with one row per class. `rows` has one entry per row:
+        the index of a row of the later state with the same bits, each at most once, or -1. The
+        `changed_` arrays hold the rows marked -1.
     """
     if not any(name in arrays for name in ours):
         return arrays
@@ -399,14 +400,14 @@ def rows_earlier(theirs: NumpyArrays, prefix: str, stored: NumpyArrays) -> Numpy
 
     Args:
         theirs: the arrays of the later state that have one row per class.
-        prefix: what stands before the names of the arrays in error messages.
-        stored: what the file has.
+        prefix: the prefix of the names of arrays in error messages.
+        stored: the arrays in the file.
 
     Returns:
-        The arrays of the earlier state, those with rows in full.
+        The arrays of the earlier state, with all their rows.
 
     Raises:
-        InputError: names the first array that is wrong, and says why.
+        InputError: if an array is invalid; the message names the first one and the reason.
     """
     if "rows" not in stored:
         return stored
@@ -415,7 +416,7 @@ def rows_earlier(theirs: NumpyArrays, prefix: str, stored: NumpyArrays) -> Numpy
     del found["rows"]
     new = rows < 0
     places, count = rows[~new], min(map(len, theirs.values()))
-    # each row of the later state once at most, so that nothing larger than the file is built
+    # each row of the later state may occur only once, so the result is not larger than the file
     fits = rows.dtype == np.int64 and len(np.unique(places)) == len(places)
     fits = fits and bool(((rows >= -1) & (rows < count)).all())
     check_that(fits, prefix + "rows", "is not a list of rows of the present state")
@@ -435,7 +436,7 @@ def zeros_like(shape: Sequence[int], array: Array) -> Array:
     """Make an array of 0 with the library, type and device of another.
 
     Args:
-        shape: its shape.
+        shape: the shape of the new array.
         array: the other array.
 
     Returns:
@@ -446,7 +447,7 @@ def zeros_like(shape: Sequence[int], array: Array) -> Array:
 
 
 def float64(array: Array) -> Array:
-    """Convert an array to float64; one that has this type already is returned as it is.
+    """Convert an array to float64, without a copy if it has this type already.
 
     Args:
         array: a numpy array or a torch tensor.
@@ -459,7 +460,7 @@ def float64(array: Array) -> Array:
 
 
 def float32(array: Array) -> Array:
-    """Convert an array to float32; one that has this type already is returned as it is.
+    """Convert an array to float32, without a copy if it has this type already.
 
     Args:
         array: a numpy array or a torch tensor.
@@ -472,11 +473,11 @@ def float32(array: Array) -> Array:
 
 
 def identity(dim: int, like: Array) -> Array:
-    """Make the identity matrix, dim x dim, in float64 where the array `like` is.
+    """Make the identity matrix, dim x dim, in float64.
 
     Args:
         dim: the number of rows and of columns.
-        like: an array of the same library and device.
+        like: an array of the library and on the device wanted.
 
     Returns:
         The matrix.
@@ -486,28 +487,28 @@ def identity(dim: int, like: Array) -> Array:
 
 
 def to_library_of(array: np.ndarray[Any, Any], like: Array) -> Array:
-    """Bring a numpy array to the library and the device of another array.
+    """Convert a numpy array to the library and the device of another array.
 
     Args:
-        array: the numbers.
-        like: an array of the library and device wanted.
+        array: the numpy array.
+        like: an array of the library and on the device wanted.
 
     Returns:
-        The same numbers there.
+        The converted array.
     """
     return array_namespace(like).asarray(array, device=device(like))
 
 
 def shortened(x: Array) -> Array:
-    """Round float64 numbers to 29 significant bits, by Dekker's and Veltkamp's splitting.
+    """Round float64 numbers to 29 significant bits, by the splitting of Veltkamp and Dekker.
 
-    The 24 lowest of the 64 bits are then 0, so that `five_bytes` loses nothing.
+    The lowest 24 of the 64 bits are then 0, so `five_bytes` loses nothing.
 
     Args:
-        x: numbers of at most 1e300, of any shape.
+        x: numbers of magnitude at most 1e300, an array of any shape.
 
     Returns:
-        The nearest such numbers.
+        The rounded numbers.
 
     >>> shortened(np.asarray([1 + 2.0**-28, 1 + 2.0**-30])).tolist() == [1 + 2.0**-28, 1.0]
     True
@@ -517,7 +518,7 @@ def shortened(x: Array) -> Array:
 
 
 def shorten(x: Array) -> None:
-    """Round numbers as `shortened` does, in place, a part at a time: that stays in the cache.
+    """Round numbers in place, as `shortened` does, in chunks that fit into the CPU cache.
 
     Args:
         x: N numbers in float64.
@@ -528,10 +529,10 @@ def shorten(x: Array) -> None:
 
 
 def five_bytes(x: Array) -> Array:
-    """Return the five upper bytes of each number, as files have them.
+    """Return the upper five bytes of each number, which is the form in files.
 
     Args:
-        x: float64 numbers that are `shortened`, in numpy, N.
+        x: N float64 numbers from `shortened`, in numpy.
 
     Returns:
         Bytes, the least significant first, N x 5.
@@ -543,23 +544,23 @@ def five_bytes(x: Array) -> Array:
 
 
 def from_five_bytes(name: str, given: Array) -> Array:
-    """Return the numbers that `five_bytes` has written, exactly.
+    """Restore exactly the numbers that `five_bytes` has converted.
 
     Args:
-        name: what the array is called in the file.
-        given: the bytes, in numpy; anybody may have written them.
+        name: the name of the array in the file.
+        given: the bytes, in numpy; they are untrusted.
 
     Returns:
         N numbers in float64.
 
     Raises:
-        InputError: if these are not N x 5 bytes, or one is NaN or infinite.
+        InputError: if the array is not N x 5 bytes, or contains NaN or infinity.
     """
     if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != 5:
         kind = f"{given.dtype} of shape {tuple(given.shape)}"
         raise InputError(f"{name} is {kind}, expected five bytes per number (uint8, N x 5)")
     found = np.zeros((len(given), 8), np.uint8)
-    for k in range(5):  # byte by byte, which is twice as fast
+    for k in range(5):  # a loop over bytes is twice as fast as one copy
         found[:, 3 + k] = given[:, k]
     numbers = found.reshape(-1).view("<f8").astype(np.float64, copy=False)
     if not np.isfinite(numbers).all():
@@ -568,7 +569,7 @@ def from_five_bytes(name: str, given: Array) -> Array:
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
-    """Bring an array to numpy; one on the CPU shares its memory.
+    """Convert an array to numpy; if it is on the CPU, the result shares its memory.
 
     Args:
         array: a numpy array or a torch tensor on any device.

@@ -1,4 +1,4 @@
-"""CWR* and CWR+: the consolidation of Algorithms 1 and 2, in numpy or torch, and where the rest is.
+"""CWR* and CWR+: the consolidation step in numpy or torch, and the place of every other line.
 
 | line | Algorithm 1 (CWR*) | in torch, `cwr_head.py` | on the edge, `frozen_cwr.py` |
 |---|---|---|---|
@@ -32,17 +32,17 @@ def consolidate(
     """cw[j] = (cw[j] wpast_j + (tw[j] - avg(tw))) / (wpast_j + 1),  wpast_j = sqrt(past_j / cur_j)
 
     Algorithm 1, lines 11 to 14, for each class j of the batch, then past_j += cur_j. CWR+
-    (Algorithm 2, lines 10 and 11): cw[j] = tw[j] - avg(tw). avg(tw) is one number: the mean over
-    all weights of the classes of the batch.
+    (Algorithm 2, lines 10 and 11) sets cw[j] = tw[j] - avg(tw). avg(tw) is one number, the mean
+    over all weights of the classes of the batch.
 
     Args:
         cw: the consolidated weights, rows x D; updated in place.
         past: the pattern counts, rows; updated in place.
         tw: the temporary weights of the classes of the batch only.
         present: the columns of these classes.
-        cur: the number of patterns of each in the batch.
-        consolidation: which of the two algorithms.
-        wpast_rule: `sqrt`, or `ratio`, which leaves the root out.
+        cur: the number of patterns of each of these classes in the batch.
+        consolidation: the algorithm, `cwr*` or `cwr+`.
+        wpast_rule: `sqrt`, or `ratio`, which omits the square root.
     """
     shifted = tw - tw.mean()
     if consolidation == "cwr+":

@@ -13,17 +13,17 @@ from primavista.nn.class_rows import Rows
 
 
 class CWRHead(Rows):
-    """Two sets of weights: cw, consolidated, for inference; tw, temporary, for training. No bias.
+    """The consolidated weights cw for inference and the temporary weights tw for training; no bias.
 
-    All rows of tw train, those of absent classes as negatives; those of B_i are consolidated.
+    All rows of tw are trained, those of absent classes as negatives. Those of B_i are consolidated.
 
     Args:
-        dim: the number of features; `capacity` is that of the rows.
-        consolidation: which of the two algorithms.
-        wpast: `sqrt`, or `ratio`, which leaves the root out.
+        dim: the number of features; `capacity` is the number of rows.
+        consolidation: the algorithm, `cwr*` or `cwr+`.
+        wpast: `sqrt`, or `ratio`, which omits the square root.
     """
 
-    scoring_buffers: ClassVar[tuple[str, ...]] = ("cw",)  # the head that anybody would keep
+    scoring_buffers: ClassVar[tuple[str, ...]] = ("cw",)  # all that inference needs
     cw: Tensor
     tw: Tensor
     past: Tensor
@@ -64,5 +64,5 @@ class CWRHead(Rows):
         self.tw.requires_grad_(False).zero_()
 
     def weights(self) -> dict[str, Tensor]:
-        """Return what trains, by name."""
+        """Return the tensors to train, by name."""
         return {"tw": self.tw}

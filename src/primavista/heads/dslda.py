@@ -1,6 +1,8 @@
-"""DSLDA: deep streaming linear discriminant analysis (Hayes & Kanan 2020), exact and in batches.
+"""DSLDA: deep streaming linear discriminant analysis (Hayes & Kanan 2020).
 
-Everything is written for numpy and torch arrays alike.
+The published algorithm updates class means and a shared covariance sample by sample. `lda_update`
+computes the same result for a whole batch with one matrix product. Everything is written for numpy
+and torch arrays alike.
 """
 
 from __future__ import annotations
@@ -30,20 +32,20 @@ STRIP = 256  # rows of a symmetric product computed at a time
 class StreamingStatistics(ClassArrays):
     """The mean mu and the count n of each class, S = t Sigma, and the number t of all frames.
 
-    All but t are float64. n and t stay on the CPU, so that no GPU is asked for a count.
+    All but t are float64. n and t stay on the CPU, so reading a count does not wait for a GPU.
     """
 
     ON_CPU: ClassVar[tuple[str, ...]] = ("n", "t")
 
     @classmethod
     def empty(cls, dim: int) -> StreamingStatistics:
-        """Make the statistics of no frames and no classes, in numpy.
+        """Make statistics without frames and classes, in numpy.
 
         Args:
             dim: D, the number of features.
 
         Returns:
-            The statistics.
+            The empty statistics.
         """
         arrays = {
             "mu": np.zeros((0, dim)),
@@ -87,9 +89,10 @@ class StreamingStatistics(ClassArrays):
         self.arrays["t"][...] = t
 
     def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
-        """Check n_c whole, t >= sum n,  |mu_c| <= F,  diag S >= 0,  |S| <= t F^2
+        """Check that t >= sum n,  |mu_c| <= F,  diag S >= 0,  |S| <= t F^2,
 
-        with F the largest feature there can be. The arguments are those of `ClassArrays.check`.
+        and that every n_c is an integer. F is the largest feature allowed. The arguments are those
+        of `ClassArrays.check`.
         """
         n = checked_array(self.arrays, prefix, "n", 1)
         mu = checked_array(self.arrays, prefix, "mu", 2)
@@ -109,15 +112,15 @@ class StreamingStatistics(ClassArrays):
 class DSLDAHead(Head):
     """w = Lambda mu,  b = -mu^T Lambda mu / 2,  Lambda = inv((1 - eps) Sigma + eps I)
 
-    with one covariance Sigma for all classes, updated with every sample. A batch is one matrix
-    product, and the solve waits until scores are asked for. After `forget`, the share of the class
-    in Sigma remains. The scores are float32.
+    All classes share one covariance Sigma, which is updated with every sample. Learning a batch
+    takes one matrix product; the weights are solved when scores are first requested. After
+    `forget`, the contribution of the class to Sigma remains. The scores are float32.
 
     Args:
         statistics: means, counts and Sigma.
         shrinkage: eps.
-        base_init: begin with the OAS covariance of the first batch, as the authors do.
-        open_set: tell how familiar frames are.
+        base_init: True to begin with the OAS covariance of the first batch, as the authors do.
+        open_set: True to compute how familiar frames are.
     """
 
     COLUMNS_ON_CPU: ClassVar[bool] = True
@@ -153,7 +156,7 @@ class DSLDAHead(Head):
         own.set_frames(len(z))
 
     def scores(self, z: Array, classes: int) -> Array:
-        """Score features by w z + b, as `Head.scores` says."""
+        """Score features by w z + b; see `Head.scores`."""
         w, b = self.derived.get_or_compute("solution", lambda: self.solve(classes))
         return z @ w.T + b
 
@@ -170,7 +173,7 @@ class DSLDAHead(Head):
         return self.weights(solve_positive_definite(a, mu.T).T, classes)
 
     def equations(self, classes: int) -> tuple[Array, Array]:
-        """Set up the equations w A = mu, for callers that solve several at once.
+        """Set up the equations w A = mu, for callers that solve several systems at once.
 
         Args:
             classes: the number of known classes.
@@ -183,7 +186,7 @@ class DSLDAHead(Head):
         return a, own.mu[:classes]
 
     def weights(self, w: Array, classes: int) -> tuple[Array, Array]:
-        """Complete a solution of `equations` to weights.
+        """Compute the weights from a solution of `equations`.
 
         Args:
             w: the solution, classes x D.
@@ -196,16 +199,17 @@ class DSLDAHead(Head):
         return float32(w), float32(b)
 
     def familiarity(self, classes: int) -> Familiarity | None:
-        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        """Return the familiarity function; see `Head.familiarity`."""
         if not self.open_set:
             return None
         compute = lambda: self._familiarity(classes)  # noqa: E731
         return self.derived.get_or_compute("familiarity", compute)
 
     def _familiarity(self, classes: int) -> Familiarity:
-        """From a covariance that is shrunk as `oas` says, and towards no less than `shrinkage`.
+        """Make the familiarity from a covariance with the shrinkage of `oas`.
 
-        A fixed shrinkage of 1e-4 is too little for fewer frames than features.
+        The fixed shrinkage of 1e-4 is too small if there are fewer frames than features. The
+        covariance is shrunk towards at least `shrinkage` times the identity.
         """
         own = self.statistics
         mu, scatter, t = own.mu[:classes], own.scatter, max(own.frames, 1)
@@ -218,10 +222,10 @@ class DSLDAHead(Head):
 def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) -> int:
     """Sigma <- (t Sigma + t / (t + 1) delta delta^T) / (t + 1),  delta = z - mu_y before the update
 
-    for every sample in turn (Hayes & Kanan 2020), as one product: with S = t Sigma the recursion is
-    S <- S + t / (t + 1) delta delta^T, a Gram product with weights t / (t + 1), where delta needs
-    only the running mean of its class before each sample. The mean of a class without samples
-    counts as 0, as in the published code.
+    This is the update of Hayes & Kanan (2020) for every sample in turn, computed as one product.
+    With S = t Sigma the recursion is S <- S + t / (t + 1) delta delta^T, a Gram product with the
+    weights t / (t + 1), and delta depends only on the running mean of the class before the sample.
+    The mean of a class without samples is 0, as in the published code.
 
     Args:
         mu: the means, classes x D; updated in place.
@@ -229,7 +233,7 @@ def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) 
         scatter: S, D x D; updated in place.
         t: the number of samples so far.
         z: the samples, N x D, in float64.
-        y: the row of `mu` of each, on the CPU.
+        y: the row in `mu` of the class of each sample, on the CPU.
 
     Returns:
         The new number of samples.
@@ -237,11 +241,11 @@ def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) 
     labels, order = np.asarray(y), np.arange(len(z), dtype=np.float64)
     present = sorted(set(labels.tolist()))
     members = [np.flatnonzero(labels == j) if len(present) > 1 else slice(None) for j in present]
-    before = np.empty(len(z))  # samples of its class before each
+    before = np.empty(len(z))  # the number of earlier samples of the same class
     for j, own in zip(present, members, strict=True):
         before[own] = float(n[j]) + order[: len(labels[own])]
-    before_all = t + order  # samples of any class before each
-    move = getattr(z, "new_tensor", np.asarray)  # to where z is
+    before_all = t + order  # the number of earlier samples of any class
+    move = getattr(z, "new_tensor", np.asarray)  # to the device of z
     divisor, weight = move(np.stack([before.clip(1), before_all / (before_all + 1)]))[:, :, None]
     if len(present) == 1:
         delta = _update_class(mu, n, present[0], z, divisor)
@@ -254,9 +258,9 @@ def lda_update(mu: Array, n: Array, scatter: Array, t: int, z: Array, y: Array) 
 
 
 def _update_class(mu: Array, n: Array, j: int, z: Array, divisor: Array) -> Array:
-    """Update the mean and the count of class j; returns delta of its samples z.
+    """Update the mean and the count of class j, and return delta of its samples z.
 
-    `divisor` counts the samples before each, at least 1.
+    `divisor` is the number of earlier samples of the class for each sample, at least 1.
     """
     count = float(n[j])
     summed = mu[j] * count
@@ -267,10 +271,11 @@ def _update_class(mu: Array, n: Array, j: int, z: Array, divisor: Array) -> Arra
 
 
 def add_symmetric(total: Array, a: Array, b: Array) -> None:
-    """total += a^T b in place, if that is symmetric.
+    """total += a^T b, in place, for a symmetric product a^T b.
 
-    It is computed in strips from the diagonal on and mirrored, for two thirds of the work; on a
-    GPU at once, because launching a product takes longer there than the product.
+    Strips to the right of the diagonal are computed and mirrored, which takes two thirds of the
+    work. A GPU computes the whole product at once, because launching a small product takes longer
+    than the product itself.
 
     Args:
         total: D x D.

@@ -1,4 +1,8 @@
-"""CWR* and CWR+ on the features of a fixed representation, in numpy or torch."""
+"""CWR* and CWR+ on the features of a fixed representation, in numpy or torch.
+
+From batch 2 on, CWR trains only its last layer, so batches can be learned from features alone and
+without automatic differentiation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ class Training:
     Args:
         lr: the learning rate eta.
         epochs: passes over a batch.
-        minibatch: the largest number of patterns in a step.
+        minibatch: the largest number of patterns per step.
         momentum: mu.
         weight_decay: wd.
         seed: seeds the order of the patterns, together with batch and epoch.
@@ -60,7 +64,7 @@ class ConsolidatedWeights(ClassArrays):
         return self.arrays["past"]
 
     def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
-        """Check past_c >= 0 and one row per class. The arguments are those of `ClassArrays`."""
+        """Check that past_c >= 0 and that every class has a row; see `ClassArrays.check`."""
         past = checked_array(self.arrays, prefix, "past", 1)
         check_past(prefix + "past", past)
         cw = checked_array(self.arrays, prefix, "cw", 2)
@@ -69,14 +73,14 @@ class ConsolidatedWeights(ClassArrays):
 
 
 class FrozenCWRHead(Head):
-    """Algorithm 1 (CWR*) and Algorithm 2 (CWR+) on features of a fixed Theta: from batch 2 on.
+    """Algorithm 1 (CWR*) or Algorithm 2 (CWR+) from batch 2 on, on features of a fixed Theta.
 
     Args:
         weights: cw and past.
-        training: how tw is trained.
-        consolidation: which of the two algorithms.
-        wpast: `sqrt` as in the paper, or `ratio`, which leaves the root out.
-        seen: the means of the classes, to tell strangers; None if it shall not.
+        training: the hyperparameters of training tw.
+        consolidation: the algorithm, `cwr*` or `cwr+`.
+        wpast: `sqrt` as in the paper, or `ratio`, which omits the square root.
+        seen: the means of the classes, to recognise strangers; None if this is not needed.
     """
 
     def __init__(
@@ -121,11 +125,11 @@ class FrozenCWRHead(Head):
             self.seen.add(z, columns)
 
     def scores(self, z: Array, classes: int) -> Array:
-        """Score features by cw, as `Head.scores` says."""
+        """Score features by cw; see `Head.scores`."""
         return cwr_scores(self.weights.cw[:classes], z)
 
     def familiarity(self, classes: int) -> Familiarity | None:
-        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        """Return the familiarity function; see `Head.familiarity`."""
         if self.seen is None:
             return None
         cw, seen = self.weights.cw, self.seen
@@ -137,7 +141,7 @@ class FrozenCWRHead(Head):
 def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -> Array:
     """Algorithm 1, line 7: tw[j] = cw[j] if class j is in B_i, 0 otherwise. (CWR+: 0 for all.)
 
-    `cw` has one row per class; `present` are the columns of the classes of B_i.
+    `cw` has one row per class; `present` holds the columns of the classes of B_i.
     """
     tw = array_namespace(cw).zeros_like(cw)
     if consolidation == "cwr*":
@@ -148,12 +152,12 @@ def temporary_weights(cw: Array, present: Array, consolidation: Consolidation) -
 def train(tw: Array, z: Array, columns: Array, i: int, options: Training) -> None:
     """g = (softmax(tw z) - onehot) z^T / m,  v <- mu v + g + wd tw,  tw <- tw - eta v
 
-    Algorithm 1, lines 8 and 10: train tw by stochastic gradient descent, Theta fixed.
+    Algorithm 1, lines 8 and 10: train tw by stochastic gradient descent, with Theta fixed.
 
     Args:
         tw: the temporary weights, rows x D; updated in place.
         z: the features of the batch, N x D.
-        columns: the column of each pattern.
+        columns: the column of the class of each pattern.
         i: the number of the batch.
         options: the hyperparameters.
     """

@@ -1,4 +1,4 @@
-"""The analytic heads on features in numpy, with a label of any kind for each class."""
+"""The analytic heads on numpy features, with arbitrary labels for the classes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ HEADS: dict[str, Callable[..., Head]] = {
 
 
 class LabelledHead:
-    """A head that learns features with labels: strings, numbers, or anything else with a hash.
+    """A head that learns features with labels: strings, numbers or any other hashable objects.
 
-    Classes may come at any time. Nothing but the sums of the head is kept, so a hundred calls of
-    `learn` with one row each give what one call with a hundred rows does, to rounding.
+    New classes may appear at any time. Only the sums of the head are kept, so a hundred calls of
+    `learn` with one row each give the same result as one call with a hundred rows, up to rounding.
 
     Args:
         name: A key of `HEADS`.
@@ -54,7 +54,7 @@ class LabelledHead:
         if name == "dslda":
             empty = StreamingStatistics.empty(dim)
         else:
-            width = options.get("expand") or dim  # of the random features of ridge
+            width = options.get("expand") or dim  # ridge may have random features
             empty = SufficientStatistics.empty(width, gram=name != "ncm")
         self.head = HEADS[name](empty, **options)
         self.labels: list[Hashable] = []
@@ -65,7 +65,7 @@ class LabelledHead:
 
         Args:
             z: N x D, finite.
-            labels: The label of each row; one that is new becomes a class.
+            labels: The label of each row; a new label becomes a new class.
         """
         for label in labels:
             if label not in self._columns:
@@ -82,7 +82,7 @@ class LabelledHead:
             z: N x D.
 
         Returns:
-            N x K in float64, one column per label in `labels`; the higher, the likelier.
+            N x K in float64, one column per label in `labels`; the highest score wins.
         """
         if not isinstance(self.head, DSLDAHead):
             return np.asarray(self.head.scores(z, len(self.labels)), np.float64)
@@ -92,15 +92,16 @@ class LabelledHead:
     def probabilities(self, z: Features) -> Features:
         """softmax(scores / T)
 
-        LDA and DSLDA have T = 1: these are the posteriors of Gaussian classes with one covariance
-        and equal priors. The scores of the others are not logits, and T makes a class lead by a
-        fixed logit at its own mean, on average; it comes from the familiarity of the head.
+        LDA and DSLDA have T = 1, which gives the posteriors of Gaussian classes with a shared
+        covariance and equal priors. The scores of the other heads are not logits; their T is the
+        temperature of their familiarity, with which a class leads by a fixed logit at its own mean,
+        on average.
 
         Args:
             z: N x D.
 
         Returns:
-            N x K, each row with sum 1.
+            The probabilities, N x K; each row sums to 1.
         """
         t = 1.0
         if isinstance(self.head, AnalyticHead) and self.name not in ("lda", "dslda"):
@@ -108,14 +109,14 @@ class LabelledHead:
         return np.asarray(softmax(self.scores(z) / max(t, np.finfo(np.float64).tiny)))
 
     def _dslda_weights(self) -> tuple[Features, Features]:
-        """The weights of DSLDA in float64; the head itself answers in float32, as published."""
+        """Solve for the weights of DSLDA in float64; the head itself uses float32, as published."""
         assert isinstance(self.head, DSLDAHead)
         a, mu = self.head.equations(len(self.labels))
         w = solve_positive_definite(a, mu.T).T
         return w, lda_offsets(w, mu)
 
     def grow(self, dim: int) -> None:
-        """Append features, which count as 0 in all rows that were learned so far.
+        """Append features, which are taken as 0 in all rows that were learned so far.
 
         Args:
             dim: The new number of features, at least the old one.
@@ -141,7 +142,7 @@ class LabelledHead:
 
 
 def pack(square: Features) -> Features:
-    """Pack a symmetric matrix as `SufficientStatistics` keeps it: the inverse of `unpack`.
+    """Pack a symmetric matrix into the form of `SufficientStatistics`: the inverse of `unpack`.
 
     Args:
         square: G, D x D.

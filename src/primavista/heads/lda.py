@@ -1,4 +1,8 @@
-"""LDA: linear discriminant analysis with the exact pooled covariance, in numpy or torch."""
+"""LDA: linear discriminant analysis with the exact pooled covariance, in numpy or torch.
+
+All classes are Gaussian with one covariance, which is shrunk towards a multiple of the identity so
+that it can be inverted after few frames.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ from .statistics import AnalyticHead, SufficientStatistics
 class LDAHead(AnalyticHead):
     """w_c = Lambda mu_c,  b_c = -mu_c^T Lambda mu_c / 2,  Lambda = inv((1 - eps) S / t + eps m I)
 
-    with S = sum (z - mu)(z - mu)^T, mu the mean of the frame's class over the whole stream; the
-    recursion of DSLDA takes the mean at the time when the frame came. Unless `shrinkage` is given,
-    eps and m are those of oracle approximating shrinkage (`oas`).
+    S = sum (z - mu)(z - mu)^T, where mu is the mean of the class of z over the whole stream; the
+    recursion of DSLDA uses the mean at the time when the frame was learned. Unless `shrinkage` is
+    given, eps and m are those of oracle approximating shrinkage (`oas`).
 
     Args:
         statistics: the sums, with a Gram matrix.
@@ -24,12 +28,12 @@ class LDAHead(AnalyticHead):
         self.shrinkage = shrinkage
 
     def solve(self, classes: int) -> tuple[Array, Array]:
-        """Solve for the weights, as `AnalyticHead.solve` says."""
+        """Solve for the weights; see `AnalyticHead.solve`."""
         a, mu = self.equations(classes)
         return self.weights(solve_positive_definite(a, mu.T).T, classes)
 
     def equations(self, classes: int) -> tuple[Array, Array]:
-        """Set up the equations w A = mu, for callers that solve several at once.
+        """Set up the equations w A = mu, for callers that solve several systems at once.
 
         Args:
             classes: the number of known classes, at least 1.
@@ -40,7 +44,7 @@ class LDAHead(AnalyticHead):
         return self._covariance(classes), self.statistics.means(classes)
 
     def weights(self, w: Array, classes: int) -> tuple[Array, Array]:
-        """Complete a solution of `equations` to weights.
+        """Compute the weights from a solution of `equations`.
 
         Args:
             w: the solution, classes x D.
@@ -52,7 +56,7 @@ class LDAHead(AnalyticHead):
         return w, lda_offsets(w, self.statistics.means(classes))
 
     def precision(self, classes: int) -> Array:
-        """Return Lambda, as `AnalyticHead.precision` says."""
+        """Return Lambda; see `AnalyticHead.precision`."""
         one = identity(self.statistics.dim, self.statistics.s)
         return solve_positive_definite(self._covariance(classes), one).T
 
@@ -63,7 +67,7 @@ class LDAHead(AnalyticHead):
         if eps is None:
             eps, m = oas(scatter / t, t)
             means = self.statistics.means(classes)
-            moment = m + float((means**2).mean()) + 1e-30  # not 0 if all features are
+            moment = m + float((means**2).mean()) + 1e-30  # > 0 even if all features are 0
             target = m + FLOOR * moment / eps  # if all frames are equal, S is only rounding
         return shrunk_covariance(scatter, t, eps, target)
 
@@ -120,7 +124,8 @@ def shrunk_covariance(scatter: Array, t: int, shrinkage: float, target: float = 
 def oas(c: Array, count: float) -> tuple[float, float]:
     """s = (mean(C^2) + m^2) / ((N + 1) (mean(C^2) - m^2 / D)), at most 1,  m = tr C / D
 
-    Oracle approximating shrinkage of a covariance (Chen et al. 2010, without its 2 / D terms).
+    This is oracle approximating shrinkage of a covariance (Chen et al. 2010), without its terms in
+    2 / D.
 
     Args:
         c: C, D x D.
@@ -142,10 +147,10 @@ def oas_covariance(centred: Array) -> Array:
     """(1 - s) C + s m I,  C = X^T X / N, with s and m of `oas`.
 
     Args:
-        centred: X, N x D, of mean 0.
+        centred: X, N x D, with mean 0.
 
     Returns:
-        D x D.
+        The shrunk covariance, D x D.
     """
     count = centred.shape[0]
     c = centred.T @ centred / count
@@ -156,5 +161,5 @@ def oas_covariance(centred: Array) -> Array:
 
 
 def _diagonal(a: Array) -> Array:
-    """The diagonal of a contiguous square matrix, as a view to write to."""
+    """Return the diagonal of a contiguous square matrix as a writable view."""
     return a.reshape(-1)[:: len(a) + 1]

@@ -1,4 +1,4 @@
-"""The linear head, which trains with the representation, as a torch module."""
+"""The linear head as a torch module, trained together with the representation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Unseen = Literal["negatives", "reset"]
 class LinearHead(Rows):
     """logits = W z + b
 
-    A maximal head: there is one output per class from the start, and those of classes never seen
-    take part in training as negatives.
+    This is a maximal head: there is one output per class from the start, and the outputs of classes
+    never seen take part in training as negatives.
 
     Args:
         dim: the number of features.
         capacity: the number of rows.
-        unseen: with `reset`, the rows of classes never seen are 0 again after each batch.
-        generator: draws the initial weights by MSRA (He et al. 2015); None for 0.
+        unseen: with `reset`, the rows of classes never seen are set to 0 after each batch.
+        generator: draws the initial weights by MSRA (He et al. 2015); None for weights of 0.
     """
 
     weight: Tensor
@@ -58,7 +58,7 @@ class LinearHead(Rows):
     scores = forward
 
     def load(self, present: Tensor) -> None:
-        """Prepare for a batch: the weights continue from where they are.
+        """Prepare for a batch; a linear head continues with its present weights.
 
         Args:
             present: the rows of the classes of the batch.
@@ -70,7 +70,7 @@ class LinearHead(Rows):
 
         Args:
             present: the rows of the classes of the batch.
-            cur: the number of patterns of each.
+            cur: the number of patterns of each of these classes.
             known: the number of known classes.
         """
         if self.unseen == "reset":
@@ -78,7 +78,7 @@ class LinearHead(Rows):
             self.bias[known:] = 0
 
     def weights(self) -> dict[str, Tensor]:
-        """List what trains.
+        """Return the tensors to train.
 
         Returns:
             The tensors by name.

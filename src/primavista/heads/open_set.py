@@ -1,6 +1,9 @@
-"""Familiarity: telling what was never taught, from weights, means and covariance alone.
+"""Familiarity: recognising objects that were never taught (strangers).
 
-Everything is written for numpy and torch arrays alike.
+Familiarity is computed from the weights of a head, the means of its classes and a covariance, which
+the head keeps anyway, so no frames are stored. A frame is familiar if one class leads clearly and
+if the frame is not unusually far from the taught objects. Everything is written for numpy and torch
+arrays alike.
 """
 
 from __future__ import annotations
@@ -10,25 +13,25 @@ from dataclasses import dataclass
 from .base import Array, Familiarity
 from .solving import FLOOR
 
-LOGIT_AT_MEAN = 10.0  # by which logit a class leads the average at its own mean
-KNOWN_THRESHOLD = 0.25  # most frames of a new video of a known object are at least so familiar
-LESSON_THRESHOLD = 0.9  # the same for `LessonFamiliarity`: one stranger of ten is taken for known
-COSINE_THRESHOLD = 0.3  # the same for `CosineFamiliarity`, if the camera may be anywhere
+LOGIT_AT_MEAN = 10.0  # the logit by which a class leads the average at its own mean
+KNOWN_THRESHOLD = 0.25  # most frames of a new video of a known object reach this familiarity
+LESSON_THRESHOLD = 0.9  # for `LessonFamiliarity`: one stranger in ten is taken for known
+COSINE_THRESHOLD = 0.3  # for `CosineFamiliarity`, with a camera that may be anywhere
 
 
 @dataclass(frozen=True)
 class MarginFamiliarity(Familiarity):
     """relative_margin(z) = v_c (z - m) / v_c (mu_c - m),  v_c = w_c - mean_k w_k
 
-    for the class c with the highest score w_c z + b_c; m is the mean of the means of the classes.
-    It is 0 at the average object and 1 at the mean of the class. `MahalanobisFamiliarity` and
-    `CosineFamiliarity` combine it with a second measure.
+    c is the class with the highest score w_c z + b_c, and m is the mean of the class means. The
+    relative margin is 0 at m, the average object, and 1 at the mean of class c.
+    `MahalanobisFamiliarity` and `CosineFamiliarity` combine it with a second measure.
 
     Args:
-        v: classes x D.
-        gain: v_c (mu_c - m) of each class.
-        lead: the mean size of the gain.
-        m: D numbers.
+        v: the centred weights, classes x D.
+        gain: v_c (mu_c - m) for each class c.
+        lead: the mean absolute value of the gain.
+        m: the mean of the class means, D numbers.
     """
 
     v: Array
@@ -52,7 +55,8 @@ class MarginFamiliarity(Familiarity):
     def temperature(self) -> float:
         """T of the probabilities softmax(scores / T).
 
-        With it a class leads the average by the logit `LOGIT_AT_MEAN` at its own mean, on average.
+        With this T, a class at its own mean leads the average of all classes by the logit
+        `LOGIT_AT_MEAN`, on average over the classes.
         """
         return self.lead / LOGIT_AT_MEAN if len(self.v) > 1 else 1.0
 
@@ -61,21 +65,21 @@ class MarginFamiliarity(Familiarity):
 class MahalanobisFamiliarity(MarginFamiliarity):
     """familiarity(z) = relative_margin * sqrt(E h / h(z)),  h(z) = (z - m)^T P (z - m)
 
-    with a precision matrix P: the margin over the Mahalanobis distance from the average object,
-    as a multiple of the usual distance. This is the t-value of the prediction of a regression,
-    f / sqrt(leverage), in units of that at the mean of the class. With a single class the margin
-    is taken as 1.
+    P is a precision matrix and sqrt(h) the Mahalanobis distance from the average object m. The
+    familiarity is the relative margin divided by this distance, relative to its usual value. It is
+    the t-value of the prediction of a regression, f / sqrt(leverage), relative to the t-value at
+    the mean of the class. With a single class the margin is set to 1.
 
     Args:
         precision: P, D x D; None for the identity.
-        usual: E h.
+        usual: E h, the expected value of h for frames of taught objects.
     """
 
     precision: Array | None
     usual: float
 
     def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames, as `Familiarity` says."""
+        """Compute the familiarity of frames; see `Familiarity`."""
         offset = z - self.m
         distance = _squared_distance(offset, self.precision)
         margin = self.relative_margin(offset, best) if len(self.v) > 1 else 1.0
@@ -86,14 +90,15 @@ class MahalanobisFamiliarity(MarginFamiliarity):
 class CosineFamiliarity(MarginFamiliarity):
     """familiarity(z) = (relative_margin cos^4 B / (B + S))^(1/3),  cos = z mu_c / (|z| |mu_c|)
 
-    The cosine similarity to the mean of the class is that of the backbone's own features, those
-    from column `own` on. A precision matrix learned from one video says nothing about frames that
-    differ from it by place and light; the cosine similarity does. In the same features
-    B = sum_k |mu_k - m|^2 / (K - 1) for K classes and S = E |z - mu|^2: the less of the variance
-    lies between the classes, the less a high score means. With a single class it is cos^4.
+    The cosine similarity to the mean of the class is computed from the backbone's own features, the
+    columns from `own` on. Unlike a precision matrix learned from one video, it still separates
+    frames that were taken in another place or light. B = sum_k |mu_k - m|^2 / (K - 1) is the
+    variance between the K classes and S = E |z - mu|^2 the variance within them, both in these
+    features: the smaller the fraction between the classes, the less a high score means. With a
+    single class the familiarity is cos^4.
 
     Args:
-        directions: mu_c / |mu_c| in the features from `own` on.
+        directions: mu_c / |mu_c| in the columns from `own` on.
         between: B / (B + S).
         own: the first column of the backbone's own features.
     """
@@ -103,7 +108,7 @@ class CosineFamiliarity(MarginFamiliarity):
     own: int
 
     def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames, as `Familiarity` says."""
+        """Compute the familiarity of frames; see `Familiarity`."""
         own = z[:, self.own :]
         norm = (own * own).sum(1).clip(1e-30) ** 0.5
         similarity = ((own * self.directions[best]).sum(1) / norm).clip(0) ** 4
@@ -118,9 +123,9 @@ def mahalanobis_familiarity(
 ) -> MahalanobisFamiliarity:
     """E h = tr(P S) / (1 - g) + mean_c (mu_c - m)^T P (mu_c - m),  g = tr(P S) / N, at most 0.8
 
-    because a P that was estimated from N frames finds new frames 1 / (1 - g) times as far away as
-    the old ones. E h is increased by a millionth of mean_c mu_c^T P mu_c: frames that are all
-    equal vary by rounding alone.
+    The factor 1 / (1 - g) corrects for overfitting: P was estimated from N frames, and h is larger
+    by this factor for new frames than for these. E h is increased by a millionth of
+    mean_c mu_c^T P mu_c, because frames that are all equal vary only by rounding.
 
     Args:
         w: the weights, classes x D.
@@ -144,7 +149,7 @@ def mahalanobis_familiarity(
 
 
 def cosine_familiarity(w: Array, mu: Array, spread: float, own: int) -> CosineFamiliarity:
-    """Make the familiarity by cosine similarity.
+    """Make a `CosineFamiliarity` from weights, means and the variance within classes.
 
     Args:
         w: the weights, classes x D.
@@ -164,14 +169,14 @@ def cosine_familiarity(w: Array, mu: Array, spread: float, own: int) -> CosineFa
 
 
 def margins(w: Array, mu: Array) -> tuple[Array, Array, float, Array]:
-    """Compute what every `MarginFamiliarity` has.
+    """Compute the fields that every `MarginFamiliarity` has.
 
     Args:
         w: the weights, classes x D.
         mu: the means, classes x D.
 
     Returns:
-        v, the gain, its mean size and m, as in `MarginFamiliarity`.
+        v, gain, lead and m of `MarginFamiliarity`.
     """
     m = mu.mean(0)
     v = w - w.mean(0)
@@ -181,5 +186,5 @@ def margins(w: Array, mu: Array) -> tuple[Array, Array, float, Array]:
 
 
 def _squared_distance(x: Array, precision: Array | None) -> Array:
-    """x^T P x of each row."""
+    """x^T P x for each row x."""
     return ((x if precision is None else x @ precision) * x).sum(1)

@@ -1,5 +1,9 @@
-"""The ridge regression of one place, and what it would say without one lesson or one class.
+"""The ridge regression of one place, and its leave-one-out scores.
 
+`fit_place` fits one linear classifier to the features of one place, from sums over lessons. To
+find out how far the classifier can be trusted, `left_out_scores` computes the scores that it would
+give to a lesson if it had not seen that lesson, and `strange_scores` those if it had not seen the
+class of the lesson. Both follow from the fit by low-rank updates, so nothing is fitted again.
 Everything is written for numpy and torch arrays alike.
 """
 
@@ -13,17 +17,17 @@ from .base import Array, float64, identity, to_library_of, zeros_like
 from .solving import solve_rows
 from .strangers import Integers
 
-LEVEL = 0.1  # rho is what this share of a lesson adds to the mean variance
-ROUNDING = 1e-7  # what the rounding of G may add to an eigenvalue, as a share of tr G
+LEVEL = 0.1  # rho is this fraction of the variance tr C that one lesson of L contributes
+ROUNDING = 1e-7  # bound on the rounding error of an eigenvalue of G, relative to tr G
 
 
 class Lessons(NamedTuple):
-    """Lessons of a sample.
+    """L lessons of a sample, each with its class, its mean and one of its frames.
 
     Args:
-        columns: the column of the class of each, in numpy.
-        means: their means, L x D.
-        frames: the features of one frame of each, L x D.
+        columns: the column of the class of each lesson, in numpy.
+        means: the mean features of each lesson, L x D.
+        frames: the features of one frame of each lesson, L x D.
     """
 
     columns: Integers
@@ -31,20 +35,20 @@ class Lessons(NamedTuple):
     frames: Array
 
     def part(self, features: slice) -> Lessons:
-        """Return the same lessons in some of the features, in float64."""
+        """Return the same lessons, restricted to a slice of the features, in float64."""
         return Lessons(
             self.columns, float64(self.means[:, features]), float64(self.frames[:, features])
         )
 
 
 class PlaceFit(NamedTuple):
-    """The ridge regression of one place, and its scores of lessons that it has not seen.
+    """The ridge regression of one place, and its leave-one-out scores.
 
     Args:
         w: its weights, K x D.
         b: its offsets, K.
-        left_out: the scores of the frame of each lesson of the sample that is not the only one of
-            its class, by the regression on all other lessons, L x K.
+        left_out: the scores of one frame of each lesson by the regression on all other lessons,
+            L x K. A lesson that is the only one of its class is not among the L lessons.
     """
 
     w: Array
@@ -57,23 +61,25 @@ def fit_place(
 ) -> PlaceFit:
     """w_c = inv(C + rho I) (mu_c - m) / K,  C = S / t + sum_c (mu_c - m)(mu_c - m)^T / K,
 
-    S = G - sum_c s_c s_c^T / n_c  and  rho = LEVEL tr C / L: ridge regression of y_c - 1 / K on
-    z - m, where every class has the same weight. mu_c is the mean of the lessons of a class, m the
-    mean of the mu_c, S the scatter of the frames around mu_c, L the number of lessons. The features
-    keep their scale: what hardly varied in a few lessons may vary in the next.
+    S = G - sum_c s_c s_c^T / n_c,  rho = LEVEL tr C / L
 
-    The scores are w (z - o) with the origin o, see `origin_of_scores`.
+    This is the ridge regression of y_c - 1 / K on z - m in which every class has the same weight.
+    mu_c is the mean of the lessons of class c, m is the mean of all mu_c, S is the scatter of the
+    frames around mu_c, and L is the number of lessons. The features are not standardised, because
+    a feature that hardly varied in a few lessons may vary in the next one.
+
+    The scores are w (z - o); `origin_of_scores` defines the origin o.
 
     Args:
         n: the number of lessons of each class, K.
-        s: the sum of their means, K x D.
-        gram: G, D x D, of which the lower triangle is read; it is overwritten.
+        s: the sum of the means of these lessons, K x D.
+        gram: G, D x D. Only its lower triangle is read; the array is overwritten.
         t: the number of lessons in G.
-        lessons: those to leave out one by one, in float64.
-        generic: g, the mean features of frames of any objects, D; zeros if it is not known.
+        lessons: the lessons to leave out one by one, in float64.
+        generic: g, the mean features of frames of arbitrary objects, D; zeros if unknown.
 
     Returns:
-        The fit.
+        The weights, the offsets and the leave-one-out scores.
     """
     classes, dim = s.shape
     mu = s / n.clip(1)[:, None]
@@ -100,17 +106,18 @@ def fit_place(
 def origin_of_scores(n: Array, m: Array, generic: Array) -> tuple[Array, float]:
     """o = (1 - kappa) m + kappa g,  kappa = K / (K + L):  all classes score 0 at o.
 
-    After one lesson each, a class whose lesson resembles most things has high scores for whatever
-    another room shows. The mean g of frames of any objects shows which classes these are. It counts
-    like one more lesson of each class, so it matters less with every lesson.
+    After one lesson per class, a class whose only lesson resembles most objects gets high scores
+    for almost any frame from another room. Moving the origin towards g, the mean of frames of
+    arbitrary objects, lowers the scores of such classes. g counts like one more lesson of each
+    class, so its influence decreases with every lesson.
 
     Args:
         n: the number of lessons of each class, K.
         m: the mean of the class means, D.
-        generic: g, D; zeros if it is not known, and then o is m.
+        generic: g, D; zeros if unknown, in which case o = m.
 
     Returns:
-        o, and kappa.
+        o and kappa.
     """
     if not bool(generic.any()):
         return m, 0.0
@@ -129,31 +136,31 @@ def left_out_scores(
     z: Array,
     kappa: float,
 ) -> Array:
-    """The scores of a frame of each lesson by the same regression on all other lessons.
+    """Score a frame of each lesson by the same regression on all other lessons.
 
-    Without a lesson of the mean x its class c has the mean mu_c - a d, and all classes together
-    m - a d / K, with d = x - mu_c, e = mu_c - m and a = 1 / (n_c - 1). S loses (1 + a) d d^T; the
-    scatter within the lesson stays in it, and so do t, rho and kappa. So C changes by F M F^T, with
-    F = [d e],
+    Let x be the mean of the lesson, d = x - mu_c, e = mu_c - m and a = 1 / (n_c - 1). Without the
+    lesson, the mean of its class c is mu_c - a d, and the mean of all classes is m - a d / K.
+    S loses (1 + a) d d^T; the scatter within the lesson stays in S, and t, rho and kappa are
+    unchanged. C therefore changes by F M F^T, with F = [d e] and
 
-    M = [[(1 - 1 / K) a^2 / K - (1 + a) / t, -a / K], [-a / K, 0]],
+    M = [[(1 - 1 / K) a^2 / K - (1 + a) / t, -a / K], [-a / K, 0]].
 
-    and with P = inv(C + rho I), G = F^T P F and N = inv(I + M G) M the inverse by
-    -P F N F^T P.
+    By the Woodbury identity, P = inv(C + rho I) changes by -P F N F^T P, with G = F^T P F and
+    N = inv(I + M G) M.
 
     Args:
         w: the weights of the regression on all lessons, K x D.
         offset: mu_k - m of each class, K x D.
         columns: the column of the class of each lesson.
-        n: n_c, the number of lessons of its class, at least 2.
+        n: n_c, the number of lessons of the class of each lesson, at least 2.
         t: the number of lessons in S.
-        x: the mean of each lesson, less m, L x D.
+        x: the mean of each lesson, minus m, L x D.
         px: P x, L x D.
-        z: a frame of each lesson, less the origin o, L x D.
-        kappa: the share of the generic frames in o.
+        z: a frame of each lesson, minus the origin o, L x D.
+        kappa: the weight of the generic frames in o.
 
     Returns:
-        L x K.
+        The scores, L x K.
     """
     classes = len(w)
     a = 1 / (n - 1)
@@ -162,22 +169,22 @@ def left_out_scores(
     dd, de, ee = ((u * v).sum(1) for u, v in ((d, pd), (d, pe), (e, pe)))  # G
     m_dd, m_de = (1 - 1 / classes) / classes * a * a - (1 + a) / max(t, 1), -a / classes
     reduced = m_dd - m_de * m_de * ee
-    det = ((1 + m_de * de) ** 2 + dd * reduced).clip(1e-9)  # that of I + M G, positive
+    det = ((1 + m_de * de) ** 2 + dd * reduced).clip(1e-9)  # det(I + M G) > 0
     n_dd, n_de, n_ee = reduced / det, m_de * (1 + m_de * de) / det, -m_de * m_de * dd / det
     z = z + ((1 - kappa) * a / classes)[:, None] * d
     zd, ze = (z * pd).sum(1), (z * pe).sum(1)  # F^T P z
     vd, ve = n_dd * zd + n_de * ze, n_de * zd + n_ee * ze
     scores = z @ w.T - vd[:, None] * (d @ w.T) - ve[:, None] * (offset @ w.T)[columns]
-    along = a * (zd - dd * vd - de * ve) / classes  # a d^T P z / K, of the P without the lesson
+    along = a * (zd - dd * vd - de * ve) / classes  # a d^T P z / K, P without the lesson
     return scores - along[:, None] * (identity(classes, w)[columns] - 1 / classes)
 
 
 def strange_scores(w: Array, offset: Array, columns: Array, z: Array, kappa: float) -> Array:
-    """The scores of a frame of each lesson by the same regression without its class.
+    """Score a frame of each lesson by the same regression without the class of the lesson.
 
-    Without class c all classes have the mean m - a e, with e = mu_c - m and a = 1 / (K - 1). C
-    loses a e e^T; S, rho and kappa stay, and so does the weight 1 / K of the others. So with
-    P = inv(C + rho I) and y = z + (1 - kappa) a e the scores are
+    Let e = mu_c - m and a = 1 / (K - 1). Without class c, the mean of the other classes is m - a e
+    and C loses a e e^T; S, rho, kappa and the weight 1 / K of each other class are unchanged. With
+    P = inv(C + rho I) and y = z + (1 - kappa) a e, the scores are
 
     y^T P v / K + y^T P e e^T P v a / (1 - a e^T P e) / K,  v = mu_k - m + a e.
 
@@ -185,11 +192,11 @@ def strange_scores(w: Array, offset: Array, columns: Array, z: Array, kappa: flo
         w: the weights of the regression on all classes, K x D.
         offset: mu_k - m of each class, K x D.
         columns: the column of the class of each lesson.
-        z: a frame of each lesson, less the origin o, L x D.
-        kappa: the share of the generic frames in o.
+        z: a frame of each lesson, minus the origin o, L x D.
+        kappa: the weight of the generic frames in o.
 
     Returns:
-        L x K; what is returned for the own class means nothing.
+        The scores, L x K; the score of a lesson for its own class is meaningless.
     """
     classes = len(w)
     a = 1 / max(classes - 1, 1)

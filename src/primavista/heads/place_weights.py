@@ -1,4 +1,10 @@
-"""How much each place counts: as much as lessons that it has not seen say."""
+"""The weights of the places, estimated from lessons that the regressions have not seen.
+
+prima fits one ridge regression per place and adds their scores with the weights beta. Some places
+tell the classes of a stream apart better than others, so beta is chosen to explain the
+leave-one-out scores of the kept lessons: it is the mode of the posterior of a softmax regression
+with one coefficient per place and a log-normal prior.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +15,21 @@ import numpy as np
 
 from .strangers import Floats, Integers
 
-LOGIT_SCALE = 16.0  # the sum of the weights of the places before any lesson has judged them
-WEIGHT_SPREAD = 1.0  # standard deviation of the logarithm of a weight around its prior
-SCALE_SPREAD = 1.0  # standard deviation of the logarithm of their common scale
+LOGIT_SCALE = 16.0  # the sum of the weights of the places in the prior
+WEIGHT_SPREAD = 1.0  # prior standard deviation of the logarithm of each weight
+SCALE_SPREAD = 1.0  # prior standard deviation of the logarithm of the common scale
 
 
 class PlaceJudgement(NamedTuple):
-    """What lessons that were not seen say of the regressions.
+    """The judgement of the regressions by lessons that they have not seen.
 
     Args:
-        beta: the weight of each place, see `place_weights`.
-        trust: the mean score of such a lesson for its own class, as a share of that of a lesson
-            that was seen, 0 if there is none: what scores are worth in another place.
-        strange: the scores of a frame of each lesson by the regressions without its class, L x K,
-            as shares.
+        beta: the weight of each place; see `place_weights`.
+        trust: the mean score of an unseen lesson for its own class, relative to that of a lesson
+            that was fitted (0 if there is no unseen lesson). It says how much of a score survives
+            a change of room.
+        strange: the scores of a frame of each lesson by the regressions without the class of the
+            lesson, L x K: the mean over the places, weighted by beta.
     """
 
     beta: list[float]
@@ -33,9 +40,10 @@ class PlaceJudgement(NamedTuple):
 def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) -> Floats:
     """beta = exp(theta),  theta = argmax sum_l log softmax(sum_h beta_h f_hl)_c(l) + log p(theta)
 
-    for the scores f_hl of a frame of each lesson l by regressions h that have not seen it; p is
-    normal around log(LOGIT_SCALE prior_h), with the standard deviation WEIGHT_SPREAD of each and
-    SCALE_SPREAD of what they share. Without lessons that is where theta stays.
+    f_hl are the scores of a frame of lesson l by the regression of place h on all other lessons,
+    and c(l) is the class of the lesson. The prior p is a normal distribution around
+    log(LOGIT_SCALE prior_h), with the standard deviation WEIGHT_SPREAD for each place and
+    SCALE_SPREAD for a shift that all places share. Without lessons, theta is the mean of the prior.
 
     Args:
         left_out: f, L x K x H.
@@ -43,7 +51,7 @@ def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) 
         priors: the prior weight of each of the H places.
 
     Returns:
-        beta, H numbers.
+        beta, H positive numbers.
     """
     share = np.asarray(priors, dtype=np.float64)
     start: Floats = np.log(LOGIT_SCALE * share / share.sum())
@@ -56,7 +64,7 @@ def place_weights(left_out: Floats, columns: Integers, priors: Sequence[float]) 
     right = left_out[np.arange(count), columns]
 
     def posterior(theta: Floats) -> tuple[float, Floats, Floats]:
-        """The logarithm of the posterior, the probabilities and the weights."""
+        """Compute the logarithm of the posterior, the probabilities and the weights."""
         beta: Floats = np.exp(theta)
         logits = left_out @ beta
         logits -= logits.max(1, keepdims=True)

@@ -1,9 +1,14 @@
-"""The head of prima: ridge regressions of places, weighed by lessons that they have not seen.
+"""The head of prima: one ridge regression per place, weighted by leave-one-out scores.
 
-The unit of independence is the lesson: the frames of one class that come in one batch. Every lesson
-has the weight 1, however many frames it has (`LessonStatistics`). Of each class a few lessons are
-kept (`LessonSample`); each is left out of the regressions in turn (`fit_place`), and what they then
-say of it decides how much each place counts (`place_weights`). Everything is written for numpy and
+A place is one depth of the network and one region of the picture. Each place has its own linear
+classifier, and their scores are added with weights that depend on how well each place classifies
+lessons that it has not seen. Everything is computed from sums over the stream and a small sample of
+lessons, so the result does not depend on the order of the lessons.
+
+A lesson is all frames of one class in one batch. Frames of one video are far from independent, so
+every lesson has the weight 1, however many frames it has (`LessonStatistics`). A few lessons per
+class are kept (`LessonSample`). Each is left out of the regressions in turn (`fit_place`), and its
+scores determine the weights of the places (`place_weights`). Everything is written for numpy and
 torch arrays alike.
 """
 
@@ -62,22 +67,24 @@ from .strangers import (
     usual_room,
 )
 
-MOST_CHANGED = 128  # rows of the difference of two G in a file; more are not worth it
-CHANGE_PRECISION = 2.0**-26  # what that difference may be off by, as a share of G
-LESSONS_KEPT = 4  # lessons per class that are kept to judge the places by
-KEY_PERIOD = 0.002  # of keys: lessons of a class are several times as far apart, engines 1e-7
+MOST_CHANGED = 128  # the most rows of F in a file; with more rows, G itself is stored
+CHANGE_PRECISION = 2.0**-26  # relative error allowed in the difference of two G
+LESSONS_KEPT = 4  # lessons per class that are kept to judge the places
+# The period of keys. Two lessons of a class differ by several periods, two engines by 1e-7.
+KEY_PERIOD = 0.002
 
 
 class LessonHead(AnalyticHead):
     """scores = sum_h beta_h (w_h x_h + b_h)
 
-    with a ridge regression w_h for each place h (`fit_place`) and weights beta_h > 0 that explain
-    best the lessons that the regressions have not seen (`place_weights`). The scores are logits.
+    w_h and b_h are the ridge regression of place h (`fit_place`). The weights beta_h > 0 are those
+    that best explain lessons that the regressions have not seen (`place_weights`). The scores are
+    logits.
 
     Args:
         statistics: the sums over lessons, with one Gram matrix per place.
-        sample: the lessons to judge by.
-        priors: the weight of each place before any lesson has judged it; only their ratios count.
+        sample: the lessons by which the regressions are judged.
+        priors: the prior weight of each place; only the ratios matter.
     """
 
     statistics: LessonStatistics
@@ -98,20 +105,20 @@ class LessonHead(AnalyticHead):
 
     @property
     def has_reference(self) -> bool:
-        """True once what familiarity compares with is set."""
+        """True if `set_reference` or `take_reference` has set the reference of familiarity."""
         return bool(self.sample.arrays["centre"].any())
 
     def set_reference(self, z: Array) -> None:
-        """Set what familiarity compares with, which does not depend on what is taught.
+        """Set the reference of familiarity, which does not depend on what is taught.
 
         Args:
-            z: the features of frames of objects of any kind, N x D.
+            z: the features of frames of arbitrary objects, N x D.
         """
         self.sample.set_reference(z)
         self.derived.clear()
 
     def take_reference(self, other: LessonHead) -> None:
-        """Compare with the same as another head.
+        """Take over the reference of familiarity of another head.
 
         Args:
             other: a head on the same backbone.
@@ -142,13 +149,13 @@ class LessonHead(AnalyticHead):
         ]
 
     def judge(self, fits: Sequence[PlaceFit]) -> PlaceJudgement:
-        """Judge the regressions by the lessons of the sample.
+        """Judge the regressions by the lessons of the sample that they have not seen.
 
         Args:
             fits: the fits of the places.
 
         Returns:
-            The judgement.
+            The weights of the places and how far their scores can be trusted.
         """
         classes = fits[0].w.shape[0]
         left_out = np.stack([np.asarray(to_device(fit.left_out, "cpu")) for fit in fits], axis=2)
@@ -160,7 +167,7 @@ class LessonHead(AnalyticHead):
         return PlaceJudgement([float(b) for b in beta], trust, self._strange(fits, share))
 
     def _strange(self, fits: Sequence[PlaceFit], share: Floats) -> Floats:
-        """`strange` of a `PlaceJudgement`."""
+        """Compute `strange` of a `PlaceJudgement`."""
         classes = fits[0].w.shape[0]
         lessons, mu = self.sample.lessons(classes), self.statistics.means(classes)
         m, n = mu.mean(0), self.statistics.n[:classes]
@@ -172,7 +179,7 @@ class LessonHead(AnalyticHead):
         return np.asarray(to_device(found, "cpu"))
 
     def _to_leave_out(self, classes: int) -> Lessons:
-        """The lessons of the sample whose class has another one, so that something is left."""
+        """Return the lessons of the sample whose class has at least one other lesson."""
         lessons = self.sample.lessons(classes)
         n = np.asarray(to_device(self.statistics.n[:classes], "cpu"))
         again = np.nonzero(n[lessons.columns] > 1)[0]
@@ -180,7 +187,7 @@ class LessonHead(AnalyticHead):
         return Lessons(lessons.columns[again], lessons.means[at], lessons.frames[at])
 
     def solve(self, classes: int) -> tuple[Array, Array]:
-        """Solve for the weights, as `AnalyticHead.solve` says."""
+        """Solve for the weights; see `AnalyticHead.solve`."""
         fits = self.fits(classes)
         judged = self.judge(fits)
         self.derived["judged"] = judged
@@ -222,7 +229,7 @@ class LessonHead(AnalyticHead):
         )
 
     def merge(self, other: Self, columns: Array) -> None:
-        """Learn all that another head has learned, as `AnalyticHead.merge` says."""
+        """Learn everything that another head has learned; see `AnalyticHead.merge`."""
         self.sample.merge(other.sample, columns)
         super().merge(other, columns)
 
@@ -235,35 +242,35 @@ class LessonHead(AnalyticHead):
 class LessonStatistics(SufficientStatistics):
     """n_c = sum_l 1,  s_c = sum_l mean_l z  and  G = sum_l mean_l (z z^T) over the lessons l.
 
-    These are the sums of `SufficientStatistics` with the weight 1 / n_l for each of the n_l frames
-    of a lesson, so n_c and t count lessons. A lesson is all frames of a class in one call of
-    `add`: the order of lessons, their grouping into calls and merging do not matter, but the frames
-    of one lesson must come together.
+    These are the sums of `SufficientStatistics` in which each of the n_l frames of lesson l has the
+    weight 1 / n_l, so n_c and t count lessons. A lesson is all frames of a class in one call of
+    `add`. The result does not depend on the order of the lessons, on their grouping into calls or
+    on merging, but all frames of a lesson must come in the same call.
 
-    The sums are float64. After every change G is rounded to the five bytes per number that files
-    have, so a learner that was saved and loaded in between goes on to the same bits.
+    The sums are float64. After every change, G is rounded to the five bytes per number that are
+    stored in files, so saving and loading in between does not change a bit of the result.
     """
 
     @classmethod
     def to_file(cls, arrays: NumpyArrays) -> NumpyArrays:
-        """Turn G into five bytes per number, which loses nothing; see `ClassArrays.to_file`."""
+        """Write G with five bytes per number, without loss; see `ClassArrays.to_file`."""
         return {**arrays, "gram": np.ascontiguousarray(five_bytes(to_numpy(arrays["gram"])))}
 
     @classmethod
     def from_file(cls, prefix: str, arrays: NumpyArrays) -> NumpyArrays:
-        """Return the numbers of G, as `ClassArrays.from_file` says."""
+        """Restore G from five bytes per number; see `ClassArrays.from_file`."""
         check_that("gram" in arrays, prefix + "gram", "is missing")
         return {**arrays, "gram": from_five_bytes(prefix + "gram", arrays["gram"])}
 
     def add(self, z: Array, columns: Array) -> None:
-        """Add one lesson per class in the batch.
+        """Add one lesson for each class in the batch.
 
         Args:
-            z: the features of its frames, N x D.
-            columns: the row of the class of each, on the device of z.
+            z: the features of the frames, N x D.
+            columns: the row of the class of each frame, on the device of z.
         """
         numbers = array_namespace(z).arange(self.rows, device=device(z))
-        frames = float64(columns == numbers[:, None]).sum(1)  # n_l, 0 of a class without a lesson
+        frames = float64(columns == numbers[:, None]).sum(1)  # n_l; 0 for an absent class
         n = self.n
         n += float64(frames > 0)
         self.arrays["t"] += float((frames > 0).sum())
@@ -274,18 +281,18 @@ class LessonStatistics(SufficientStatistics):
         self._shorten()
 
     def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:
-        """Check n_c <= the frames of class c: a lesson has one at least."""
+        """Check n_c <= the number of frames of class c: a lesson has at least one frame."""
         n = checked_array(self.arrays, prefix, "n", 1)
         enough = all(n[row] <= frames for row, frames in taught.items())
         check_that(enough, prefix + "n", "counts more lessons than the manifest has frames")
 
     def merge(self, other: SufficientStatistics, columns: Array) -> None:
-        """Add all lessons that `other` has seen, as `SufficientStatistics.merge` says."""
+        """Add all lessons that `other` has seen; see `SufficientStatistics.merge`."""
         super().merge(other, columns)
         self._shorten()
 
     def drop(self, row: int) -> None:
-        """Forget a class, as `SufficientStatistics.drop` says."""
+        """Forget a class; see `SufficientStatistics.drop`."""
         super().drop(row)
         self._shorten()
 
@@ -293,7 +300,7 @@ class LessonStatistics(SufficientStatistics):
         shorten(self.gram)
 
     def _add_weighted(self, x: Array, columns: Array, root: Array) -> None:
-        """Add frames x = z / root, each with the root of the number of frames of its lesson."""
+        """Add frames x = z / root, where root = sqrt(n_l) of the lesson of each frame."""
         numbers = array_namespace(x).arange(self.rows, device=device(x))
         members = float64(columns == numbers[:, None])
         s = self.s
@@ -302,11 +309,12 @@ class LessonStatistics(SufficientStatistics):
             add_gram(gram, x[:, features])
 
     def beside(self, later: Self, arrays: NumpyArrays) -> NumpyArrays:
-        """Store the rows that changed, and the difference of G from the later one as F^T F.
+        """Store the rows that changed, and the difference of the two G as +-F^T F.
 
-        A lesson of N frames adds an F of at most N rows to G, in `added`; forgetting a class takes
-        a single row from it, in `removed`. An F of more than `MOST_CHANGED` rows is not worth it.
-        G is restored to the precision of float32. The arguments are those of `ClassArrays.beside`.
+        A lesson of N frames adds F^T F to G, with an F of at most N rows, stored as `added`;
+        forgetting a class subtracts F^T F with a single row, stored as `removed`. If F has more
+        than `MOST_CHANGED` rows, G itself is stored. G is restored with the precision of float32.
+        The arguments are those of `ClassArrays.beside`.
         """
         stored = rows_beside(self._rows(), later._rows(), arrays)
         if "gram" not in stored:
@@ -328,7 +336,7 @@ class LessonStatistics(SufficientStatistics):
         return {**stored, name: np.concatenate(padded, axis=1)}
 
     def earlier(self, prefix: str, stored: NumpyArrays) -> NumpyArrays:
-        """Restore the rows and G, as `ClassArrays.earlier` says."""
+        """Restore the rows and G; see `ClassArrays.earlier`."""
         found = dict(rows_earlier(self._rows(), prefix, stored))
         for name, sign in (("added", 1), ("removed", -1)):
             if name in found:
@@ -352,38 +360,39 @@ class LessonStatistics(SufficientStatistics):
         return {name: to_numpy(self.arrays[name]) for name in self.row_names}
 
     def _packed_parts(self) -> Iterator[tuple[slice, slice]]:
-        """Where each block lies in G, and where in the features."""
+        """Yield the slice of the packed G and the slice of the features of each block."""
         end = 0
         for gram, features in self.squares():
             end += len(gram)
             yield slice(end - len(gram), end), features
 
     def lower_grams(self) -> Iterator[tuple[Array, slice]]:
-        """G of each block, of which the lower triangle alone means something.
+        """Unpack G of each block; only its lower triangle is meaningful.
 
         Yields:
-            G of a block, a new array, and where in the features the block lies.
+            G of a block, a new array, and the slice of the features that belongs to the block.
         """
         for gram, features in self.squares():
             yield unpack_lower(gram, features.stop - features.start), features
 
 
 class LessonSample(ClassArrays):
-    """A few lessons of each class, to judge by: the mean of each, and the features of one frame.
+    """A sample of a few lessons per class: the mean and one frame of each lesson.
 
-    Those with the smallest keys are kept. The key of a lesson is that of its mean, and its frame is
-    the one with the smallest key (`feature_keys`). So the sample depends on the lessons alone, not
-    on the order of lessons or frames, and that of a merged learner is the sample of the lessons of
-    both.
+    The head judges its regressions by these lessons. Every lesson has a pseudo-random key, that of
+    its mean (`feature_keys`), and the lessons with the smallest keys are kept. The frame that is
+    kept of a lesson is the one with the smallest key. The sample thus depends on the lessons only,
+    not on the order of lessons or frames, and merging two samples gives the sample of all lessons
+    of both.
 
-    Beside the lessons there is what is known of the backbone without them: the centre that they are
-    compared around (`LessonFamiliarity`), and how the likeness of any frames spreads around it
-    (`spread_of_cosines`).
+    The sample also holds the reference of familiarity, which does not depend on the lessons: the
+    centre around which cosines are taken (`LessonFamiliarity`), and the covariances of the cosines
+    of arbitrary frames around it (`spread_of_cosines`).
 
     Args:
-        arrays: `key`, classes x kept, 0 for none, ascending; `mean` and `frame`,
+        arrays: `key`, classes x kept, ascending, 0 for an empty slot; `mean` and `frame`,
             classes x kept x D, float32; `centre`, D numbers, and `spread`, places x places, both
-            float32, 0 until they are set.
+            float32 and 0 until they are set.
         blocks: the number of features of each place; D is their sum.
     """
 
@@ -397,14 +406,14 @@ class LessonSample(ClassArrays):
 
     @classmethod
     def empty(cls, blocks: Sequence[int], *, like: Array | None = None) -> LessonSample:
-        """Make the sample of no lessons.
+        """Make a sample without lessons.
 
         Args:
             blocks: the number of features of each place.
             like: an array whose library and device to use; None for numpy.
 
         Returns:
-            The sample.
+            The empty sample.
         """
         one = np.zeros(()) if like is None else like
         xp, where = array_namespace(one), device(one)
@@ -422,10 +431,10 @@ class LessonSample(ClassArrays):
 
     @classmethod
     def to_file(cls, arrays: NumpyArrays) -> NumpyArrays:
-        """Write the lessons that there are, class by class, instead of room for more.
+        """Write only the slots that hold a lesson, class by class; see `ClassArrays.to_file`.
 
-        `mean` and `frame` are lessons x D in files, and `key` has no rows without a lesson; see
-        `ClassArrays.to_file`.
+        In files, `mean` and `frame` are lessons x D, and `key` ends with the last class that has a
+        lesson.
         """
         key = to_numpy(arrays["key"])
         key = key[: 1 + max(np.nonzero(key)[0], default=-1)]
@@ -434,10 +443,10 @@ class LessonSample(ClassArrays):
 
     @classmethod
     def from_file(cls, prefix: str, arrays: NumpyArrays) -> NumpyArrays:
-        """Put every lesson where its key is, as `ClassArrays.from_file` says."""
+        """Put every lesson into the slot of its key; see `ClassArrays.from_file`."""
         key = checked_array(arrays, prefix, "key", 2)
         check_shape(prefix + "key", key, (len(key), LESSONS_KEPT))
-        # so that little more than the file is built
+        # this bounds the memory used by about the size of the file
         check_that(bool((key > 0).any(1).all()), prefix + "key", "has a class without a lesson")
         found = dict(arrays)
         for name in cls.VECTORS:
@@ -449,22 +458,22 @@ class LessonSample(ClassArrays):
         return found
 
     def beside(self, later: Self, arrays: NumpyArrays) -> NumpyArrays:
-        """Store the lessons of classes that changed, as `ClassArrays.beside` says."""
+        """Store the lessons of the classes that changed; see `ClassArrays.beside`."""
         return rows_beside(self._rows(), later._rows(), arrays)
 
     def earlier(self, prefix: str, stored: NumpyArrays) -> NumpyArrays:
-        """Restore the lessons of all classes, as `ClassArrays.earlier` says."""
+        """Restore the lessons of all classes; see `ClassArrays.earlier`."""
         if "rows" not in stored:
             return stored
         return self.to_file(rows_earlier(self._rows(), prefix, stored))
 
     def _rows(self) -> NumpyArrays:
-        """The arrays with one row per class, without the empty rows at their end."""
+        """Return the arrays with one row per class, without the empty rows at their end."""
         taught = 1 + max(np.nonzero(to_numpy(self.arrays["key"]))[0], default=-1)
         return {name: to_numpy(self.arrays[name])[:taught] for name in self.row_names}
 
     def add(self, row: int, frames: Array) -> None:
-        """Add a lesson, if its key is among the smallest of its class.
+        """Add a lesson if its key is among the smallest of its class.
 
         Args:
             row: the row of its class.
@@ -476,7 +485,7 @@ class LessonSample(ClassArrays):
         self._insert(row, feature_keys(mean[None])[0], [mean, float32(chosen)])
 
     def _insert(self, row: int, key: int, vectors: Sequence[Array]) -> None:
-        """Insert a lesson where its key belongs; of one too many the last goes."""
+        """Insert a lesson in the order of keys; if there are too many, drop the last one."""
         keys = [*self.arrays["key"][row].tolist(), key]
         order = sorted(range(len(keys)), key=lambda slot: keys[slot] or 2**63)[:LESSONS_KEPT]
         kept = np.asarray([keys[slot] for slot in order], dtype=np.int64)
@@ -504,17 +513,17 @@ class LessonSample(ClassArrays):
                     self._insert(int(row), int(key), moved)
 
     def set_reference(self, z: Array) -> None:
-        """Set the centre and the spread.
+        """Set the centre and the spread from frames of arbitrary objects.
 
         Args:
-            z: the features of frames of objects of any kind, two or more, N x D.
+            z: the features of at least two such frames, N x D.
         """
         centre = float64(z).mean(0)
         spread = spread_of_cosines(float64(z) - centre, self.places)
         self.restore_reference(float32(centre), float32(spread))
 
     def restore_reference(self, centre: Array, spread: Array) -> None:
-        """Set the centre and the spread to what `set_reference` has made of such frames before.
+        """Set the centre and the spread to values that `set_reference` computed earlier.
 
         Args:
             centre: D numbers in float32, on any device.
@@ -533,12 +542,12 @@ class LessonSample(ClassArrays):
 
     @property
     def places(self) -> tuple[slice, ...]:
-        """Where in the features each place lies."""
+        """The slice of the features that belongs to each place."""
         stops = np.cumsum(self.blocks).tolist()
         return tuple(slice(a, b) for a, b in zip([0, *stops], stops, strict=False))
 
     def clear(self) -> None:
-        """Return to the state before the first lesson; centre and spread stay for the next one."""
+        """Return to the state before the first lesson, but keep the centre and the spread."""
         kept = {name: self.arrays[name] for name in self.REFERENCE}
         super().clear()
         self.arrays.update(kept)
@@ -550,7 +559,7 @@ class LessonSample(ClassArrays):
             known: the number of classes.
 
         Returns:
-            The lessons, class by class.
+            The kept lessons, class by class.
         """
         keys = np.asarray(to_device(self.arrays["key"][:known], "cpu"))
         columns, slots = np.nonzero(keys)
@@ -589,17 +598,18 @@ class LessonSample(ClassArrays):
 
 
 def feature_keys(z: Array) -> list[int]:
-    """key = 1 + 2^53 frac(u z / (KEY_PERIOD |z|)) for a direction u of random signs.
+    """key = 1 + 2^53 frac(u z / (KEY_PERIOD |z|)),  u = random signs / sqrt(D)
 
-    A key is spread evenly over many periods, so it tells nothing about the frame; but it moves only
-    a little with the features, so that another engine or device, whose features differ in the last
-    bits, keeps the same lessons and frames.
+    A key serves as a random number that is the same whenever the same frame comes again. u z / |z|
+    varies over many periods, so the key is uniformly distributed and says nothing about the frame.
+    But it changes little if the features change little, so another engine or device, whose features
+    differ in the last bits, keeps the same lessons and frames.
 
     Args:
-        z: N x D.
+        z: the features of N frames, or the means of N lessons, N x D.
 
     Returns:
-        N numbers from 1 to 2^53.
+        N integers from 1 to 2^53.
     """
     x = float64(z)
     along = x @ to_library_of(random_signs(z.shape[1]), x) / (x * x).sum(1).clip(1e-30) ** 0.5
@@ -621,14 +631,14 @@ def random_signs(dim: int) -> Floats:
 
 
 def unit_vectors(x: Array, places: Sequence[slice]) -> Array:
-    """x_h / |x_h| of each place h, side by side.
+    """x_h / |x_h| for each place h, side by side.
 
     Args:
-        x: N x D.
-        places: where in the features each place lies.
+        x: features, N x D.
+        places: the slice of the features that belongs to each place.
 
     Returns:
-        N x D.
+        The normalised features, N x D.
     """
     parts = [x[:, part] for part in places]
     scaled = [part / (part * part).sum(1).clip(1e-30)[:, None] ** 0.5 for part in parts]
@@ -636,14 +646,17 @@ def unit_vectors(x: Array, places: Sequence[slice]) -> Array:
 
 
 def spread_of_cosines(x: Array, places: Sequence[slice]) -> Array:
-    """Compute the covariances, over pairs of frames, of the cosines between them in each place.
+    """Compute the covariances of the cosine similarities of pairs of frames between places.
+
+    In each place, every pair of different frames has one cosine similarity; the covariances are
+    taken over all pairs.
 
     Args:
-        x: the features of two frames or more, less their mean, N x D.
-        places: where in the features each of the H places lies.
+        x: the features of two or more frames, minus their mean, N x D.
+        places: the slice of the features that belongs to each of the H places.
 
     Returns:
-        H x H.
+        The covariance matrix, H x H.
     """
     xp = array_namespace(x)
     unit = unit_vectors(x, places)

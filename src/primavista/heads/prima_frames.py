@@ -1,7 +1,9 @@
-"""prima of version 0.1 (`rule="frames"`): a ridge regression per place, judged by its own sums.
+"""The head of prima in version 0.1 (`rule="frames"`), which counts frames instead of lessons.
 
-The head of prima as it is now is `LessonHead` in `heads/prima.py`. Everything is written for
-numpy and torch arrays alike.
+Each place has its own ridge regression. Generalised cross-validation estimates the error of each
+regression from its sums alone, and the scores are added with weights that decrease with this
+error. The current head of prima is `LessonHead` in `heads/prima.py`; this one continues learners
+of version 0.1. Everything is written for numpy and torch arrays alike.
 """
 
 from __future__ import annotations
@@ -18,23 +20,23 @@ from .open_set import CosineFamiliarity, cosine_familiarity
 from .ridge import RHO_GRID, Regression, regressions
 from .statistics import AnalyticHead, SufficientStatistics
 
-# rho in units of the mean eigenvalue of A: a fixed grid, as `RHO_GRID` is.
+# Candidates for rho, in units of the mean eigenvalue of A: a fixed grid like `RHO_GRID`.
 RELATIVE_RHO_GRID: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-4, 7))
-# The prior weight of the backbone's own features. Neighbouring depths see much the same, so each
-# of the others has 1.
+# The prior weight of the backbone's own features. Neighbouring depths are redundant, so each of the
+# other places has only 1.
 OWN_FEATURES_PRIOR = 2.0
 SIGNAL_TO_NOISE_POWER = 1.0
-ERROR_FLOOR = 1e-3  # no expected error counts as less than this, nor as more than 1 minus this
+ERROR_FLOOR = 1e-3  # expected errors are clipped to [ERROR_FLOOR, 1 - ERROR_FLOOR]
 
 
 class RidgeFit(NamedTuple):
-    """A ridge regression with the error that it is expected to make.
+    """A ridge regression with its expected error.
 
     Args:
         w: its weights, K x D.
         b: its offsets, K.
-        error: the share of the variance of the targets that it is expected to leave unexplained in
-            a new frame.
+        error: the expected fraction of the variance of the targets that the regression does not
+            explain in new frames.
         rho: its regularisation.
     """
 
@@ -47,14 +49,14 @@ class RidgeFit(NamedTuple):
 class FrameHead(AnalyticHead):
     """scores = sum_h omega_h (w_h x_h + b_h),  omega_h ~ prior_h (1 - error_h) / error_h
 
-    with a ridge regression w_h for each place h that is read, which is one block of the features:
-    the maps at four depths, and the backbone's own features, which come last. The regularisation of
-    each and the error that it is expected to make come from its own sums (`fit_ridge`), so which
-    places tell the classes of a stream apart is learned from the stream.
+    w_h and b_h are the ridge regression of place h. Each place is one block of the features: the
+    maps at four depths, and the backbone's own features, which come last. The regularisation and
+    the expected error of a regression are computed from its own sums (`fit_ridge`), so the head
+    learns from the stream which places separate its classes.
 
     Args:
         statistics: the sums, with one Gram matrix per place.
-        balance: 1 if every class has the same weight, 0 if every frame has.
+        balance: 1 to give every class the same weight, 0 to give every frame the same weight.
     """
 
     def __init__(self, statistics: SufficientStatistics, balance: float = 1.0) -> None:
@@ -68,13 +70,13 @@ class FrameHead(AnalyticHead):
             classes: the number of known classes, at least 1.
 
         Returns:
-            One fit per place, that of the backbone's own features last.
+            One fit per place; the last one is that of the backbone's own features.
         """
         t = self.statistics.frames
         return [fit_ridge(x, t) for x in regressions(self.statistics, self.balance, classes)]
 
     def solve(self, classes: int) -> tuple[Array, Array]:
-        """Solve for the weights, as `AnalyticHead.solve` says."""
+        """Solve for the weights; see `AnalyticHead.solve`."""
         fits = self.fits(classes)
         priors = [1.0] * (len(fits) - 1) + [OWN_FEATURES_PRIOR]
         omega = mixture_weights([fit.error for fit in fits], priors)
@@ -94,18 +96,19 @@ def fit_ridge(x: Regression, t: float) -> RidgeFit:
 
     u = yy - sum_c r_c^T (2 I - H) inv(A + rho I) r_c
 
-    Generalised cross-validation: u is what the regression leaves of the variance yy of the targets
-    in the t frames that it was made from, the bracket corrects for having seen them; N is the
-    effective sample size. The rho with the least error is taken, from `RELATIVE_RHO_GRID` times
-    the mean of the eigenvalues of A that are not 0. With few frames the grid begins at 0.1: few
-    frames are fitted perfectly, and what is left of their variance is rounding.
+    This is generalised cross-validation. u is the part of the variance yy of the targets that the
+    regression does not explain in the t frames it was fitted to; the bracket corrects for having
+    seen these frames; N is the effective sample size. The function tries the values of
+    `RELATIVE_RHO_GRID` times the mean non-zero eigenvalue of A and takes the rho with the smallest
+    error. With few frames the grid begins at 0.1, because few frames are fitted perfectly and the
+    rest of their variance is only rounding.
 
     Args:
         x: the regression.
         t: the number of frames.
 
     Returns:
-        The fit with the least error.
+        The fit with the smallest error.
     """
     dim, yy, n = x.dim, x.target_variance, x.effective_sample_size
     if yy < 1e-12:  # a single class: there is nothing to tell apart
@@ -132,15 +135,17 @@ def fit_ridge(x: Regression, t: float) -> RidgeFit:
 def mixture_weights(
     errors: Sequence[float], priors: Sequence[float], power: float = SIGNAL_TO_NOISE_POWER
 ) -> list[float]:
-    """omega_h ~ prior_h ((1 - error_h) / error_h)^power: by the ratio of signal to noise.
+    """omega_h ~ prior_h ((1 - error_h) / error_h)^power
+
+    The weight of a regression is proportional to a power of its signal-to-noise ratio.
 
     Args:
         errors: the expected error of each regression.
-        priors: the prior weight of each.
+        priors: the prior weight of each regression.
         power: the exponent of the ratio.
 
     Returns:
-        The weights, of sum 1.
+        The weights, which sum to 1.
 
     >>> [round(omega, 2) for omega in mixture_weights([0.5, 0.5, 0.75], [1, 2, 1], power=1)]
     [0.3, 0.6, 0.1]
@@ -153,10 +158,10 @@ def mixture_weights(
 
 
 def _eigenvectors(a: Array, frames: float) -> tuple[Array, Array]:
-    """The eigenvalues of A and its eigenvectors; those of eigenvalue 0 may be left out.
+    """Compute the eigenvalues and eigenvectors of A; pairs with eigenvalue 0 may be left out.
 
-    N frames give A a rank below N. If that is small, A is first restricted to the space that it
-    spans, which N random vectors multiplied by A span exactly.
+    With N frames the rank of A is below N. If N is small, A is first restricted to its range, which
+    is spanned by the products of A with N random vectors.
     """
     linalg, dim = array_namespace(a).linalg, len(a)
     if frames >= dim / 2:

@@ -1,4 +1,10 @@
-"""Ridge regression from sufficient statistics, its regularisation included, in numpy or torch."""
+"""Ridge regression of the class indicators on the features, from sufficient statistics.
+
+The sums n, s and G determine the correlations of the features with each other and with the
+classes, hence the regression for every strength of regularisation rho. They also determine the
+evidence of rho (the marginal likelihood of the labels), so rho needs no validation data: it is the
+value with the highest evidence. Everything is written for numpy and torch arrays alike.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +19,27 @@ from .base import Array, float64, to_library_of
 from .solving import FLOOR, invert_positive_definite, solve_positive_definite
 from .statistics import AnalyticHead, SufficientStatistics
 
-# A share of the mean second moment added to each variance: the rounding that is left of a feature
-# that never varied is not blown up either.
+# This fraction of the mean second moment is added to each variance, so that standardisation does
+# not amplify the rounding errors of a feature that never varied.
 ROUNDING = 1e-8
-# A fixed grid: which value is chosen does not depend on rounding.
+# A fixed grid, so that the chosen value does not depend on rounding.
 RHO_GRID: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-10, 5))
 
 
 @dataclass(frozen=True)
 class Regression:
-    """One-hot targets on x = (z - mean) / std:  [[A, r^T], [r, I]]
+    """[[A, r^T], [r, I]],  A = E[x x^T],  r_c = E[x (y_c - pi_c)],  x = (z - mean) / std
 
-    with the correlations A of x and r_c = E[x (y_c - pi_c)].
+    The moments of a regression of one-hot targets y on standardised features x: A is the
+    correlation matrix of x, and r_c is the covariance of x with the target of class c.
 
     Args:
         bordered: the matrix above, (D + K) x (D + K).
-        pi: the weight of each class; they sum to 1.
+        pi: the weights of the classes, which sum to 1.
         mean: the mean of the features.
-        std: their standard deviation.
-        effective_sample_size: N = 1 / sum_c pi_c^2 / n_c, the number of frames of equal weight
-            that say as much; the number of frames if none weighs more than another.
+        std: the standard deviation of the features.
+        effective_sample_size: N = 1 / sum_c (pi_c^2 / n_c), the effective sample size (Kish). It is
+            the number of frames if all frames have the same weight.
     """
 
     bordered: Array
@@ -68,17 +75,18 @@ class Regression:
 
 
 class RidgeHead(AnalyticHead):
-    """w = inv(A + rho I) r  on standardised features x,  scores = w x + pi
+    """scores = w x + pi,  w = inv(A + rho I) r
 
-    with the correlations A of x and r of x with the classes (`Regression`). Unless `rho` is given,
-    it is the value with the highest evidence. With `expand=M` the features are relu(z R), R fixed
-    and random, D x M.
+    x are the standardised features, A their correlations, and r their covariances with the classes
+    (`Regression`). Unless `rho` is given, it is the value with the highest evidence. With
+    `expand=M` the features are relu(z R), where R is a fixed random matrix, D x M.
 
     Args:
         statistics: the sums, with a Gram matrix.
-        expand: M, the number of random features; None for those of the backbone.
-        balance: 1 if every class has the same weight, 0 if every frame has.
-        rho: the regularisation, in units of the variance of a feature; None for the likeliest.
+        expand: M, the number of random features; None for the features of the backbone.
+        balance: 1 to give every class the same weight, 0 to give every frame the same weight.
+        rho: the regularisation, in units of the variance of a feature; None for the value with the
+            highest evidence.
         seed: the seed of R.
     """
 
@@ -99,7 +107,7 @@ class RidgeHead(AnalyticHead):
         self._projection: tuple[int, Array] | None = None  # the seed, R
 
     def features(self, z: Array) -> Array:
-        """Return z, or relu(z R), as `Head.features` says."""
+        """Return z, or relu(z R); see `Head.features`."""
         if self.expand_to is None:
             return z
         # in float32, results would depend on the rest of the batch
@@ -107,22 +115,22 @@ class RidgeHead(AnalyticHead):
         return projected.clip(0)
 
     def _random_projection(self, z: Array, width: int) -> Array:
-        """R where z is: made once, and again if the seed or the device has changed."""
+        """Return R on the device of z; it is made again if the seed or the device changes."""
         kept = self._projection
         if kept is None or kept[0] != self.seed or device(kept[1]) != device(z):
-            # numpy's legacy generator gives the same numbers for ever, so no file needs to hold R
+            # numpy guarantees the numbers of its legacy generator, so files need not contain R
             draw = np.random.RandomState(self.seed % 2**32).standard_normal((z.shape[1], width))
             kept = self.seed, to_library_of(draw / z.shape[1] ** 0.5, z)
             self._projection = kept
         return kept[1]
 
     def solve(self, classes: int) -> tuple[Array, Array]:
-        """Solve for the weights, as `AnalyticHead.solve` says."""
+        """Solve for the weights; see `AnalyticHead.solve`."""
         (x,) = regressions(self.statistics, self.balance, classes)
         return ridge_weights(x, self._chosen_rho(x))
 
     def precision(self, classes: int) -> Array:
-        """Return inv(A + rho I) for z in place of x, as `AnalyticHead.precision` says."""
+        """Return inv(A + rho I), rescaled from x to z; see `AnalyticHead.precision`."""
         (x,) = regressions(self.statistics, self.balance, classes)
         x.diagonal[: x.dim] += self._chosen_rho(x)
         return invert_positive_definite(x.correlations) / x.std / x.std[:, None]
@@ -136,11 +144,11 @@ class RidgeHead(AnalyticHead):
 def regressions(
     statistics: SufficientStatistics, balance: float, classes: int
 ) -> Iterator[Regression]:
-    """Make the regression of each block of features.
+    """Compute the moments of the regression of each block of features.
 
     Args:
         statistics: the sums.
-        balance: 1 if every class has the same weight, 0 if every frame has.
+        balance: 1 to give every class the same weight, 0 to give every frame the same weight.
         classes: the number of known classes.
 
     Yields:
@@ -156,14 +164,15 @@ def regression(n: Array, s: Array, scatter: Array, t: float, balance: float) -> 
 
     m = sum_c pi_c mu_c,  std^2 = diag C,  A = C / (std std^T),  r_c = pi_c (mu_c - m) / std
 
-    With balance = 0 this is exactly the regression on the frames. With balance = 1 every class has
-    the same weight, however many frames it has: exactly so for the means, hence for all that lies
-    between classes. The covariance within classes is the pooled one, because none is kept per
-    class; that is exact if the classes share it.
+    C is the covariance of the features with the weight pi_c for class c. With balance = 0 this is
+    exactly the regression on the frames. With balance = 1 every class has the same weight, however
+    many frames it has. The weights are exact for the part of C between classes. The part within
+    classes is the pooled covariance, because no covariance is kept per class; this is exact if all
+    classes have the same covariance.
 
     Args:
-        n: the counts, K.
-        s: the sums, K x D.
+        n: the number of frames of each class, K.
+        s: the sum of the features of each class, K x D.
         scatter: S of `within_class_scatter`, D x D; it is overwritten.
         t: the number of frames in S.
         balance: from 0 to 1.
@@ -200,13 +209,14 @@ def negative_log_evidence(x: Regression, rho: float) -> float:
 
     u = yy - sum_c r_c^T inv(A + rho I) r_c
 
-    The evidence of y = w x + noise with w ~ N(0, noise / (N rho)), an offset of any size and the
-    noise at its likeliest; yy is the variance of the targets, u what a regression leaves
-    unexplained. One more frame per class is counted that is pure noise: the frames of a video are
-    so alike that a few lessons are always fitted perfectly, which says nothing about the next
-    video; without it rho would vanish then. With more frames than features it hardly matters.
+    This is the negative log evidence of the model y = w x + noise with the prior
+    w ~ N(0, noise / (N rho)), a flat prior for the offset and the maximum-likelihood variance of
+    the noise. yy is the variance of the targets, and u is the part of it that the regression does
+    not explain. The term K yy / N adds one frame of pure noise per class: the frames of a video are
+    so similar that a few lessons are always fitted perfectly, which would drive rho to 0 although
+    it says nothing about the next video. With more frames than features this term hardly matters.
 
-    It takes one factorisation: the corner I of the bordered matrix becomes
+    One Cholesky factorisation suffices: it turns the corner I of the bordered matrix into
     I - r inv(A + rho I) r^T.
 
     Args:
@@ -229,15 +239,15 @@ def negative_log_evidence(x: Regression, rho: float) -> float:
 
 
 def choose_rho(x: Regression) -> float:
-    """Find the value of `RHO_GRID` with the highest evidence, the largest of equals.
+    """Find the value of `RHO_GRID` with the highest evidence; in a tie, the largest.
 
-    Every fourth value is tried, then those around the best.
+    The search tries every fourth value, then the neighbours of the best one.
 
     Args:
         x: the regression.
 
     Returns:
-        rho.
+        The chosen rho.
     """
     tried: dict[int, tuple[float, int]] = {}
 
@@ -255,7 +265,9 @@ def choose_rho(x: Regression) -> float:
 
 
 def ridge_weights(x: Regression, rho: float) -> tuple[Array, Array]:
-    """w_c = inv(A + rho I) r_c for x = (z - mean) / std, returned for z: b = pi - w mean.
+    """w_c = inv(A + rho I) r_c / std,  b = pi - w mean
+
+    The weights are solved for x = (z - mean) / std and returned for z.
 
     Args:
         x: the regression.

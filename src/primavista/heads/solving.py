@@ -1,7 +1,7 @@
-"""Equations with a positive definite matrix, in numpy or torch.
+"""Systems of linear equations with a positive definite matrix, in numpy or torch.
 
-The two libraries call different routines. Each keeps the one that it had when files were first
-written, so that a stream learned again gives the same bits.
+The two libraries use different routines: Cholesky factors in torch, LU in numpy. Neither may be
+changed, so that learning the same stream again gives the same bits as the files that exist.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from array_api_compat import array_namespace, is_torch_array
 
 from .base import Array
 
-FLOOR = 1e-6  # share of a second moment added to a variance: what hardly varies is not blown up
-SOLVE_BLOCK = 96  # rows of a triangle that `solve_rows` inverts
+FLOOR = 1e-6  # fraction of the second moment added to a variance, so that it is never near 0
+SOLVE_BLOCK = 96  # rows of the triangular blocks that `solve_rows` inverts
 
 
 def solve_positive_definite(a: Array, b: Array) -> Array:
-    """Solve A X = B for a positive definite A: by Cholesky factors in torch, by LU in numpy.
+    """Solve A X = B for a positive definite A, by Cholesky factors in torch, by LU in numpy.
 
     Args:
         a: D x D.
@@ -28,7 +28,8 @@ def solve_positive_definite(a: Array, b: Array) -> Array:
         inv(A) B, D x K.
 
     Raises:
-        LinAlgError: A cannot be factorised; that of the library, see `linear_algebra_error`.
+        LinAlgError: A cannot be factorised. The class depends on the library; see
+            `linear_algebra_error`.
     """
     if not is_torch_array(a):
         return np.linalg.solve(a, b)
@@ -39,24 +40,26 @@ def solve_positive_definite(a: Array, b: Array) -> Array:
 def solve_rows(a: Array, b: Array) -> Array:
     """Solve X A = B for a positive definite A = L L^T, block by block.
 
-    All but the small triangles on the diagonal is done by products of matrices, so on one thread it
-    takes about two thirds of the time of the library's own factors. A GPU uses those.
+    Everything except the small triangles on the diagonal is done by matrix products, so on one
+    thread this takes about two thirds of the time of the library's own factorisation. On a GPU the
+    library's own factorisation is used.
 
     Args:
-        a: D x D in float64; what is above the diagonal is not read. It is overwritten.
-        b: K x D in float64; it is overwritten with the solution.
+        a: D x D in float64; the part above the diagonal is not read. The array is overwritten.
+        b: K x D in float64; the array is overwritten with the solution.
 
     Returns:
         B inv(A), K x D.
 
     Raises:
-        LinAlgError: A cannot be factorised; that of the library, see `linear_algebra_error`.
+        LinAlgError: A cannot be factorised. The class depends on the library; see
+            `linear_algebra_error`.
     """
     xp = array_namespace(a)
     if getattr(a, "is_cuda", False):
         return sys.modules["torch"].cholesky_solve(b.T, xp.linalg.cholesky(a)).T
     blocks = [slice(k, min(k + SOLVE_BLOCK, len(a))) for k in range(0, len(a), SOLVE_BLOCK)]
-    inverses = []  # of the triangles of L on its diagonal
+    inverses = []  # of the triangular blocks on the diagonal of L
     for own in blocks:  # A becomes L and B becomes Y = B inv(L)^T
         before, below = slice(0, own.start), slice(own.stop, len(a))
         if own.start:
@@ -73,7 +76,7 @@ def solve_rows(a: Array, b: Array) -> Array:
 
 
 def invert_positive_definite(a: Array) -> Array:
-    """Invert a positive definite A: by Cholesky factors in torch, by LU in numpy.
+    """Invert a positive definite A, by Cholesky factors in torch, by LU in numpy.
 
     Args:
         a: D x D.
@@ -88,7 +91,7 @@ def invert_positive_definite(a: Array) -> Array:
 
 
 def linear_algebra_error(array: Array) -> type[Exception]:
-    """Name the exception that the library of an array raises for a matrix it cannot factorise.
+    """Return the exception that the library of an array raises for a matrix it cannot factorise.
 
     Args:
         array: a numpy array or a torch tensor.

@@ -1,7 +1,13 @@
-"""Sums over frames, the sufficient statistics, and the analytic head that is solved from them.
+"""Sufficient statistics (sums over frames), and the base class of heads solved from them.
 
-Of the symmetric G = [[A, B], [B^T, C]] half is kept, folded in two (LAPACK's rectangular full
-packed format): B as it is, then one rectangle with the triangles of A and C side by side.
+NCM, LDA, ridge and prima need only three sums of the features z: their number n and sum s for each
+class, and the Gram matrix G = sum z z^T over all frames. Sums do not depend on the order of the
+frames, those of two learners can be added, and they take the same memory for any number of frames.
+The weights of a head are solved from the sums whenever they are needed.
+
+G = [[A, B], [B^T, C]] is symmetric, so only half of it is stored, in LAPACK's rectangular full
+packed format: first B, then one rectangle that holds a triangle of A and a triangle of C side by
+side.
 """
 
 from __future__ import annotations
@@ -30,23 +36,25 @@ from .base import Array, Arrays, ClassArrays, Familiarity, Head, float64, zeros_
 from .open_set import mahalanobis_familiarity
 from .solving import linear_algebra_error
 
-CHUNK = 1024  # frames in one product of a Gram matrix
-BLOCK = 256  # rows of G whose product exists at one time
+CHUNK = 1024  # frames that are added to a Gram matrix at a time
+BLOCK = 256  # rows of G that are computed at a time
 
 
 class AnalyticHead(Head):
-    """scores = w phi(z) + b, with w and b solved from the sums of phi(z) over all frames
+    """scores = w phi(z) + b
 
-    when scores are first asked for. The scores are float64, and the same for any order and split of
-    the frames, or of the lessons if the sums are over lessons. `forget` takes the count, the sum
-    and so the mean of a class out exactly; its scatter around that mean stays in the pooled one.
+    w and b are solved from the sums of phi(z) over all frames when scores are first requested. The
+    scores are float64. They do not depend on the order of the frames or on their split into batches
+    (of the lessons, if the sums are over lessons). `forget` removes the count and the sum of a
+    class exactly, and with them its mean; the scatter of the class around its mean remains in the
+    pooled scatter.
 
     Args:
         statistics: the sums.
     """
 
     def __init__(self, statistics: SufficientStatistics) -> None:
-        super().__init__({"moments": statistics})  # so called in files; they are the statistics
+        super().__init__({"moments": statistics})  # the name of the statistics in files
         self.statistics = statistics
 
     @abstractmethod
@@ -61,7 +69,7 @@ class AnalyticHead(Head):
         """
 
     def precision(self, classes: int) -> Array | None:
-        """Invert the regularised covariance that was solved with.
+        """Return the inverse of the regularised covariance that `solve` uses.
 
         Args:
             classes: the number of known classes.
@@ -75,14 +83,14 @@ class AnalyticHead(Head):
         self.statistics.add(self.features(z), columns)
 
     def scores(self, z: Array, classes: int) -> Array:
-        """Score features by w phi(z) + b, as `Head.scores` says."""
+        """Score features by w phi(z) + b; see `Head.scores`."""
         if not classes:
             return zeros_like((len(z), 0), z)
         w, b = self.solution(classes)
         return float64(self.features(z)) @ w.T + b
 
     def solution(self, classes: int) -> tuple[Array, Array]:
-        """Return w and b, solved at most once per state.
+        """Return w and b; they are solved once and cached until the state changes.
 
         Args:
             classes: the number of known classes, at least 1.
@@ -91,7 +99,7 @@ class AnalyticHead(Head):
             w (classes x D) and b (classes).
 
         Raises:
-            InputError: the equations cannot be solved.
+            InputError: if the equations cannot be solved.
         """
         try:
             return self.derived.get_or_compute("solution", lambda: self.solve(classes))
@@ -101,24 +109,24 @@ class AnalyticHead(Head):
             ) from error
 
     def familiarity(self, classes: int) -> Familiarity:
-        """Make the function that tells how familiar a frame is, as `Head.familiarity` says."""
+        """Return the familiarity function; see `Head.familiarity`."""
         w, _ = self.solution(classes)
         compute = lambda: self._familiarity(w, classes)  # noqa: E731
         return self.derived.get_or_compute("familiarity", compute)
 
     def _familiarity(self, w: Array, classes: int) -> Familiarity:
-        """Return the familiarity by the Mahalanobis distance, unless a head knows better."""
+        """Make the familiarity by Mahalanobis distance; a head may override this."""
         own = self.statistics
         spread = own.covariance() if own.has_gram else own.mean_square_deviation(classes)
         means = own.means(classes)
         return mahalanobis_familiarity(w, means, self.precision(classes), spread, own.frames)
 
     def merge(self, other: Self, columns: Array) -> None:
-        """Learn all that another head has learned.
+        """Learn everything that another head has learned.
 
         Args:
             other: a head of the same kind, with the same options.
-            columns: our column for each of its classes.
+            columns: the column in this head of each class of the other head.
         """
         self.statistics.merge(other.statistics, columns)
         self.derived.clear()
@@ -130,15 +138,15 @@ class AnalyticHead(Head):
 
 
 class SufficientStatistics(ClassArrays):
-    """n_c = sum 1,  s_c = sum z  of each class, and G = sum z z^T over all t frames; in float64.
+    """n_c = sum 1,  s_c = sum z  over the frames of class c,  G = sum z z^T  over all t frames.
 
-    Without G, only q_c = sum |z|^2 of each class is kept. G is symmetric and packed, D (D + 1) / 2
-    numbers; if the features consist of `blocks`, one packed matrix per block. Learning and merging
-    only add, so the result does not depend on the order or the split of the frames, except for
-    the rounding of sums in float64.
+    Without G, only q_c = sum |z|^2 of each class is kept. G is symmetric and packed into
+    D (D + 1) / 2 numbers; if the features consist of several `blocks`, there is one packed matrix
+    per block. All sums are float64. Learning and merging only add, so the result does not depend on
+    the order of the frames or on their split into batches, except for rounding.
 
     Args:
-        arrays: `n`, `s`, and either `t` and `gram` or `q`.
+        arrays: `n` and `s`, and either `t` and `gram` or `q`.
         blocks: the sizes of the blocks of features; None for a single block.
     """
 
@@ -157,16 +165,16 @@ class SufficientStatistics(ClassArrays):
         blocks: Sequence[int] | None = None,
         like: Array | None = None,
     ) -> Self:
-        """Make the statistics of no frames and no classes.
+        """Make statistics without frames and classes.
 
         Args:
             dim: D, the number of features.
-            gram: whether to keep G; otherwise q is kept.
+            gram: True to keep G, False to keep q instead.
             blocks: the sizes of the blocks of features; None for a single block.
             like: an array whose library and device to use; None for numpy.
 
         Returns:
-            The statistics.
+            The empty statistics.
         """
         one = np.zeros(()) if like is None else like
         xp = array_namespace(one)
@@ -188,7 +196,7 @@ class SufficientStatistics(ClassArrays):
 
     @property
     def n(self) -> Array:
-        """The number of frames of each class; of its lessons in `LessonStatistics`."""
+        """The number of frames of each class; in `LessonStatistics`, the number of lessons."""
         return self.arrays["n"]
 
     @property
@@ -198,16 +206,16 @@ class SufficientStatistics(ClassArrays):
 
     @property
     def gram(self) -> Array:
-        """G, packed."""
+        """G in packed form, all blocks one after the other."""
         return self.arrays["gram"]
 
     @property
     def frames(self) -> float:
-        """t, the sum of n, that of forgotten classes included if there is G."""
+        """t, the number of all frames; with G, it includes the frames of forgotten classes."""
         return float(self.arrays["t"].item()) if self.has_gram else float(self.n.sum())
 
     def means(self, known: int) -> Array:
-        """mu_c = s_c / n_c of the first classes.
+        """mu_c = s_c / n_c for the first `known` classes.
 
         Args:
             known: the number of classes.
@@ -221,8 +229,8 @@ class SufficientStatistics(ClassArrays):
         """Add the frames of a batch.
 
         Args:
-            z: their features, N x D.
-            columns: the row of the class of each, on the device of z.
+            z: the features of the frames, N x D.
+            columns: the row of the class of each frame, on the device of z.
         """
         # torch converts CHUNK frames to float64 at a time, numpy all of them.
         size = CHUNK if is_torch_array(z) else len(z)
@@ -235,7 +243,7 @@ class SufficientStatistics(ClassArrays):
         members = float64(columns == numbers[:, None])
         n, s = self.n, self.s
         n += members.sum(1)
-        s += members @ z  # not index_add_, whose order is not fixed on a GPU
+        s += members @ z  # index_add_ is not deterministic on a GPU
         if not self.has_gram:
             q = self.arrays["q"]
             q += members @ (z * z).sum(1)
@@ -250,7 +258,7 @@ class SufficientStatistics(ClassArrays):
 
         Args:
             other: statistics of the same features, on any device.
-            columns: our row for each of its classes, in their order; each row once.
+            columns: the row in these statistics of each class of `other`, without repetition.
         """
         for name in self.row_names:
             ours = self.arrays[name]
@@ -261,9 +269,10 @@ class SufficientStatistics(ClassArrays):
                 ours += to_device(other.arrays[name], device(ours))
 
     def drop(self, row: int) -> None:
-        """Forget a class: G <- G - s s^T / n, then its row goes.
+        """Forget a class: G <- G - s s^T / n, then delete its row.
 
-        Its scatter around its own mean is not kept per class, so it stays in G and t.
+        The scatter of a class around its mean is not kept per class, so it remains in G, and its
+        frames remain in t.
 
         Args:
             row: the row of the class.
@@ -277,7 +286,7 @@ class SufficientStatistics(ClassArrays):
         """Iterate over the blocks.
 
         Yields:
-            The packed G of a block, as a view, and where in the features the block lies.
+            The packed G of a block, as a view, and the slice of the features that belongs to it.
         """
         ends = accumulate(self.blocks)
         packed_ends = accumulate(map(packed_size, self.blocks))
@@ -285,16 +294,16 @@ class SufficientStatistics(ClassArrays):
             yield self.gram[packed_end - packed_size(size) : packed_end], slice(end - size, end)
 
     def scatters(self) -> Iterator[tuple[Array, slice]]:
-        """S = sum (z - mu)(z - mu)^T of each block, mu the mean of the frame's own class.
+        """S = sum (z - mu)(z - mu)^T for each block, where mu is the mean of the class of z.
 
         Yields:
-            The scatter of a block, a new array, and where in the features the block lies.
+            The scatter of a block, a new array, and the slice of the features that belongs to it.
         """
         for gram, features in self.squares():
             yield self._scatter(gram, features), features
 
     def covariance(self) -> Array:
-        """S / t, D x D, of features that are a single block.
+        """S / t, D x D, for features that are a single block.
 
         Returns:
             The covariance within classes, a new array.
@@ -302,7 +311,7 @@ class SufficientStatistics(ClassArrays):
         return self.scatter() / self.arrays["t"]
 
     def scatter(self) -> Array:
-        """S, D x D, of features that are a single block.
+        """S, D x D, for features that are a single block.
 
         Returns:
             The scatter, a new array.
@@ -316,13 +325,13 @@ class SufficientStatistics(ClassArrays):
         return within_class_scatter(self.n, self.s[:, features], unpack(gram, out))
 
     def mean_square_deviation(self, known: int) -> float:
-        """tr S / t: the mean of |z - mu|^2, in the last block.
+        """tr S / t, the mean of |z - mu|^2, in the last block.
 
         Args:
-            known: the number of classes; without G the mean is over their frames.
+            known: the number of classes; without G, the mean is taken over their frames.
 
         Returns:
-            The mean.
+            The mean squared deviation.
         """
         if self.has_gram:
             *_, (gram, features) = self.squares()
@@ -332,10 +341,10 @@ class SufficientStatistics(ClassArrays):
         return float((q - (s * s).sum(1) / n).sum().clip(0) / n.sum())
 
     def check(self, prefix: str, known: int, taught: Sequence[int]) -> None:
-        """Check n_c whole, t >= sum n,  |s_c| <= n_c F,  |G| <= t F^2,  F the largest feature,
+        """Check that t >= sum n,  |s_c| <= n_c F,  |G| <= t F^2,  q_c >= |s_c|^2 / n_c,
 
-        q_c >= |s_c|^2 / n_c  and  G_jj >= sum_c s_cj^2 / n_c. The arguments are those of
-        `ClassArrays.check`.
+        G_jj >= sum_c s_cj^2 / n_c, and that every n_c is an integer. F is the largest feature
+        allowed. The arguments are those of `ClassArrays.check`.
         """
         n = checked_array(self.arrays, prefix, "n", 1)
         s = checked_array(self.arrays, prefix, "s", 2)
@@ -352,7 +361,7 @@ class SufficientStatistics(ClassArrays):
         check_squares(prefix + "q", q, squares.sum(1), float(n.sum()) * self.dim)
 
     def check_frames(self, prefix: str, taught: Mapping[int, int]) -> None:
-        """Check n_c = the frames of class c. The arguments are those of the base class."""
+        """Check that n_c is the number of frames of class c; see `ClassArrays.check_frames`."""
         n = checked_array(self.arrays, prefix, "n", 1)
         same = all(n[row] == frames for row, frames in taught.items())
         check_that(same, prefix + "n", "differs from the numbers of frames in the manifest")
@@ -373,8 +382,8 @@ def within_class_scatter(n: Array, s: Array, gram: Array) -> Array:
     """S = sum_i (z_i - mu_c(i)) (z_i - mu_c(i))^T = G - sum_c s_c s_c^T / n_c.
 
     Args:
-        n: the count of each class.
-        s: the sum of each class, classes x D.
+        n: the number of frames of each class.
+        s: the sum of the features of each class, classes x D.
         gram: G = sum_i z_i z_i^T, D x D; it is overwritten with S.
 
     Returns:
@@ -398,10 +407,11 @@ def packed_size(dim: int) -> int:
 
 
 def add_gram(packed: Array, z: Array) -> None:
-    """G <- G + z^T z in place.
+    """G <- G + z^T z, in place.
 
-    A few rows at a time: that is about half the work of z^T z, and there is never a second matrix.
-    A GPU does it all at once, because launching a product takes it longer than the product.
+    A few rows of one triangle are computed at a time. This takes about half the work of z^T z and
+    no memory for a second matrix. A GPU computes the whole product at once, because launching a
+    small product takes longer than the product itself.
 
     Args:
         packed: G, D (D + 1) / 2 numbers.
@@ -430,7 +440,7 @@ def add_gram(packed: Array, z: Array) -> None:
 
 
 def packed_blocks(packed: Array, dim: int) -> tuple[Array, Array, Array]:
-    """Find B and the squares that hold the triangles of A and of C, as views to write to.
+    """Return writable views of B and of the squares that hold the triangles of A and C.
 
     Args:
         packed: G, D (D + 1) / 2 numbers.
@@ -445,13 +455,13 @@ def packed_blocks(packed: Array, dim: int) -> tuple[Array, Array, Array]:
 
 
 def split_symmetric(product: Array) -> tuple[Array, Array, Array]:
-    """Split symmetric tensors into what `packed_blocks` finds: B, the triangle of A, that of C.
+    """Split symmetric tensors into the parts that `packed_blocks` returns: B, and those of A and C.
 
     Args:
         product: a symmetric torch tensor, or a stack of them, ... x D x D.
 
     Returns:
-        B, the upper triangle of A and the lower triangle of C; 0 elsewhere.
+        B, the upper triangle of A and the lower triangle of C, each 0 elsewhere.
     """
     half = product.shape[-1] // 2
     return (
@@ -462,7 +472,7 @@ def split_symmetric(product: Array) -> tuple[Array, Array, Array]:
 
 
 def unpack(packed: Array, out: Array) -> Array:
-    """Write the whole of G into `out`.
+    """Write the full matrix G into `out`.
 
     Args:
         packed: G, D (D + 1) / 2 numbers.
@@ -483,14 +493,14 @@ def unpack(packed: Array, out: Array) -> Array:
 
 
 def unpack_lower(packed: Array, dim: int) -> Array:
-    """Return the lower triangle of G in float64, which is all that a Cholesky factor needs.
+    """Return the lower triangle of G in float64, which suffices for a Cholesky factorisation.
 
     Args:
         packed: G, D (D + 1) / 2 numbers.
         dim: D.
 
     Returns:
-        D x D, a new array; what stands above the diagonal means nothing.
+        D x D, a new array; the part above the diagonal is meaningless.
     """
     xp, half = array_namespace(packed), dim // 2
     corner, fold = _views(packed, dim)
@@ -531,10 +541,10 @@ def column(packed: Array, dim: int, k: int) -> Array:
     Args:
         packed: G, D (D + 1) / 2 numbers.
         dim: D.
-        k: the number of the column.
+        k: the index of the column.
 
     Returns:
-        Its D numbers, a new array.
+        The D numbers of the column, a new array.
 
     >>> packed = np.zeros(6)
     >>> add_gram(packed, np.array([[1.0, 2.0, 3.0]])); column(packed, 3, 1).tolist()
@@ -555,16 +565,16 @@ def column(packed: Array, dim: int, k: int) -> Array:
 
 
 def low_rank_factor(packed: NumpyArray, tolerance: NumpyArray, most: int) -> NumpyArray | None:
-    """F with G = F^T F, a row for each rank, by Cholesky factors with pivots.
+    """G = F^T F: find an F with as few rows as possible, by a pivoted Cholesky factorisation.
 
     Args:
         packed: G, D (D + 1) / 2 numbers, in numpy.
-        tolerance: how far off each number on the diagonal of F^T F may be, D positive numbers; none
-            of the numbers beside the diagonal is farther off than the largest.
-        most: the most rows that are of use.
+        tolerance: the error allowed for each diagonal element of F^T F, D positive numbers. The
+            errors of the other elements are at most the largest of these.
+        most: the largest number of rows allowed.
 
     Returns:
-        F; None if G is not positive semidefinite, or if F needs more rows.
+        F; None if G is not positive semidefinite, or if F would need more rows.
 
     >>> packed = np.zeros(6)
     >>> add_gram(packed, np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]))
@@ -590,7 +600,7 @@ def low_rank_factor(packed: NumpyArray, tolerance: NumpyArray, most: int) -> Num
 
 
 def subtract_outer(packed: Array, v: Array) -> None:
-    """G <- G - v v^T in place.
+    """G <- G - v v^T, in place.
 
     Args:
         packed: G, D (D + 1) / 2 numbers.
@@ -602,7 +612,7 @@ def subtract_outer(packed: Array, v: Array) -> None:
 
 
 def _views(packed: Array, dim: int) -> tuple[Array, Array]:
-    """B, and the rectangle with C's lower triangle at its lower left and A's upper at its right."""
+    """Return views of B and of the rectangle: C's lower triangle, and A's upper at the right."""
     half = dim // 2
     rest = dim - half
     at = half * rest
@@ -610,13 +620,13 @@ def _views(packed: Array, dim: int) -> tuple[Array, Array]:
 
 
 def _lower(rows: Array) -> Array:
-    """A square with as many rows as there are: 1 on and below the diagonal, 0 above it."""
+    """Make a square mask of the same number of rows: 1 on and below the diagonal, 0 above."""
     number = (rows[:, 0] * 0 + 1).cumsum(0)
     return number[:, None] >= number
 
 
 def _mirror(lower: Array, out: Array) -> None:
-    """Write the symmetric matrix with that lower triangle; the upper triangle is not read."""
+    """Write into `out` the symmetric matrix with this lower triangle; the upper is not read."""
     xp = array_namespace(lower)
     out[:] = xp.tril(lower)
     out += xp.tril(lower, k=-1).T

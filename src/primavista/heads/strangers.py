@@ -1,9 +1,12 @@
-"""Familiarity by lessons: where a frame stands among strangers that look like what was taught.
+"""Familiarity from lessons: the rank of a frame among strangers, that is, untaught objects.
 
-Nobody shows strangers to a learner, but every taught object is a stranger to the other classes. The
-middle of a picture tells the object, the whole picture the room: in another room strangers look
-less like anything, and so do the objects that were taught. Everything is written for numpy and
-torch arrays alike.
+A learner is never shown strangers, but every taught object is a stranger to the other classes. How
+much each lesson looks like the classes other than its own therefore gives the distribution of the
+likeness of strangers, and the familiarity of a frame is its quantile in this distribution.
+
+The centre of a picture shows the object, the whole picture shows the room. In another room, taught
+objects and strangers alike look less similar to every class; `room_lift` corrects for this.
+Everything is written for numpy and torch arrays alike.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from array_api_compat import array_namespace
 
 from .base import Array, Familiarity
 
-GENERIC_CLASSES = 4.0  # classes that the spread over generic frames counts for
-GENERIC_SHIFT = 2.0  # spreads by which what one camera shows is alike, and what that may vary by
-ROOM_SLOPE = 0.75  # what strangers are less alike, per cosine that the rooms are
+GENERIC_CLASSES = 4.0  # the number of classes that the spread over generic frames counts for
+GENERIC_SHIFT = 2.0  # prior mean and standard deviation of M, in units of the generic spread
+ROOM_SLOPE = 0.75  # decrease of the likeness of strangers per unit of the cosine of the rooms
 LARGEST_OF_TWO = math.pi**-0.5  # the mean of the larger of two standard normal numbers
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -28,11 +31,13 @@ Integers = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
 
 class Strangers(NamedTuple):
-    """What s of `LessonFamiliarity` is for strangers: M + sigma t, t of Student's distribution.
+    """M + sigma t, the distribution of s of `LessonFamiliarity` for strangers.
+
+    t has Student's distribution, because M and sigma are estimated from few classes.
 
     Args:
-        usual: M.
-        spread: sigma, positive.
+        usual: M, the location.
+        spread: sigma, the scale; positive.
         freedom: the degrees of freedom of t.
     """
 
@@ -41,14 +46,16 @@ class Strangers(NamedTuple):
     freedom: float
 
     def share_below(self, s: Array) -> Array:
-        """Compute the share of strangers that are below s.
+        """Compute the fraction of strangers with a value below s.
+
+        Wallace's approximation turns t into a standard normal x, whose distribution function is
+        approximately 1 / (1 + exp(-1.5976 x - 0.07056 x^3)).
 
         Args:
-            s: any numbers.
+            s: real numbers, an array of any shape.
 
         Returns:
-            As many numbers from 0 to 1, to about 0.002: by D. L. Wallace's normal approximation x
-            of t, and 1 / (1 + exp(-1.5976 x - 0.07056 x^3)) for the share of the normal.
+            Numbers from 0 to 1 in the same shape, accurate to about 0.002.
         """
         xp = array_namespace(s)
         t, v = (s - self.usual) / self.spread, self.freedom
@@ -58,25 +65,27 @@ class Strangers(NamedTuple):
 
 
 def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> Strangers:
-    """Estimate how much strangers look like the most similar of K classes.
+    """Estimate the distribution of the likeness of strangers to the most similar of K classes.
 
     Every class is a stranger to the others: x_l is the likeness of lesson l to the most similar of
-    the K - 1 other classes. With one class less to look like, it would be smaller by
-    d = mean (x_l - the second largest) / (K - 1), and with one class more larger by
-    d (K - 2) / (K - 1), as the largest of normal numbers are to a hundredth. The mean and the
-    spread of x_l over classes are those of a normal distribution; its prior comes from the generic
-    frames, whose likeness to one another spreads by `generic`: `GENERIC_CLASSES` classes of that
-    spread, and `GENERIC_SHIFT` spreads for M, give or take as many. The predictive distribution is
+    the K - 1 other classes. A stranger is compared with K classes, one more. With one class fewer,
+    x_l would decrease by d = mean (x_l - the second largest likeness) / (K - 1); with one class
+    more, it increases by d (K - 2) / (K - 1). For the maxima of normal numbers this holds to 1 %.
+
+    x_l is modelled as normal over the classes, with a conjugate prior from generic frames, whose
+    likeness to one another has the standard deviation `generic`. The prior of the variance counts
+    like `GENERIC_CLASSES` classes with this standard deviation; the prior of M has the mean and
+    the standard deviation `GENERIC_SHIFT` times `generic`. The predictive distribution is
     Student's t.
 
     Args:
-        likeness: of a frame of each lesson to each class, L x K. What it is to its own class does
-            not matter.
+        likeness: the likeness of a frame of each lesson to each class, L x K. The likeness to the
+            own class is not used.
         columns: the column of the class of each lesson.
-        generic: the spread of the likeness of generic frames to one another.
+        generic: the standard deviation of the likeness of generic frames to one another.
 
     Returns:
-        The strangers.
+        The predictive distribution.
     """
     classes = likeness.shape[1]
     generic = max(generic, 1e-3)
@@ -104,22 +113,24 @@ def expected_strangers(likeness: Floats, columns: Integers, generic: float) -> S
 
 
 def _below_1(usual: float, spread: float, freedom: float) -> Strangers:
-    """Keep strangers well below 1, the likeness of a frame that is like the mean of a class.
+    """Keep strangers well below 1, the likeness of a frame that equals the mean of a class.
 
-    This matters if the features of all frames are alike, as those of an untrained network.
+    This matters if the features of all frames are nearly equal, as in an untrained network.
     """
     usual = min(usual, 1 - 1e-6)
     return Strangers(usual, min(spread, (1 - usual) / 2), freedom)
 
 
 def middle_shares(beta: Sequence[float]) -> Floats:
-    """Compute how much each place counts for the likeness of objects.
+    """Compute the weight of each place in the likeness of objects.
+
+    The first place reads the whole picture, which shows the room, so it gets no weight.
 
     Args:
-        beta: the weights of the places, the first of which reads the whole picture.
+        beta: the weights of the places; the first reads the whole picture.
 
     Returns:
-        What the others are of their sum, and 0 for the first; 1 if it is the only one.
+        beta with 0 for the first place, divided by its sum; 1 if there is only one place.
     """
     share: Floats = np.array(beta, dtype=np.float64)
     if len(share) > 1:
@@ -129,16 +140,16 @@ def middle_shares(beta: Sequence[float]) -> Floats:
 
 
 def usual_room(alike: Floats, columns: Integers) -> float:
-    """Compute how alike the rooms of different classes are: e of `room_lift`.
+    """Compute the mean similarity of the rooms of different classes, e of `room_lift`.
 
     Args:
-        alike: the cosine of a frame of each lesson and the mean of each class, both of the whole
-            picture, L x K.
+        alike: the cosine similarity of a frame of each lesson to the mean of each class, both of
+            the whole picture, L x K.
         columns: the column of the class of each lesson.
 
     Returns:
-        The mean over the other classes of each lesson, in which each class counts the same; 0 for
-        a single class.
+        The mean similarity of a lesson to the classes other than its own, in which each class has
+        the same weight; 0 for a single class.
     """
     classes = alike.shape[1]
     if classes == 1 or not len(columns):
@@ -151,18 +162,20 @@ def usual_room(alike: Floats, columns: Integers) -> float:
 def room_lift(alike: Array, likeness: Array, usual: float) -> Array:
     """ROOM_SLOPE max(0, e - r),  r = (e + sum_{c not b} alike_c) / K
 
-    for frames that are most similar to class b. r tells how much a frame shows the rooms of the
-    lessons; b does not count, since it may be alike for the object's sake. A frame with r < e comes
-    from another room, and the likeness of strangers there is smaller by so much. A frame with r > e
-    has no such excuse.
+    The lift corrects the likeness of frames that come from a room in which nothing was taught. b is
+    the class that a frame is most similar to, and r measures how much the frame shows the rooms of
+    the lessons; class b counts as e, because its similarity may be due to the object. If r < e, the
+    frame comes from another room, where the likeness of strangers is smaller by this amount. If
+    r >= e, there is nothing to correct.
 
     Args:
-        alike: the cosines of frames and the means of classes, both of the whole picture, N x K.
-        likeness: that of the frames to each class, N x K.
-        usual: e, what r is for lessons.
+        alike: the cosine similarities of frames to the means of classes, both of the whole
+            picture, N x K.
+        likeness: the likeness of the frames to each class, N x K.
+        usual: e, the mean of r over lessons.
 
     Returns:
-        N numbers that are not negative.
+        N numbers, none of them negative.
     """
     xp = array_namespace(alike)
     others = likeness < xp.max(likeness, axis=1)[:, None]
@@ -173,13 +186,13 @@ def lessons_lifted(likeness: Floats, alike: Floats, columns: Integers, usual: fl
     """Add to the likeness of each lesson its `room_lift` among the classes other than its own.
 
     Args:
-        likeness: of a frame of each lesson to each class, L x K.
-        alike: as in `usual_room`.
+        likeness: the likeness of a frame of each lesson to each class, L x K.
+        alike: the cosine similarities, as in `usual_room`.
         columns: the column of the class of each lesson.
         usual: e of `room_lift`.
 
     Returns:
-        L x K.
+        The corrected likeness, L x K.
     """
     count, classes = likeness.shape
     if classes == 1:
@@ -193,28 +206,31 @@ def lessons_lifted(likeness: Floats, alike: Floats, columns: Integers, usual: fl
 
 @dataclass(frozen=True)
 class LessonFamiliarity(Familiarity):
-    """familiarity(z) = the share of strangers with a smaller s,
+    """familiarity(z) = the fraction of strangers with a smaller s,
 
-    s(z) = max_c (sum_h share_h cos(z_h - g_h, mu_ch - g_h) + w_c z + b_c) + lift(z). g is a centre
-    that does not depend on what was taught, the mean of the backbone's features over objects of any
-    kind; around it, objects that have nothing in common are at right angles. The places h read the
-    middle of the picture (`middle_shares`). w z + b are the scores times what they have proved to
-    be worth on lessons that they have not seen. The lift is that of frames from another room
-    (`room_lift`), by the first place, which reads the whole picture.
+    s(z) = max_c (sum_h share_h cos(z_h - g_h, mu_ch - g_h) + w_c z + b_c) + lift(z)
 
-    The share has no scale: at the threshold 0.9 one stranger of ten is taken for an object that was
-    taught, whatever the backbone, the size of the frames and the number of classes.
+    s is the likeness to the most similar class. Its first term is the cosine similarity to the mean
+    of the class in the places h that read the centre of the picture (`middle_shares`). The cosines
+    are taken around g, the mean of the backbone's features over arbitrary objects, because around g
+    unrelated objects are nearly orthogonal; g does not depend on what was taught. The second term,
+    w z + b, is the score of the class, scaled by the `trust` of a `PlaceJudgement`. The third term
+    corrects for frames from another room (`room_lift`); it is computed from the first place, which
+    reads the whole picture.
+
+    The familiarity does not depend on scale: at the threshold 0.9, one stranger in ten is taken for
+    a taught object, for every backbone, frame size and number of classes.
 
     Args:
         directions: share_h (mu_ch - g_h) / |mu_ch - g_h| of each place, side by side, classes x D.
         centre: g, D numbers.
-        places: where in the features each place lies.
-        w: classes x D.
-        b: one number per class.
+        places: the slice of the features that belongs to each place.
+        w: the scaled weights, classes x D.
+        b: the scaled offsets, one number per class.
         rooms: (mu_c0 - g_0) / |mu_c0 - g_0| of the first place, classes x D_0; 0 if it is the only
             place.
         usual_room: e of `room_lift`.
-        strangers: what s is for strangers.
+        strangers: the distribution of s for strangers.
     """
 
     directions: Array
@@ -227,12 +243,12 @@ class LessonFamiliarity(Familiarity):
     strangers: Strangers
 
     def __call__(self, z: Array, best: Array) -> Array:
-        """Compute the familiarity of frames, as `Familiarity` says; of any class, not of `best`."""
+        """Compute the familiarity of frames (see `Familiarity`) with any class; ignores `best`."""
         norm = array_namespace(z).linalg.vector_norm
         off = z - self.centre
-        # few classes and many frames: a product with the classes on the left is ten times as fast
+        # with few classes and many frames, having the classes on the left is ten times as fast
         likeness, rooms = (self.w @ z.T).T + self.b, None
-        for part in self.places:  # cosines without a copy of the features at unit length
+        for part in self.places:  # cosines without a normalised copy of the features
             own = off[:, part]
             length = norm(own, axis=1).clip(1e-15)[:, None]
             likeness = likeness + (self.directions[:, part] @ own.T).T / length

@@ -1,1 +1,1 @@
-"""Parts that train a representation: batch renormalisation, freezing, gradient descent, guards."""
+"""Building blocks of training: batch renormalisation, freezing, gradient descent, guards."""

@@ -1,4 +1,4 @@
-"""Tensors with one row per class: they grow, lose a row, and load at any size."""
+"""Tensors with one row per class, which can grow, lose a row, and be loaded at any size."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from primavista.errors import InputError
 
 
 class AnySize(nn.Module):
-    """A module some of whose tensors may have another length in a state that is loaded.
+    """A module that can load tensors of another length than its own.
 
-    A subclass appends the names of those tensors to `_any_size`.
+    A subclass appends the names of these tensors to `_any_size`.
     """
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class AnySize(nn.Module):
 
 
 class Rows(AnySize):
-    """A module some of whose tensors have one row per class.
+    """A module in which some tensors have one row per class.
 
-    The rows beyond the known classes are 0. `Strategy` grows all of them when classes are new, and
-    drops a row when a class is forgotten.
+    The rows beyond the known classes are 0. `Strategy` appends rows to these tensors when new
+    classes come, and drops a row when a class is forgotten.
 
     >>> module = Rows()
     >>> module.add_rows("n", torch.tensor([3.0, 4.0]))
@@ -57,13 +57,13 @@ class Rows(AnySize):
     def add_rows(
         self, name: str, tensor: Tensor, *, parameter: bool = False, persistent: bool = True
     ) -> None:
-        """Register a tensor whose first dimension is the classes.
+        """Register a tensor that has one row per class.
 
         Args:
             name: the name of the attribute.
-            tensor: its first value.
-            parameter: whether it is a parameter; otherwise it is a buffer.
-            persistent: whether it is part of the state.
+            tensor: the initial value.
+            parameter: True to register a parameter, False to register a buffer.
+            persistent: True to make it part of the state.
         """
         self._row_names.append(name)
         if persistent:
@@ -102,16 +102,16 @@ class Rows(AnySize):
 
     @property
     def stored_bytes(self) -> int:
-        """The size of the patterns of earlier batches that are kept in it: those of a `Memory`."""
+        """The size of the patterns of earlier batches that the module keeps, as a `Memory` does."""
         return 0
 
     def _drop_patterns(self, label: int) -> None:
-        """Remove the patterns of a class that are kept in it; see `stored_bytes`."""
+        """Remove the patterns of a class that the module keeps; see `stored_bytes`."""
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         for name, tensor in self._each():
-            # not saved, but as long as the others
+            # not saved, but of the same length as the others
             if name not in self._any_size and len(tensor) != self.rows:
                 self._set(name, tensor.new_zeros(self.rows, *tensor.shape[1:]))
 
@@ -133,7 +133,7 @@ class RowArrays(Protocol):
         """Append rows of 0 until there are `rows`."""
 
     def drop(self, row: int) -> None:
-        """Take one row out; those below it move up."""
+        """Delete one row; the rows below it move up."""
 
 
 G = TypeVar("G", bound=RowArrays)
@@ -142,9 +142,9 @@ G = TypeVar("G", bound=RowArrays)
 class ArrayBuffers(Rows, Generic[G]):
     """A module whose buffers are the arrays of a group, such as the `ClassArrays` of a head.
 
-    The group works on the mapping `_buffers` itself, so there is one state under one set of names:
-    the name of a buffer in `state_dict()`, and so in files, is the name of the module followed by
-    the name of the array. A deep copy of both is again such a pair.
+    The group works directly on the mapping `_buffers`, so there is one state under one set of
+    names: in `state_dict()`, and therefore in files, a buffer is named by the module and the array.
+    A deep copy of the module contains a copy of the group that works on the copied buffers.
 
     Args:
         group: the arrays; they are moved into this module.
@@ -171,13 +171,13 @@ class ArrayBuffers(Rows, Generic[G]):
         """Append rows of 0 until there are `rows`.
 
         Args:
-            rows: the number of rows wanted.
+            rows: the number of rows needed.
         """
         self.group.expand(rows)
 
     @torch.no_grad()
     def drop(self, row: int) -> None:
-        """Take one class out, as the group does that.
+        """Remove one class from the group.
 
         Args:
             row: the row of the class.
@@ -185,7 +185,7 @@ class ArrayBuffers(Rows, Generic[G]):
         self.group.drop(row)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Move everything but the counts that stay on the CPU."""
+        """Move everything except the counts that stay on the CPU."""
         counts = {name: self._buffers[name] for name in self.group.ON_CPU}
         super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         self._buffers.update(counts)
@@ -193,11 +193,11 @@ class ArrayBuffers(Rows, Generic[G]):
 
 
 def grow_all(module: nn.Module, rows: int) -> None:
-    """Grow everything in a module tree that has one row per class.
+    """Append rows to all tensors in a module tree that have one row per class.
 
     Args:
         module: the module tree.
-        rows: the number of rows that it has at least afterwards.
+        rows: the least number of rows afterwards.
     """
     for part in module.modules():
         if isinstance(part, Rows):
@@ -210,7 +210,8 @@ def drop_all(module: nn.Module, row: int, label: int | None = None) -> None:
     Args:
         module: the module tree.
         row: the row of the class.
-        label: the label of the class, whose patterns leave every `Memory`; None leaves them there.
+        label: the label of the class, whose patterns are removed from every `Memory`; None to keep
+            them.
     """
     for part in module.modules():
         if isinstance(part, Rows):
@@ -222,7 +223,7 @@ def drop_all(module: nn.Module, row: int, label: int | None = None) -> None:
 
 
 def stored_bytes(module: nn.Module) -> int:
-    """Return the size of all patterns of earlier batches in a module tree; 0 if it keeps none.
+    """Return the size of all patterns of earlier batches in a module tree; 0 if there are none.
 
     Args:
         module: usually a strategy.

@@ -13,19 +13,19 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def is_pointwise(conv: nn.Module) -> bool:
-    """Return whether a module is a 1 x 1 convolution that mixes the channels."""
+    """Return True if a module is a 1 x 1 convolution that mixes the channels."""
     if not isinstance(conv, CONVOLUTIONS):
         return False
     return all(k == 1 for k in conv.kernel_size) and conv.groups == 1
 
 
 def set_freezing(backbone: nn.Module, freeze: Freeze) -> list[str]:
-    """Fix the weights of some convolutions and free those of the others; norms are left alone.
+    """Fix the weights of some convolutions and unfix all others; norms are not changed.
 
     Args:
         backbone: any network.
         freeze: `depthwise` fixes the 14 convolutions of MobileNet v1 that are not pointwise (13
-            depthwise and the first), `pointwise` the other 13, `all` both, `none` neither. Of a
+            depthwise and the first), `pointwise` the other 13, `all` both, `none` neither. In a
             vision transformer, `depthwise` fixes the embedding of the patches.
 
     Returns:

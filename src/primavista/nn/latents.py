@@ -17,16 +17,17 @@ INPUT = "input"
 
 
 class Cut:
-    """A network cut in two.
+    """A network cut in two parts.
 
-    The part below must reach the part above through the output of the last layer below alone. A
-    network that is cut at its input has nothing below: its activations there are the frames.
+    The upper part may depend on the lower part only through the output of the last layer below the
+    cut. If the network is cut at its input, the lower part is empty and the activations at the cut
+    are the frames.
 
     Args:
         body: the network; its units are its `blocks`, or its children if it has no `blocks`.
-        at: the number of units below the cut; the last layer below it, by its name in MobileNet v1,
-            such as `conv5_4/dw`; or `input`. None is two thirds of the units, and so is the name of
-            a layer if the network is not MobileNet v1.
+        at: the number of units below the cut; the name in MobileNet v1 of the last layer below it,
+            such as `conv5_4/dw`; or `input`. None stands for two thirds of the units, and so does
+            the name of a layer if the network is not MobileNet v1.
     """
 
     def __init__(self, body: nn.Module, at: int | str | None = None) -> None:
@@ -38,7 +39,7 @@ class Cut:
             self.below = order[: order.index(list(self.last.modules())[-1]) + 1]
 
     def check(self, network: Callable[[Tensor], Tensor], x: Tensor, other: Tensor) -> None:
-        """Refuse a cut that something passes by, such as a shortcut around the last layer.
+        """Reject a cut that is bypassed, for example by a shortcut around the last layer.
 
         Args:
             network: a function that runs the body, in evaluation mode.
@@ -58,11 +59,11 @@ class Cut:
         return {id(p) for module in self.below for p in module.parameters(recurse=False)}
 
     def latents(self, network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Compute the activations at the cut; the part above is not run.
+        """Compute the activations at the cut, without running the upper part.
 
         Args:
             network: a function that runs the body.
-            x: its input.
+            x: the input of the network.
         """
         if self.last is None:
             return x
@@ -128,9 +129,9 @@ class LatentMemory(Memory):
     """RM, the memory of patterns: activations at the cut, or frames, and their labels.
 
     Args:
-        limit: RM_size, the number of patterns that it holds at most.
+        limit: RM_size, the largest number of patterns.
         shape: the shape of one pattern.
-        dtype: how patterns are stored: activations in half precision, frames as bytes.
+        dtype: the type of stored patterns: half precision for activations, bytes for frames.
     """
 
     latents: Tensor
@@ -143,13 +144,13 @@ class LatentMemory(Memory):
         """h = RM_size / i,  RM = (RM - R_replace) u R_add
 
         R_add are h random patterns of batch B_i, or all of them if there are fewer. R_replace are
-        as many random patterns of RM as have to leave, so that none has to before RM is full.
+        random patterns of RM, as many as needed to make room; none before RM is full.
 
         Args:
             latents: the patterns of the batch at the cut.
-            labels: their labels.
+            labels: the label of each pattern.
             i: the number of the batch.
-            random: draws which patterns are added and replaced.
+            random: the generator that selects the patterns to add and to replace.
         """
         h = min(self.limit // i, len(latents))
         r_add = torch.randperm(len(latents), generator=random)[:h].to(latents.device)
@@ -166,17 +167,17 @@ def composed_minibatches(
     order: torch.Generator | None,
     device: torch.device | str = "cpu",
 ) -> Iterator[Tensor]:
-    """Shuffle two groups of patterns, and compose each minibatch of so many of either group.
+    """Compose minibatches of a fixed number of patterns from each of two shuffled groups.
 
     One epoch is one pass over the first group. A group that runs out starts again in the same
-    order, so that all minibatches have the same composition, however few patterns there are.
+    order, so all minibatches have the same composition, however few patterns there are.
 
     Args:
-        counts: the number of patterns in each group. The indices 0 .. counts[0] - 1 are those of
-            the first group, and those of the second group follow.
+        counts: the number of patterns in each group. The indices 0 .. counts[0] - 1 belong to the
+            first group, and the following ones to the second group.
         sizes: the number of patterns of each group in a minibatch.
         order: the generator of both permutations, the same on every device.
-        device: where the indices go.
+        device: the device of the indices.
 
     >>> from primavista.nn.sgd import generator
     >>> minibatches = list(composed_minibatches((300, 1500), (21, 107), generator(0)))

@@ -16,18 +16,18 @@ from primavista.nn.class_rows import Rows
 class Memory(Rows):
     """Patterns of earlier batches with their labels: frames, features, or anything else.
 
-    A strategy that rehearses makes one in its constructor and replaces its contents by `store`.
-    Everything else follows from that. `Strategy.forget` removes the patterns of the class; the
-    report of each batch counts the bytes; the patterns are part of `state_dict()`, and a state with
-    more patterns than `limit`, or with fields of unequal lengths, is refused.
+    A strategy that rehearses makes a memory in its constructor and replaces its contents by
+    `store`. The rest is automatic: `Strategy.forget` removes the patterns of the class, the report
+    of each batch counts the bytes, and the patterns are part of `state_dict()`. A state with more
+    patterns than `limit`, or with fields of unequal lengths, is rejected when it is loaded.
 
     Args:
-        limit: the greatest number of patterns. `store` refuses more.
+        limit: the largest number of patterns; `store` rejects more.
         per_class: the names of the fields whose last dimension is the classes, such as logits.
-            Columns beyond those that are stored are 0, and `Strategy.forget` removes the column of
-            the class.
-        fields: what is kept of each pattern: an empty tensor per field, which says the shape and
-            the type of one pattern.
+            Columns beyond the stored ones are 0, and `Strategy.forget` removes the column of the
+            class.
+        fields: the fields of a pattern, each declared by an empty tensor with the shape and the
+            type of the field.
 
     >>> memory = Memory(2, frames=torch.zeros(0, 8, 8, 3, dtype=torch.uint8))
     >>> frames = torch.zeros(2, 8, 8, 3, dtype=torch.uint8)
@@ -60,7 +60,7 @@ class Memory(Rows):
 
     @property
     def fields(self) -> dict[str, Tensor]:
-        """What is kept of each pattern beside its label, by name."""
+        """The stored tensors by name, without the labels."""
         return {name: getattr(self, name) for name in self._fields}
 
     @property
@@ -107,7 +107,7 @@ class Memory(Rows):
             self._set(name, tensor.detach().to(like.device, like.dtype).contiguous())
 
     def columns(self, classes: Tensor) -> Tensor:
-        """Return the column in the scores of each pattern's class, on the CPU.
+        """Return the column in the scores of the class of each pattern, on the CPU.
 
         Args:
             classes: the known classes, in column order.
@@ -116,7 +116,7 @@ class Memory(Rows):
         return torch.tensor([column[label] for label in self.labels.tolist()], dtype=torch.int64)
 
     def forget(self, label: int) -> None:
-        """Remove the patterns of one class; `Strategy.forget` does so.
+        """Remove the patterns of one class; `Strategy.forget` calls this.
 
         Args:
             label: the label of the class.
@@ -138,7 +138,7 @@ class Memory(Rows):
             self._set(name, torch.cat([tensor[..., :row], tensor[..., row + 1 :]], -1))
 
     def check_labels(self, classes: Tensor) -> None:
-        """Refuse patterns of classes that are not known, such as those of an altered file.
+        """Reject patterns of classes that are not known, such as those of an altered file.
 
         Args:
             classes: the known classes.
@@ -164,7 +164,7 @@ class Memory(Rows):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = {name: state_dict.get(prefix + name) for name in (*self._fields, "labels")}
         found = {name: tensor for name, tensor in saved.items() if isinstance(tensor, Tensor)}
-        if len(found) == len(saved):  # otherwise torch says what is missing
+        if len(found) == len(saved):  # otherwise torch reports what is missing
             self._check_saved(prefix.rstrip("."), found)
             for name in self._per_class:
                 self._set(name, getattr(self, name).new_zeros(found[name].shape))

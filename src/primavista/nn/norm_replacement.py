@@ -1,4 +1,4 @@
-"""Replaces the batch norms of a network by batch renormalisation, before it learns."""
+"""Replacement of the batch norms of a network by batch renormalisation, before training."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from primavista.nn.renorm import BATCH_NORMS, BatchRenorm
 def replace_batch_norm(module: nn.Module, kind: type[BatchRenorm] = BatchRenorm) -> nn.Module:
     """Replace every batch norm of a module tree; scale, shift, moments and eps stay the same.
 
-    It works in place, except that a module which is itself a batch norm is returned replaced. A
-    layer that stands in several places stays one layer.
+    The tree is changed in place; if `module` itself is a batch norm, its replacement is returned. A
+    layer that occurs in several places stays one layer.
 
     Args:
         module: any module.
@@ -32,7 +32,7 @@ def replace_batch_norm(module: nn.Module, kind: type[BatchRenorm] = BatchRenorm)
             if old not in made:
                 made[old] = _renorm_like(old, kind)
             return made[old]
-        # not named_children: it would skip the second place of a layer
+        # named_children would skip the second occurrence of a layer
         for name, child in list(old._modules.items()):
             if child is not None:
                 old._modules[name] = replaced(child)

@@ -24,7 +24,7 @@ class BatchRenorm(nn.Module):
     mu <- decay mu + (1 - decay) mu_mb, and sigma likewise. sigma_mb is the biased deviation, with
     eps under the root (equation 1 has it outside). In evaluation xhat = (x - mu) / sigma.
 
-    The limits are a buffer (r_max, d_max, decay), so that one captured step serves every batch.
+    The limits are a buffer (r_max, d_max, decay), so one captured step serves every batch.
 
     >>> layer = BatchRenorm(1)
     >>> set_limits(layer, RenormLimits(r_max=3, d_max=5, decay=0.99))
@@ -32,7 +32,7 @@ class BatchRenorm(nn.Module):
     [1.0, 3.0]
     """
 
-    FUSES: ClassVar[bool] = True  # whether the kernels of a GPU compute it as it is here
+    FUSES: ClassVar[bool] = True  # True if the GPU kernels compute the same function
     mu: Tensor
     sigma: Tensor
     limits: Tensor
@@ -47,7 +47,7 @@ class BatchRenorm(nn.Module):
         self.register_buffer("limits", torch.tensor([1.0, 0.0, 0.99]))
 
     def start_from(self, mean: Tensor, variance: Tensor) -> None:
-        """Start from the moments of a batch norm: its running mean and its running variance."""
+        """Start from the moments of a batch norm, its running mean and running variance."""
         self.mu.copy_(mean)
         self.sigma.copy_((variance + self.eps).sqrt())
 
@@ -60,7 +60,7 @@ class BatchRenorm(nn.Module):
         return renorm_function.normalised(self, x, clip=False)
 
     def relu6(self, x: Tensor) -> Tensor:
-        """Return min(max(y, 0), 6), in one pass where that is possible."""
+        """Return min(max(y, 0), 6), in one pass if possible."""
         return renorm_function.normalised(self, x, clip=True)
 
     def train_forward(self, x: Tensor, clip: bool) -> Tensor:
@@ -101,10 +101,10 @@ class RenormLimits:
 class RenormSchedule:
     """r_max = 1 + 2 (t - startup + 1) / startup,  d_max = 5 (t - startup + 1) / startup
 
-    These are the limits in batch 1 (section 4) up to 3 and 5, after `startup` iterations of pure
-    batch norm; t counts from 0. The moments are averaged with decay 0.99 over batch 1 alone, and
-    inherited by batch 2: minibatch t weighs (1 - decay) / (1 - decay^(t + 1)), so that the first
-    one replaces what was there. From batch 2 on the limits are those of Table 5.
+    In batch 1 (section 4) the limits rise in this way up to 3 and 5, after `startup` iterations of
+    pure batch norm; t counts from 0. The moments are averaged with decay 0.99 over batch 1 alone
+    and inherited by batch 2. Minibatch t has the weight (1 - decay) / (1 - decay^(t + 1)), so the
+    first one replaces the old moments. From batch 2 on the limits are those of Table 5.
 
     >>> paper = RenormSchedule(r_max=1.5, d_max=2.5)
     >>> paper.at(1, 0, 24)
@@ -116,14 +116,14 @@ class RenormSchedule:
     RenormLimits(r_max=1.5, d_max=2.5, decay=0.9999)
     """
 
-    r_max: float  # from batch 2 on, as d_max and decay
+    r_max: float  # r_max, d_max and decay hold from batch 2 on
     d_max: float
     decay: float = 0.9999  # the weight of the past
     r_max_1: float = 3.0  # the end of the ramp in batch 1
     d_max_1: float = 5.0
     decay_1: float = 0.99
-    startup: int | None = None  # None is two epochs, which on CORe50 are the paper's 48 iterations
-    moments: Moments = "batch_1"  # or `pretrained`: batch 1 continues those of the network
+    startup: int | None = None  # None for two epochs, which are the paper's 48 iterations on CORe50
+    moments: Moments = "batch_1"  # or `pretrained`, to continue those of the network
 
     def at(self, i: int, t: int, per_epoch: int) -> RenormLimits:
         """Return the limits at iteration t of batch i; an epoch has `per_epoch` iterations."""
@@ -143,7 +143,7 @@ def norm_layers(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def set_limits(module: nn.Module, limits: RenormLimits) -> None:
-    """Set the limits of every norm layer; a batch norm takes the weight of the past alone."""
+    """Set the limits of every norm layer; a batch norm uses only the weight of the past."""
     buffers = []
     for layer in norm_layers(module):
         if isinstance(layer, BatchRenorm):

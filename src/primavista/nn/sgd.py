@@ -1,4 +1,4 @@
-"""Stochastic gradient descent under a guard: minibatches, the step, and what protects weights."""
+"""Stochastic gradient descent under a guard: minibatches, steps, and the guard of the weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GuardRule = Literal["modulate", "penalty", "none"]
 
 
 def generator(*key: int) -> torch.Generator:
-    """Return a CPU generator seeded by integers such as (seed, batch, epoch): it has no state."""
+    """Return a new CPU generator, seeded by integers such as (seed, batch, epoch)."""
     return torch.Generator().manual_seed(seed_of(*key))
 
 
@@ -37,13 +37,13 @@ def shuffled_minibatches(
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight that learns: its name in the state, and the weight itself, updated in place."""
+    """A weight to train: its name in the state, and the tensor, which is updated in place."""
 
     name: str
     tensor: Tensor
     lr: float  # the learning rate eta
-    decays: bool  # whether weight decay concerns it
-    guarded: bool = False  # whether the guard concerns it
+    decays: bool  # True if weight decay applies
+    guarded: bool = False  # True if the guard applies
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +51,8 @@ class Guard:
     """direction <- factor direction + strength (theta - theta*),  direction = g + wd theta
 
     Learning-rate modulation (section 2.4, AR1*): factor = 1 - F / max_F. Penalty (equation 5, with
-    lambda of equation 4): strength = lambda F, theta* the weights that the last batch left. With
-    momentum mu its step is stable if eta lambda F < 2 (1 + mu). What a rule has not is empty.
+    lambda of equation 4): strength = lambda F, and theta* are the weights after the last batch.
+    With momentum mu its step is stable if eta lambda F < 2 (1 + mu). Unused fields are empty.
     """
 
     factor: tuple[Tensor, ...] = ()  # each has one tensor per guarded weight
@@ -69,11 +69,11 @@ class Guard:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All tensors that it is made of."""
+        """All tensors of the guard."""
         return [*self.factor, *self.strength, *self.theta_star]
 
 
-UNGUARDED = Guard()  # one for all batches: a captured step belongs to its guard
+UNGUARDED = Guard()  # one object for all batches, because a captured step belongs to its guard
 
 
 class PerWeight(Rows):
@@ -84,7 +84,7 @@ class PerWeight(Rows):
         self.names = list(weights)
         for name, tensor in weights.items():
             zeros = torch.zeros_like(tensor, requires_grad=False)
-            key = name.replace(".", "/")  # torch keeps dots for the module tree
+            key = name.replace(".", "/")  # torch reserves dots for the module tree
             if name in row_weights:
                 self.add_rows(key, zeros)
             else:
@@ -104,7 +104,7 @@ class Importance(PerWeight):
     ) -> None:
         super().__init__(weights, row_weights)
         self.max_f = max_f
-        self._made = NotCopiedCache()  # the guard of the batch before; a copy starts without it
+        self._made = NotCopiedCache()  # the guard of the previous batch
 
     @torch.no_grad()
     def clipped(self) -> list[Tensor]:
@@ -120,9 +120,9 @@ class Importance(PerWeight):
 
     @torch.no_grad()
     def make_guard(self, rule: GuardRule, lam: float, theta: Sequence[Tensor]) -> Guard:
-        """Make the guard for one batch from F as it is now, in the memory of the one before.
+        """Make the guard for one batch from the present F, in the memory of the previous guard.
 
-        `lam` is lambda of the penalty, and theta, the guarded weights as the batch begins, theta*.
+        `lam` is lambda of the penalty; theta are the guarded weights before the batch, its theta*.
         """
         f = self.clipped()
         if not f or rule == "none":
@@ -142,7 +142,7 @@ class Importance(PerWeight):
         return made
 
     def saturated(self) -> Tensor:
-        """Return the share of weights with F = max_F; near 1 the guard leaves nothing to learn."""
+        """Return the fraction of weights with F = max_F; near 1, nothing can be learned."""
         f = self.clipped()
         if not f:
             return torch.zeros(())
@@ -150,21 +150,21 @@ class Importance(PerWeight):
         return full.sum().double() / len(full)
 
     def _divisor(self) -> float:
-        """Return the number that totals are divided by to give F."""
+        """Return the number by which the totals are divided to get F."""
         return 1.0
 
 
 class SGD(CountedSteps):
     """v <- mu v + guard(g + wd theta),  theta <- theta - eta v
 
-    The terms of the guard go through the momentum: under a penalty, theta comes to rest at the
+    The momentum applies to the terms of the guard too, so under a penalty theta converges to the
     minimum of the penalised loss.
 
     Args:
         weights: the weights theta.
         momentum: mu; `weight_decay` is wd.
-        guard: what protects the guarded weights; by default nothing does.
-        velocity: v, if it goes on from an earlier batch; by default it starts at 0.
+        guard: the protection of the guarded weights; by default there is none.
+        velocity: v, to continue from an earlier batch; by default it starts at 0.
     """
 
     def __init__(
@@ -185,19 +185,19 @@ class SGD(CountedSteps):
         self._guarded = [k for k, weight in enumerate(weights) if weight.guarded]
 
     def guarded(self, per_weight: Sequence[Tensor]) -> list[Tensor]:
-        """Select the entries of the guarded weights, of `theta` or of a gradient."""
+        """Select the entries that belong to guarded weights, from `theta` or a gradient."""
         return [per_weight[k] for k in self._guarded]
 
     def gradient(self, loss: Tensor, count: int) -> Sequence[Tensor]:
-        """Return g = dL / dtheta; `count` patterns weigh so much in the loss that is reported."""
+        """Return g = dL / dtheta; `count` is the weight of the minibatch in the reported loss."""
         self.count(loss, count)
         return gradient(loss, self.theta)
 
     @torch.no_grad()
     def step(self, g: Sequence[Tensor], rate: Tensor | None = None) -> list[Tensor]:
-        """Take one step down the gradient g, and return dtheta, what was added to each weight.
+        """Take one step down the gradient g; return dtheta, the change of each weight.
 
-        `rate`, a scalar, is a factor of all learning rates.
+        `rate`, a scalar, multiplies all learning rates.
         """
         self._rate = rate
         direction = torch._foreach_mul(self.theta, self.decay)
@@ -214,5 +214,5 @@ class SGD(CountedSteps):
 
 
 def gradient(loss: Tensor, theta: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return dL / dtheta, one tensor per weight; 0 where the loss does not depend on a weight."""
+    """Return dL / dtheta, one tensor per weight; 0 if the loss does not depend on a weight."""
     return torch.autograd.grad(loss, theta, allow_unused=True, materialize_grads=True)

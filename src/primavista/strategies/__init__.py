@@ -1,4 +1,4 @@
-"""Strategies: the paper's, the ones it compares with, and ours."""
+"""Strategies: those of the paper, those that it compares with, and our own."""
 
 from primavista.strategies.base import Batch, LearnReport, Strategy
 from primavista.strategies.caffe import as_released

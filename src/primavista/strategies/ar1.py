@@ -1,4 +1,4 @@
-"""AR1 and AR1*: the head of CWR+ or CWR*, over a representation that learns under a guard."""
+"""AR1 and AR1*: the head of CWR+ or CWR* on a representation that trains under a guard."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PathRule = Literal["gradient", "displacement"]
 
 @dataclass(frozen=True)
 class AR1Options(Options):
-    """Table 4 (`tab:hyper_core50`), AR1: from batch 2 on, the CWR layer has its own learning rate.
+    """Table 4 (`tab:hyper_core50`), AR1. From batch 2 on, the CWR layer has its own learning rate.
 
     Args:
         w_1: the weight of batch 1 in the importance Omega.
-        w_i: the weight of each later batch.
+        w_i: the weight of each later batch in Omega.
         max_f: max_F, the upper limit of F.
         guard: `modulate` (AR1*), `penalty` (AR1) or `none` (AR1*free: nothing is guarded).
-        lam: lambda of the penalty; the paper names none for AR1, this is EWC's.
-        path: `gradient`, or `displacement`: how Synaptic Intelligence sums the path.
+        lam: lambda of the penalty. The paper gives no value for AR1; this is the value of EWC.
+        path: the path integral of Synaptic Intelligence, `gradient` or `displacement`.
     """
 
     epochs_1: Count = 4
@@ -49,9 +49,9 @@ class AR1Options(Options):
 class AR1(GradientStrategy):
     """AR1*: CWR* on top, and below it theta' = theta - eta (1 - F / max_F) dL_cross / dtheta
 
-    This is the rule of section 2.4. `guard="penalty"` is that of AR1,
+    This is the update rule of section 2.4. With `guard="penalty"` it is that of AR1,
     theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*). F comes from Synaptic
-    Intelligence. It guards the convolutions; norm scales and the head are not guarded. With
+    Intelligence and guards the convolutions; norm scales and the head are not guarded. With
     `guard="none"` there is no Synaptic Intelligence (AR1*free of Pellegrini et al. 2020).
 
     Args:
@@ -66,7 +66,7 @@ class AR1(GradientStrategy):
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
         o = self.options
-        # Those that still learn once `freeze` holds: a weight that is fixed needs no guard.
+        # Only the weights that still train after `freeze_from`: fixed weights need no guard.
         convolutions = {
             weight.name: weight.tensor
             for weight in self.set_trainable(max(o.freeze_from, 2))
@@ -77,8 +77,8 @@ class AR1(GradientStrategy):
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`.
 
-        Algorithm 1 starts here at line 7: `Strategy.begin_batch` has given new classes their rows
-        (line 6). Theta learns in every batch, unlike line 10.
+        Algorithm 1 starts here at line 7, because `Strategy.begin_batch` has already given new
+        classes their rows (line 6). Unlike in line 10, Theta trains in every batch.
         """
         o, si = self.options, self.importance
         weights = self.set_trainable(B.i)  # sections 2.3, 4: depthwise ones are fixed from B_2 on
@@ -88,7 +88,7 @@ class AR1(GradientStrategy):
         sgd = self.sgd(B, weights, guard)
         si.start(guarded)
 
-        # On a GPU later batches launch the CUDA graph of this step: nothing of B may be in it.
+        # On a GPU, later batches reuse the CUDA graph of this step, so it must not refer to B.
         @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
             g = sgd.gradient(self.cross_entropy(x, y), len(x))  # dL_cross / dtheta
@@ -105,8 +105,8 @@ class AR1(GradientStrategy):
 class SynapticIntelligence(Importance):
     """Omega_k += w_i sum_steps(-g_k dtheta_k) / ((theta_end - theta_start)^2 + 1e-7)
 
-    This is added at the end of batch i (Zenke et al. 2017). F is Omega, clipped; g is the gradient
-    of the cross-entropy alone. With `path="displacement"` the sum is of dtheta_k^2.
+    Omega is updated at the end of batch i (Zenke et al. 2017). F is Omega, clipped; g is the
+    gradient of the cross-entropy alone. With `path="displacement"`, dtheta_k^2 is summed instead.
     """
 
     EPSILON = 1e-7
@@ -121,7 +121,7 @@ class SynapticIntelligence(Importance):
 
     @torch.no_grad()
     def start(self, theta: Sequence[Tensor]) -> None:
-        """Remember theta_start. It is copied: a view of the weights would make every Omega 0."""
+        """Store a copy of theta as theta_start; a view of the weights would make Omega 0."""
         if copied_in_place(theta, self._theta_start):
             torch._foreach_zero_(self._path)
             return
@@ -130,7 +130,7 @@ class SynapticIntelligence(Importance):
 
     @torch.no_grad()
     def observe(self, g: Sequence[Tensor], dtheta: Sequence[Tensor]) -> None:
-        """Add one step dtheta of the path, down the gradient g of the cross-entropy."""
+        """Add one step dtheta to the path; g is the gradient of the cross-entropy."""
         if not self._path:  # nothing is guarded
             return
         if self.path == "gradient":
@@ -140,7 +140,7 @@ class SynapticIntelligence(Importance):
 
     @torch.no_grad()
     def consolidate(self, theta: Sequence[Tensor], w: float) -> None:
-        """Add the batch to Omega with its weight w_i; theta are the weights as it ends."""
+        """Add the batch to Omega with its weight w_i; theta are the weights after the batch."""
         if not self._path:
             return
         denominator = torch._foreach_sub(list(theta), self._theta_start)
@@ -148,5 +148,5 @@ class SynapticIntelligence(Importance):
         torch._foreach_add_(denominator, self.EPSILON)
         omega = self.tensors
         torch._foreach_addcdiv_(omega, self._path, denominator, w)
-        if not self._path[0].is_cuda:  # a captured step needs them; a CPU has a use for the memory
+        if not self._path[0].is_cuda:  # on a GPU, the captured step refers to them
             self._path, self._theta_start = [], []

@@ -1,7 +1,8 @@
 """The contract of a strategy: learn a batch, score frames, forget a class.
 
-If the representation is frozen, features may be computed once and kept (`EmbeddingStrategy`):
-`freezes` says that it is so sooner or later, `embeds` and `is_frozen` that it is so now.
+If the representation is frozen, features can be computed once and cached (`EmbeddingStrategy`).
+`freezes` is true if the representation is frozen sooner or later; `embeds` and `is_frozen` are true
+if it is frozen now.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ from primavista.frames import Frames, are_features, check_frames, check_labels, 
 from primavista.nn.class_rows import AnySize, drop_all, grow_all, stored_bytes
 from primavista.progress import OnStep, Progress
 
-# These buffers stay on the CPU: to read one on a GPU, the program would have to wait for the GPU.
+# These buffers stay on the CPU, because reading a buffer on a GPU waits for the GPU.
 COUNTERS = ("batches", "seed", "embedding_version")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One training batch B_i: patterns of any classes, in any number.
+    """One training batch B_i: any number of patterns, of any classes.
 
     Args:
         i: the number of the batch, from 1.
         inputs: the frames; or, if the representation is frozen, their features (float, N x D).
-        columns: the column in the scores (the row in the head) of each pattern's class, on the CPU.
+        columns: the column in the scores (the row in the head) of the class of each pattern, on
+            the CPU.
         present: the columns of the classes in the batch, on the CPU.
         cur: the number of patterns of each class in `present`, on the CPU.
         new: the labels that were never seen before.
-        sessions: the session of each pattern, if it is known.
-        progress: is told how many patterns are learned, if somebody wants to know.
+        sessions: the session of each pattern; None if unknown.
+        progress: called with the number of patterns learned so far; None for no reports.
     """
 
     i: int
@@ -58,12 +60,12 @@ class Batch:
 
     @property
     def has_features(self) -> bool:
-        """True if the inputs are activations of the network and not frames."""
+        """True if the inputs are features, False if they are frames."""
         return are_features(self.inputs)
 
     @property
     def images(self) -> Frames:
-        """The frames, of a batch that has frames."""
+        """The frames; a batch of features raises an InputError."""
         if self.has_features:
             raise InputError("this batch has features and no frames")
         return self.inputs
@@ -78,9 +80,9 @@ class LearnReport:
         patterns: the number of patterns learned.
         new_classes: the labels that were never seen before.
         losses: the mean loss of each epoch; empty for strategies without gradient descent.
-        saturated: the share of guarded weights at F = max_F, for strategies with a guard.
+        saturated: the fraction of guarded weights with F = max_F, for strategies with a guard.
         stored_bytes: the size of all stored frames or activations; 0 if rehearsal-free. `learn`
-            counts what is in a `Memory`.
+            adds up the contents of every `Memory`.
     """
 
     batch: int
@@ -94,23 +96,23 @@ class LearnReport:
 class Strategy(AnySize, ABC):
     """Learns a stream, one batch at a time, and scores frames at any time.
 
-    A subclass implements `learn_batch` and `score_features`. All that it must remember are
-    parameters and buffers, so that `state_dict()` is complete. Patterns of earlier batches are kept
-    in a `Memory`, which bounds, counts and forgets them. Random numbers come from generators
-    seeded by (seed, batch, epoch), so that there is no random state. A class whose representation
-    is frozen extends `EmbeddingStrategy`, one that can be merged `MergeableStrategy`, and one that
-    tells strangers satisfies `OpenSet`.
+    A subclass implements `learn_batch` and `score_features`. Its state consists of parameters and
+    buffers only, so `state_dict()` is complete. Patterns of earlier batches are kept in a `Memory`,
+    which bounds, counts and forgets them. Random numbers come from generators seeded by
+    (seed, batch, epoch), so there is no random state. A strategy with a frozen representation
+    extends `EmbeddingStrategy`, a strategy that can be merged extends `MergeableStrategy`, and a
+    strategy that recognises strangers satisfies `OpenSet`.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
         seed: the seed of all random choices.
-        first_batch: False leaves the paper's B_1 out: the first batch is learned as B_2 would be.
+        first_batch: False if there is no B_1: the first batch is learned as B_2 would be.
     """
 
     rehearsal_free: ClassVar[bool] = True  # False if it stores frames or activations
-    keeps_everything: ClassVar[bool] = False  # True if what it stores has no bound
-    freezes: ClassVar[bool] = False  # whether `embeds` is, or becomes, true
-    on_step = NotCopied[OnStep]()  # is told of every step of gradient descent; None for nobody
+    keeps_everything: ClassVar[bool] = False  # True if its stored data grow without bound
+    freezes: ClassVar[bool] = False  # True if `embeds` is true now or later
+    on_step = NotCopied[OnStep]()  # called after every step of gradient descent, unless None
     classes: Tensor
     batches: Tensor
     seed: Tensor
@@ -122,8 +124,8 @@ class Strategy(AnySize, ABC):
         self.backbone = copy.deepcopy(backbone)
         self.representation = Representation(self.backbone, freezes=self.freezes)
         self.first_batch = first_batch
-        self.derived = Derived()  # values computed from the state; empty after every change of it
-        self.gpu_cache = ReusedOnGPU()  # captured functions; empty after every move
+        self.derived = Derived()  # values computed from the state; cleared when the state changes
+        self.gpu_cache = ReusedOnGPU()  # captured functions; cleared when the strategy is moved
         self.register_buffer("classes", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
@@ -158,8 +160,8 @@ class Strategy(AnySize, ABC):
         Args:
             images: frames, uint8, N x H x W x 3.
             labels: one label >= 0 per frame.
-            sessions: the session that each frame belongs to, if it is known.
-            progress: is told how many patterns are learned, out of how many.
+            sessions: the session that each frame belongs to; None if unknown.
+            progress: called with the number of patterns learned so far and their total number.
 
         Raises:
             InputError: if the frames or labels are not valid. Nothing has changed then.
@@ -171,7 +173,7 @@ class Strategy(AnySize, ABC):
         self._check_batch(frames)
         if self.embeds:
             inputs: Frames | Tensor = self.representation.finite_features(frames, progress)
-            progress = None  # it was told of every frame already
+            progress = None  # every frame has been reported already
         else:
             inputs = frames
         report = self.learn_batch(self.begin_batch(inputs, labels, sessions, progress))
@@ -188,8 +190,8 @@ class Strategy(AnySize, ABC):
             images: frames, uint8, N x H x W x 3.
 
         Returns:
-            N x len(classes), one column per known class in the order of `classes`. The higher the
-            score, the likelier the class.
+            N x len(classes), one column per known class in the order of `classes`. The class with
+            the highest score is the prediction.
         """
         frames = check_frames(images)
         parts = []
@@ -200,7 +202,7 @@ class Strategy(AnySize, ABC):
 
     @final
     def forget(self, label: int) -> None:
-        """Forget a class. It may be learned again later as if it were new.
+        """Forget a class. It can be learned again later as a new class.
 
         Args:
             label: the label of a known class.
@@ -217,12 +219,12 @@ class Strategy(AnySize, ABC):
         drop_all(self, j, label)
         self.classes = torch.cat([self.classes[:j], self.classes[j + 1 :]])
         self.derived.clear()
-        self.gpu_cache.clear()  # the rows of the head are elsewhere now
+        self.gpu_cache.clear()  # the rows of the head have new memory
         self._forgot(label)
 
     @abstractmethod
     def learn_batch(self, B: Batch) -> LearnReport:
-        """Learn one batch. It has been checked, and its new classes have their columns.
+        """Learn one batch, which has been checked and whose new classes have their columns.
 
         Args:
             B: the batch B_i.
@@ -257,17 +259,17 @@ class Strategy(AnySize, ABC):
         sessions: Tensor | None = None,
         progress: Progress | None = None,
     ) -> Batch:
-        """Make the next batch of checked inputs; every new class gets its column.
+        """Make the next batch from checked inputs, and give every new class a column.
 
         This is Algorithm 1, line 6: expand the output layer with neurons for the classes never
         seen before. A maximal head has `capacity` rows from the start, so it grows only when they
-        are used up. `learn` calls it, and the benchmark does when it learns several runs at once.
+        are used up. The callers are `learn`, and the benchmark when it learns several runs at once.
 
         Args:
             inputs: frames or features.
             labels: one label per pattern.
-            sessions: the session of each pattern, if it is known.
-            progress: is told how many patterns are learned.
+            sessions: the session of each pattern; None if unknown.
+            progress: called with the number of patterns learned so far.
         """
         unique, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
         before = set(self.classes.tolist())
@@ -278,7 +280,7 @@ class Strategy(AnySize, ABC):
         )
 
     def columns_of(self, labels: list[int]) -> list[int]:
-        """Return the columns of labels; a label never seen before gets a new one.
+        """Return the columns of labels; a label never seen before gets a new column.
 
         Args:
             labels: labels of classes, known or new.
@@ -292,24 +294,24 @@ class Strategy(AnySize, ABC):
         return [columns[label] for label in labels]
 
     def end_batch(self) -> None:
-        """Count a batch that was learned; what was derived from the state no longer holds."""
+        """Count a batch that was learned, and clear the values derived from the old state."""
         self.batches += 1
         self.derived.clear()
 
     @final
     def draft(self) -> Self:
-        """Return a copy to learn into; a frozen representation is shared and not copied."""
+        """Return a copy that can learn on its own; a frozen representation is shared."""
         shared = (self.backbone, self.representation) if self.embeds else ()
         made = copy.deepcopy(self, {id(part): part for part in shared})
         made.on_step = self.on_step
         return made
 
     def prepare_like(self, other: Self) -> None:
-        """Take over what a strategy that was made alike has computed before its first batch.
+        """Take over the preparations that an equal strategy made before its first batch.
 
         Args:
-            other: a strategy of the same class, options and backbone; nothing that it was taught is
-                taken over.
+            other: a strategy of the same class, options and backbone. Nothing that it has learned
+                is taken over.
         """
 
     def _finished(self, report: LearnReport) -> LearnReport:
@@ -317,18 +319,18 @@ class Strategy(AnySize, ABC):
         return replace(report, stored_bytes=stored_bytes(self) or report.stored_bytes)
 
     def _rows_for(self, classes: int) -> int:
-        """The number of rows that tensors with one row per class should have."""
+        """Return the number of rows that tensors with one row per class should have."""
         return classes
 
     def _check_batch(self, frames: Frames) -> None:
-        """Refuse frames that cannot be learned, before anything changes."""
+        """Reject frames that cannot be learned, before anything changes."""
         self.representation.check_frames(frames)
 
     def _check_forget(self, label: int) -> None:
-        """Refuse to forget what cannot be forgotten, before anything changes."""
+        """Raise an error if a class cannot be forgotten, before anything changes."""
 
     def _forgot(self, label: int) -> None:
-        """React to a class that was taken out of everything with one row per class."""
+        """Clean up after a class was removed from all tensors with one row per class."""
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
@@ -348,15 +350,15 @@ class Strategy(AnySize, ABC):
 class EmbeddingStrategy(Strategy):
     """A strategy that learns and scores features as well as frames.
 
-    While `embeds` is true the representation stays as it is, so a caller may keep the features that
-    `embed` gives. They hold until `embedding_version` changes.
+    While `embeds` is true the representation does not change, so a caller may cache the features
+    that `embed` returns. They are valid until `embedding_version` changes.
     """
 
     freezes: ClassVar[bool] = True
 
     @property
     def embeds(self) -> bool:
-        """True if the representation stays as it is from the next batch on."""
+        """True if the representation is frozen from the next batch on."""
         return True
 
     @final
@@ -372,12 +374,12 @@ class EmbeddingStrategy(Strategy):
     def learn_embedded(
         self, z: Tensor, labels: Tensor, sessions: Tensor | None = None
     ) -> LearnReport:
-        """Learn one batch from the features that `embed` gives; see `learn`.
+        """Learn one batch from the features that `embed` returns; see `learn`.
 
         Args:
             z: features, N x D.
             labels: one label >= 0 per pattern.
-            sessions: the session that each pattern belongs to, if it is known.
+            sessions: the session that each pattern belongs to; None if unknown.
 
         Raises:
             InputError: if this batch trains the representation, or if the arguments are not valid.
@@ -396,7 +398,7 @@ class EmbeddingStrategy(Strategy):
     @final
     @torch.no_grad()
     def scores_embedded(self, z: Tensor) -> Tensor:
-        """Score the features that `embed` gives; see `scores`.
+        """Score the features that `embed` returns; see `scores`.
 
         Args:
             z: features, N x D.
@@ -416,7 +418,7 @@ class EmbeddingStrategy(Strategy):
 
 
 def is_frozen(strategy: Strategy) -> TypeGuard[EmbeddingStrategy]:
-    """Return whether a strategy's representation is frozen now, so that it has `embed`.
+    """Return True if the representation of a strategy is frozen now, so that it has `embed`.
 
     Args:
         strategy: any strategy.

@@ -1,7 +1,8 @@
-"""The authors' release: where their Caffe code differs from the paper's text or our defaults.
+"""The authors' release: the differences of their Caffe code from the paper or from our defaults.
 
 Each difference is one switch of `compat`, and one class here that overrides the paper's strategy.
-`compat="caffe"` is all of them; some can be joined by +, as in `compat="keep_momentum+pad_batch"`.
+`compat="caffe"` turns all switches on; single switches are joined by +, as in
+`compat="keep_momentum+pad_batch"`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from primavista.strategies.trainable import TrainableStrategy
 
 
 class AllOutputs(GradientStrategy):
-    """All outputs are known from the start; linear heads begin by MSRA, CWR's have a fixed bias."""
+    """All outputs are known from the start; linear heads begin by MSRA, CWR has a fixed bias."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -40,7 +41,7 @@ class AllOutputs(GradientStrategy):
 
     @property
     def open_set(self) -> bool:
-        """False: it knows classes that were never seen, so it cannot tell strangers."""
+        """False: classes that were never seen count as known, so strangers are not recognised."""
         return False
 
     def begin_batch(
@@ -50,7 +51,7 @@ class AllOutputs(GradientStrategy):
         sessions: Tensor | None = None,
         progress: Progress | None = None,
     ) -> Batch:
-        """Make the next batch; see `Strategy.begin_batch`. Labels are the numbers of outputs."""
+        """Make the next batch; see `Strategy.begin_batch`. A label is the index of its output."""
         if int(labels.max()) >= self.options.capacity:
             last = self.options.capacity - 1
             raise InputError(f"compat='caffe' has all outputs from the start: labels 0 to {last}")
@@ -65,9 +66,10 @@ class AllOutputs(GradientStrategy):
 
 
 class ReleasedCWRHead(CWRHead):
-    """CWR's head with the bias of the release, which is fixed in training.
+    """The head of CWR with the bias of the release, which is fixed during training.
 
-    It is 1 for outputs absent from the batch and for the classes of batch 1, and 0 for later ones.
+    The bias is 1 for outputs absent from the batch and for the classes of batch 1, and 0 for
+    classes that come later.
     """
 
     bias: Tensor
@@ -75,12 +77,12 @@ class ReleasedCWRHead(CWRHead):
 
     def __init__(self, dim: int, capacity: int, *settings: Any) -> None:
         super().__init__(dim, capacity, *settings)
-        self.in_batch_1 = False  # `AllOutputs` sets it as a batch begins
+        self.in_batch_1 = False  # set by `AllOutputs` when a batch begins
         self.add_rows("bias", torch.zeros(capacity))
         self.add_rows("training_bias", torch.zeros(capacity), persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Return the outputs in training, tw z + bias; see `CWRHead.forward`."""
+        """Return the outputs during training, tw z + bias; see `CWRHead.forward`."""
         return F.linear(z, self.tw, self.training_bias)
 
     def scores(self, z: Tensor) -> Tensor:
@@ -99,16 +101,16 @@ class ReleasedCWRHead(CWRHead):
 
 
 class BiasRate(GradientStrategy):
-    """The bias of a linear head learns at twice the rate of its weights."""
+    """The bias of a linear head has twice the learning rate of its weights."""
 
     def set_trainable(self, i: int, *, representation: bool = True) -> list[Weight]:
-        """Let the weights of batch `i` learn; see `GradientStrategy.set_trainable`."""
+        """Select the weights that batch `i` trains; see `GradientStrategy.set_trainable`."""
         weights = super().set_trainable(i, representation=representation)
         return [replace(w, lr=2 * w.lr) if w.name == "head.bias" else w for w in weights]
 
 
 class KeepMomentum(GradientStrategy):
-    """From batch 2 on, the momentum goes on from batch to batch; by default it starts at 0."""
+    """Momentum continues from batch to batch, from batch 2 on; by default it restarts at 0."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -132,9 +134,9 @@ class ShuffleOnce(GradientStrategy):
 
 
 class PadBatch(GradientStrategy):
-    """A batch is padded to a multiple of the minibatch, and counted so.
+    """A batch is padded to a multiple of the minibatch, and the padding counts as patterns.
 
-    Its first frames come once more, in front of it.
+    The padding repeats the first frames in front of the batch.
     """
 
     def begin_batch(
@@ -159,7 +161,7 @@ class PadBatch(GradientStrategy):
         return super()._select(inputs, self._frame(index, len(inputs)))
 
     def _frame(self, index: Tensor, count: int) -> Tensor:
-        """Return which of `count` frames is at each index of the padded batch."""
+        """Return the index of the frame, out of `count`, at each index of the padded batch."""
         size = self.options.minibatch
         missing = minibatch_count(count, size) * size - count
         return torch.where(index < missing, index % count, index - missing)
@@ -168,13 +170,13 @@ class PadBatch(GradientStrategy):
 class TrainModeFeatures(GradientStrategy):
     """Features are computed in training mode; by default, in evaluation mode.
 
-    Norms then use the moments of the minibatch. It concerns CWR* from batch 2 on, the Fisher matrix
-    of EWC, and the targets of LwF. The moments of batch renormalisation move meanwhile.
+    Norms then use the moments of the minibatch, and the moments of batch renormalisation are
+    updated. This affects CWR* from batch 2 on, the Fisher matrix of EWC, and the targets of LwF.
     """
 
     @property
     def embeds(self) -> bool:
-        """False: features computed now do not stay valid, since the moments move."""
+        """False: features do not stay valid, because the moments change."""
         return False
 
     def _target_features(self, B: Batch) -> Tensor:
@@ -185,7 +187,7 @@ class TrainModeFeatures(GradientStrategy):
         return torch.cat([self.backbone(self._select(inputs, index)) for index in minibatches])
 
     def _fisher_mode(self, B: Batch, k: int) -> None:
-        """Go on with the schedule of renormalisation where the last step of the batch left it."""
+        """Continue the schedule of renormalisation after the last step of the batch."""
         self._train_mode(B)
         per_epoch = self._per_epoch(B)
         t = self.epochs_of(B.i) * per_epoch + k
@@ -193,16 +195,16 @@ class TrainModeFeatures(GradientStrategy):
 
 
 class MomentsFromZero(GradientStrategy):
-    """The moments average the variance, and batch 1 computes them anew whatever `moments` says.
+    """The moments average the variance, and batch 1 computes them from zero.
 
-    The release sums them with a counter, from zero, and divides by it. Its `set_brn_past_weight`
-    sets the counter to 10,000 before batch 2, so that from then on a minibatch weighs 1e-4: this is
-    the schedule of the text.
+    The option `moments` has no effect. The release keeps sums and a counter, both from zero, and
+    divides the sums by the counter. Its `set_brn_past_weight` sets the counter to 10,000 before
+    batch 2, so that from then on a minibatch has the weight 1e-4, as in the schedule of the paper.
     """
 
     @property
     def renorm(self) -> RenormSchedule:
-        """The schedule of batch renormalisation, whatever the option `moments` says."""
+        """The schedule of batch renormalisation, for any value of the option `moments`."""
         if self.options.norm == "bn":
             return super().renorm
         return replace(super().renorm, moments="batch_1")
@@ -212,10 +214,10 @@ class MomentsFromZero(GradientStrategy):
 
 
 class ReleasedBatchRenorm(BatchRenorm):
-    """Batch renormalisation that averages the variance, and not its root.
+    """Batch renormalisation that averages the variance instead of its square root.
 
-    The variance has the correction m / (m - 1), where m is the number of values per channel. The
-    buffer `sigma` holds it.
+    The variance has the correction m / (m - 1), where m is the number of values per channel. It is
+    stored in the buffer `sigma`.
     """
 
     FUSES = False
@@ -245,18 +247,18 @@ class ReleasedBatchRenorm(BatchRenorm):
 
 
 class BatchNormDecay(GradientStrategy):
-    """With `norm="bn"`, the past weighs 0.999 in the moving averages, which is Caffe's default."""
+    """The past has the weight 0.999 in moving averages with `norm="bn"`, the default of Caffe."""
 
     @property
     def renorm(self) -> RenormSchedule:
-        """The schedule, of which batch norm takes the weight of the past alone."""
+        """The schedule; batch norm uses only its weight of the past."""
         if self.options.norm == "bn":
             return replace(super().renorm, decay_1=0.999, decay=0.999)
         return super().renorm
 
 
 class Displacement(GradientStrategy):
-    """Synaptic Intelligence sums dtheta^2: its stored gradient was overwritten by the update."""
+    """Synaptic Intelligence sums dtheta^2, because the update overwrites its stored gradient."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -279,7 +281,7 @@ SWITCH_CLASSES: dict[str, type[Any]] = {
 
 @cache
 def as_released(kind: type[Any], switches: tuple[str, ...]) -> type[Any]:
-    """Return a strategy's class with some of the release's differences.
+    """Return the class of a strategy with some of the differences of the release.
 
     Args:
         kind: the class of a strategy of the paper.
@@ -287,7 +289,7 @@ def as_released(kind: type[Any], switches: tuple[str, ...]) -> type[Any]:
     """
     if any(issubclass(kind, SWITCH_CLASSES[switch]) for switch in switches):
         return kind
-    # The first base class ends its `__init__` last: keep_momentum needs the head of all_outputs.
+    # The first base class finishes `__init__` last; keep_momentum needs the head of all_outputs.
     order = sorted(switches, key=lambda switch: switch != "keep_momentum")
     return type(kind.__name__, (*(SWITCH_CLASSES[switch] for switch in order), kind), {})
 

@@ -1,4 +1,4 @@
-"""The contract of a strategy as a conformance suite, for our strategies and for yours."""
+"""The contract of a strategy as a conformance suite, for our strategies and your own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from primavista.strategies.open_set import judge, tells_strangers
 
 Factory = Callable[[Backbone], Strategy]
 SIDE = 16
-SCORES_AGREE = 1e-5  # of the largest score: sums may be rounded to float32
+SCORES_AGREE = 1e-5  # relative to the largest score; sums may be rounded to float32
 
 
 def check_strategy(factory: Factory) -> list[str]:
@@ -31,7 +31,7 @@ def check_strategy(factory: Factory) -> list[str]:
         The names of the checks, which have all passed.
 
     Raises:
-        AssertionError: which says what does not hold.
+        AssertionError: if a check fails; the message says which requirement is violated.
 
     >>> from primavista.strategies.registry import create
     >>> len(check_strategy(lambda backbone: create("dslda", backbone))) == len(CHECKS)
@@ -65,7 +65,7 @@ def tiny_backbone(seed: int = 1) -> Backbone:
 
 
 def toy_batch(labels: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return one frame per label: noise, and a square with the label's own colour and position.
+    """Return one frame per label: noise and a square; the label sets its colour and position.
 
     Args:
         labels: the labels of the frames.
@@ -159,9 +159,10 @@ def same_seed_same_result(factory: Factory) -> None:
 
 
 def cost_is_constant(factory: Factory) -> None:
-    """Check that a batch costs the same however many came before, if it is rehearsal-free.
+    """Check that the cost of a batch does not depend on the number of earlier batches.
 
-    Counted are operations, bytes of state, and stored data.
+    The cost is the number of operations and the bytes of state. The check concerns strategies that
+    are rehearsal-free; they must not store data.
     """
     strategy = factory(tiny_backbone())
     if not strategy.rehearsal_free:
@@ -183,8 +184,8 @@ def cost_is_constant(factory: Factory) -> None:
 def stored_data_is_bounded(factory: Factory) -> None:
     """Check that a strategy that rehearses keeps its patterns in a `Memory`, and nowhere else.
 
-    A `Memory` has a limit, so that everything beside it must stay as large as it is. A strategy
-    that keeps everything says so by `keeps_everything`.
+    A `Memory` has a limit, so everything else must keep its size. A strategy that keeps everything
+    declares this by `keeps_everything`.
     """
     strategy = factory(tiny_backbone())
     if strategy.keeps_everything:
@@ -210,7 +211,7 @@ def stored_data_is_bounded(factory: Factory) -> None:
 
 
 def _bytes_beside(strategy: Strategy, kept: list[Memory]) -> int:
-    """Return the size of what a strategy keeps beside its memories, and check their limits."""
+    """Return the size of a strategy's state outside its memories, and check their limits."""
     stored, most = sum(m.bytes for m in kept), sum(m.most_bytes for m in kept)
     assert stored <= most, f"the memory holds {stored} bytes, and its limit is {most}"
     state: int = sum(t.numel() * t.element_size() for t in strategy.state_dict().values())
@@ -218,7 +219,7 @@ def _bytes_beside(strategy: Strategy, kept: list[Memory]) -> int:
 
 
 def any_size_of_batch(factory: Factory) -> None:
-    """Check batches of one frame, of one class, and of more frames than a minibatch."""
+    """Check batches of one frame, batches of one class, and batches larger than a minibatch."""
     strategy = factory(tiny_backbone())
     for k, labels in enumerate(([0, 1, 2, 3], [2], [1] * 5, [0, 1, 2] * 100)):
         report = strategy.learn(*toy_batch(labels, seed=k))
@@ -229,7 +230,7 @@ def any_size_of_batch(factory: Factory) -> None:
 
 
 def classes_in_any_order(factory: Factory) -> None:
-    """Check new and known classes at any time, in any order, with gaps in the labels."""
+    """Check that new and known classes may come in any order, with gaps in the labels."""
     strategy = factory(tiny_backbone())
     if len(strategy.classes):
         return  # all outputs are known from the start
@@ -243,7 +244,7 @@ def classes_in_any_order(factory: Factory) -> None:
 
 
 def single_class_lessons_from_nothing(factory: Factory) -> None:
-    """Check lessons of one class each, from nothing: scores must change with what is taught."""
+    """Check that an untaught strategy can learn lessons of one class each, and scores differ."""
     strategy = factory(tiny_backbone())
     images = toy_batch([0, 1, 2])[0]
     for label in range(3):
@@ -255,7 +256,7 @@ def single_class_lessons_from_nothing(factory: Factory) -> None:
 
 
 def many_classes(factory: Factory) -> None:
-    """Check more classes than any capacity that a strategy might start with."""
+    """Check that a strategy can learn more classes than its initial capacity."""
     strategy = factory(tiny_backbone())
     if len(strategy.classes):
         return
@@ -266,9 +267,9 @@ def many_classes(factory: Factory) -> None:
 
 
 def scores_do_not_depend_on_company(factory: Factory) -> None:
-    """Check that a frame has the same scores alone and among others.
+    """Check that the scores of a frame do not depend on the other frames of the call.
 
-    Scoring must not change the state.
+    Scoring must not change the state either.
     """
     strategy = factory(tiny_backbone())
     strategy.learn(*toy_batch([0, 1, 2] * 3))
@@ -288,7 +289,7 @@ def scores_do_not_depend_on_company(factory: Factory) -> None:
 
 
 def judges_what_it_scores(factory: Factory) -> None:
-    """Check that `judge` gives the scores of `scores`, and a finite familiarity if there is one."""
+    """Check that `judge` and `scores` return equal scores, and that familiarity is finite."""
     strategy = factory(tiny_backbone())
     images = toy_batch([0, 1, 2, 7], seed=5)[0]
     assert judge(strategy, images).scores.shape == strategy.scores(images).shape, (
@@ -314,7 +315,8 @@ def judges_what_it_scores(factory: Factory) -> None:
 def forgets_and_learns_again(factory: Factory) -> None:
     """Check that a forgotten class has no column, and that it can be taught again.
 
-    The scores of the others stay, or become those of a strategy that was never taught the class.
+    The scores of the other classes stay the same, or become those of a strategy that was never
+    taught the class.
     """
     strategy = factory(tiny_backbone())
     taught, labels = toy_batch([0, 1, 2] * 3)
@@ -339,9 +341,9 @@ def forgets_and_learns_again(factory: Factory) -> None:
 
 
 def forgets_one_and_learns_another(factory: Factory) -> None:
-    """Check that another class can be learned in the place of a forgotten one.
+    """Check that another class can be learned in place of a forgotten one.
 
-    Nothing of the forgotten class may be left: no label in a `Memory`, none of its frames, and none
+    Nothing of the forgotten class may remain: no label in a `Memory`, none of its frames and none
     of their features.
     """
     strategy = factory(tiny_backbone())
@@ -369,7 +371,7 @@ def forgets_one_and_learns_another(factory: Factory) -> None:
 
 
 def uses_the_backbone_it_is_given(factory: Factory) -> None:
-    """Check that the scores depend on the weights of the backbone that the caller gives."""
+    """Check that the scores depend on the weights of the given backbone."""
     images, labels = toy_batch([0, 1, 2] * 4)
     scores = []
     for seed in (1, 2):
@@ -391,7 +393,7 @@ def _check_others_after_forgetting(
         assert after[::2].argmax(1).equal(order), (
             "forgetting one class changed the order of the others"
         )
-    elif strategy.rehearsal_free:  # one that stores data may train anew
+    elif strategy.rehearsal_free:  # a strategy that stores data may retrain
         assert _close(after, before) or _close(after, never), (
             "forgetting one class changed the scores of the others, and they are not those of a "
             "strategy that was never taught it"
@@ -422,7 +424,7 @@ def labels_matter_in_every_batch(factory: Factory) -> None:
 
 
 def learns_what_it_is_shown(factory: Factory) -> None:
-    """Check that of two easy classes, shown a few times, the right one gains on the wrong one."""
+    """Check that the right one of two easy classes gains on the other after a few batches."""
     strategy = factory(tiny_backbone())
     images, labels = toy_batch([0, 1] * 16)
 
@@ -443,9 +445,9 @@ def learns_what_it_is_shown(factory: Factory) -> None:
 
 
 def embedding_is_the_same_road(factory: Factory) -> None:
-    """Check that learning and scoring from features equals learning and scoring from frames.
+    """Check that learning and scoring give the same results from features as from frames.
 
-    It concerns strategies with `embed`.
+    The check concerns strategies with `embed`.
     """
     frames, features = factory(tiny_backbone()), factory(tiny_backbone())
     if not isinstance(features, EmbeddingStrategy):
@@ -468,8 +470,8 @@ def embedding_is_the_same_road(factory: Factory) -> None:
 def order_and_grouping_of_lessons_do_not_matter(factory: Factory) -> None:
     """Check that a mergeable strategy gives the same scores for any order, grouping and merge.
 
-    A lesson is the frames of one class in one session: the frames of a lesson stay together, and
-    their order in the batch does not matter. Any other strategy must refuse to be merged.
+    A lesson is all frames of one class in one session; they stay in one batch, and their order in
+    the batch does not matter. Any other strategy must refuse to be merged.
     """
     strategies = [factory(tiny_backbone()) for _ in range(4)]
     mergeable = [strategy for strategy in strategies if isinstance(strategy, MergeableStrategy)]
@@ -564,19 +566,19 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
 
 
 class CountOperations(TorchDispatchMode):
-    """Counts the operations that run, the elements that they give, and the memory they allocate.
+    """Counts the operations that run, the elements that they return, and the memory they allocate.
 
-    On a GPU each operation is a launch.
+    On a GPU each operation is one kernel launch.
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # to skip the compiler, torch would import it: two seconds and 150 MB
+        return False  # skipping the compiler would import it, which takes 2 s and 150 MB
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations = self.elements = 0
-        self.allocations = self.allocated = 0  # tensors of memory of their own, and their bytes
+        self.allocations = self.allocated = 0  # tensors with their own memory, and their bytes
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -603,7 +605,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def hidden_size(strategy: nn.Module) -> int:
-    """Count the elements of tensors and containers in plain attributes: what is not in the state.
+    """Count the elements of tensors and containers in plain attributes, outside the state.
 
     Args:
         strategy: any module.

@@ -1,4 +1,4 @@
-"""Cumulative: retrained from scratch on all data seen so far; the upper bound."""
+"""Cumulative: joint training from scratch on all data seen so far, the upper bound."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ Steps = Annotated[int, Range(1, 2**31)]
 
 @dataclass(frozen=True)
 class CumulativeOptions(Options):
-    """A recipe of ours, since the paper gives none: training to convergence, counted in steps.
+    """Our own recipe, since the paper gives none: training to convergence, counted in steps.
 
-    It has batch norm, where the paper renormalises (section 4), fixes no weights, and does not
-    depend on the number of frames; see `LevelUntilFlat`. Epochs have no meaning here.
+    It uses batch norm instead of the paper's batch renormalisation (section 4), fixes no weights,
+    and takes about the same number of steps for any number of frames; see `LevelUntilFlat`. The
+    options for epochs have no effect.
 
     Args:
-        every: the number of batches after which it is retrained; None leaves it to `retrain()`.
-        rise: the steps in which the learning rate rises.
-        window: the steps over which the training loss is averaged to see whether it is flat.
-        fall: the steps in which the learning rate falls to 0.
-        most: the steps after which the learning rate falls even if the loss is not flat.
+        every: the number of batches after which it is retrained; None to retrain only when
+            `retrain()` is called.
+        rise: the number of steps in which the learning rate rises.
+        window: the number of steps over which the training loss is averaged to see if it is flat.
+        fall: the number of steps in which the learning rate falls to 0.
+        most: the number of steps after which the learning rate falls even if the loss is not flat.
     """
 
     lr_1: Rate = 0.02
@@ -68,10 +70,10 @@ class StoredData(AnySize):
         self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
         self._any_size += ["indices", "labels"]
         self.source: Frames | None = None
-        self.frame_bytes = 0  # of one frame of the stream
+        self.frame_bytes = 0  # the size of one frame of the stream
 
     def check(self, images: Frames) -> None:
-        """Refuse frames that cannot be stored beside the others.
+        """Reject frames that cannot be stored together with those already stored.
 
         Args:
             images: the frames of a batch.
@@ -95,8 +97,8 @@ class StoredData(AnySize):
         """Store a batch.
 
         Args:
-            images: its frames.
-            labels: their labels.
+            images: the frames of the batch.
+            labels: the label of each frame.
         """
         if isinstance(images, Selection):
             if self.source is None:
@@ -118,7 +120,7 @@ class StoredData(AnySize):
         self.labels = torch.cat([self.labels, labels.to(self.labels.device)])
 
     def keep(self, wanted: Tensor) -> None:
-        """Remove all but the `wanted` patterns (a mask)."""
+        """Remove all patterns except those in the mask `wanted`."""
         self.labels = self.labels[wanted]
         if len(self.frames):
             self.frames = self.frames[wanted]
@@ -138,11 +140,11 @@ class StoredData(AnySize):
 
     @property
     def stored_bytes(self) -> int:
-        """The size of the stored frames; indices count as the frames that they stand for."""
+        """The size of the stored frames; an index counts like the frame that it refers to."""
         return self.frames.numel() or len(self.indices) * self.frame_bytes
 
     def __deepcopy__(self, memo: dict[int, object]) -> StoredData:
-        """Copy everything but the stream, which may be as large as a disk."""
+        """Copy everything except the stream, which may be as large as a disk."""
         if self.source is not None:
             memo[id(self.source)] = self.source
         new = StoredData.__new__(StoredData)
@@ -160,9 +162,9 @@ class StoredData(AnySize):
 
 
 class Cumulative(FromScratch):
-    """Joint training on everything seen so far: an upper bound.
+    """Joint training on everything seen so far, as an upper bound.
 
-    It is not rehearsal-free, and its time and memory grow with the stream.
+    The strategy is not rehearsal-free, and its time and memory grow with the stream.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -178,7 +180,7 @@ class Cumulative(FromScratch):
         self.memory = StoredData()
 
     def learn_batch(self, B: Batch) -> LearnReport:
-        """Store one batch, and retrain if it is time; see `Strategy.learn_batch`."""
+        """Store one batch, and retrain if it is due; see `Strategy.learn_batch`."""
         self.memory.add(B.images, self.classes.cpu()[B.columns])
         losses = self.retrain_if_due(B, self.options.every)
         return LearnReport(B.i, B.count, B.new, losses, stored_bytes=self.memory.stored_bytes)
@@ -191,7 +193,7 @@ class Cumulative(FromScratch):
         return (self.memory.images() if labels else self.memory.frames), columns
 
     def fit(self, union: Batch) -> tuple[float, ...]:
-        """Train until the loss is flat; return its mean over each window of steps."""
+        """Train until the loss is flat; return the mean loss of each window of steps."""
         o = self.options
         sgd = self.sgd(union, self.set_trainable(union.i))
         schedule = LevelUntilFlat(o.rise, o.fall, o.most)
@@ -251,12 +253,12 @@ class LevelUntilFlat:
     """A learning rate that rises, stays level until the training loss is flat, and falls to 0.
 
     The loss is flat if its mean over a window of steps has fallen by less than a tenth since the
-    window before. All lengths are in steps, so that few frames are trained as thoroughly as many.
+    previous window. All lengths are in steps, so few frames are trained as thoroughly as many.
 
     Args:
         rise: the number of steps in which the rate rises.
         fall: the number of steps in which the rate falls, along half a cosine.
-        most: the number of steps after which it falls in any case.
+        most: the number of steps after which the rate falls in any case.
 
     >>> schedule, rates = LevelUntilFlat(rise=2, fall=2, most=9), []
     >>> for loss in (8.0, 4.0, 3.9, 3.8, 3.7):
@@ -275,7 +277,7 @@ class LevelUntilFlat:
 
     @property
     def rate(self) -> float:
-        """The share of the peak learning rate at the next step."""
+        """The learning rate of the next step, relative to the peak."""
         begin = self._falls_from
         if begin is not None:
             return (1 + math.cos(math.pi * min((self.t - begin) / self.fall, 1.0))) / 2
@@ -288,7 +290,7 @@ class LevelUntilFlat:
         return begin is not None and self.t >= begin + self.fall
 
     def observe(self, loss: float) -> None:
-        """Decide at the end of a window whether the rate falls from now on.
+        """Decide, at the end of a window, if the rate falls from now on.
 
         Args:
             loss: the mean training loss over the window.

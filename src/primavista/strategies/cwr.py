@@ -1,4 +1,4 @@
-"""CWR+ and CWR*: a head with two memories, on a representation that is fixed after batch 1."""
+"""CWR+ and CWR*: a head with two sets of weights on a representation fixed after batch 1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CWROptions(Options):
     """Table 4 (`tab:hyper_core50`), CWR*.
 
     Args:
-        open_set: keep the mean of each class, to tell strangers and to calibrate the scores.
+        open_set: keep the mean of each class, to recognise strangers and to calibrate the scores.
     """
 
     epochs_1: Count = 4
@@ -59,21 +59,22 @@ class CWR(EmbeddingStrategy, GradientStrategy):
 
     @property
     def open_set(self) -> bool:
-        """True if it tells strangers: the option `open_set`."""
+        """True if the strategy recognises strangers: the option `open_set`."""
         return self.options.open_set
 
     @property
     def embeds(self) -> bool:
-        """True if Theta is fixed: from batch 2 on."""
+        """True if Theta is fixed, that is, from batch 2 on."""
         return self.i > 1
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`.
 
-        Algorithm 1 starts here at line 7: `Strategy.begin_batch` has done line 6, the expansion.
+        Algorithm 1 starts here at line 7, because `Strategy.begin_batch` has already done line 6,
+        the expansion of the output layer.
         """
         self.head.load(B.present)  # line 7
-        # lines 9 and 10: Theta learns in B_1 alone
+        # lines 9 and 10: Theta trains in B_1 only
         weights = self.set_trainable(B.i, representation=B.i == 1)
         sgd = self.sgd(B, weights)
 
@@ -91,7 +92,7 @@ class CWR(EmbeddingStrategy, GradientStrategy):
 
     @torch.no_grad()
     def familiar(self) -> Familiarity | None:
-        """Return the familiarity, from the means of the classes; see `OpenSet`."""
+        """Return the familiarity, computed from the means of the classes; see `OpenSet`."""
         seen, head = self.seen, self.head
         if seen is None:
             return None
@@ -100,5 +101,5 @@ class CWR(EmbeddingStrategy, GradientStrategy):
         return self.derived.get_or_compute("familiarity", lambda: cwr_familiarity(cw, group, known))
 
     def phi(self, z: Tensor) -> Tensor:
-        """Return the features that the statistics are of: those of the backbone."""
+        """Return the features of the backbone, from which the statistics are computed."""
         return z

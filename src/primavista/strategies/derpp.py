@@ -2,7 +2,8 @@
 
 *Dark Experience for General Continual Learning: a Strong, Simple Baseline*, NeurIPS 2020. It is not
 rehearsal-free; it is here for comparison. It is experience replay with a reservoir (`er.py`) that
-stores the network's own outputs z = h(x), as they were when x was learned, and keeps to them.
+also stores the outputs z = h(x) of the network when x was learned, and penalises deviations from
+them.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from primavista.strategies.options import Count, Lambda
 class DERppOptions(EROptions):
     """The values of that paper for a memory of 500, on CIFAR-10 and Tiny ImageNet alike.
 
-    The learning rate is 0.03 without momentum or weight decay, minibatches have 32 patterns of the
-    stream and twice 32 of the memory. The number of epochs, there 50 and 100 per task, is this
-    package's 4 of AR1*: its batches are hundreds, and not 5 or 10.
+    The learning rate is 0.03 without momentum or weight decay; minibatches have 32 patterns of the
+    stream and twice 32 of the memory. That paper trains 50 or 100 epochs per task, with 5 or 10
+    tasks; here there are hundreds of batches, so the number of epochs is 4, as for AR1*.
 
     Args:
         alpha: the weight of the stored outputs.
@@ -48,11 +49,11 @@ class DERppOptions(EROptions):
 class DERpp(ExperienceReplay):
     """L = l(y, f(x)) + alpha E[||z' - h(x')||^2] + beta E[l(y'', f(x''))]   (Buzzega, equation 6)
 
-    (x, y) are of the stream, (x', z') and (x'', y'') two independent draws of the memory, and l is
-    the cross-entropy. The squared norm is averaged over the outputs, as in the authors' code, for
-    which alpha was chosen. All three terms are of one forward pass, so that the norms see new and
-    stored frames together. If a batch is learned in several epochs, each pattern is offered to the
-    memory once, and z is its output in the last epoch.
+    (x, y) come from the stream, (x', z') and (x'', y'') are two independent draws from the memory,
+    and l is the cross-entropy. The squared norm is averaged over the outputs, as in the authors'
+    code, for which alpha was chosen. All three terms come from one forward pass, so the norms see
+    new and stored frames together. If a batch is learned in several epochs, each pattern is offered
+    to the memory once, and z is its output in the last epoch.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -114,8 +115,8 @@ class DERpp(ExperienceReplay):
     def outputs(self) -> Tensor:
         """Return the stored outputs, with one column per output of the head.
 
-        An output that the head did not have when they were stored would have been 0: the rows that
-        a head grows by are 0.
+        New rows of the head start at 0, so an output that the head did not have yet when they were
+        stored is 0.
         """
         stored = self.memory.fields["logits"]
         return F.pad(stored, (0, self.head.rows - stored.shape[1]))

@@ -31,14 +31,15 @@ from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
 
 @dataclass(frozen=True)
 class EROptions(RehearsalOptions):
-    """The values of that paper where it fine-tunes a pretrained network, on CUB (its section 5).
+    """The values of that paper for fine-tuning a pretrained network, on CUB (its section 5).
 
-    Each pattern is seen once, in minibatches of K = 10 with as many replayed ones, by gradient
-    descent without momentum or weight decay, at a learning rate of 0.03. The memory there is 1 to
-    15 patterns per class; 500 in all is ours, the same for all strategies that keep frames.
+    Each pattern is seen once, in minibatches of K = 10 new and K replayed patterns, by gradient
+    descent without momentum or weight decay, at a learning rate of 0.03. The memory in that paper
+    has 1 to 15 patterns per class; the total of 500 is our choice, the same for all strategies that
+    keep frames.
 
     Args:
-        replayed: the number of patterns of M in a minibatch, beside `minibatch` new ones.
+        replayed: the number of patterns of M in a minibatch, in addition to `minibatch` new ones.
     """
 
     epochs_1: Count = 1
@@ -52,15 +53,15 @@ class EROptions(RehearsalOptions):
 
 
 class Reservoir:
-    """Algorithm 2: of n patterns that have come one by one, each is kept with equal probability.
+    """Algorithm 2: each of the n patterns offered so far is kept with equal probability.
 
-    It holds numbers that stand for patterns, so that frames are moved once per batch.
+    The reservoir holds the indices of patterns, so that frames are moved only once per batch.
 
     Args:
-        size: mem_sz, the number of patterns that are kept.
+        size: mem_sz, the number of patterns to keep.
         kept: the patterns that are kept already.
-        n: the number of patterns that have come already.
-        random: draws which patterns are replaced and sampled.
+        n: the number of patterns that were offered already.
+        random: the generator for replacement and sampling.
     """
 
     def __init__(self, size: int, kept: Iterable[int], n: int, random: torch.Generator) -> None:
@@ -71,7 +72,7 @@ class Reservoir:
         """Offer patterns to the memory, one by one.
 
         Args:
-            patterns: the numbers of the patterns.
+            patterns: the indices of the patterns.
         """
         for pattern in patterns:
             if len(self.kept) < self.size:
@@ -83,7 +84,7 @@ class Reservoir:
             self.n += 1
 
     def sample(self, count: int) -> Tensor:
-        """Draw patterns without replacement, all of them if there are fewer.
+        """Draw patterns without replacement; all of them, if there are fewer than `count`.
 
         Args:
             count: the number of patterns.
@@ -130,7 +131,7 @@ class ExperienceReplay(FrameRehearsal):
         return self.report(B, sgd)
 
     def reservoir(self, B: Batch) -> Reservoir:
-        """Return the memory M as numbers: its patterns are numbered after those of B_i.
+        """Return the memory M as indices into B_i u M: its patterns follow those of B_i.
 
         Args:
             B: the batch B_i.
@@ -142,14 +143,15 @@ class ExperienceReplay(FrameRehearsal):
     def replaying(self, B: Batch, epoch: int, M: Reservoir, draws: int) -> Sequence[Tensor]:
         """Return the minibatches of an epoch, as indices into B_i u M.
 
-        Each has new patterns first, and then `draws` times as many of M as `replayed` says. M is
-        updated after each minibatch of the first epoch, so that every pattern is offered once.
+        Each minibatch has its new patterns first, followed by `draws` samples of `replayed`
+        patterns from M. M is updated after each minibatch of the first epoch, so every pattern is
+        offered once.
 
         Args:
             B: the batch B_i.
             epoch: the number of the epoch, from 0.
             M: the memory.
-            draws: how often M is sampled for a minibatch.
+            draws: the number of samples from M per minibatch.
         """
         o, found = self.options, []
         random = generator(int(self.seed), B.i, epoch)

@@ -1,4 +1,4 @@
-"""EWC: elastic weight consolidation (Kirkpatrick et al. 2017), one Fisher matrix over time."""
+"""EWC: elastic weight consolidation (Kirkpatrick et al. 2017) with a single Fisher matrix."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class EWCOptions(Options):
 
     Args:
         max_f: max_F, the upper limit of F.
-        lam: lambda.
-        guard: `penalty`; the paper's appendix says that `modulate` could as well be applied to EWC.
+        lam: lambda, the weight of the penalty.
+        guard: `penalty`, or `modulate`, which the paper's appendix suggests for EWC too.
     """
 
     lr: Rate = 1e-4
@@ -36,13 +36,13 @@ class EWCOptions(Options):
 class Fisher(Importance):
     """F = clip(sum_batches(mean_minibatches(g^2)) / batches, 0, max_F)
 
-    g is the mean gradient of a minibatch. There is one matrix, updated over time, and not one per
-    batch.
+    g is the mean gradient of a minibatch. A single matrix is updated over time, instead of one
+    matrix per batch.
 
     Args:
         weights: the guarded weights by name.
         max_f: max_F.
-        row_weights: the names of those that have one row per class.
+        row_weights: the names of the weights that have one row per class.
     """
 
     batches: Tensor
@@ -64,14 +64,14 @@ class Fisher(Importance):
         torch._foreach_addcmul_(self.tensors, list(g), list(g), 1.0 / minibatches)
 
     def count_batch(self) -> None:
-        """Count a batch, whose squared gradients were all observed."""
+        """Count a batch after all its squared gradients were observed."""
         self.batches += 1
 
     def _divisor(self) -> float:
         return max(float(self.batches), 1.0)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # version 0.1 guarded norm scales, shifts and biases too: their F is left out
+        # version 0.1 also guarded norm scales, shifts and biases; their F is ignored
         own = set(self.state_dict())
         for name, values in list(state_dict.items()):
             key = name.removeprefix(prefix)
@@ -83,11 +83,11 @@ class Fisher(Importance):
 class EWC(GradientStrategy):
     """L = L_cross + lambda / 2 sum_k F_k (theta_k - theta*_k)^2   (paper, equation 4)
 
-    by the update rule of equation 5, which leaves lambda out,
+    The update rule is equation 5, with the factor lambda, which the paper omits there:
     theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*).
 
-    Both terms go through the momentum. Every weight that decays is guarded: the convolutions and
-    the head, but not norm scales, shifts and biases.
+    The momentum applies to both terms. Every weight with weight decay is guarded: the convolutions
+    and the head, but not norm scales, shifts and biases.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -100,7 +100,7 @@ class EWC(GradientStrategy):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         super().__init__(backbone, **settings)
-        # Those that still learn once `freeze` holds; tw begins anew each time, so it has no past.
+        # The weights that still train after `freeze_from`, without tw, which restarts every batch.
         guarded = {
             weight.name: weight.tensor
             for weight in self.set_trainable(max(self.options.freeze_from, 2))
@@ -133,7 +133,7 @@ class EWC(GradientStrategy):
     def update_fisher(self, B: Batch, guarded: list[Tensor]) -> None:
         """total <- total + mean over the minibatches of B_i of g^2,  g = dL_cross / dtheta
 
-        F is the mean of the total over the batches, clipped; see `Fisher`.
+        F is the total divided by the number of batches, clipped; see `Fisher`.
 
         Args:
             B: the batch that was just learned.
@@ -149,7 +149,7 @@ class EWC(GradientStrategy):
         self.importance.count_batch()
 
     def _squared_gradient(self, guarded: list[Tensor], minibatches: int) -> CapturedFunction:
-        """Return the function that adds g^2 of a minibatch to the total; reuse one that fits."""
+        """Return the function that adds g^2 of a minibatch to the total, reused if possible."""
 
         def square(x: Tensor, y: Tensor) -> None:
             self.importance.observe(gradient(self.cross_entropy(x, y), guarded), minibatches)
@@ -158,4 +158,4 @@ class EWC(GradientStrategy):
         return self._reused("fisher", key, lambda: CapturedFunction(square), most=1)
 
     def _fisher_mode(self, B: Batch, k: int) -> None:
-        """Leave the backbone in evaluation mode, so that minibatch k does not move the moments."""
+        """Keep the backbone in evaluation mode, so that minibatch k does not change the moments."""

@@ -1,4 +1,4 @@
-"""The common part of strategies that train from scratch on all that they store."""
+"""The common part of strategies that train from scratch on all stored data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from primavista.strategies.gradient import GradientStrategy
 
 
 class FromScratch(GradientStrategy):
-    """Keeps the network as it was given, and trains it on stored data when it is time.
+    """Keeps a copy of the initial network, and trains from it on the stored data when due.
 
-    With `every=None` it is never time: a benchmark calls `retrain` before it tests.
+    Retraining is due after every `every` batches. With `every=None` it is never due; a benchmark
+    then calls `retrain` before it tests.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -35,24 +36,24 @@ class FromScratch(GradientStrategy):
 
     @abstractmethod
     def stored(self) -> tuple[Frames, Tensor]:
-        """Return the stored frames, and the column of the class of each, on the CPU."""
+        """Return the stored frames and the column of the class of each frame, on the CPU."""
 
     @abstractmethod
     def fit(self, union: Batch) -> tuple[float, ...]:
-        """Train the network, which is as it was given, and a head of 0, on all stored frames.
+        """Train the initial network, with a head of zeros, on all stored frames.
 
         Args:
-            union: the stored frames as one batch, whose number is 1.
+            union: the stored frames as one batch, with the number 1.
 
         Returns:
-            The mean loss of each epoch, or of each other span of steps.
+            The mean loss of each epoch, or of each window of steps.
         """
 
     def retrain(self, progress: Progress | None = None) -> tuple[float, ...]:
         """Train from scratch on everything that is stored; return the mean loss of each epoch.
 
         Args:
-            progress: is told how many patterns are learned.
+            progress: called with the number of patterns learned so far.
         """
         self.backbone.load_state_dict(self.scratch.state_dict())
         with torch.no_grad():
@@ -70,11 +71,11 @@ class FromScratch(GradientStrategy):
         return losses
 
     def retrain_if_due(self, B: Batch, every: int | None) -> tuple[float, ...]:
-        """Train from scratch if enough batches have come; return the mean loss of each epoch.
+        """Train from scratch if retraining is due; return the mean loss of each epoch.
 
         Args:
             B: the batch that was just stored.
-            every: the number of batches after which it is time; None for never.
+            every: the number of batches after which retraining is due; None for never.
         """
         if every is None or (int(self.batches) + 1) % every:
             return ()

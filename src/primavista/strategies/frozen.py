@@ -1,7 +1,7 @@
 """Heads on a frozen representation: DSLDA, LDA, NCM, Ridge and Prima.
 
 The mathematics is in `heads/`; this module joins it to a backbone. The features of a batch are
-computed once, the head learns from them, and scores are solved for when they are asked for.
+computed once, the head learns from them, and its weights are solved when scores are requested.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from primavista.strategies.merging import MergeableStrategy
 from primavista.strategies.naive import Naive
 from primavista.strategies.options import Options
 
-MAX_EXPAND = 2**15  # random features of Ridge
+MAX_EXPAND = 2**15  # the largest number of random features of Ridge
 
 
 @runtime_checkable
 class Stackable(Protocol):
     """A strategy whose linear equations a caller may solve together with those of others.
 
-    `bench/stacked.py` solves those of several runs as one stack.
+    `bench/stacked.py` solves the equations of several runs as one stack.
     """
 
     def equations(self) -> tuple[Tensor, Tensor] | None:
         """Set up the equations w A = B, whose solution the scores need.
 
         Returns:
-            A (D x D, positive definite) and B (K x D), or None if they are solved already.
+            A (D x D, positive definite) and B (K x D); None if they are solved already.
         """
 
     def accept_solution(self, w: Tensor) -> None:
-        """Take a solution of `equations` over.
+        """Accept a solution of `equations`.
 
         Args:
-            w: K x D.
+            w: the solution, K x D.
         """
 
 
@@ -83,7 +83,7 @@ class FrozenStrategy(EmbeddingStrategy):
 
     @property
     def open_set(self) -> bool:
-        """True if the strategy tells strangers: always, unless an option says otherwise."""
+        """True if the strategy recognises strangers; a subclass may make this an option."""
         return True
 
     @torch.no_grad()
@@ -104,15 +104,15 @@ class FrozenStrategy(EmbeddingStrategy):
         return LearnReport(B.i, B.count, B.new, losses)
 
     def _tune(self, B: Batch) -> tuple[float, ...]:
-        """Train the representation first, if the strategy does; returns the loss of each epoch."""
+        """Train the representation first, if the strategy does so; return the losses by epoch."""
         return ()
 
     @torch.no_grad()
     def score_features(self, z: Tensor) -> Tensor:
-        """Score features by the head.
+        """Score features with the head.
 
         Args:
-            z: N x D.
+            z: the features of the backbone, N x D.
 
         Returns:
             N x len(classes).
@@ -122,29 +122,29 @@ class FrozenStrategy(EmbeddingStrategy):
 
     @torch.no_grad()
     def familiar(self) -> Familiarity | None:
-        """Make the function that tells how familiar a frame is.
+        """Return the familiarity function.
 
         Returns:
-            A function of `phi(z)` and the column of the highest score; None if strangers cannot be
-            told.
+            A function of `phi(z)` and the column of the highest score; None if the strategy does
+            not recognise strangers.
         """
         return self.head.familiarity(len(self.classes))
 
     def phi(self, z: Tensor) -> Tensor:
-        """Turn the features of the backbone into those that the statistics of the head are of.
+        """Transform the features of the backbone into those that the head learns from.
 
         Args:
-            z: N x D.
+            z: the features of the backbone, N x D.
 
         Returns:
-            The features.
+            The features of the head.
         """
         features: Tensor = self.head.features(z)
         return features
 
 
 class AnalyticStrategy(MergeableStrategy, FrozenStrategy):
-    """A head that is solved from sums: any order and grouping of the lessons gives the same."""
+    """A strategy solved from sums: the order and grouping of the lessons do not matter."""
 
     head: AnalyticHead
     moments: ArrayBuffers[SufficientStatistics]  # the statistics, under their name in files
@@ -154,27 +154,27 @@ class AnalyticStrategy(MergeableStrategy, FrozenStrategy):
 
 
 class _Discriminant(FrozenStrategy):
-    """A linear discriminant, whose equations a caller may solve: see `Stackable`."""
+    """A linear discriminant, whose equations a caller may solve; see `Stackable`."""
 
     head: LDAHead | DSLDAHead
 
     def equations(self) -> tuple[Tensor, Tensor] | None:
-        """Set up the equations w A = mu that scores wait for, as `Stackable` says."""
+        """Set up the equations w A = mu that are not solved yet; see `Stackable`."""
         if "solution" in self.derived or not len(self.classes):
             return None
         return self.head.equations(len(self.classes))
 
     def accept_solution(self, w: Tensor) -> None:
-        """Take a solution of `equations` over.
+        """Accept a solution of `equations`.
 
         Args:
-            w: classes x D.
+            w: the solution, classes x D.
         """
         self.derived["solution"] = self.head.weights(w, len(self.classes))
 
 
 class NCM(AnalyticStrategy):
-    """The nearest class mean, see `NCMHead`.
+    """Classification by the nearest class mean; see `NCMHead`.
 
     Args:
         backbone: the network; a copy of it is kept.
@@ -191,19 +191,19 @@ class LDAOptions:
     """The options of LDA.
 
     Args:
-        shrinkage: of the covariance towards I (DSLDA has 1e-4); None for oracle approximating
-            shrinkage towards m I.
+        shrinkage: the shrinkage of the covariance towards I (DSLDA has 1e-4); None for oracle
+            approximating shrinkage towards m I.
     """
 
     shrinkage: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a shrinkage that makes no sense."""
+        """Reject an invalid shrinkage."""
         _check_in_range("shrinkage", self.shrinkage, 1e-12, 1, optional=True)
 
 
 class LDA(AnalyticStrategy, _Discriminant):
-    """Linear discriminant analysis with the exact pooled covariance, see `LDAHead`.
+    """Linear discriminant analysis with the exact pooled covariance; see `LDAHead`.
 
     Args:
         backbone: the network; a copy of it is kept.
@@ -227,9 +227,10 @@ class RidgeOptions:
     """The options of Ridge.
 
     Args:
-        expand: the number of random features; None for the backbone's own.
-        balance: 1 if every class has the same weight, 0 if every frame has.
-        rho: the regularisation, in units of the variance of a feature; None for the likeliest.
+        expand: the number of random features; None for the backbone's own features.
+        balance: 1 to give every class the same weight, 0 to give every frame the same weight.
+        rho: the regularisation, in units of the variance of a feature; None for the value with the
+            highest evidence.
     """
 
     expand: int | None = None
@@ -237,7 +238,7 @@ class RidgeOptions:
     rho: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse options that make no sense."""
+        """Reject options that make no sense."""
         expand = self.expand
         if expand is not None and (type(expand) is not int or not 1 <= expand <= MAX_EXPAND):
             raise InputError(
@@ -249,7 +250,7 @@ class RidgeOptions:
 
 
 class Ridge(AnalyticStrategy):
-    """Ridge regression, exact over the whole stream, with nothing to set; see `RidgeHead`.
+    """Ridge regression, exact over the whole stream, with nothing to tune; see `RidgeHead`.
 
     Args:
         backbone: the network; a copy of it is kept.
@@ -284,23 +285,23 @@ class Ridge(AnalyticStrategy):
 
 @dataclass(frozen=True)
 class PrimaOptions:
-    """The options of Prima. A new learner has nothing to set; these are those of older files.
+    """The options of Prima. They exist for older files; a new learner has nothing to tune.
 
     Args:
-        balance: 1 if every class has the same weight, 0 if every frame has; always 1 if lessons
-            decide.
-        rule: what judges a place: "lessons" that it has not seen (`LessonHead`), or "frames" of the
-            lessons that it was made from (`FrameHead`), which is the rule of version 0.1.
+        balance: 1 to give every class the same weight, 0 to give every frame the same weight;
+            always 1 with `rule="lessons"`.
+        rule: `lessons` weights each place by lessons that it has not seen (`LessonHead`); `frames`,
+            the rule of version 0.1, weights it by the frames that it was fitted to (`FrameHead`).
     """
 
     balance: float = 1.0
     rule: str = "lessons"
 
     def __post_init__(self) -> None:
-        """Refuse options that make no sense."""
+        """Reject options that make no sense."""
         _check_in_range("balance", self.balance, 0, 1)
         if self.rule not in ("lessons", "frames"):
-            raise InputError(f"rule is lessons or frames; got {self.rule!r}")
+            raise InputError(f"rule must be lessons or frames; got {self.rule!r}")
         if self.rule == "lessons" and self.balance != 1:
             raise InputError(
                 f"balance {self.balance:g} is an option of version 0.1: leave it out, since every "
@@ -309,13 +310,13 @@ class PrimaOptions:
 
 
 class Prima(AnalyticStrategy):
-    """One ridge regression per place of the backbone, weighed by lessons; see `LessonHead`.
+    """One ridge regression per place of the backbone, weighted by lessons; see `LessonHead`.
 
-    The places are the backbone's own features and the middle of its maps (`MiddleBackbone`). A
-    lesson is all frames of a class in one batch, or those of one session of it if the sessions are
-    given: any order of lessons, any grouping of them into batches and any merge give the same. The
-    state is one Gram matrix per place, 17 MB in float64 for MobileNet v1 (10.5 MB in files), and
-    per class 41 kB for the sum and 164 kB for a few lessons.
+    The places are the backbone's own features and the centre of its maps (`MiddleBackbone`). A
+    lesson is all frames of a class in one batch or, if sessions are given, in one session of the
+    batch. The result does not depend on the order of the lessons, on their grouping into batches or
+    on merging. The state is one Gram matrix per place, 17 MB in float64 for MobileNet v1 (10.5 MB
+    in files), and per class 41 kB for the sum and 164 kB for a few lessons.
 
     Args:
         backbone: the network; a copy of it is kept, and read at seven places.
@@ -339,7 +340,7 @@ class Prima(AnalyticStrategy):
         else:
             middle = MiddleBackbone(backbone)
             super().__init__(middle, seed=seed)
-            like = torch.zeros(0)  # of torch from the start: array-api-compat's numpy loads slowly
+            like = torch.zeros(0)  # torch arrays: importing array-api-compat's numpy is slow
             lessons = LessonStatistics.empty(middle.dim, blocks=middle.sizes, like=like)
             sample = LessonSample.empty(middle.sizes, like=like)
             self._use_head(LessonHead(lessons, sample, middle.priors))
@@ -367,7 +368,7 @@ class Prima(AnalyticStrategy):
         return LearnReport(B.i, B.count, B.new)
 
     def _set_reference(self, head: LessonHead) -> None:
-        """Set what familiarity compares with: 48 frames through the network, unless it is known."""
+        """Set the reference of familiarity: the shipped one, or else computed from 48 frames."""
         found = shipped_reference(self.backbone)
         if found is not None:
             head.sample.restore_reference(*found)
@@ -376,7 +377,7 @@ class Prima(AnalyticStrategy):
             head.set_reference(self.representation.features(frames, frozen=True))
 
     def prepare_like(self, other: Self) -> None:
-        """Take over what familiarity compares with, which does not depend on what was taught.
+        """Take over the reference of familiarity, which does not depend on what was taught.
 
         Args:
             other: a strategy with the same options and backbone.
@@ -386,7 +387,7 @@ class Prima(AnalyticStrategy):
 
 
 def _sessions(B: Batch) -> Iterator[Tensor]:
-    """The numbers of the frames of each session in a batch; of all frames if it does not say."""
+    """Yield the indices of the frames of each session; of all frames if sessions are unknown."""
     if B.sessions is None:
         yield torch.arange(B.count)
         return
@@ -398,13 +399,14 @@ def _sessions(B: Batch) -> Iterator[Tensor]:
 class DSLDAOptions(Options):
     """The options of DSLDA (Table 4: shrinkage 1e-4, plastic covariance).
 
-    Those of `Options` are used if `tune` is set, apart from `norm` and `first_batch`.
+    The options of `Options`, apart from `norm` and `first_batch`, have an effect only with `tune`.
 
     Args:
-        shrinkage: of the covariance towards I.
-        tune: train the representation on batch 1 first, with a linear head that is then discarded.
-        base_init: begin with the OAS covariance of batch 1, as its authors do.
-        open_set: tell strangers, and calibrate the probabilities.
+        shrinkage: the shrinkage of the covariance towards I.
+        tune: True to train the representation on batch 1 first, with a linear head that is then
+            discarded.
+        base_init: True to begin with the OAS covariance of batch 1, as its authors do.
+        open_set: True to recognise strangers and calibrate the probabilities.
     """
 
     shrinkage: Annotated[float, Range(1e-12, 1)] = 1e-4
@@ -414,7 +416,7 @@ class DSLDAOptions(Options):
 
 
 class DSLDA(_Discriminant):
-    """Deep streaming linear discriminant analysis (Hayes & Kanan 2020), see `DSLDAHead`.
+    """Deep streaming linear discriminant analysis (Hayes & Kanan 2020); see `DSLDAHead`.
 
     Args:
         backbone: the network; a copy of it is kept.
@@ -445,7 +447,7 @@ class DSLDA(_Discriminant):
         self._use_head(DSLDAHead(statistics, made.shrinkage, made.base_init, made.open_set))
 
     def _replace_batch_norm(self) -> None:
-        """Normalise by batch renormalisation, as saved files do; weights that are fixed stay so."""
+        """Replace batch norm by batch renormalisation, as in saved files; keep fixed weights."""
         weights = self.backbone.named_parameters()
         fixed = {name for name, weight in weights if not weight.requires_grad}
         self.backbone.body = replace_batch_norm(self.backbone.body)
@@ -454,16 +456,16 @@ class DSLDA(_Discriminant):
 
     @property
     def open_set(self) -> bool:
-        """True if the strategy tells strangers: the option `open_set`."""
+        """True if the strategy recognises strangers: the option `open_set`."""
         return self.options.open_set
 
     @property
     def embeds(self) -> bool:
-        """True if the representation stays as it is: always, unless the next batch tunes it."""
+        """True if the representation is frozen, that is, unless the next batch tunes it."""
         return not (self.options.tune and self.i == 1)
 
     def _tune(self, B: Batch) -> tuple[float, ...]:
-        """Train the representation as Naive does, on batch 1 if the option `tune` is set."""
+        """Train the representation on batch 1 like Naive, if the option `tune` is set."""
         if self.embeds:
             return ()
         capacity = max(self.options.capacity, len(self.classes))
@@ -479,7 +481,7 @@ class DSLDA(_Discriminant):
 def _check_in_range(
     name: str, value: object, low: float, high: float, *, optional: bool = False
 ) -> None:
-    """Refuse an option that is not a number in a range; None is allowed if it is optional."""
+    """Reject an option that is not a number in a range; None is allowed if it is optional."""
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:

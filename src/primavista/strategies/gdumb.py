@@ -1,9 +1,9 @@
 """GDumb: a greedy sampler and a dumb learner (Prabhu, Torr, Dokania 2020).
 
 *GDumb: A Simple Approach that Questions Our Progress in Continual Learning*, ECCV 2020. It is not
-rehearsal-free; it is here for comparison. It stores a balanced choice of the stream (Algorithm 1 of
-that paper, here `GreedySampler`), and learns nothing until it is tested: then the network is
-trained from scratch on what is stored, and on nothing else.
+rehearsal-free; it is here for comparison. It stores a balanced sample of the stream (Algorithm 1 of
+that paper, here `GreedySampler`) and learns nothing until it is tested. Then the network is trained
+from scratch on the stored frames only.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
 
 @dataclass(frozen=True)
 class GDumbOptions(RehearsalOptions):
-    """The values of that paper (section 4.2, and its code, where they are the same for all data).
+    """The values of that paper (section 4.2) and of its code, which are the same for all data sets.
 
-    256 passes over the memory in minibatches of 16, a learning rate between 0.05 and 0.0005 by
-    `warm_restarts`, momentum 0.9, weight decay 1e-6, CutMix in half of the minibatches, gradients
-    clipped at a norm of 10. A memory of 500 is among those of its CIFAR-10 experiments. Its
-    networks start from random weights; ours starts from the pretrained network, as Cumulative does.
-    All training is that of a batch 1, so that `epochs` and `lr` have no effect.
+    There are 256 passes over the memory in minibatches of 16, a learning rate between 0.05 and
+    0.0005 by `warm_restarts`, momentum 0.9, weight decay 1e-6, CutMix in half of the minibatches,
+    and gradients clipped at a norm of 10. A memory of 500 is one of the sizes in its CIFAR-10
+    experiments. Its networks start from random weights; ours starts from the pretrained network,
+    like Cumulative. All training counts as batch 1, so `epochs` and `lr` have no effect.
 
     Args:
-        every: the number of batches after which it is retrained; None leaves it to `retrain()`.
+        every: the number of batches after which it is retrained; None to retrain only when
+            `retrain()` is called.
         lr_min: the lowest learning rate of `warm_restarts`; `lr_1` is the highest.
         cutmix: the probability of CutMix in a minibatch.
         clip: the largest norm of the gradient.
@@ -55,14 +56,14 @@ class GDumbOptions(RehearsalOptions):
 
 
 class GreedySampler:
-    """Algorithm 1: keeps k patterns, as many of each class as of any other, as far as they came.
+    """Algorithm 1: keeps k patterns, with classes as balanced as the stream allows.
 
-    It holds numbers that stand for patterns, so that frames are moved once per batch.
+    The sampler holds the indices of patterns, so that frames are moved only once per batch.
 
     Args:
-        k: the number of patterns that are kept.
+        k: the number of patterns to keep.
         kept: the patterns that are kept already, each with its class.
-        random: draws which pattern leaves.
+        random: the generator that selects the pattern to remove.
     """
 
     def __init__(self, k: int, kept: Iterable[tuple[int, int]], random: torch.Generator) -> None:
@@ -72,11 +73,11 @@ class GreedySampler:
             self.D.setdefault(y, []).append(pattern)
 
     def offer(self, pattern: int, y: int) -> None:
-        """Keep a pattern if its class has less than its share, and let one of the largest class go.
+        """Keep a pattern if its class has less than its share; drop one of the largest if full.
 
         Args:
-            pattern: the number of the pattern.
-            y: its class.
+            pattern: the index of the pattern.
+            y: the class of the pattern.
         """
         C = Counter({label: len(kept) for label, kept in self.D.items()})
         if y in C and C[y] >= self.k / len(C):  # k_c = k / |Y|
@@ -97,29 +98,30 @@ class GreedySampler:
 
 
 def warm_restarts(epoch: int, low: float) -> float:
-    """Return the learning rate of an epoch as a share of the highest one (SGDR, Loshchilov 2017).
+    """Return the learning rate of an epoch relative to the highest one (SGDR, Loshchilov 2017).
 
-    It is a tenth in epoch 0. Then cycles of 1, 2, 4, 8, ... epochs fall along half a cosine.
+    It is a tenth in epoch 0. Then, in cycles of 1, 2, 4, 8, ... epochs, it falls along half a
+    cosine.
 
     Args:
         epoch: the number of the epoch, from 0.
-        low: the share that a cycle falls towards.
+        low: the relative rate towards which a cycle falls.
 
     >>> [round(warm_restarts(epoch, 0.01), 3) for epoch in range(8)]
     [0.1, 1.0, 1.0, 0.505, 1.0, 0.855, 0.505, 0.155]
     """
     if epoch == 0:
         return 0.1
-    length = 2 ** int(math.log2(epoch))  # of the cycle, which begins at the epoch of this number
+    length = 2 ** int(math.log2(epoch))  # the length of the cycle, and its first epoch
     return low + (1 - low) * (1 + math.cos(math.pi * (epoch - length) / length)) / 2
 
 
 class GDumb(FrameRehearsal, FromScratch):
     """D <- greedy sample of the stream;  theta <- argmin of L_cross on D, from scratch
 
-    (Prabhu et al. 2020, Algorithm 1 and section 3.) The frames of a batch are offered in random
-    order. A class that is forgotten leaves its places to the others, and the network is trained
-    anew without it.
+    This is Algorithm 1 and section 3 of Prabhu et al. (2020). The frames of a batch are offered in
+    random order. If a class is forgotten, its places go to the others, and the network is retrained
+    without it.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -130,7 +132,7 @@ class GDumb(FrameRehearsal, FromScratch):
     options: GDumbOptions
 
     def learn_batch(self, B: Batch) -> LearnReport:
-        """Store a part of one batch, and retrain if it is time; see `Strategy.learn_batch`."""
+        """Store a part of one batch, and retrain if it is due; see `Strategy.learn_batch`."""
         both = self.with_memory(B)
         y = both.columns.tolist()
         random = generator(int(self.seed), B.i, -1)
@@ -179,13 +181,13 @@ class GDumb(FrameRehearsal, FromScratch):
 def random_box(side: int, probability: float, random: torch.Generator) -> Tensor:
     """Return the box of CutMix (Yun et al. 2019): top, bottom, left and right, in pixels.
 
-    Its area is a share of the frame that is uniform in [0, 1] (alpha = 1), and its centre is
-    uniform in the frame, which cuts it off.
+    Its area is a fraction of the frame, uniform in [0, 1] (alpha = 1). Its centre is uniform in the
+    frame, and the box is clipped to the frame.
 
     Args:
         side: the side of the frame in pixels.
-        probability: of a box; otherwise it is empty.
-        random: draws it.
+        probability: the probability of a box; otherwise the box is empty.
+        random: the generator that draws the box.
     """
     use, area, y, x = torch.rand(4, generator=random).tolist()
     if use >= probability:
@@ -197,11 +199,11 @@ def random_box(side: int, probability: float, random: torch.Generator) -> Tensor
 
 
 def cut_and_mix(x: Tensor, partner: Tensor, box: Tensor) -> tuple[Tensor, Tensor]:
-    """Return frames with a box of other frames in them, and the share that is still their own.
+    """Paste a box of other frames into frames; return the result and the fraction left unchanged.
 
     Args:
         x: frames, N x H x W x 3.
-        partner: the index of the other frame of each.
+        partner: for each frame, the index of the frame that the box is taken from.
         box: top, bottom, left and right.
     """
     top, bottom, left, right = box
@@ -212,7 +214,7 @@ def cut_and_mix(x: Tensor, partner: Tensor, box: Tensor) -> tuple[Tensor, Tensor
 
 
 def clipped(g: Sequence[Tensor], most: float) -> list[Tensor]:
-    """Return a gradient whose norm over all weights is at most `most`.
+    """Scale a gradient down so that its norm over all weights is at most `most`.
 
     Args:
         g: the gradient, one tensor per weight.

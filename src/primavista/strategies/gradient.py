@@ -25,19 +25,19 @@ Made = TypeVar("Made")
 class GradientStrategy(TrainableStrategy):
     """A representation Theta, a head, and stochastic gradient descent on batches.
 
-    A strategy writes its loop in `learn_batch` with these parts: `set_trainable` (which weights
-    learn), `sgd` (how they step), `minibatches` (on what), `cross_entropy` (the loss). Its
-    arguments are those of `TrainableStrategy`.
+    A strategy writes its training loop in `learn_batch` from these parts: `set_trainable` selects
+    the weights to train, `sgd` takes the steps, `minibatches` yields the data, and `cross_entropy`
+    is the loss. The arguments are those of `TrainableStrategy`.
     """
 
     def set_trainable(self, i: int, *, representation: bool = True) -> list[Weight]:
-        """Let the weights of batch `i` learn, fix all others, and return those that learn.
+        """Select the weights that batch `i` trains, fix all others, and return the selected ones.
 
-        From batch `freeze_from` on, `freeze` says which convolutions are fixed (sections 2.3, 4).
+        From batch `freeze_from` on, the convolutions named by `freeze` are fixed (sections 2.3, 4).
 
         Args:
             i: the number of the batch.
-            representation: False fixes all of it; only the head learns.
+            representation: False to fix the whole representation and train only the head.
         """
         o = self.options
         self.backbone.requires_grad_(representation)
@@ -66,13 +66,13 @@ class GradientStrategy(TrainableStrategy):
         ]
 
     def sgd(self, B: Batch, weights: list[Weight], guard: Guard = UNGUARDED) -> SGD:
-        """Return stochastic gradient descent on `weights` under a guard; momentum starts at 0."""
+        """Make stochastic gradient descent on `weights` under a guard; the momentum starts at 0."""
         o, velocity = self.options, self._velocity(weights, B.i)
         rates = tuple((weight.name, weight.lr) for weight in weights)
         key = (are_features(B.inputs), B.i == 1, id(guard), rates)
         make = partial(SGD, weights, o.momentum, o.weight_decay, guard, velocity)
         sgd = self._reused("sgd", key, make, most=2)  # one for batch 1 and one for those after it
-        if sgd.losses:  # it is that of an earlier batch, on a GPU: start afresh
+        if sgd.losses:  # reused from an earlier batch, on a GPU: reset it
             sgd.losses = []
             if velocity is None:
                 torch._foreach_zero_(sgd.velocity)
@@ -91,11 +91,11 @@ class GradientStrategy(TrainableStrategy):
         After the last one, the representation is back in evaluation mode.
 
         Args:
-            B: a batch of frames; or of features, if only the head learns.
-            sgd: takes the steps, and is told when an epoch ends.
+            B: a batch of frames; or of features, if only the head trains.
+            sgd: takes the steps; `end_epoch` is called on it after each epoch.
             targets: soft targets, N x rows, or anything else with one entry per pattern; by default
                 y are the columns of the classes.
-            order: gives the indices of the minibatches of each epoch; by default `shuffled` does.
+            order: returns the indices of the minibatches of an epoch; by default `shuffled`.
         """
         t, done, limits, epochs = 0, 0, None, self.epochs_of(B.i)
         trains = self._trains_representation(B)
@@ -121,15 +121,15 @@ class GradientStrategy(TrainableStrategy):
 
     def cross_entropy(self, x: Tensor, y: Tensor) -> Tensor:
         """Return L_cross of x with columns or targets y, over all rows of the head."""
-        with torch.enable_grad():  # the caller may be in no_grad
+        with torch.enable_grad():  # the caller may have disabled gradients
             return F.cross_entropy(self.logits(x), y)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return the outputs of the head in training, of frames or of features."""
+        """Return the outputs of the head during training, for frames or features."""
         if x.is_floating_point():
             return self.head(x)  # type: ignore[no-any-return]
         if len(x) == 1 and self.options.norm == "bn":
-            # batch norm has no variance of one value; twice the same frame has the same mean
+            # batch norm needs two values for a variance; repeating the frame keeps the mean
             return self.head(self.backbone(x.repeat(2, 1, 1, 1))[:1])  # type: ignore[no-any-return]
         return self.head(self.backbone(x))  # type: ignore[no-any-return]
 
@@ -152,12 +152,12 @@ class GradientStrategy(TrainableStrategy):
         return shuffled_minibatches(len(B.columns), o.minibatch, order, self.classes.device)
 
     def on_device(self, B: Batch) -> Batch:
-        """Copy the frames of a batch to the GPU once, if there is one and they are not too many."""
+        """Copy the frames of a batch to the GPU once, if there is a GPU and they fit."""
         return replace(B, inputs=self.representation.resident(B.inputs))
 
     @property
     def renorm(self) -> RenormSchedule:
-        """The schedule of batch renormalisation; batch norm takes its moments' decay alone."""
+        """The schedule of batch renormalisation; batch norm uses only its decay of the moments."""
         o = self.options
         moments = "pretrained" if o.norm == "bn" else o.moments
         return RenormSchedule(o.r_max, o.d_max, o.moments_decay, startup=o.startup, moments=moments)
@@ -170,7 +170,7 @@ class GradientStrategy(TrainableStrategy):
         return limits
 
     def _train_mode(self, B: Batch) -> None:
-        """Put the norms into training mode; all else stays in evaluation: no dropout is drawn."""
+        """Put only the norms into training mode, so that, for example, dropout stays off."""
         self.backbone.eval()
         for layer in norm_layers(self.backbone):
             layer.train()
@@ -187,11 +187,11 @@ class GradientStrategy(TrainableStrategy):
         return read_frames(inputs, index, self.classes.device)
 
     def _velocity(self, weights: list[Weight], i: int) -> list[Tensor] | None:
-        """Return the momentum of the batch before if it goes on; None if it starts at 0."""
+        """Return the momentum to continue from the previous batch; None to start at 0."""
         return None
 
     def _reused(self, kind: str, key: tuple[Any, ...], make: Callable[[], Made], most: int) -> Made:
-        """Return what an earlier batch made on a GPU, or make it; see `ReusedOnGPU.get_or_make`."""
+        """Return an object of an earlier batch on a GPU, or make it; see `ReusedOnGPU`."""
         head = (*self.head.parameters(), *self.head.buffers())  # the head may grow
         key = (*key, self.backbone.precision)
         return self.gpu_cache.get_or_make(kind, key, head, make, most)

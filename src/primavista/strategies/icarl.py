@@ -11,9 +11,10 @@ is here for comparison. The algorithms of that paper:
 | 4: iCaRL ConstructExemplarSet, herding | `herding` |
 | 5: iCaRL ReduceExemplarSet | `choose_exemplars` |
 
-That paper meets each class in one batch. If a class comes again, its exemplars and its new frames
-compete for its places, and the mean that herding approaches is that of all frames of the class: its
-exemplars stand for the frames that they were chosen from. This is ours.
+In that paper each class occurs in one batch only. The extension to classes that occur again is our
+own: the exemplars of such a class and its new frames compete for its places. Herding then
+approaches the mean of all frames of the class, in which the exemplars represent the frames that
+they were chosen from.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
 
 @dataclass(frozen=True)
 class ICaRLOptions(RehearsalOptions):
-    """The values of that paper, less its number of epochs (section 4.1, CIFAR-100; and its code).
+    """The values of that paper and its code (section 4.1, CIFAR-100), except the number of epochs.
 
-    Minibatches of 128, weight decay 1e-5, momentum 0.9, and a learning rate that is divided by 5
-    after 7/10 and after 9/10 of the steps of a batch. Its rate of 2.0 is for the loss averaged over
-    100 outputs; the loss here is their sum, as in its Algorithm 3, so that the rate is 0.02. Its 70
-    epochs are for 10 batches of 5,000 images; there are 4 here, those of AR1*. K, there 2,000 for
-    100 classes, is 500, the same for all strategies that keep frames.
+    Minibatches have 128 patterns, the weight decay is 1e-5, the momentum 0.9, and the learning rate
+    is divided by 5 after 7/10 and after 9/10 of the steps of a batch. That paper averages the loss
+    over 100 outputs, with a rate of 2.0; the loss here is the sum over the outputs, as in its
+    Algorithm 3, so the rate is 0.02. Its 70 epochs are for 10 batches of 5,000 images; here there
+    are 4, as for AR1*. Its K is 2,000 for 100 classes; here it is 500, the same for all strategies
+    that keep frames.
     """
 
     epochs_1: Count = 4
@@ -55,7 +57,7 @@ class ICaRLOptions(RehearsalOptions):
 def herding(phi: Tensor, mean: Tensor, m: int) -> Tensor:
     """p_k = argmin_x ||mu - (phi(x) + phi(p_1) + ... + phi(p_k-1)) / k||,  k = 1 .. m
 
-    Algorithm 4: the mean of the first k exemplars is as close to mu as it can be, for every k.
+    Algorithm 4: for every k, the mean of the first k exemplars is as close to mu as possible.
 
     Args:
         phi: the features of the patterns to choose from, N x D.
@@ -63,9 +65,9 @@ def herding(phi: Tensor, mean: Tensor, m: int) -> Tensor:
         m: the number of exemplars.
 
     Returns:
-        The indices of the exemplars, the most important first; all N, if m is greater.
+        The indices of the exemplars, the most important first; all N if m is greater.
     """
-    w = mean  # k mu - phi(p_1) - ... - phi(p_k-1): k times the distance has the same minimum
+    w = mean  # k mu - phi(p_1) - ... - phi(p_k-1); the factor k does not change the minimum
     taken, chosen = torch.zeros(len(phi), device=phi.device), []
     for _ in range(min(m, len(phi))):
         p_k = ((w - phi).norm(dim=1) + taken).argmin()
@@ -76,7 +78,7 @@ def herding(phi: Tensor, mean: Tensor, m: int) -> Tensor:
 
 
 class ExemplarMeans(Rows):
-    """mu, the mean of the features of the exemplars of each class, normalised.
+    """mu, the normalised mean of the features of the exemplars of each class.
 
     Args:
         dim: the number of features.
@@ -92,8 +94,8 @@ class ExemplarMeans(Rows):
 class ICaRL(FrameRehearsal):
     """y* = argmin_y ||phi(x) - mu_y||,  mu_y the mean of the exemplars P_y   (Algorithm 1)
 
-    The network learns by the cross-entropy of one sigmoid per class, with the outputs of the
-    previous network as the targets of the classes that are not in the batch (Algorithm 3).
+    The network is trained with the cross-entropy of one sigmoid per class. For the classes that are
+    not in the batch, the targets are the outputs of the previous network (Algorithm 3).
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -119,7 +121,7 @@ class ICaRL(FrameRehearsal):
         return self.report(B, sgd)
 
     def score_features(self, z: Tensor) -> Tensor:
-        """Score features by minus their distance from the mean of the exemplars (Algorithm 1)."""
+        """Score features by their negative distance from the mean of exemplars (Algorithm 1)."""
         mu = self.exemplar_means.mu
         phi: Tensor = z / z.norm(dim=1, keepdim=True).clamp(min=1e-12)
         squared: Tensor = (phi * phi).sum(1, keepdim=True) + (mu * mu).sum(1) - 2 * (phi @ mu.T)
@@ -155,8 +157,8 @@ class ICaRL(FrameRehearsal):
     def whole_minibatches(self, D: Batch, epoch: int) -> list[Tensor]:
         """Return the indices of the minibatches of an epoch; an incomplete one is left out.
 
-        So does the code of that paper. A minibatch whose size follows that of the memory would also
-        cost seconds on a GPU, each time that the size changes.
+        The code of that paper does the same. Besides, a last minibatch whose size depends on the
+        memory would cost seconds on a GPU whenever that size changes.
 
         Args:
             D: the batch with all exemplars.
@@ -170,8 +172,8 @@ class ICaRL(FrameRehearsal):
     def targets(self, B: Batch, D: Batch) -> Tensor:
         """Return the targets of all outputs, N x rows: q of Algorithm 3.
 
-        They are 1 and 0 for the classes in B_i, and the outputs of the network before it is updated
-        for the other known classes.
+        The targets of the classes in B_i are 1 or 0. Those of the other known classes are the
+        outputs of the network before it is updated.
 
         Args:
             B: the batch B_i.
@@ -186,12 +188,12 @@ class ICaRL(FrameRehearsal):
     def loss(self, outputs: Tensor, q: Tensor, known: Tensor) -> Tensor:
         """-sum_y [q_y log g_y(x) + (1 - q_y) log(1 - g_y(x))],  g = sigmoid(outputs)
 
-        The sum is over the known classes, and its mean over the patterns.
+        The loss is the sum over the known classes, averaged over the patterns.
 
         Args:
             outputs: the outputs of the network before the sigmoid, N x rows.
-            q: their targets.
-            known: which outputs are of known classes.
+            q: the targets of the outputs.
+            known: a mask of the outputs that belong to known classes.
         """
         each = F.binary_cross_entropy_with_logits(outputs, q, reduction="none")
         return (each * known).sum(1).mean()
@@ -200,8 +202,8 @@ class ICaRL(FrameRehearsal):
     def choose_exemplars(self, B: Batch, columns: Tensor, phi: Tensor) -> Tensor:
         """Return the indices of the exemplars in D, class by class, the most important first.
 
-        Each class has m = K / t places. The classes in B_i choose anew, by herding (Algorithm 4);
-        the others keep their first m exemplars (Algorithm 5).
+        Each class has m = K / t places. For the classes in B_i new exemplars are chosen by herding
+        (Algorithm 4); the other classes keep their first m exemplars (Algorithm 5).
 
         Args:
             B: the batch B_i, whose patterns come first in D.
@@ -221,12 +223,12 @@ class ICaRL(FrameRehearsal):
         return torch.cat(chosen)
 
     def class_mean(self, phi: Tensor, is_new: Tensor, seen: int) -> Tensor:
-        """Return the mean of all frames of a class; its exemplars stand for those seen before.
+        """Return the mean of all frames of a class; its exemplars represent earlier frames.
 
         Args:
             phi: the features of its new frames and of its exemplars.
-            is_new: which of them are new.
-            seen: the number of frames that the exemplars stand for.
+            is_new: a mask of the new frames among them.
+            seen: the number of frames that the exemplars represent.
         """
         exemplars = int((~is_new).sum())
         weight = torch.ones(len(phi), device=phi.device)
@@ -236,13 +238,13 @@ class ICaRL(FrameRehearsal):
 
     @torch.no_grad()
     def average(self, phi: Tensor, columns: Tensor, chosen: Tensor) -> None:
-        """mu_y = mean of phi(p) over P_y, normalised again; without exemplars it stays as it is.
+        """mu_y = mean of phi(p) over P_y, normalised again; unchanged without exemplars.
 
         Args:
             phi: the normalised features of D.
             columns: the column of each pattern of D.
-            chosen: the indices of the exemplars; those of B_i, if there are more classes than
-                places in the memory.
+            chosen: the indices of the exemplars; the patterns of B_i, if there are more classes
+                than places in the memory.
         """
         mu = self.exemplar_means.mu
         y = columns[chosen]

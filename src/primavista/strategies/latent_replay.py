@@ -44,11 +44,11 @@ class LatentReplayOptions(AR1Options):
 
     Args:
         memory: RM_size, the number of patterns in the memory RM; that paper has 1,500 on CORe50.
-        cut: where the patterns of RM are taken from: the number of blocks below the cut, the last
-            layer below it (`conv5_4/dw`, in MobileNet v1), or `input`, which stores frames; None is
-            two thirds of the blocks. See `nn.latents.Cut`.
-        new_patterns: how many of the `minibatch` patterns of a minibatch are of B_i; the others are
-            of RM. An epoch is then a pass over B_i. None shuffles B_i u RM.
+        cut: the layer whose activations RM stores. It is given as the number of blocks below the
+            cut, as the name of the last layer below it (`conv5_4/dw` in MobileNet v1), or as
+            `input`, which stores frames; None for two thirds of the blocks. See `nn.latents.Cut`.
+        new_patterns: the number of patterns of B_i in a minibatch of `minibatch` patterns; the
+            others come from RM, and an epoch is a pass over B_i. None to shuffle B_i u RM.
     """
 
     memory: Annotated[int, Range(1, 2**20)] = 1500
@@ -69,12 +69,12 @@ class LatentReplayOptions(AR1Options):
 
 
 class LatentReplay(AR1):
-    """For each batch B_i: train on B_i u RM; RM = (RM - R_replace) u R_add.
+    """Train on B_i u RM, then update RM = (RM - R_replace) u R_add, for each batch B_i.
 
-    RM holds activations at the cut. From batch 2 on everything below the cut stays as it is, norms
-    included, so the activations stay valid, and each frame goes through that part once. Above the
-    cut AR1* learns, with the patterns of both as one batch. If the cut is the input, nothing is
-    below it: RM holds frames, and the whole network learns (native rehearsal).
+    RM holds activations at the cut. From batch 2 on everything below the cut is fixed, including
+    its norms, so the activations stay valid and each frame passes through that part only once.
+    Above the cut, AR1* learns B_i u RM as one batch. If the cut is the input, there is nothing
+    below it: RM holds frames, and the whole network is trained (native rehearsal).
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -112,7 +112,7 @@ class LatentReplay(AR1):
     def shuffled(self, B: Batch, epoch: int) -> Iterator[Tensor]:
         """Return the minibatches of an epoch; see `GradientStrategy.shuffled`.
 
-        With `new_patterns` each has so many patterns of B_i, and its others are of RM.
+        With `new_patterns`, each minibatch has that many patterns of B_i, and the rest are of RM.
         """
         o, replayed = self.options, len(self.memory)
         if o.new_patterns is None or not replayed:
@@ -123,7 +123,7 @@ class LatentReplay(AR1):
         return composed_minibatches(counts, sizes, order, self.device)
 
     def set_trainable(self, i: int, *, representation: bool = True) -> list[Weight]:
-        """Free the weights above the cut; see `GradientStrategy.set_trainable`."""
+        """Select the weights above the cut; see `GradientStrategy.set_trainable`."""
         weights = super().set_trainable(i, representation=representation)
         if i == 1:
             return weights
@@ -134,10 +134,10 @@ class LatentReplay(AR1):
         return [weight for weight in weights if id(weight.tensor) not in below]
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return the outputs of the head, of frames or of activations at the cut."""
+        """Return the outputs of the head, for frames or for activations at the cut."""
         if not x.is_floating_point():
             return super().logits(x)
-        # batch norm has no variance of one value; twice the same pattern has the same mean
+        # batch norm needs two values for a variance; repeating the pattern keeps the mean
         alone = len(x) == 1 and self.options.norm == "bn"
         latents = x.repeat(2, 1, 1, 1) if alone else x
         z = self._cut().above(self.backbone, latents, self._any_frame())

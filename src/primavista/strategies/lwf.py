@@ -1,6 +1,6 @@
 """LwF: learning without forgetting (Li and Hoiem 2016).
 
-In the single-incremental-task form of Maltoni and Lomonaco 2019.
+The implementation follows the single-incremental-task form of Maltoni and Lomonaco (2019).
 """
 
 from __future__ import annotations

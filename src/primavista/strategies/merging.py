@@ -1,4 +1,4 @@
-"""Merging: a strategy that learned one stream takes over what another learned."""
+"""Merging: a strategy takes over everything that another strategy has learned."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class MergeableStrategy(EmbeddingStrategy):
 
     @final
     def merge(self, other: Strategy, labels: Mapping[int, int] | None = None) -> None:
-        """Become the strategy that would have learned the batches of both.
+        """Become the strategy that would have learned the batches of both strategies.
 
         Args:
             other: a strategy of the same class, with equal options, seed and backbone.
-            labels: our label for each of its labels, if they differ.
+            labels: the label in this strategy for each label of `other`, if they differ.
 
         Raises:
             InputError: if the two cannot be merged. Nothing has changed then.
@@ -46,11 +46,11 @@ class MergeableStrategy(EmbeddingStrategy):
 
     @abstractmethod
     def _merge(self, other: Self, columns: Tensor) -> None:
-        """Add all that `other`, already checked, has learned; its class k is our `columns[k]`."""
+        """Add everything that the checked `other` has learned; its class k is `columns[k]` here."""
 
 
 def merge(one: Strategy, other: Strategy, labels: Mapping[int, int] | None = None) -> None:
-    """Merge any two strategies, or say why they cannot be merged; see `MergeableStrategy.merge`.
+    """Merge two strategies, or raise an error with the reason; see `MergeableStrategy.merge`.
 
     Args:
         one: the strategy that takes over what the other learned.
@@ -64,14 +64,14 @@ def merge(one: Strategy, other: Strategy, labels: Mapping[int, int] | None = Non
 
 
 def check_mergeable(one: Strategy, other: Strategy) -> None:
-    """Refuse strategies that cannot be merged.
+    """Reject strategies that cannot be merged.
 
     Args:
         one: the strategy that would take over what the other learned.
         other: the other strategy.
 
     Raises:
-        InputError: which says what differs between the two.
+        InputError: if they cannot be merged; the message names the difference.
     """
     for strategy in (one, other):
         if not isinstance(strategy, MergeableStrategy):
@@ -119,7 +119,7 @@ def _facts(strategy: Strategy) -> dict[str, Any]:
 
 
 def _fields(made: Any) -> dict[str, Any]:
-    """The fields of a dataclass, and those of its field `options` among them."""
+    """Return the fields of a dataclass, including those of its field `options`."""
     facts = asdict(made) if is_dataclass(made) and not isinstance(made, type) else {}
     inner = facts.pop("options", {})
     return {**facts, **inner}

@@ -1,4 +1,4 @@
-"""Naive: gradient descent continues from batch to batch."""
+"""Naive: gradient descent that continues from batch to batch, without a guard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Telling strangers: strategies with a familiarity, and scores and familiarity from one pass."""
+"""Recognising strangers, that is, objects that were never taught.
+
+`OpenSet` is the protocol of strategies with a familiarity; `judge` computes scores and familiarity
+in one pass.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from primavista.strategies.base import Strategy
 
 @runtime_checkable
 class OpenSet(Protocol):
-    """The members of a strategy that can tell frames of objects that were never taught."""
+    """The protocol of a strategy that recognises frames of objects that were never taught."""
 
     known_from: float  # the default threshold: `known` is familiarity >= threshold
 
@@ -26,20 +30,20 @@ class OpenSet(Protocol):
         """True if this instance has a familiarity."""
 
     def familiar(self) -> Familiarity | None:
-        """Return the function that gives the familiarity of features; None if there is none."""
+        """Return the familiarity, a function of features; None if there is none."""
 
     def phi(self, z: Tensor) -> Tensor:
-        """Return the features that the statistics are of, from those of the backbone."""
+        """Transform the features of the backbone into those that the familiarity takes."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Scores and familiarity of frames.
+    """The scores and the familiarity of frames.
 
     Args:
-        scores: N x K; softmax(scores / temperature) are probabilities.
+        scores: N x K; softmax(scores / temperature) gives probabilities.
         temperature: the calibration of the scores.
-        familiarity: one value per frame; None if the strategy does not tell strangers.
+        familiarity: one value per frame; None if the strategy does not recognise strangers.
     """
 
     scores: Tensor
@@ -48,7 +52,7 @@ class Judgement:
 
 
 def tells_strangers(strategy: Strategy) -> bool:
-    """Return whether a strategy has a familiarity.
+    """Return True if a strategy has a familiarity.
 
     Args:
         strategy: any strategy.
@@ -57,10 +61,10 @@ def tells_strangers(strategy: Strategy) -> bool:
 
 
 def judge(strategy: Strategy, images: Frames) -> Judgement:
-    """Compute the scores of frames, and how familiar they are, from one pass.
+    """Compute the scores and the familiarity of frames in one pass.
 
     Args:
-        strategy: any strategy; one that is not `OpenSet` gives no familiarity.
+        strategy: any strategy; without `OpenSet` there is no familiarity.
         images: frames, uint8, N x H x W x 3.
     """
     frames, representation = check_frames(images), strategy.representation
@@ -74,7 +78,7 @@ def judge(strategy: Strategy, images: Frames) -> Judgement:
 
 
 def judge_features(strategy: Strategy, z: Tensor) -> Judgement:
-    """Compute scores and familiarity as `judge` does, from features that are there already.
+    """Compute scores and familiarity like `judge`, from features computed earlier.
 
     Args:
         strategy: any strategy.
@@ -85,10 +89,10 @@ def judge_features(strategy: Strategy, z: Tensor) -> Judgement:
 
 @torch.no_grad()
 def judge_windows(strategy: Strategy, z: Tensor) -> Judgement:
-    """Compute scores and familiarity as `judge_features` does, in float32 if the head is linear.
+    """Compute scores and familiarity like `judge_features`, but in float32 if the head is linear.
 
-    A frame has hundreds of windows, and which of them is the best is not decided by the digits that
-    float64 adds.
+    A frame has hundreds of windows, and the precision of float64 does not change which of them is
+    the best.
 
     Args:
         strategy: any strategy.

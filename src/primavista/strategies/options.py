@@ -1,4 +1,4 @@
-"""The options of gradient strategies: the hyperparameters of the paper, and what they may be."""
+"""The options of gradient strategies: the hyperparameters of the paper and their ranges."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class Options:
         lr: the learning rate from batch 2 on.
         lr_head: the learning rate of the head from batch 2 on, if it differs from `lr`.
         minibatch: the largest number of patterns in a minibatch.
-        momentum: of stochastic gradient descent.
-        weight_decay: of weights that are not norm scales or biases.
+        momentum: the momentum of stochastic gradient descent.
+        weight_decay: the decay of weights that are not norm scales or biases.
         norm: `brn` (batch renormalisation) or `bn` (batch norm).
-        r_max: of batch renormalisation, from batch 2 on; the default is that of NICv2-391.
-        d_max: of batch renormalisation, from batch 2 on; likewise.
+        r_max: r_max of batch renormalisation, from batch 2 on; the default is that of NICv2-391.
+        d_max: d_max of batch renormalisation, from batch 2 on; the default is that of NICv2-391.
         moments_decay: the weight of the past in the moments mu and sigma, from batch 2 on.
-        startup: iterations of pure batch norm in batch 1; None is those of two epochs.
-        moments: `batch_1`: mu and sigma are computed on batch 1; `pretrained`: batch 1 continues
-            those of the pretrained network. Batch norm always does the latter.
-        freeze: which convolutions are fixed (section 2.3).
+        startup: the number of iterations of pure batch norm in batch 1; None for two epochs.
+        moments: `batch_1` computes mu and sigma from batch 1; `pretrained` continues those of the
+            pretrained network. Batch norm always does the latter.
+        freeze: the convolutions that are fixed (section 2.3).
         freeze_from: the batch from which on they are fixed.
         head: `linear`, `cwr+` or `cwr*`.
-        wpast: `sqrt` as in the paper, or `ratio`, which leaves the root out.
-        capacity: the number of outputs at the start; it doubles when it is full.
-        unseen: the outputs of classes never seen, in a linear head: `negatives` draws all weights
+        wpast: `sqrt` as in the paper, or `ratio`, which omits the square root.
+        capacity: the initial number of outputs; it doubles when all are used.
+        unseen: the treatment of classes never seen in a linear head. `negatives` draws all weights
             by MSRA and trains them from the start (a maximal head); `reset` starts them at 0 and
             sets them back to 0 after each batch.
         first_batch: False if there is no B_1: the first batch is learned as B_2 would be.
-        compat: `caffe` for all that the authors' release does otherwise; see `strategies/caffe.py`.
+        compat: `caffe` for all differences of the authors' release; see `strategies/caffe.py`.
     """
 
     epochs_1: Count = 2

@@ -1,4 +1,4 @@
-"""The strategies by name: the one place for what the rest of the package asks about a strategy."""
+"""The registry of strategies: all facts about a strategy that the rest of the package needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from primavista.strategies.base import Strategy
 ENTRY_POINTS = "primavista.strategies"
 _NAME = re.compile(r"[\w.+*-]{1,60}")
 RENAMED = {"past": "moments_decay"}  # options that had another name before version 0.2
-# options of gradient descent that version 0.1 did not have, with the values of what it did
+# Options of gradient descent that version 0.1 did not have, with the values that reproduce it.
 ADDED: dict[str, OptionValue] = {"moments": "pretrained", "unseen": "reset"}
 ADDED_TO_PRIMA: dict[str, OptionValue] = {"rule": "frames"}
 
@@ -45,7 +45,7 @@ class Look:
     marker: str
 
 
-# For strategies of the user's own without a look: none of them is one of ours.
+# For the user's own strategies without a look; none of these belongs to a strategy of the package.
 OTHER_LOOKS = (
     Look("#e7298a", "#ff7dbd", "P"),
     Look("#1b4dff", "#86a0ff", "X"),
@@ -62,28 +62,28 @@ OTHER_LOOKS = (
 class StrategyInfo:
     """Everything that the package needs to know about a strategy without building it.
 
-    A strategy class of your own may have a class attribute `info` of this type; without one it gets
-    the defaults, and a look that depends on its name and on those registered before it.
+    Your own strategy class may have a class attribute `info` of this type. Without it, the strategy
+    gets the defaults, and a look that depends on its name and on the strategies registered before.
 
     Args:
-        name: the name that `create` and the command line know it by, such as `ar1*`.
+        name: the name for `create` and the command line, such as `ar1*`.
         title: the name in figures and tables, such as `AR1*`.
         where: `module:Class`.
-        source: where the hyperparameters come from.
+        source: the origin of the hyperparameters.
         options: options that differ from the defaults of the class.
-        table: the names of the hyperparameters, as tables show them.
-        training_options: whether it takes the options of gradient descent: `capacity`,
+        table: the names of the hyperparameters that tables show.
+        training_options: True if it takes the options of gradient descent: `capacity`,
             `first_batch`, the limits of batch renormalisation.
-        analytic: whether it keeps sums over frames, so that learners can be merged.
+        analytic: True if it keeps sums over frames, so that learners can be merged.
         rehearsal_free: False if it stores frames or activations.
-        open_set_option: whether the option `open_set=True` makes it tell strangers.
-        joint: whether it trains on all data at once, as the upper bound Cumulative does.
-        retrains: whether it trains from scratch on what it stores, so that a plan says how often.
-        stackable: whether several runs on one GPU can learn and be tested as one stack.
-        norm: the normalisation that its results are shown without naming, if it has one.
-        cost: the time of one batch relative to AR1*, for estimates of the time left.
-        main: whether `primavista run` includes it if no strategy is named.
-        look: how figures draw it.
+        open_set_option: True if the option `open_set=True` makes it recognise strangers.
+        joint: True if it trains on all data at once, like the upper bound Cumulative.
+        retrains: True if it trains from scratch on stored data, so that a plan sets how often.
+        stackable: True if several runs on one GPU can learn and be tested as one stack.
+        norm: its default normalisation, which reports do not mention; None if it has none.
+        cost: the time of one batch relative to AR1*, for estimates of the remaining time.
+        main: True if `primavista run` includes it when no strategy is named.
+        look: its colours and marker in figures.
     """
 
     name: str
@@ -113,11 +113,11 @@ class StrategyInfo:
         return {**{name: defaults[name] for name in self.table}, **self.options}
 
     def limits(self, protocol: str) -> dict[str, OptionValue]:
-        """Return the column of Table 5 for a protocol, less what `options` sets.
+        """Return the column of Table 5 for a protocol, without the values that `options` sets.
 
         Args:
-            protocol: a protocol, with its parameters if it has any. One without a column keeps the
-                defaults, which are those of NICv2-391.
+            protocol: a protocol, with its parameters if it has any. A protocol without a column
+                keeps the defaults, which are those of NICv2-391.
         """
         if not self.training_options:
             return {}
@@ -126,7 +126,7 @@ class StrategyInfo:
 
     @property
     def drawn(self) -> Look:
-        """The look, chosen by name if there is none of its own."""
+        """The look; if the strategy has none, one is chosen by its name."""
         if self.look is not None:
             return self.look
         return _OWN_LOOKS.get(self.name) or OTHER_LOOKS[_first_choice(self.name)]
@@ -142,7 +142,7 @@ _REPLAY: dict[str, Any] = {
     "norm": "brn",
 }
 _MINIBATCH = ("minibatch", "momentum", "weight_decay")
-# the weight of the past in the moments is that of their papers, and not of a protocol
+# The weight of the past in the moments is that of their papers, for every protocol.
 _KEEPS_FRAMES: dict[str, Any] = {
     "options": {"moments_decay": 0.9},
     "training_options": True,
@@ -163,8 +163,8 @@ def _builtin(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
     return StrategyInfo(name, title, f"primavista.strategies.{where}", **facts)
 
 
-# The order is that of every legend and table. The colours are Okabe and Ito's, which colour-blind
-# readers tell apart; the markers tell them apart without any colour.
+# Every legend and table uses this order. The colours are Okabe and Ito's, which colour-blind
+# readers can distinguish; the markers distinguish the strategies without colour.
 _OURS = (
     _builtin(
         "ar1*",
@@ -388,9 +388,9 @@ _OURS = (
 )
 STRATEGIES: dict[str, StrategyInfo] = {info.name: info for info in _OURS}
 
-# The columns of Table 5 (table:renormpar). Those of NI, NC, NIC and of the class- and
-# domain-incremental protocols are ours: their batches are at least as large as those of NICv2-79,
-# so they have its limits.
+# The columns of Table 5 (table:renormpar). The columns of NI, NC, NIC and of the class- and
+# domain-incremental protocols are our own: their batches are at least as large as those of
+# NICv2-79, so they have the same limits.
 RENORM: dict[str, dict[str, Any]] = {
     "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
     "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
@@ -418,23 +418,23 @@ def register(what: Made, name: str | None = None) -> Made: ...
 
 
 def register(what: str | Code, name: str | None = None) -> Code:
-    """Make a strategy or a backbone of your own known by name.
+    """Register your own strategy or backbone under a name.
 
-    From then on `create`, `Learner`, `evaluate` and plans know it, in worker processes too. It is
-    always known by its reference, `package.module:Name`; the command line and plans register the
-    references that they contain. Saved files only use what was registered before: a file alone
-    never imports code.
+    From then on `create`, `Learner`, `evaluate` and plans accept it, also in worker processes. It
+    can always be named by its reference, `package.module:Name`; the command line and plans register
+    the references that they contain. Saved files can only use code that was registered before: a
+    file alone never imports code.
 
     Args:
         what: a strategy class; a function that returns a module, for a backbone; or a reference to
             one of these, which is imported.
-        name: a short name; by default that of the `info` of a strategy class, if it has one.
+        name: a short name; by default the name in the `info` of a strategy class, if it has one.
 
     Returns:
         The class or the function, so that `register` can be a decorator.
 
     Raises:
-        InputError: if it is neither, cannot be imported, or if the name is taken.
+        InputError: if it is neither, if it cannot be imported, or if the name is taken.
 
     >>> class Mine(Strategy):
     ...     info = StrategyInfo("my-own", "My own")
@@ -476,15 +476,15 @@ def _name_in_info(made: object) -> str | None:
 
 
 def registered() -> dict[str, str]:
-    """Return the reference of everything that was registered, by name, for other processes."""
+    """Return the references of all registered code, by name, for use in other processes."""
     return {name: reference_to(made) for name, made in {**_OWN, **OWN_NETWORKS}.items()}
 
 
 def register_all(references: Mapping[str, str]) -> None:
-    """Register here what the process that started this one has registered.
+    """Register in this process the code that its parent process has registered.
 
     Args:
-        references: what `registered` returned there.
+        references: the result of `registered` in the parent process.
 
     Raises:
         InputError: if something cannot be imported here, such as a class of a notebook.
@@ -509,7 +509,7 @@ def _first_choice(name: str) -> int:
 
 
 def _free_look(name: str, made: Code) -> Look:
-    """Return the look of another name of the same strategy, or one that no other strategy has."""
+    """Return the look of the same strategy under another name, or a look that is not used yet."""
     for known, own in _OWN.items():
         if own is made and known in _OWN_LOOKS:
             return _OWN_LOOKS[known]
@@ -519,19 +519,19 @@ def _free_look(name: str, made: Code) -> Look:
 
 
 def names() -> list[str]:
-    """Return the name of every strategy: ours, then those of installed packages and your own."""
+    """Return the names of all strategies: ours, then those of installed packages and your own."""
     others = {*_third_parties(), *_OWN} - set(STRATEGIES)
     return [*STRATEGIES, *sorted(others)]
 
 
 def own_strategy(name: str) -> Callable[..., Strategy] | None:
-    """Return a strategy that is not ours: a registered one, or that of an installed package.
+    """Return a strategy from outside this package: registered, or of an installed package.
 
     Args:
         name: the name of the strategy. A reference that was not registered is not imported.
 
     Returns:
-        Its class; None if there is none of this name.
+        The class of the strategy; None if there is no such strategy.
     """
     if name in _OWN:
         return _OWN[name]
@@ -543,9 +543,9 @@ def own_strategy(name: str) -> Callable[..., Strategy] | None:
 
 
 def strategy_info(name: str) -> StrategyInfo:
-    """Return what is known about a strategy.
+    """Return the facts about a strategy.
 
-    A strategy of another package is loaded for it; if that fails, or if there is no such strategy
+    A strategy of another package is imported. If the import fails, or if there is no such strategy
     (a report may name one that is no longer installed), the defaults are returned.
 
     Args:
@@ -569,7 +569,7 @@ def strategy_info(name: str) -> StrategyInfo:
 
 
 def load_strategy(info: StrategyInfo) -> Any:
-    """Import the class of a strategy of ours.
+    """Import the class of a strategy of this package.
 
     Args:
         info: an entry of `STRATEGIES`.
@@ -619,7 +619,7 @@ def create(
     device = device_of(backbone)
     if device.type == "cpu":
         return make(backbone, seed=seed, **options)
-    # strategies are made on the CPU, with the same numbers as there, and moved when complete
+    # strategies are made on the CPU, so that their numbers do not depend on the device, then moved
     return make(copy.deepcopy(backbone).cpu(), seed=seed, **options).to(device)
 
 
@@ -639,8 +639,8 @@ def current_names(options: Mapping[str, Any], *, warn: bool = True) -> dict[str,
     """Return options under their present names.
 
     Args:
-        options: options of a strategy, some perhaps under a name that they had in version 0.1.
-        warn: whether to warn about those.
+        options: options of a strategy, possibly under their names of version 0.1.
+        warn: True to warn about old names.
 
     >>> current_names({"past": 0.99, "lr": 0.1}, warn=False)
     {'moments_decay': 0.99, 'lr': 0.1}
@@ -663,8 +663,8 @@ def options_of_file(strategy: str, options: Mapping[str, OptionValue]) -> dict[s
 
     Args:
         strategy: the name of the strategy.
-        options: its options as the file has them. Those that version 0.1 did not have get the
-            values that make the strategy continue as it began.
+        options: its options in the file. Options that version 0.1 did not have get the values with
+            which the strategy continues as before.
 
     >>> options_of_file("naive", {"lr": 0.1})
     {'moments': 'pretrained', 'unseen': 'reset', 'lr': 0.1}
@@ -679,11 +679,11 @@ def rules_of_version_0_1(
 
     Args:
         strategy: the name of the strategy.
-        options: its options as the file has them.
+        options: its options in the file.
 
     Returns:
-        The options that the file lacks, with the values of what version 0.1 did; none for a file
-        of the present version or of a strategy of another package.
+        The options that the file lacks, with the values that reproduce version 0.1; empty for a
+        file of the present version or of a strategy of another package.
 
     >>> rules_of_version_0_1("prima", {"balance": 1.0})
     {'rule': 'frames'}
@@ -695,14 +695,14 @@ def rules_of_version_0_1(
 
 
 def _added_options(strategy: str) -> Mapping[str, OptionValue]:
-    """The options that version 0.1 did not have, with the values of what it did."""
+    """Return the options that version 0.1 did not have, with the values that reproduce it."""
     if strategy == "prima":
         return ADDED_TO_PRIMA
     return ADDED if strategy_info(strategy).training_options else {}
 
 
 def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, Any]) -> None:
-    """Refuse unknown options; a constructor that takes any keyword checks them itself."""
+    """Reject unknown options; a constructor that takes any keyword checks them itself."""
     _, *parameters = inspect.signature(make).parameters.values()
     known = sorted(p.name for p in parameters if p.name != "seed")
     strange = sorted(set(given) - set(known))
@@ -712,5 +712,5 @@ def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, An
 
 @cache
 def _third_parties() -> dict[str, EntryPoint]:
-    """The strategies of installed packages, not loaded yet: a broken one must not hide others."""
+    """Return the strategies of installed packages unloaded, so a broken one cannot hide others."""
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

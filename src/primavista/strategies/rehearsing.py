@@ -26,7 +26,7 @@ Patterns = Annotated[int, Range(1, 2**20)]
 
 @dataclass(frozen=True)
 class RehearsalOptions(Options):
-    """The network of the four papers: batch norm, and no weights are fixed.
+    """The network settings of all four rehearsal papers: batch norm, and no fixed weights.
 
     Args:
         memory: the number of frames in the memory.
@@ -39,7 +39,7 @@ class RehearsalOptions(Options):
 
 
 class SeenCounts(Rows):
-    """n, the number of frames seen of each class, kept or not."""
+    """n, the number of frames of each class that were seen, kept or not."""
 
     n: Tensor
 
@@ -49,10 +49,10 @@ class SeenCounts(Rows):
 
 
 class FrameRehearsal(GradientStrategy):
-    """Keeps a bounded memory M of frames, as bytes, and the number n of frames seen of each class.
+    """Keeps a bounded memory M of frames, as bytes, and the number n of frames seen per class.
 
-    It is not rehearsal-free. Everything about the memory but its algorithm is here: what it keeps,
-    and how a batch and the memory become one batch. It stays on the device of the network.
+    The strategy is not rehearsal-free. This class stores the memory, on the device of the network,
+    and joins a batch and the memory into one batch; a subclass chooses the frames to keep.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -89,12 +89,12 @@ class FrameRehearsal(GradientStrategy):
         return replace(B, inputs=inputs, columns=columns, present=present, cur=cur.float())
 
     def remember(self, both: Batch, chosen: Sequence[int], **fields: Tensor) -> None:
-        """Keep some patterns of B_i u M, and no others.
+        """Replace the memory by some patterns of B_i u M.
 
         Args:
             both: the batch of `with_memory`.
             chosen: the indices of the patterns in it.
-            fields: what the memory keeps beside the frames, with one entry per chosen pattern.
+            fields: further tensors of the memory, with one entry per chosen pattern.
         """
         assert isinstance(both.inputs, Tensor)
         index = torch.tensor(chosen, dtype=torch.int64)

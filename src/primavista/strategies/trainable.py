@@ -21,7 +21,7 @@ from primavista.strategies.options import Options, check_compat
 
 
 class TrainableStrategy(Strategy):
-    """A representation Theta whose batch norms are replaced by batch renormalisation, and a head.
+    """A representation Theta, with batch norm replaced by batch renormalisation, and a head.
 
     Args:
         backbone: the network. The strategy works on a copy of it.
@@ -36,7 +36,7 @@ class TrainableStrategy(Strategy):
     importance: Importance | None
 
     def __new__(cls, *args: Any, options: Options | None = None, **overrides: Any) -> Self:
-        """Make an instance; with `compat`, of the class that does what the release does."""
+        """Make an instance; with `compat`, of the class that reproduces the release."""
         compat = overrides.get("compat", None if options is None else options.compat)
         if compat is not None and cls.IN_RELEASE:
             cls = TrainableStrategy.as_released(cls, check_compat(compat))
@@ -53,8 +53,8 @@ class TrainableStrategy(Strategy):
         fixed = {n for n, p in self.backbone.named_parameters() if not p.requires_grad}
         if o.norm == "brn":
             self.backbone.body = self._renormalised(self.backbone.body)
-        # looked up again: a batch norm without scale and shift was replaced by a layer that has
-        # them, fixed at 1 and 0
+        # The parameters are listed again, because a batch norm without scale and shift was replaced
+        # by a layer that has them, fixed at 1 and 0.
         self._fixed_by_user = fixed | {
             n for n, p in self.backbone.named_parameters() if not p.requires_grad
         }
@@ -86,7 +86,7 @@ class TrainableStrategy(Strategy):
 
 
 def _check_freezing(network: nn.Module, freeze: Freeze) -> None:
-    """Refuse to fix the pointwise convolutions of a transformer, which has none."""
+    """Raise an error if the pointwise convolutions of a transformer, which has none, are fixed."""
     modules = list(network.modules())
     has_norm = any(isinstance(module, nn.LayerNorm) for module in modules)
     is_transformer = has_norm and not any(is_pointwise(module) for module in modules)

@@ -99,7 +99,7 @@ def download(
 
 
 def _check_secure(name: str, url: str, record: Mapping[str, Any]) -> None:
-    """Refuse plain http from another machine, unless the hash is recorded from before."""
+    """Reject plain http from another machine, unless the hash is recorded from before."""
     parts = urllib.parse.urlsplit(url)
     here = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if parts.scheme != "https" and not here and name not in record:
@@ -311,7 +311,7 @@ def _check_disk_space(part: Path, total: int | None, start: int) -> None:
 
 
 def _check_structure(path: Path, name: str) -> None:
-    """Refuse a complete file of another kind, such as a page that says sorry."""
+    """Reject a complete file of another kind, such as a page that says sorry."""
     try:
         if name.endswith(".pkl"):
             read_pickle(path)

@@ -96,7 +96,7 @@ def _check_entries(
 
 
 def _check_place(archive: Path, folder: Path, name: str) -> None:
-    """Refuse an entry whose folder is a link that lies there already, or a file."""
+    """Reject an entry whose folder is a link that lies there already, or a file."""
     place = folder
     for part in PurePosixPath(name).parts[:-1]:
         place /= part
@@ -105,7 +105,7 @@ def _check_place(archive: Path, folder: Path, name: str) -> None:
 
 
 def _check_ratio(archive: Path, what: str, unpacked: int, packed: int) -> None:
-    """Refuse what grows implausibly: a bomb."""
+    """Reject what grows implausibly: a bomb."""
     if unpacked > _SMALL and unpacked > MAX_RATIO * packed:
         raise _refused(archive, f"{what} would unpack to {unpacked:,} bytes from {packed:,}")
 
