@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 from primavista.boxes import Box
-from primavista.coach import NOTHING
 from primavista.learner.prediction import Prediction
 from primavista.locating import Located
 
@@ -176,7 +175,7 @@ class ChangeDetector:
             prediction: The answer, steadied over the last second by `Watch`.
             at: When the frame was taken, in seconds; times do not decrease.
         """
-        seen = prediction.label if prediction.known and prediction.label != NOTHING else None
+        seen = prediction.recognised_object
         if not self._held.changes(seen, at):
             return None
         before, self.label = self.label, seen
