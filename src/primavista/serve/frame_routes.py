@@ -16,6 +16,7 @@ from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
+from primavista.serve.decoding import decode_frame, decode_frames, decode_video
 from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, check_label
@@ -31,7 +32,6 @@ from primavista.serve.operations import (
 )
 from primavista.serve.schemas import Checked, FoundObjects, JobStatus, Recognised, RecognisedFrames
 from primavista.serve.threads import WorkerThreads
-from primavista.serve.uploads import decode_frame, decode_frames, decode_video
 
 router = APIRouter(prefix="/api")
 LabelForm = Annotated[
@@ -270,11 +270,9 @@ def _predict_all(learner: Learner, images: list[ImageArray]) -> list[Prediction]
 
 def _outcome(prediction: Prediction, expected: str) -> str:
     """Return the label that a checked frame was taken for, or "unknown"."""
-    if prediction.label == NOTHING:
-        recognised = expected == NOTHING
-    else:
-        recognised = prediction.known
-    return str(prediction.label) if recognised else "unknown"
+    if prediction.label == expected == NOTHING:
+        return NOTHING
+    return prediction.recognised_object or "unknown"
 
 
 async def _boxed(

@@ -29,14 +29,13 @@ from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer
 from primavista.learner.prediction import Prediction
 from primavista.serve.journal import Journal, RecentChange, RecentLesson
+from primavista.serve.lesson_progress import LessonProgress, ReportProgress
 from primavista.serve.limits import ByteBudget, RefusedError, ServiceLimits
 from primavista.serve.prometheus import ServiceMetrics
 
 JobKind = Literal["lesson", "remove", "rename", "forget", "threshold", "undo", "load"]
 JobState = Literal["queued", "running", "done", "failed"]
-ReportProgress = Callable[[float], None]
 Work = Callable[[Learner, ReportProgress], Learner | None]
-MOST_OF_A_LESSON = 0.95  # of its progress; the rest is for what comes after its frames
 MAX_FRAMES_PER_PASS = 16  # of all clients together
 CANCELLED = "it was cancelled, and nothing was changed"
 log = logging.getLogger("primavista")
@@ -156,11 +155,12 @@ class LearnerService:
     def __init__(self, learner: Learner, path: Path, limits: ServiceLimits | None = None) -> None:
         self.path = path
         self.limits = limits or ServiceLimits()
-        self.uploads = ByteBudget(self.limits.upload_bytes)
-        self.recalled = ByteBudget(self.limits.recall_bytes)
+        self.uploads = ByteBudget(self.limits.upload_bytes, "all uploads in progress")
+        self.recalled = ByteBudget(
+            self.limits.recall_bytes, "the remembered frames and the clips of all streams"
+        )
         self.metrics = ServiceMetrics()
-        # how the last lesson spent its time, so that the progress of the next one is even
-        self.frames_seconds, self.frames_share = 0.0, 0.5
+        self.lesson_progress = LessonProgress()
         self._snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)
         self._jobs: OrderedDict[str, ChangeJob] = OrderedDict()
@@ -399,9 +399,8 @@ class LearnerService:
                 if job.ended.done():  # it was given up, and another thread has taken over
                     return
                 job.seconds = time.monotonic() - began
-                if job.kind == "lesson" and job.error is None and self.frames_seconds:
-                    share = self.frames_seconds / max(job.seconds, self.frames_seconds)
-                    self.frames_share = min(share, MOST_OF_A_LESSON)
+                if job.kind == "lesson" and job.error is None:
+                    self.lesson_progress.end(job.seconds)
                 self._close(job)
 
     def _close(self, job: ChangeJob) -> None:

@@ -193,14 +193,16 @@ class ConcurrencyLimit:
 
 
 class ByteBudget:
-    """A number of bytes that everything in progress shares; it refuses instead of waiting.
+    """A number of bytes that several holders share; it refuses instead of waiting.
 
     Args:
         limit: How many bytes may be taken at the same time.
+        holders: The plural name of the holders, for messages: "all uploads in progress".
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, holders: str) -> None:
         self.limit = limit
+        self.holders = holders
         self.taken = 0
 
     @property
@@ -218,7 +220,7 @@ class ByteBudget:
             RefusedError: If that is more than is left (429); nothing is taken then.
         """
         if self.taken + size > self.limit:
-            reason = f"all uploads in progress have at most {self.limit} bytes together"
+            reason = f"{self.holders} have at most {self.limit} bytes together"
             raise RefusedError(429, f"{reason}: try again in a moment")
         self.taken += size
 

@@ -7,7 +7,7 @@ have been generated from it.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +15,7 @@ from primavista.coach import NOTHING, Kind
 from primavista.learner.prediction import Prediction
 from primavista.locating import Located
 from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
+from primavista.serve.stream_frames import StreamFrame
 from primavista.storage.manifest import MAX_LABEL
 
 LabelField = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
@@ -80,17 +81,7 @@ class Recognised(ResponseModel):
         Returns:
             The answer for the client; probabilities are clipped to the range from 0 to 1.
         """
-        scores = [
-            Score(label=name, share=_clipped(score)) for name, score in prediction.scores.items()
-        ]
-        return cls(
-            label=prediction.label,
-            confidence=_clipped(prediction.confidence),
-            known=prediction.known and prediction.label != NOTHING,
-            familiarity=prediction.familiarity,
-            scores=scores,
-            version=version,
-        )
+        return cls(**_recognised_fields(prediction, version))
 
 
 class RecognisedFrames(ResponseModel):
@@ -100,8 +91,8 @@ class RecognisedFrames(ResponseModel):
     version: int
 
 
-class Watched(Recognised):
-    """What a frame of a stream shows by itself, and what the last second of the stream shows.
+class StreamAnswer(Recognised):
+    """The answer for a frame of a stream by itself, and the one for the last second of the stream.
 
     `recent` fuses the frames of the last second, as far as they show the same scene;
     `recent_frames` says how many those are, this one included.
@@ -109,6 +100,22 @@ class Watched(Recognised):
 
     recent: Recognised
     recent_frames: Annotated[int, Field(ge=1)]
+
+    @classmethod
+    def of_frame(cls, frame: StreamFrame) -> StreamAnswer:
+        """Convert a recognised frame of a stream.
+
+        Args:
+            frame: The frame with its answers.
+
+        Returns:
+            The answer for the client.
+        """
+        return cls(
+            **_recognised_fields(frame.prediction, frame.version),
+            recent=Recognised.of(frame.recent, frame.version),
+            recent_frames=frame.recent_frames,
+        )
 
 
 class ClipNotice(ResponseModel):
@@ -400,6 +407,19 @@ class Health(ResponseModel):
     """The answer that says that the service is running and accepts requests."""
 
     status: Literal["ok"] = "ok"
+
+
+def _recognised_fields(prediction: Prediction, version: int) -> dict[str, Any]:
+    """Return the fields of `Recognised` for a prediction."""
+    scores = prediction.scores.items()
+    return {
+        "label": prediction.label,
+        "confidence": _clipped(prediction.confidence),
+        "known": prediction.recognised_object is not None,
+        "familiarity": prediction.familiarity,
+        "scores": [Score(label=name, share=_clipped(score)) for name, score in scores],
+        "version": version,
+    }
 
 
 def _clipped(share: float) -> float:
