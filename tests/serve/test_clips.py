@@ -188,7 +188,7 @@ def test_a_doubtful_object_is_asked_about_once(taught, service):
 
 @pytest.mark.slow
 def test_a_doubt_goes_on_when_the_picture_jumps(taught, service, monkeypatch):
-    """What is moved fast is another scene again and again, but the doubt about it is the same."""
+    """An object that is moved fast is a new scene again and again, but the doubt is the same."""
     monkeypatch.setattr(clips, "DOUBT_SECONDS", 0.6)
     service.learner.threshold = 1.0
     with taught.websocket_connect(STREAM) as socket:
@@ -213,7 +213,7 @@ def seen(answer: Prediction, version: int) -> StreamFrame:
 
 
 def test_one_doubt_is_one_question_whatever_is_guessed(service):
-    """Until the doubt is over: another time it may ask about the other guess."""
+    """The next doubt may be about another guess, and is another question."""
     remembered = clips.StreamClips(service, 4)
     remembered.asks = True
 

@@ -66,7 +66,7 @@ def test_predictions_go_on_from_the_state_before(running):
 
 
 def test_a_lesson_is_on_disk_before_it_is_known(running, monkeypatch):
-    """When the file is written, the lesson is neither acknowledged nor recognised yet."""
+    """The lesson is neither acknowledged nor recognised while the file is written."""
     seen = []
     save = Learner.save
 
@@ -299,7 +299,7 @@ def test_a_change_after_which_there_are_no_numbers_is_refused(tmp_path):
 
 
 def test_the_progress_of_a_lesson_is_as_even_as_the_last_one_was(client, service):
-    """What comes after the frames has its share of the bar, by the time that it took last."""
+    """The work after the frames has its share of the bar, by the time that it took last."""
     for label in ("mug", "cup"):
         sent = client.post("/api/lessons?wait=30", data={"label": label}, files=frames(label))
         assert sent.json()["progress"] == 1

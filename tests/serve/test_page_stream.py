@@ -1,4 +1,4 @@
-"""The frames that the page sends: each once, however slow the camera; and what errors do."""
+"""The frames that the page sends, each once however slow the camera, and the errors of frames."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def each_frame_counts_once(page, tap, filmed) -> None:
 
 @pytest.mark.parametrize("scripts", [(), (NO_CALLBACKS,)], ids=["callbacks", "counts"])
 def test_a_frame_of_a_slow_camera_is_sent_and_taught_once(browser, tmp_path, scripts):
-    """In browsers that tell of each new frame, and in those that only count frames."""
+    """Both in browsers that tell of each new frame and in those that only count frames."""
     tap = StreamTap()
     with (
         served(tmp_path / "kitchen.pv") as (url, _),

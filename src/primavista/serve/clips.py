@@ -55,9 +55,9 @@ class StreamClip:
     Attributes:
         frames: The frames at model size.
         seconds: The time from the first to the last.
-        answer: What the learner said of them.
-        is_question: True if the service asks about it, False if the client has asked for it.
-        id: A random name by which the client speaks of it.
+        answer: The answer of the learner for them.
+        is_question: True if the service asks about the clip, False if the client asked for it.
+        id: A random name, by which the client refers to the clip.
     """
 
     frames: tuple[ImageArray, ...]

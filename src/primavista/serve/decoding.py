@@ -30,7 +30,7 @@ async def decode_frame(
         data: The encoded image.
         size: The side of the result in pixels; the longest side, at most, if it is whole.
         limits: The limits on bytes, pixels, time and memory.
-        name: What the messages call the image.
+        name: The name of the image in messages.
         whole: True for the whole image, uncropped.
 
     Returns:

@@ -109,14 +109,14 @@ async def learn_images(
     wait: float,
     again: bool,
 ) -> JobStatus:
-    """Submit a lesson and answer with its status, after a while if the client waits for it.
+    """Submit a lesson, wait for it if the client asks for that, and return its status.
 
     Args:
         service: The service.
         images: The frames of the lesson.
         label: The checked name of the object.
         response: Its status becomes 200 if the lesson is done.
-        wait: How many seconds to wait for the end.
+        wait: The longest time in seconds to wait for the end.
         again: Learn the lesson even if the same one was taught before.
 
     Raises:

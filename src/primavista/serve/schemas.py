@@ -48,7 +48,7 @@ class Score(ResponseModel):
 
 
 class Recognised(ResponseModel):
-    """What a frame shows.
+    """The answer for a frame: the object that it shows.
 
     `known` is false if the frame looks like nothing that was taught, or like what was taught as
     "nothing".
@@ -85,7 +85,7 @@ class Recognised(ResponseModel):
 
 
 class RecognisedFrames(ResponseModel):
-    """What each of several frames shows, in the order in which they were sent."""
+    """The answers for several frames, in the order in which these were sent."""
 
     frames: list[Recognised]
     version: int
@@ -121,8 +121,8 @@ class StreamAnswer(Recognised):
 class ClipNotice(ResponseModel):
     """A few seconds of a stream that are kept in memory until the client says what they show.
 
-    `label` and `known` are what the learner said of them, `picture` is a JPEG image of the middle
-    as a data URL, and `question` is true if the service asks what they show.
+    `label` and `known` are the answer of the learner for them, `picture` is the frame in the middle
+    as a data URL (JPEG), and `question` is true if the service asks what they show.
     """
 
     __qualname__ = "Clip"
@@ -150,7 +150,7 @@ class BoxShares(ResponseModel):
 
 
 class FoundObject(ResponseModel):
-    """A taught object that was found in a picture, and where it is."""
+    """A taught object that was found in a picture, with its box."""
 
     __qualname__ = "Found"
     model_config = ConfigDict(title="Found")
@@ -162,7 +162,7 @@ class FoundObject(ResponseModel):
 
     @classmethod
     def of(cls, found: Located, width: int, height: int) -> FoundObject:
-        """Convert what the learner has found.
+        """Convert an object that the learner has found.
 
         Args:
             found: The object, with its box in pixels.
@@ -187,7 +187,7 @@ class FoundObject(ResponseModel):
 
 
 class FoundObjects(ResponseModel):
-    """The taught objects in one picture, the surest first, and where they are."""
+    """The taught objects that were found in one picture, with their boxes, the surest first."""
 
     objects: list[FoundObject]
     version: Annotated[
@@ -210,10 +210,11 @@ class TaughtObject(ResponseModel):
 
 
 class TeachingAdvice(ResponseModel):
-    """What to teach next about one object, or about two that are confused.
+    """The advice for one object, or for two that are confused: the next lesson to teach.
 
     It comes from the last lessons of objects that were known already: their frames were predicted
-    before they were learned. `frames` is how many, `right` and `known` how many of them were.
+    before they were learned. `frames` counts these frames, `right` those that were right, and
+    `known` those that counted as known.
     """
 
     __qualname__ = "Advice"
@@ -404,7 +405,7 @@ class CameraStatus(ResponseModel):
 
 
 class Health(ResponseModel):
-    """The answer that says that the service is running and accepts requests."""
+    """The answer of a service that is running and accepts requests."""
 
     status: Literal["ok"] = "ok"
 

@@ -12,7 +12,7 @@ import * as use from "./use.js";
 import { $, announce, banner, dialog, hint, isPressed, make, press, sureness } from "./view.js";
 
 const STEADY = 300; // milliseconds that a new verdict must last before it is shown
-const FIND_CHECK = 1000; // milliseconds between two questions if the model can find objects
+const FIND_CHECK = 1000; // milliseconds between two requests that check if the model can find objects
 const LOCAL = ["localhost", "127.0.0.1", "[::1]"];
 let refreshing = false;
 let stream = null;
@@ -53,7 +53,7 @@ async function onResult(result) {
   showVerdict(describe(recent));
 }
 
-// The frame has no answer. The verdict before was about another frame, so it is replaced, unless the next frame is answered.
+// A frame was refused. The verdict is about an earlier frame, so it is replaced, unless the next frames are answered.
 function onError(reason) {
   if (learning) return;
   showVerdict({ state: "failed", name: TEXTS.noAnswer, share: reason });
@@ -77,7 +77,7 @@ function showVerdict(verdict) {
   const waits = ["known", "unknown", "failed"].includes(verdict.state) && !steadyVerdict.shown.startsWith("learning");
   const changed = steadyVerdict.shown !== key;
   if (steadyVerdict.take(key, !waits) !== key) {
-    confirming = setTimeout(() => showVerdict(verdict), STEADY); // it also lasts if no other answer comes, as from a slow camera
+    confirming = setTimeout(() => showVerdict(verdict), STEADY); // it also lasts if no other answer comes, as with a slow camera
     return;
   }
   if (verdict.state === "failed") clearAnswers();

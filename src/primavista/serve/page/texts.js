@@ -117,7 +117,7 @@ export const TEXTS = {
 
   // corrections and questions
   correctTitle: "What is it really?",
-  correctText: (frames, seconds, label) => `The last ${seconds.toFixed(1)} s (${plural(frames, "frame")})${label ? `, called “${label}”,` : ""} will be taught under the name that you choose.`,
+  correctText: (frames, seconds, label) => `The last ${frames === 1 ? "frame" : `${seconds.toFixed(1)} s (${frames} frames)`}${label ? `, called “${label}”,` : ""} will be taught under the name that you choose.`,
   correctUnknown: "Unknown",
   noneOfThem: "None of them",
   teachThis: "Teach",
