@@ -73,7 +73,7 @@ class Mosquitto:
     """A real broker on a port of its own; it can be stopped and started again.
 
     Args:
-        folder: Where its configuration is written.
+        folder: The folder of its configuration.
         user: The only user that may connect; by default everybody may.
         password: The password of the user.
     """

@@ -1,4 +1,4 @@
-"""When an event comes, and what it says."""
+"""Events: the moment at which one comes, and its fields."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_fields_of_an_event() -> None:
 
 
 def found(*labels: str, left: float = 16) -> list[Located]:
-    """What is located in a picture of 64 x 48 pixels."""
+    """The objects that are located in a picture of 64 x 48 pixels."""
     return [
         Located(label, Box(left, 12, 48, 36), 0.9 - 0.1 * k, 0.95) for k, label in enumerate(labels)
     ]

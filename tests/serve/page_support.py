@@ -1,4 +1,4 @@
-"""The page in a browser: films for its camera, a service in this process, and what the page says.
+"""The page in a browser: films for its camera, a service in this process, and readers of the page.
 
 The modules that use this are in one group, so that one worker draws the films.
 """
@@ -59,12 +59,12 @@ def there_and_back(frames: Frames) -> list[Image.Image]:
 
 
 def film_of(name: str) -> list[Image.Image]:
-    """What a camera shows of an object that is taught."""
+    """Pictures of a camera that shows an object as it is taught."""
     return there_and_back(taught_frames(name))
 
 
 def other_film_of(name: str) -> list[Image.Image]:
-    """What a camera shows of the same object from the sides in between."""
+    """Pictures of a camera that shows the same object from the sides in between."""
     return there_and_back(rendered(name)[1::2])
 
 
@@ -143,7 +143,7 @@ def captured(opened: Any) -> int:
 
 
 def said_in_the_end(opened: Any) -> str:
-    """What the page says of a lesson or a check when it has ended."""
+    """The hint of the page when a lesson or a check has ended."""
     opened.locator("#hint[data-kind=good], #hint[data-kind=bad]").wait_for(timeout=SECONDS)
     return str(opened.inner_text("#hint"))
 

@@ -440,7 +440,7 @@ def test_the_services_own_camera_is_shown_taught_and_lost(browser, tmp_path):
         # this device has no camera, which is said; the other one is one press away
         opened.locator("#camera", has_text="This device’s camera").click()
         opened.locator("#cover", has_text="Browsers allow the camera only on https").wait_for()
-        opened.locator("#own").click()
+        opened.locator("#service-camera").click()
         says(opened, "mug")
         opened.context.close()
     assert sorted(one.suffix for one in tmp_path.iterdir() if one.is_file()) == [".pv"]

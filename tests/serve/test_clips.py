@@ -18,9 +18,11 @@ from serve_support import COLOURS, SMALL, picture, tiny
 from starlette.testclient import TestClient
 
 from primavista.learner.prediction import Prediction
+from primavista.learner.watch import thumbnail
 from primavista.serve import clips
 from primavista.serve.asgi import create_app
 from primavista.serve.learner_service import LearnerService
+from primavista.serve.stream_frames import StreamFrame
 
 connect = pytest.importorskip("websockets.sync.client").connect
 STREAM = "ws://localhost/api/stream?remember=4"
@@ -144,7 +146,7 @@ def test_all_streams_together_remember_no_more_than_the_limit(tmp_path):
         second.send_json({"clip": True})
         assert "no frame" in second.receive_json()["error"]
         first.send_json({"clip": True})
-        assert "bytes" in first.receive_json()["error"]
+        assert "the clips of all streams have at most" in first.receive_json()["error"]
 
 
 def test_a_stream_keeps_few_clips(tmp_path):
@@ -186,7 +188,7 @@ def test_a_doubtful_object_is_asked_about_once(taught, service):
 
 @pytest.mark.slow
 def test_a_doubt_goes_on_when_the_picture_jumps(taught, service, monkeypatch):
-    """What is moved fast is another scene again and again, but the doubt about it is the same."""
+    """An object that is moved fast is a new scene again and again, but the doubt is the same."""
     monkeypatch.setattr(clips, "DOUBT_SECONDS", 0.6)
     service.learner.threshold = 1.0
     with taught.websocket_connect(STREAM) as socket:
@@ -204,15 +206,20 @@ def test_a_doubt_goes_on_when_the_picture_jumps(taught, service, monkeypatch):
         assert asked[0]["clip"]["frames"] >= clips.LEAST_FRAMES
 
 
+def seen(answer: Prediction, version: int) -> StreamFrame:
+    """A black frame with an answer."""
+    image = np.zeros((32, 32, 3), np.uint8)
+    return StreamFrame(image, thumbnail(image), answer, answer, 1, version)
+
+
 def test_one_doubt_is_one_question_whatever_is_guessed(service):
-    """Until the doubt is over: another time it may ask about the other guess."""
+    """The next doubt may be about another guess, and is another question."""
     remembered = clips.StreamClips(service, 4)
     remembered.asks = True
-    image = np.zeros((32, 32, 3), np.uint8)
 
     def watch(label: str, known: bool) -> list[str]:
         for _ in range(clips.LEAST_FRAMES):
-            remembered.add(image, Prediction(label, 0.9, known), service.snapshot.version)
+            remembered.add(seen(Prediction(label, 0.9, known), service.snapshot.version))
         return [one["clip"]["label"] for one in asyncio.run(remembered.notices())]
 
     assert watch("mug", False) == ["mug"]
@@ -221,6 +228,22 @@ def test_one_doubt_is_one_question_whatever_is_guessed(service):
     assert watch("kettle", False) == ["kettle"]
     assert watch("mug", True) == []
     assert watch("mug", False) == []
+
+
+def test_a_clip_has_all_frames_for_which_the_client_was_told_the_same(service):
+    """The background and what is unknown are both called unknown; a known object is not."""
+    remembered = clips.StreamClips(service, 4)
+    answers = [
+        Prediction("mug", 0.9, True),
+        Prediction("mug", 0.9, False),
+        Prediction("nothing", 0.9, True),
+        Prediction("nothing", 0.4, False),
+    ]
+    for answer in answers:
+        remembered.add(seen(answer, service.snapshot.version))
+    clip = remembered.clip()
+    assert len(clip.frames) == 3
+    assert clip.notice()["clip"]["known"] is False
 
 
 def test_a_question_to_which_the_model_knows_the_answer_is_withdrawn(taught, service):

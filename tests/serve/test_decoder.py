@@ -1,4 +1,4 @@
-"""What clients send is decoded in a child process with limits; a hostile file costs one request."""
+"""Pictures and videos are decoded in a child process with limits; hostile ones cost one request."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Published(list):
 
 
 class Node:
-    """As much of rclpy's Node as the example uses."""
+    """The part of rclpy's Node that the example uses."""
 
     parameters: ClassVar[dict[str, object]] = {}
 
@@ -126,7 +126,7 @@ class Node:
 
 
 class Detection2D(SimpleNamespace):
-    """As vision_msgs has it: a header, results and a box around a centre."""
+    """The message of vision_msgs: a header, results and a box around a centre."""
 
     def __init__(self, **fields: object) -> None:
         centre = SimpleNamespace(position=SimpleNamespace(x=0.0, y=0.0), theta=0.0)

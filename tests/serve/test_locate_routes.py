@@ -1,4 +1,4 @@
-"""Where objects are, over HTTP and in a stream."""
+"""The places of objects, over HTTP and in a stream."""
 
 from __future__ import annotations
 

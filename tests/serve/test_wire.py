@@ -113,7 +113,7 @@ def test_requests_that_are_sent_ahead_need_a_token(running, token, answers):
 
 
 def held(running, source: str) -> int:
-    """How many connections from an address the service has; to read would let them go on."""
+    """The number of connections of an address; reading from them would let them go on."""
     remote = "".join(f"{int(part):02X}" for part in reversed(source.split(".")))
     established = "01"
     number = 0
@@ -542,7 +542,7 @@ def test_frames_ahead_of_the_handshake_close_the_socket_and_leave_no_traceback(r
 
 
 def test_a_body_with_a_length_and_in_chunks_is_refused(running):
-    """What one server takes for a body, another one takes for a second request."""
+    """One server would take for a body what another one takes for a second request."""
     lines = ("Host: localhost", "Content-Length: 5", "Transfer-Encoding: chunked")
     second = head("GET", "/api/model", "Host: localhost")
     said = running.raw(

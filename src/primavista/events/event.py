@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 from primavista.boxes import Box
-from primavista.coach import NOTHING
 from primavista.learner.prediction import Prediction
 from primavista.locating import Located
 
@@ -30,7 +29,7 @@ class ObjectEvent:
         label: The object, or None if nothing that was taught is seen.
         before: The object before, or None.
         confidence: The probability of the object among the known names; 0 if there is none.
-        familiarity: How much it is like what was taught; None if the strategy cannot tell.
+        familiarity: The familiarity of the picture; None if the strategy cannot tell.
         seconds: The time in the video, or since the first frame of the camera.
         time: The time of day, UTC, as ISO 8601.
         objects: All objects that are there, the best of which is `label`, with boxes as shares of
@@ -63,7 +62,7 @@ class CameraEvent:
     Attributes:
         camera: The name of the camera.
         state: "offline" or "online".
-        reason: Why it was lost; empty if it is back.
+        reason: The reason why it was lost; empty if it is back.
         time: The time of day, UTC, as ISO 8601.
         event: "camera".
     """
@@ -105,14 +104,14 @@ class EventSink(Protocol):
         """
 
     def close(self) -> None:
-        """Send what still waits, for a few seconds at most, and end."""
+        """Send the events that still wait, for a few seconds at most, and end."""
 
 
 class HeldValue:
     """A value that changes when another one has lasted for some seconds without interruption.
 
     Args:
-        hold: How many seconds.
+        hold: The time in seconds.
     """
 
     def __init__(self, hold: float) -> None:
@@ -147,11 +146,11 @@ class ChangeDetector:
     """Turns the answers of a watched camera into events: one per change, none per frame.
 
     An answer counts when it has lasted for `hold` seconds without interruption. The first event
-    says what is seen at the start. Unknown objects and the background are both None.
+    tells what is seen at the start. Unknown objects and the background are both None.
 
     Args:
         camera: The name of the camera.
-        hold: How many seconds an answer must last.
+        hold: The time in seconds that an answer must last.
 
     >>> mug, strange = Prediction("mug", 0.9, True), Prediction("mug", 0.4, False)
     >>> detector = ChangeDetector("door", hold=1.0)
@@ -173,10 +172,10 @@ class ChangeDetector:
         """Take the answer to the newest frame; return an event if the object has changed.
 
         Args:
-            prediction: The answer, steadied over the last second by `Watch`.
-            at: When the frame was taken, in seconds; times do not decrease.
+            prediction: The answer of `Watch`, for the last second.
+            at: The time of the frame in seconds; times do not decrease.
         """
-        seen = prediction.label if prediction.known and prediction.label != NOTHING else None
+        seen = prediction.recognised_object
         if not self._held.changes(seen, at):
             return None
         before, self.label = self.label, seen
@@ -196,15 +195,15 @@ class ChangeDetector:
 
 
 class SceneDetector:
-    """Turns what is located in the pictures of a camera into events: one when other objects come.
+    """Turns the objects located in the pictures of a camera into events: one per change of the set.
 
     An object is there if at least half of the pictures of the last second show it. An event comes
-    when the set of objects that are there has changed and has lasted for `hold` seconds. Two of
-    one name count as one, the better one.
+    when the set of these objects has changed and has lasted for `hold` seconds. Of two objects with
+    one name, the better one counts.
 
     Args:
         camera: The name of the camera.
-        hold: How many seconds a set must last.
+        hold: The time in seconds that a set must last.
     """
 
     def __init__(self, camera: str, hold: float = HOLD) -> None:
@@ -216,12 +215,12 @@ class SceneDetector:
     def update(
         self, found: Sequence[Located], size: tuple[int, int], at: float
     ) -> ObjectEvent | None:
-        """Take what is in the newest picture; return an event if other objects are there now.
+        """Take the objects of the newest picture; return an event if the set has changed.
 
         Args:
-            found: What was located in it, the best first.
+            found: The objects that were located in it, the best first.
             size: The width and the height of the picture in pixels.
-            at: When it was taken, in seconds; times do not decrease.
+            at: Its time in seconds; times do not decrease.
         """
         best = {one.label: _in_shares(one, *size) for one in reversed(found)}
         self._recent.append((at, best))
@@ -246,7 +245,7 @@ class SceneDetector:
         )
 
     def _there(self) -> tuple[Located, ...]:
-        """The objects that are there, as they were seen last, the best first."""
+        """Return the objects that are there, as they were seen last, the best first."""
         counts = Counter(label for _, shown in self._recent for label in shown)
         newest = {label: one for _, shown in self._recent for label, one in shown.items()}
         there = [newest[name] for name in counts if 2 * counts[name] >= len(self._recent)]
@@ -259,7 +258,7 @@ class SceneDetector:
 
 
 def _in_shares(one: Located, width: int, height: int) -> Located:
-    """An object with its box as shares of the sides of the picture, and rounded numbers."""
+    """Return an object with its box as shares of the sides of the picture, rounded."""
     box = one.box
     xs = [round(x / width, 4) for x in (box.left, box.right)]
     ys = [round(y / height, 4) for y in (box.top, box.bottom)]

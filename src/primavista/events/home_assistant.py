@@ -1,4 +1,4 @@
-"""The messages by which Home Assistant finds what is recognised, without any configuration there.
+"""The messages by which Home Assistant finds the sensors of a camera, without configuration there.
 
 They follow the documentation of its integrations `mqtt`, `sensor.mqtt` and `binary_sensor.mqtt`:
 one device per camera, with a sensor for the recognised object, an occupancy sensor per taught
@@ -21,7 +21,7 @@ ON, OFF = "ON", "OFF"
 
 
 def topic_id(text: str) -> str:
-    """Return an id for a name, of letters, digits, `_` and `-`: all that topics may hold.
+    """Return an id for a name, of letters, digits, `_` and `-`, which every topic may contain.
 
     Args:
         text: Any name. If characters of it must be replaced, a part of its SHA-256 keeps the ids
@@ -50,27 +50,27 @@ class Topics:
 
     @property
     def root(self) -> str:
-        """What the topics of this camera begin with, such as "primavista/door"."""
+        """The beginning of all topics of this camera, such as "primavista/door"."""
         return f"{self.base}/{topic_id(self.name)}"
 
     @property
     def status(self) -> str:
-        """Whether the program runs: `online` or `offline`, which the broker says if it dies."""
+        """The topic of the program: `online`, or `offline`, which the broker says if it dies."""
         return f"{self.root}/status"
 
     @property
     def camera(self) -> str:
-        """Whether the camera gives frames: `online` or `offline`."""
+        """The topic of the camera: `online` while it gives frames, otherwise `offline`."""
         return f"{self.root}/camera"
 
     @property
     def object(self) -> str:
-        """The recognised object: JSON with the label, `nothing` if none is seen."""
+        """The topic of the recognised object: JSON, with the label `nothing` if none is seen."""
         return f"{self.root}/object"
 
     @property
     def event(self) -> str:
-        """Each event as it comes; these messages are not retained."""
+        """The topic of all events; these messages are not retained."""
         return f"{self.root}/event"
 
     def seen(self, label: str) -> str:

@@ -1,4 +1,4 @@
-"""Events over MQTT: topics that keep the present state, and one that has every event.
+"""Events over MQTT: topics with the present state, which the broker keeps, and one for all events.
 
 The client of paho-mqtt works in a thread of its own and connects again by itself. The broker says
 `offline` for this program (its last will) if the connection breaks.
@@ -42,8 +42,8 @@ class MqttSink:
         text: The broker, `mqtt://HOST`, `mqtts://HOST` (TLS), or `env:NAME`.
         camera: The name of the camera.
         labels: The taught objects.
-        tell: Told what fails, and when it works again.
-        base: What the topics begin with.
+        tell: Called with a message when something fails, and when it works again.
+        base: The beginning of all topics.
         prefix: The discovery prefix of Home Assistant; None announces nothing there.
 
     Raises:
@@ -116,7 +116,7 @@ class MqttSink:
                 self._publish_seen(label)
 
     def set_labels(self, labels: Sequence[str]) -> None:
-        """Announce other objects than before: the model was taught meanwhile.
+        """Announce the objects anew, because the model was taught meanwhile.
 
         Args:
             labels: The taught objects.

@@ -1,4 +1,4 @@
-"""Events as HTTP requests: a POST of JSON per event, in a thread of its own."""
+"""Events as HTTP requests: one POST of JSON per event, from a thread of its own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EXAMPLE = "https://HOST/PATH"
 TIMEOUT = 5.0  # seconds for one request
 WAITING = 100  # events that wait at most; the oldest are dropped
 LASTING = 300.0  # seconds after which an event that could not be delivered is dropped
-CLOSING = 3.0  # seconds for what still waits at the end
+CLOSING = 3.0  # seconds at the end for the events that still wait
 BUSY = (408, 425, 429)  # statuses of a server that will take the event later
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A POST that is sent elsewhere would become a GET without the event."""
+    """Refuses redirections: a redirected POST would become a GET without the event."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -42,8 +42,9 @@ class Webhook:
     Args:
         text: The address, `http://` or `https://`, or `env:NAME`. A user and a password in it are
             sent as basic authorisation.
-        tell: Told what fails, and when it works again; not once per event.
-        timeout: How many seconds a request may take.
+        tell: Called with a message when requests begin to fail, and when they work again; not once
+            per event.
+        timeout: The longest time of a request in seconds.
 
     Raises:
         InputError: If it is not such an address.
@@ -75,7 +76,7 @@ class Webhook:
             self._changed.notify()
 
     def close(self) -> None:
-        """Send what still waits, for a few seconds at most, and end."""
+        """Send the events that still wait, for a few seconds at most, and end."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -118,7 +119,7 @@ class Webhook:
             return self._changed.wait_for(lambda: self._closing, seconds)
 
     def _post(self, event: Event) -> tuple[str, bool]:
-        """Return why an event could not be delivered, and whether trying again is useless."""
+        """Post an event; return the problem, if any, and True if it is useless to try again."""
         request = _request(self._address, event)
         try:
             with self._opener.open(request, timeout=self._timeout):

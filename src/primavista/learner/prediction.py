@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from primavista.coach import NOTHING
 from primavista.notebook import html_bars
 
 
@@ -27,6 +28,18 @@ class Prediction:
     known: bool
     scores: dict[str, float] = field(default_factory=dict)
     familiarity: float | None = None
+
+    @property
+    def recognised_object(self) -> str | None:
+        """The name of the known object, or None: if it is unknown, or if it is the background.
+
+        The background is what lessons named "nothing" show; it is never a known object.
+
+        >>> answers = [Prediction("mug", 0.9, True), Prediction("mug", 0.4, False)]
+        >>> [one.recognised_object for one in [*answers, Prediction("nothing", 0.9, True)]]
+        ['mug', None, None]
+        """
+        return self.label if self.known and self.label != NOTHING else None
 
     def __repr__(self) -> str:
         facts = [

@@ -171,6 +171,11 @@ class Watch:
         self._window.append(newest)
         return fuse([one.prediction for one in self._window], self.learner.threshold)
 
+    @property
+    def newest_thumbnail(self) -> Thumbnail:
+        """The thumbnail of the frame that was added last; there must be one."""
+        return self._window[-1].thumbnail
+
     def reset(self) -> None:
         """Forget all frames, as if the next one were the first."""
         self._window.clear()

@@ -1,4 +1,4 @@
-"""The human page for the HTTP interface, made from its OpenAPI document: plain HTML, no scripts."""
+"""The page /api for people, made from the OpenAPI document: plain HTML without scripts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _answer(status: str, answer: Json) -> str:
 
 
 def _body(document: Json, operation: Json) -> tuple[str, Json]:
-    """The media type of the body of a request, and its schema; empty if there is none."""
+    """Return the media type of the body of a request and its schema; both empty without a body."""
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         schema = content["schema"]
         if "$ref" in schema:
@@ -121,7 +121,7 @@ def _schema(name: str, schema: Json) -> str:
 
 
 def _type(schema: Json) -> str:
-    """The type of a field in a few words; another object is a link to it."""
+    """Return the type of a field in a few words; the name of another schema is a link."""
     if "$ref" in schema:
         name = escape(_name(schema))
         return f'<a href="#schema-{name}">{name}</a>'
@@ -138,7 +138,7 @@ def _type(schema: Json) -> str:
 
 
 def _command(method: str, path: str, kind: str, body: Json) -> str:
-    """A command of curl that makes the request."""
+    """Return the curl command that makes the request."""
     parts = ["curl"] if method == "get" else [f"curl -X {method.upper()}"]
     parts.append('-H "Authorization: Bearer $PRIMAVISTA_TOKEN"')
     required = list(body.get("required", ()))
@@ -158,7 +158,7 @@ def _example(body: Json, name: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """A text with what stands between backquotes as code; everything is escaped."""
+    """Return a text as HTML, with `...` as code; everything is escaped."""
     parts = escape(" ".join(text.split())).split("`")
     return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
 

@@ -72,7 +72,7 @@ def create_app(
         yield
         if camera is not None:
             await threads.run(camera.stop)
-        shared_decoder().interrupt()  # nobody waits for it any more
+        shared_decoder().interrupt()  # nobody waits for its frames any more
         await threads.run(service.stop)
         threads.close()
 

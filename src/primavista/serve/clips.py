@@ -1,4 +1,4 @@
-"""The last seconds of one client's stream: to correct an answer, and to ask about doubtful ones.
+"""The last seconds of one client's stream, to correct answers and to ask about doubtful ones.
 
 Everything here is in memory only, belongs to one WebSocket, and is gone when that closes.
 """
@@ -21,22 +21,26 @@ from primavista.coach import NOTHING
 from primavista.images import ImageArray
 from primavista.learner.lesson import LessonBuffer
 from primavista.learner.prediction import Prediction
-from primavista.learner.watch import Thumbnail, correlation, fuse, thumbnail
+from primavista.learner.watch import Thumbnail, correlation, fuse
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import ClipNotice
+from primavista.serve.stream_frames import StreamFrame
 
 OTHER_SCENE = 0.3  # the correlation of thumbnails below which a frame shows another scene
 SPACING = 0.1  # seconds between two frames that are kept
-DOUBT_SECONDS = 1.5  # of doubt without a break, before a question is asked
+DOUBT_SECONDS = 1.5  # that a doubt must last without a break before a question is asked
 LEAST_FRAMES = 5  # of a question, all of the present scene
 SURE = 0.6  # the least confidence of a known object that is not doubtful
-REJUDGED_FRAMES = 4  # of a question, when the model has changed
+REJUDGED_FRAMES = 4  # of a question, which are recognised again when the model has changed
 QUALITY = 80  # of the picture of a clip, as JPEG
 
 
 class KeptFrame(NamedTuple):
-    """A frame of the last seconds: its time in seconds, pixels, thumbnail, and the answer then."""
+    """A frame of the last seconds: its time in seconds, its pixels and thumbnail, and its answer.
+
+    The answer is the object that the client was told, None for unknown.
+    """
 
     at: float
     image: ImageArray
@@ -45,15 +49,15 @@ class KeptFrame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Remembered:
+class StreamClip:
     """Some seconds of a stream that are kept until the client says what they show.
 
     Attributes:
         frames: The frames at model size.
         seconds: The time from the first to the last.
-        answer: What the learner said of them.
-        is_question: True if the service asks about it, False if the client has asked for it.
-        id: A random name by which the client speaks of it.
+        answer: The answer of the learner for them.
+        is_question: True if the service asks about the clip, False if the client asked for it.
+        id: A random name, by which the client refers to the clip.
     """
 
     frames: tuple[ImageArray, ...]
@@ -77,7 +81,7 @@ class Remembered:
             frames=len(self.frames),
             seconds=self.seconds,
             label=self.answer.label,
-            known=self.answer.known and self.answer.label != NOTHING,
+            known=self.answer.recognised_object is not None,
             question=self.is_question,
             picture=f"data:image/jpeg;base64,{picture}",
         )
@@ -85,18 +89,21 @@ class Remembered:
 
 
 class StreamClips:
-    """What the service remembers of one stream.
+    """The last seconds of one stream, and the clips of it that wait for the client's answer.
 
     Args:
-        service: The service; all streams together have its limit of bytes.
-        seconds: How long a frame is remembered; 0 remembers none.
+        service: The service, whose limit of bytes holds for all streams together.
+        seconds: The time for which a frame is remembered; 0 remembers none.
+
+    Attributes:
+        asks: True if the service may ask about doubtful scenes.
     """
 
     def __init__(self, service: LearnerService, seconds: float) -> None:
         self._service = service
         self._seconds = min(seconds, service.limits.recall_seconds)
         self._frames: deque[KeptFrame] = deque()
-        self._clips: dict[str, Remembered] = {}
+        self._clips: dict[str, StreamClip] = {}
         self._answer = Prediction(None, 0.0, False)
         self._doubt_since: float | None = None
         self._is_asked = False  # about this doubt, as long as the scene is the same
@@ -104,30 +111,27 @@ class StreamClips:
         self._version = self._answer_version = service.snapshot.version
         self.asks = False
 
-    def add(self, image: ImageArray, answer: Prediction, version: int) -> None:
-        """Remember a frame; what was remembered of another scene or model is forgotten.
+    def add(self, frame: StreamFrame) -> None:
+        """Remember a frame; the frames of another scene or of another model are forgotten.
 
-        A scene goes on as long as a frame is at all like any of those that are remembered of it: a
+        A scene goes on as long as the new frame resembles any frame that is remembered of it, so a
         hand that moves fast does not end it.
 
         Args:
-            image: The frame at model size.
-            answer: What the last second shows.
-            version: The version of the model that says so.
+            frame: The newest frame of the stream.
         """
         now = time.monotonic()
-        self._answer = answer
-        small = thumbnail(image)
-        likeness = [correlation(small, frame.thumbnail) for frame in self._frames]
-        is_new_model = version != self._answer_version
+        self._answer = answer = frame.recent
+        likeness = [correlation(frame.thumbnail, kept.thumbnail) for kept in self._frames]
+        is_new_model = frame.version != self._answer_version
         if is_new_model or max(likeness, default=1.0) < OTHER_SCENE:
-            self._answer_version = version
+            self._answer_version = frame.version
             self._forget(len(self._frames))
             self._is_asked = False
-        old = sum(frame.at <= now - self._seconds for frame in self._frames)
+        old = sum(kept.at <= now - self._seconds for kept in self._frames)
         self._forget(old)
         if not self._frames or now - self._frames[-1].at >= SPACING:
-            self._keep(KeptFrame(now, image, small, _said(answer)))
+            self._keep(KeptFrame(now, frame.image, frame.thumbnail, answer.recognised_object))
         if not is_doubtful(answer):
             self._doubt_since, self._is_asked = None, False
         elif self._doubt_since is None or is_new_model:
@@ -146,10 +150,10 @@ class StreamClips:
         for _ in range(min(count, len(self._frames))):
             self._service.recalled.give_back(self._frames.popleft().image.nbytes)
 
-    def clip(self, is_question: bool = False) -> Remembered:
-        """Keep what is remembered of the present scene until the client says what it shows.
+    def clip(self, is_question: bool = False) -> StreamClip:
+        """Keep the remembered frames of the present scene until the client says what they show.
 
-        The clip has those frames for which the answer was the one of now.
+        The clip has the frames for which the client was told the same as now.
 
         Args:
             is_question: True if the service asks about it.
@@ -165,15 +169,16 @@ class StreamClips:
             raise RefusedError(429, f"{limit} clips are kept already: teach or drop one first")
         seconds = kept_frames[-1].at - kept_frames[0].at
         images = tuple(frame.image for frame in kept_frames)
-        kept = Remembered(images, seconds, self._answer, is_question)
+        kept = StreamClip(images, seconds, self._answer, is_question)
         self._service.recalled.take(kept.bytes)
         self._clips[kept.id] = kept
         return kept
 
     def _with_this_answer(self) -> list[KeptFrame]:
-        return [frame for frame in self._frames if frame.answer == _said(self._answer)]
+        told = self._answer.recognised_object
+        return [frame for frame in self._frames if frame.answer == told]
 
-    def find(self, id: object) -> Remembered:
+    def find(self, id: object) -> StreamClip:
         """Return a clip that is kept.
 
         Args:
@@ -186,7 +191,7 @@ class StreamClips:
             raise RefusedError(404, "there is no such clip: it was taught, dropped or answered")
         return self._clips[id]
 
-    def drop(self, clip: Remembered) -> None:
+    def drop(self, clip: StreamClip) -> None:
         """Forget a clip.
 
         Args:
@@ -194,7 +199,7 @@ class StreamClips:
         """
         self._service.recalled.give_back(self._clips.pop(clip.id).bytes)
 
-    def lesson(self, clip: Remembered) -> LessonBuffer:
+    def lesson(self, clip: StreamClip) -> LessonBuffer:
         """Return the frames of a clip as a lesson.
 
         Args:
@@ -212,11 +217,11 @@ class StreamClips:
             self.drop(clip)
 
     async def notices(self) -> list[dict[str, Any]]:
-        """Return what to tell the client now: a new question, or that one is no longer asked.
+        """Return messages for the client: a new question, and the questions that are withdrawn.
 
-        There is at most one question about one doubt, and about each object that the learner
-        guesses, until the model changes; questions to which the new model knows the answer are
-        withdrawn.
+        Until the model changes, there is at most one question about one doubt, and at most one
+        about each object that the learner guesses. When the model has changed, the questions to
+        which it knows the answer are withdrawn.
         """
         found: list[dict[str, Any]] = []
         version = self._service.snapshot.version
@@ -245,7 +250,7 @@ class StreamClips:
         )
 
     async def _withdrawn(self) -> list[dict[str, Any]]:
-        """Drop the questions to which the present model knows the answer."""
+        """Drop the questions to which the present model knows the answer; return the messages."""
         found = []
         for clip in [one for one in self._clips.values() if one.is_question]:
             step = -(-len(clip.frames) // REJUDGED_FRAMES)
@@ -259,16 +264,11 @@ class StreamClips:
         return found
 
 
-def _said(answer: Prediction) -> str | None:
-    """Return what a client was told: the name of a known object, or None."""
-    return answer.label if answer.known else None
-
-
 def is_doubtful(answer: Prediction) -> bool:
-    """Return whether to ask what a scene shows: it is not the background, and not surely known.
+    """Return True if a scene is worth a question: not the background, and not surely known.
 
     Args:
-        answer: What the last second of the scene shows.
+        answer: The answer for the last second of the scene.
     """
     if answer.label is None:
         return False

@@ -1,8 +1,8 @@
-"""Connections: how many there are, how long each may take, and which makes room for a new one.
+"""Connections: limits on their number and their times, and which one makes room for a new one.
 
-uvicorn bounds the size of headers, but not their time, nor how slowly an answer is read, nor how
-many connections one address has. All of that is decided here, before a request exists and before
-anything is known about who asks. The numbers are in `limits.ServiceLimits`.
+uvicorn limits the size of headers. It limits neither their time, nor the time in which an answer is
+read, nor the number of connections of one address. This module does, before a request exists and
+before anything is known about the client. The numbers are in `limits.ServiceLimits`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from primavista.serve.limits import RateLimiter, ServiceLimits
 
 SWEEP_SECONDS = 0.5  # between two looks at all connections
 BACKLOG = 512  # connections that the system holds until they are accepted
-SOCKET_BYTES = 8 * 2**20  # that are read per second from one WebSocket, over two seconds
-ALL_SOCKET_BYTES = 16 * 2**20  # likewise from all of them: more frames than can be recognised
-FIRST_SOCKET_BYTES = 2**20  # at once from a new one, so that nobody gains by coming back
+SOCKET_BYTES = 8 * 2**20  # read per second from one WebSocket, averaged over two seconds
+ALL_SOCKET_BYTES = 16 * 2**20  # the same for all WebSockets: more frames than can be recognised
+FIRST_SOCKET_BYTES = 2**20  # read at once from a new one, so that reconnecting brings nothing
 SOCKET_PIECE = 2**14  # bytes that are parsed before the frames in them are counted
 SOCKET_FRAMES = 500  # per second: messages, pieces of them and control frames
 _AUTHORISED = "primavista.authorised"
@@ -36,7 +36,7 @@ _WORKING = (h11.IDLE, h11.SEND_RESPONSE, h11.SEND_BODY)  # states of an answer t
 
 
 def mark_authorised(scope: Scope) -> None:
-    """Note that a request may ask what it asks, so that its connection is not closed for others.
+    """Note that a request is authorised, so that its connection is not closed for others.
 
     Args:
         scope: The ASGI scope of the request or of the WebSocket.
@@ -45,7 +45,7 @@ def mark_authorised(scope: Scope) -> None:
 
 
 def network_of(host: str) -> str:
-    """Return the part of an address that one client can hardly have many of.
+    """Return the part of an address of which one client can hardly have many.
 
     >>> network_of("192.168.1.7"), network_of("::ffff:192.168.1.7")
     ('192.168.1.7', '192.168.1.7')
@@ -67,7 +67,7 @@ def network_of(host: str) -> str:
 
 
 class _SlowReaders(asyncio.Protocol):
-    """A protocol that notes since when its client has not read what was sent to it."""
+    """A protocol that notes the time since which its client reads nothing."""
 
     unread_since: float | None = None
     scope: Any = None
@@ -92,7 +92,7 @@ class _SlowReaders(asyncio.Protocol):
 
     @property
     def phase(self) -> tuple[Hashable, str]:
-        """The exchange that the connection is in, and the name of what it waits for."""
+        """The present exchange of the connection, and the name of its phase."""
         return None, "working"
 
 
@@ -142,7 +142,7 @@ class BoundedSocketProtocol(_SlowReaders, WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def handle_parser_exception(self) -> None:
-        """Close a connection whose bytes are no frames, also before its handshake is answered."""
+        """Close a connection whose bytes are not frames, also before its handshake is answered."""
         if self.conn.close_sent is None:
             self.transport.abort()
         else:
@@ -183,16 +183,16 @@ class BoundedSocketProtocol(_SlowReaders, WebSocketsSansIOProtocol):
 
 
 class BoundedHttpProtocol(_SlowReaders, H11Protocol):
-    """A connection of uvicorn that tells what it waits for.
+    """A connection of uvicorn that tells its phase.
 
     It uses h11, which bounds the size of headers; the faster parser of uvicorn does not.
     """
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, unless it was sent before the answer to one without a token.
+        """Go on to the next request, unless it came before this answer and without authorisation.
 
-        No browser sends requests so. A few hundred connections with hundreds of requests each
-        would keep the owner waiting for seconds; HTTP allows to close them after one answer.
+        No browser sends requests that way. A few hundred connections with hundreds of requests each
+        would keep the owner waiting for seconds; HTTP allows closing them after one answer.
         """
         if self.conn.trailing_data[0] and not self.is_authorised:
             self.transport.close()
@@ -206,7 +206,7 @@ class BoundedHttpProtocol(_SlowReaders, H11Protocol):
 
     @property
     def phase(self) -> tuple[Hashable, str]:
-        """The exchange that the connection is in, and the name of what it waits for."""
+        """The present exchange of the connection, and the name of its phase."""
         exchange = id(self.cycle)
         if self.conn.their_state is h11.IDLE:
             begun = self.cycle is None or self.conn.trailing_data[0]
@@ -250,7 +250,7 @@ class _Visit:
         return phase[1]
 
     def is_overdue(self, limits: ServiceLimits) -> bool:
-        """Say if the connection has taken longer, or buffers more, than it may."""
+        """Return True if the connection has taken longer, or has buffered more, than it may."""
         allowed = {
             "header": limits.header_seconds,
             "keep_alive": limits.keep_alive_seconds,
@@ -268,7 +268,7 @@ class _Visit:
         return unread_since is not None and now - unread_since > limits.send_seconds
 
     def close(self) -> None:
-        """Close the connection at once; what it has buffered is lost."""
+        """Close the connection at once; buffered bytes are lost."""
         self.is_unwanted = True
         if self.transport is not None:
             self.transport.abort()
@@ -359,7 +359,7 @@ class Door:
                     visit.close()
 
     def _has_room(self, network: str) -> bool:
-        """Say if one more connection is allowed; close another one for it if necessary."""
+        """Return True if one more connection is allowed; another one may be closed for it."""
         if len(self._visits) < self._limits.address_connections:
             return True
         self._visits = {visit for visit in self._visits if visit.is_open}

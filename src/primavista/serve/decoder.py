@@ -1,4 +1,4 @@
-"""Decoding of what clients send, in child processes that are killed when they overstep."""
+"""Decoding in child processes, each of which is killed if it exceeds its limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from primavista.serve.decoder_child import DecodeAnswer, DecodeJob
 from primavista.serve.limits import RefusedError
 from primavista.streams.pipes import receive_header, send_header
 
-PROCESSES = 2  # of each kind, so that a frame of a camera waits for no photograph and for no video
+PROCESSES = 2  # of each kind, so that frames of cameras never wait for photographs or videos
 SMALL_PIXELS = 2_100_000  # a frame of a camera: 1920 x 1080
 SMALL_BYTES = 2**20  # likewise
 KINDS = ("small", "large", "video")
@@ -31,7 +31,7 @@ class DecoderProcess:
     """A child process that decodes one job at a time; it is started when it is needed.
 
     Args:
-        in_background: Leave the processor to others that want it.
+        in_background: True to run with a low priority.
     """
 
     def __init__(self, in_background: bool = False) -> None:
@@ -42,7 +42,7 @@ class DecoderProcess:
         """Decode a picture or a video.
 
         Args:
-            job: What it is, and the limits.
+            job: The kind and the size of the input, and the limits.
             file: Its bytes, `job.length` of them from the present position.
 
         Returns:
@@ -58,8 +58,8 @@ class DecoderProcess:
             expired.set()
             child.kill()
 
-        # In the background the time by the clock may be much longer than that of the processor,
-        # which the child itself is limited to.
+        # The child limits its own processor time. In the background, the time by the clock may be
+        # much longer.
         seconds = job.seconds * (3 if self._in_background else 1)
         timer = threading.Timer(seconds, expire)
         timer.start()
@@ -137,9 +137,9 @@ class DecoderProcess:
 class Decoder:
     """Child processes for small pictures, for large ones and for videos.
 
-    Jobs of one kind wait in the order of coming. A picture of few bytes is taken for a small one
-    first, which the child refuses at its first bytes if it has many pixels: the service itself
-    reads nothing of it.
+    Jobs of one kind are done in the order of their arrival. A picture of few bytes counts as small
+    at first. If it has many pixels, the child sees that in its first bytes and refuses it, and it
+    is decoded as a large one. The service itself reads nothing of it.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Decoder:
         """Decode a picture or a video without blocking the event loop.
 
         Args:
-            job: What it is, and the limits.
+            job: The kind and the size of the input, and the limits.
             file: Its bytes.
 
         Returns:
@@ -208,7 +208,7 @@ def shared_decoder() -> Decoder:
 
 
 def _checked_answer(fields: dict[str, object], job: DecodeJob) -> DecodeAnswer | None:
-    """Check an answer: the child may have been taken over by what it decoded."""
+    """Check an answer: a hostile picture may have taken the child over."""
     try:
         answer = DecodeAnswer(**fields)  # type: ignore[arg-type]
     except TypeError:
@@ -220,7 +220,7 @@ def _checked_answer(fields: dict[str, object], job: DecodeJob) -> DecodeAnswer |
 
 
 def _fits(answer: DecodeAnswer, job: DecodeJob) -> bool:
-    """Say if the numbers of an answer are whole and within what the job allows."""
+    """Return True if the numbers of an answer are whole numbers that the job allows."""
     limits = [(answer.frames, job.frames if job.kind == "video" else 1)]
     if job.whole:
         limits += [(answer.width, job.size), (answer.height, job.size)]

@@ -1,9 +1,9 @@
 """The child process that decodes what clients send: one picture or video after another.
 
-A decoder is the part of the service that reads hostile bytes with the most code. Here it has
-neither the model nor the network, and limits on memory and processor time: whatever it meets costs
-one request. `primavista.serve.decoder` starts it, and kills it when it takes too long. Jobs and
-answers go through pipes: a header in JSON, then bytes. This module does not import torch.
+Decoders run much code on bytes that may be hostile. This process has neither the model nor the
+connections of clients, and its memory and processor time are limited: an attack costs one request.
+`primavista.serve.decoder` starts the process, and kills it when it takes too long. Jobs and answers
+go through pipes: a header in JSON, then bytes. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from primavista.streams import decode
 from primavista.streams.pipes import receive_header, send_header
 from primavista.streams.video import BadFiles, FrameSampler
 
-BACKGROUND = 10  # added to the niceness of what decodes photographs and videos
+BACKGROUND = 10  # added to the niceness of the processes for photographs and videos
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,15 @@ class DecodeJob:
     """One picture or video to decode; its bytes follow.
 
     Attributes:
-        kind: What the bytes are.
-        name: What the messages call it.
+        kind: The kind of the input.
+        name: The name of the input in messages.
         length: The number of bytes.
         size: The side of the frames to make, in pixels; the longest side of a whole picture.
         pixels: The largest number of pixels of a picture, or of a frame of a video.
         frames: The largest number of frames to keep of a video.
         seconds: The processor time that decoding may take.
         memory: The bytes of memory that decoding may take beyond the frames that it makes.
-        whole: Whether the whole picture is wanted, and not its centre square.
+        whole: True for the whole picture instead of its centre square.
     """
 
     kind: Literal["picture", "video"]
@@ -54,7 +54,7 @@ class DecodeJob:
 
 @dataclass(frozen=True)
 class DecodeAnswer:
-    """How a job ended; the frames follow as bytes.
+    """The outcome of a job; the frames follow as bytes.
 
     Attributes:
         frames: The number of frames, 0 if there was an error.
@@ -73,14 +73,16 @@ class DecodeAnswer:
 
 def main() -> None:
     """Decode jobs from standard input until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the service, which ends this process
     if "background" in sys.argv[1:] and hasattr(os, "nice"):
         os.nice(BACKGROUND)
     jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a decoder that prints does not disturb the answers
+    os.dup2(2, 1)  # what a decoder prints must not get between the answers
     decode.threads = 1
     with contextlib.suppress(MissingExtraError):
-        require_extra("av", "video")  # before there are limits, which are for jobs
+        require_extra("av", "video")  # the limits of a job must not count the import
     while (fields := receive_header(jobs)) is not None:
         job = DecodeJob(**fields)  # type: ignore[arg-type]
         answer, frames = run_job(job, jobs.read(job.length))
@@ -127,7 +129,7 @@ def _decoded(job: DecodeJob, data: bytes) -> list[ImageArray]:
 
 
 def _set_limits(job: DecodeJob) -> None:
-    """Let this process have the memory and the processor time of one job, and no more."""
+    """Limit the memory and the processor time of this process to those of one job."""
     try:
         import resource
     except ImportError:  # Windows: the service ends what takes too long
@@ -141,7 +143,7 @@ def _set_limits(job: DecodeJob) -> None:
     except OSError:  # not Linux
         return
     memory = private + job.memory + job.frames * job.size**2 * 3
-    # RLIMIT_AS would count what is reserved only, such as 64 MiB for each thread.
+    # RLIMIT_AS would also count memory that is only reserved, such as 64 MiB per thread.
     resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.RLIM_INFINITY))
 
 

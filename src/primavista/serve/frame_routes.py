@@ -16,6 +16,7 @@ from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
+from primavista.serve.decoding import decode_frame, decode_frames, decode_video
 from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError, check_label
@@ -31,7 +32,6 @@ from primavista.serve.operations import (
 )
 from primavista.serve.schemas import Checked, FoundObjects, JobStatus, Recognised, RecognisedFrames
 from primavista.serve.threads import WorkerThreads
-from primavista.serve.uploads import decode_frame, decode_frames, decode_video
 
 router = APIRouter(prefix="/api")
 LabelForm = Annotated[
@@ -109,14 +109,14 @@ async def learn_images(
     wait: float,
     again: bool,
 ) -> JobStatus:
-    """Submit a lesson and answer with its status, after a while if the client waits for it.
+    """Submit a lesson, wait for it if the client asks for that, and return its status.
 
     Args:
         service: The service.
         images: The frames of the lesson.
         label: The checked name of the object.
         response: Its status becomes 200 if the lesson is done.
-        wait: How many seconds to wait for the end.
+        wait: The longest time in seconds to wait for the end.
         again: Learn the lesson even if the same one was taught before.
 
     Raises:
@@ -270,11 +270,9 @@ def _predict_all(learner: Learner, images: list[ImageArray]) -> list[Prediction]
 
 def _outcome(prediction: Prediction, expected: str) -> str:
     """Return the label that a checked frame was taken for, or "unknown"."""
-    if prediction.label == NOTHING:
-        recognised = expected == NOTHING
-    else:
-        recognised = prediction.known
-    return str(prediction.label) if recognised else "unknown"
+    if prediction.label == expected == NOTHING:
+        return NOTHING
+    return prediction.recognised_object or "unknown"
 
 
 async def _boxed(

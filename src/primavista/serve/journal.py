@@ -42,7 +42,7 @@ class RecentChange:
     renamed: str | None = None
 
     def make(self, learner: Learner) -> None:
-        """Make the change, unless a removed lesson was all that there was of the object.
+        """Make the change; nothing happens if the only lesson of the object was removed.
 
         Args:
             learner: The learner to change.
@@ -56,7 +56,7 @@ class RecentChange:
 
 @dataclass(frozen=True)
 class Journal:
-    """A learner, and the lessons and changes that have made another one of it.
+    """A learner, and the lessons and changes that it has had since.
 
     Attributes:
         base: The learner before the first of them.
@@ -95,8 +95,8 @@ class Journal:
         """Return the journal after one more lesson or change; the oldest move into its base.
 
         Args:
-            entry: What was done last.
-            lessons: How many entries may be kept.
+            entry: The newest lesson or change.
+            lessons: The largest number of entries.
             most_bytes: The memory that the features of all lessons may take.
         """
         journal = Journal(self.base, (*self.entries, entry))
@@ -104,7 +104,7 @@ class Journal:
             base = journal.base.copy()
             _make(base, journal.entries[0])
             base = base.settled()
-            base.strategy.derived.clear()  # what it has computed for predictions
+            base.strategy.derived.clear()  # values that it computed for predictions
             journal = Journal(base, journal.entries[1:])
         return journal
 
@@ -128,7 +128,7 @@ class Journal:
     def replayed(
         self, threshold: float, report_progress: Callable[[float], None] = lambda fraction: None
     ) -> Learner:
-        """Return the learner that all lessons and changes make of the base, with nothing to undo.
+        """Return the base after all lessons and changes, with nothing to undo.
 
         Args:
             threshold: The threshold of that learner.

@@ -1,7 +1,7 @@
 """One writer, many readers: the learner behind the service.
 
 One thread applies lessons and changes in order; each is on disk before it takes effect. Another
-thread predicts from the state before, so predictions never wait for a lesson.
+thread predicts from the last complete state, so predictions never wait for a lesson.
 """
 
 from __future__ import annotations
@@ -29,23 +29,20 @@ from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer
 from primavista.learner.prediction import Prediction
 from primavista.serve.journal import Journal, RecentChange, RecentLesson
+from primavista.serve.lesson_progress import LessonProgress, ReportProgress
 from primavista.serve.limits import ByteBudget, RefusedError, ServiceLimits
 from primavista.serve.prometheus import ServiceMetrics
 
 JobKind = Literal["lesson", "remove", "rename", "forget", "threshold", "undo", "load"]
 JobState = Literal["queued", "running", "done", "failed"]
-ReportProgress = Callable[[float], None]
 Work = Callable[[Learner, ReportProgress], Learner | None]
-MOST_OF_A_LESSON = 0.95  # of its progress; the rest is for what comes after its frames
 MAX_FRAMES_PER_PASS = 16  # of all clients together
 CANCELLED = "it was cancelled, and nothing was changed"
 log = logging.getLogger("primavista")
 
 
 class JobCancelledError(PrimavistaError):
-    """Ends the work of a job that a client has cancelled, or that was running for too long when the
-    service was stopped.
-    """
+    """Ends the work of a job that was cancelled, by a client or because the service stops."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class ChangeJob:
         progress: The fraction that is done, or None if it cannot be told.
         error: The reason of a failure.
         seconds: The time from the start of the work to its end.
-        parts: How the seconds were spent: working, and saving to disk.
+        parts: The seconds of each part: working, and saving to disk.
         version: The version of the snapshot that the job led to.
         already_taught: True if the lesson was taught before and therefore left out.
         is_cancelled: True if the job must not have an effect any more.
@@ -148,7 +145,7 @@ class LearnerService:
         limits: The limits on queues; the defaults if None.
 
     Attributes:
-        camera: What messages call the service's own camera, or None if it has none.
+        camera: The name of the service's own camera in messages, or None if it has none.
     """
 
     camera: str | None = None
@@ -156,11 +153,12 @@ class LearnerService:
     def __init__(self, learner: Learner, path: Path, limits: ServiceLimits | None = None) -> None:
         self.path = path
         self.limits = limits or ServiceLimits()
-        self.uploads = ByteBudget(self.limits.upload_bytes)
-        self.recalled = ByteBudget(self.limits.recall_bytes)
+        self.uploads = ByteBudget(self.limits.upload_bytes, "all uploads in progress")
+        self.recalled = ByteBudget(
+            self.limits.recall_bytes, "the remembered frames and the clips of all streams"
+        )
         self.metrics = ServiceMetrics()
-        # how the last lesson spent its time, so that the progress of the next one is even
-        self.frames_seconds, self.frames_share = 0.0, 0.5
+        self.lesson_progress = LessonProgress()
         self._snapshot = Snapshot(0, learner, Journal(learner))
         self._stamp = file_stamp(path)
         self._jobs: OrderedDict[str, ChangeJob] = OrderedDict()
@@ -298,7 +296,7 @@ class LearnerService:
             raise RefusedError(429, f"{reason}: wait for them to end, or restart the service")
 
     def cancel(self, job: ChangeJob) -> bool:
-        """Cancel a job. One that waits has ended then; one that runs ends as soon as it can.
+        """Cancel a job: at once if it still waits, otherwise as soon as its work can end.
 
         Args:
             job: The job.
@@ -316,7 +314,7 @@ class LearnerService:
         return True
 
     def give_up(self, job: ChangeJob) -> None:
-        """Go on without a cancelled job that does not end: another thread takes over the queue.
+        """Go on without a cancelled job that does not end: a new thread takes over the queue.
 
         Nothing happens if the job has ended, or if too many others were given up already.
 
@@ -399,9 +397,8 @@ class LearnerService:
                 if job.ended.done():  # it was given up, and another thread has taken over
                     return
                 job.seconds = time.monotonic() - began
-                if job.kind == "lesson" and job.error is None and self.frames_seconds:
-                    share = self.frames_seconds / max(job.seconds, self.frames_seconds)
-                    self.frames_share = min(share, MOST_OF_A_LESSON)
+                if job.kind == "lesson" and job.error is None:
+                    self.lesson_progress.end(job.seconds)
                 self._close(job)
 
     def _close(self, job: ChangeJob) -> None:
@@ -440,7 +437,7 @@ class LearnerService:
         draft = before.learner.copy()
         began = time.monotonic()
         draft = job.work(draft, job.report_progress) or draft
-        # A strategy solves its head at the first prediction: better now than in a client's time.
+        # A strategy solves its head at the first prediction: no client should wait for that.
         _check_finite(draft.predict(list(_blank_frames(draft))))
         worked = time.monotonic()
         self._make_final(job)
@@ -452,7 +449,7 @@ class LearnerService:
         job.version = before.version + 1
         job.progress = 1.0
         self._snapshot = self._following(before, draft, job)
-        draft.rest()  # the state before is only kept for undo
+        draft.rest()  # the previous state is kept for undo only
 
     def _following(self, before: Snapshot, draft: Learner, job: ChangeJob) -> Snapshot:
         """Return the snapshot after a change that has been saved."""
@@ -487,7 +484,7 @@ class LearnerService:
             job.is_final = True
 
     def _check_own_file(self) -> None:
-        """Refuse to overwrite a file that somebody else put in the place of the model."""
+        """Refuse to overwrite a file that another program put in the place of the model."""
         found = file_stamp(self.path)
         if found not in (None, self._stamp):
             raise InputError(
@@ -548,7 +545,7 @@ def check_rehearsal_free(learner: Learner) -> None:
 
 
 def file_stamp(path: Path) -> tuple[int, ...] | None:
-    """Return what tells a file from one that took its place; None if there is none.
+    """Return numbers that change if another file takes the place of a file; None if there is none.
 
     Args:
         path: The file.

@@ -1,4 +1,4 @@
-"""Limits on what a client may ask for; anything over a limit is refused with a 4xx status."""
+"""Limits on requests; anything above a limit is refused with a 4xx status."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ServiceLimits:
         json_bytes: Size of any other body.
         upload_bytes: Size of all uploads in progress, with the frames of lessons that are taught
             over a WebSocket, at model size.
-        upload_rate: Bytes per second that are read of all large uploads together; what comes faster
-            waits, so that the service has time for others. The first MiB of each does not count.
+        upload_rate: Bytes per second that are read of all large uploads together; faster ones wait,
+            so that the service has time for others. The first MiB of each does not count.
         frame_bytes: Size of one encoded image, in a request or in a WebSocket message.
         frame_pixels: Number of pixels of one image, or of one frame of a video.
         frame_seconds: Time that one image may take to decode.
@@ -50,7 +50,7 @@ class ServiceLimits:
         idle_seconds: Time after which a silent body or WebSocket is closed.
         body_seconds: Time that a whole body may take.
         send_seconds: Time in which a client must read what the connection has buffered for it.
-        unread_bytes: What may be buffered for one client that does not read.
+        unread_bytes: Bytes that may be buffered for one client that does not read.
         keep_alive_seconds: Time that an unused connection stays open.
         linger_seconds: Time that the rest of a refused body is still read, for the client to see
             the answer.
@@ -58,7 +58,7 @@ class ServiceLimits:
             may take to decode.
         cancel_seconds: Time that a cancelled job may take to end; then the service goes on
             without it, and its thread ends by itself some day.
-        given_up_jobs: How many such threads there may be; with so many, lessons are refused.
+        given_up_jobs: Number of such threads from which on lessons are refused.
         stop_seconds: Time that the running job has to end when the service is stopped.
     """
 
@@ -138,7 +138,8 @@ class RateLimiter:
 
     Args:
         limit: The allowed number of events per second.
-        at_first: How many there may be at once in the beginning; those of two seconds if None.
+        at_first: The number of events that may come at once at the beginning; as many as in two
+            seconds if None.
     """
 
     def __init__(self, limit: int, at_first: int | None = None) -> None:
@@ -147,14 +148,14 @@ class RateLimiter:
         self.last = time.monotonic()
 
     def allow(self, now: float | None = None, count: int = 1) -> bool:
-        """Count one event, or several, and say if they are within the rate.
+        """Count one event or several; return True if they are within the rate.
 
         Args:
             now: The time of the event in seconds on the monotonic clock; the current time if None.
-            count: How many events there were.
+            count: The number of events.
 
         Returns:
-            False if the event is one too many.
+            False if there were too many.
         """
         now = time.monotonic() if now is None else now
         refilled = self.tokens + (now - self.last) * self.limit
@@ -164,7 +165,7 @@ class RateLimiter:
 
     @property
     def debt_seconds(self) -> float:
-        """The time after which what was counted until now is within the rate; 0 if it is."""
+        """The time until the events so far are within the rate; 0 if they are already."""
         return max(0.0, -self.tokens / self.limit)
 
 
@@ -172,8 +173,8 @@ class ConcurrencyLimit:
     """A semaphore that refuses instead of waiting; a context manager for use on the event loop.
 
     Args:
-        limit: How many holders there may be at the same time.
-        reason: What a client is told if there are too many; the limit is added to it.
+        limit: The largest number of holders at the same time.
+        reason: The message to a client if there are too many; the limit is added to it.
     """
 
     def __init__(self, limit: int, reason: str) -> None:
@@ -193,14 +194,16 @@ class ConcurrencyLimit:
 
 
 class ByteBudget:
-    """A number of bytes that everything in progress shares; it refuses instead of waiting.
+    """A number of bytes that several holders share; it refuses instead of waiting.
 
     Args:
-        limit: How many bytes may be taken at the same time.
+        limit: The number of bytes that may be taken at the same time.
+        holders: The plural name of the holders, for messages: "all uploads in progress".
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, holders: str) -> None:
         self.limit = limit
+        self.holders = holders
         self.taken = 0
 
     @property
@@ -218,7 +221,7 @@ class ByteBudget:
             RefusedError: If that is more than is left (429); nothing is taken then.
         """
         if self.taken + size > self.limit:
-            reason = f"all uploads in progress have at most {self.limit} bytes together"
+            reason = f"{self.holders} have at most {self.limit} bytes together"
             raise RefusedError(429, f"{reason}: try again in a moment")
         self.taken += size
 

@@ -23,12 +23,8 @@ from primavista.learner.export import export as write_export
 from primavista.learner.learner import Learner
 from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.journal import RecentChange
-from primavista.serve.learner_service import (
-    JobKind,
-    LearnerService,
-    ReportProgress,
-    check_rehearsal_free,
-)
+from primavista.serve.learner_service import JobKind, LearnerService, check_rehearsal_free
+from primavista.serve.lesson_progress import ReportProgress
 from primavista.serve.limits import RefusedError, check_label
 from primavista.serve.operations import cancel_job, wait_for_change
 from primavista.serve.schemas import Forgetting, Model, Removing, Renaming, Thresholding

@@ -1,9 +1,8 @@
-"""Operations of both the HTTP routes and the WebSockets: recognise, submit a lesson, wait."""
+"""Operations that several routes share: recognise, find objects, submit a lesson, wait."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import Future
 
 from primavista.errors import InputError
@@ -11,19 +10,15 @@ from primavista.images import ImageArray
 from primavista.learner.boxed import boxed_squares
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import LessonBuffer
-from primavista.serve.clips import StreamClips
-from primavista.serve.learner_service import (
-    ChangeJob,
-    LearnerService,
-    ReportProgress,
-)
+from primavista.serve.learner_service import ChangeJob, LearnerService
+from primavista.serve.lesson_progress import ReportProgress
 from primavista.serve.limits import RefusedError
-from primavista.serve.schemas import FoundObject, FoundObjects, Recognised, Watched
+from primavista.serve.schemas import FoundObject, FoundObjects, Recognised
 from primavista.serve.threads import WorkerThreads
 
-# the longest side of a whole picture that is searched, in sides of the frames of the network
-WHOLE_SIDES = 4
-BOXED_SIDES = 2  # the same for a frame of a lesson from which a square is cut
+# the longest side of a picture, in sides of the model's frames
+WHOLE_SIDES = 4  # if objects are searched for in it
+BOXED_SIDES = 2  # if a square for a lesson is cut out of it
 
 
 async def recognise(service: LearnerService, image: ImageArray) -> Recognised:
@@ -34,7 +29,7 @@ async def recognise(service: LearnerService, image: ImageArray) -> Recognised:
         image: The frame at model size.
 
     Returns:
-        What the frame shows.
+        The answer.
 
     Raises:
         RefusedError: If too many frames wait.
@@ -54,7 +49,7 @@ async def find_objects(
         picture: The whole picture, uint8, H x W x 3.
 
     Returns:
-        What was found.
+        The objects that were found.
 
     Raises:
         RefusedError: If the strategy of the learner cannot locate (409).
@@ -77,7 +72,7 @@ async def cut_squares(
     Args:
         threads: The threads that compute.
         wholes: The frames, uint8, H x W x 3 each.
-        box: Where the object is, as `boxed_squares` takes it.
+        box: The place of the object, as `boxed_squares` takes it.
         size: The side of the results in pixels.
 
     Returns:
@@ -90,49 +85,6 @@ async def cut_squares(
         return await threads.run(boxed_squares, wholes, box, size)
     except InputError as error:
         raise RefusedError(422, str(error)) from error
-
-
-class StreamWatch:
-    """The last second of one client's stream of frames; a new version of the model starts it anew.
-
-    Args:
-        service: The service.
-        clips: What the service remembers of the stream.
-
-    Attributes:
-        locates: Whether objects are located in the frames too.
-    """
-
-    locates: bool = False
-
-    def __init__(self, service: LearnerService, clips: StreamClips) -> None:
-        self._service = service
-        self._clips = clips
-        self._watch = service.learner.watch()
-        self._version = service.snapshot.version
-
-    async def recognise(self, image: ImageArray) -> Watched:
-        """Recognise the next frame of the stream; it waits in the queue that all clients share.
-
-        Args:
-            image: The frame at model size.
-
-        Returns:
-            What the frame shows by itself, and what the last second shows.
-
-        Raises:
-            RefusedError: If too many frames wait.
-        """
-        prediction, version = await asyncio.wrap_future(self._service.predict(image))
-        if version != self._version:
-            self._watch, self._version = self._service.learner.watch(), version
-        recent = self._watch.add(image, prediction)
-        self._clips.add(image, recent, version)
-        return Watched(
-            **Recognised.of(prediction, version).model_dump(),
-            recent=Recognised.of(recent, version),
-            recent_frames=len(self._watch),
-        )
 
 
 def submit_lesson(
@@ -156,14 +108,8 @@ def submit_lesson(
         raise RefusedError(422, "there are no frames: send at least one")
 
     def learn(learner: Learner, report_progress: ReportProgress) -> None:
-        began, share = time.monotonic(), service.frames_share
-
-        def progress(done: int, total: int | None) -> None:
-            if total:
-                report_progress(share * done / total)
-                service.frames_seconds = time.monotonic() - began
-
         refuse = () if again else learner.lessons
+        progress = service.lesson_progress.of_frames(report_progress)
         learner.learn(lesson, label, refuse=refuse, progress=progress)
 
     return service.submit("lesson", learn, label, lesson)
@@ -207,7 +153,7 @@ async def cancel_job(service: LearnerService, job: ChangeJob) -> bool:
 
 
 async def wait_for_change(service: LearnerService, job: ChangeJob) -> None:
-    """Wait until a small change is done; it waits behind the lessons before it.
+    """Wait until a small change is done; the lessons before it come first.
 
     Args:
         service: The service, whose limits say how long to wait.

@@ -1,6 +1,6 @@
 """Counters and histograms in the text format of Prometheus.
 
-There are so few of them that a client library would be the larger part.
+They are so few that this module is smaller than a client library.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Histogram:
 
 
 class ServiceMetrics:
-    """Counters and histograms of what the service did since it started; safe to use by threads."""
+    """Counters and histograms since the service started; several threads may use them at once."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -80,7 +80,7 @@ class ServiceMetrics:
 
         Args:
             name: The name of the counter without `_total`, for example "refused".
-            by: How much to add.
+            by: The number to add.
         """
         with self._lock:
             self._counts[f"{name}_total"] += by
@@ -89,8 +89,8 @@ class ServiceMetrics:
         """Count one forward pass through the network.
 
         Args:
-            frames: How many frames were recognised in the pass.
-            seconds: How long the pass took.
+            frames: The number of frames in the pass.
+            seconds: The time that the pass took.
         """
         with self._lock:
             self._counts["frames_recognised_total"] += frames
@@ -101,9 +101,9 @@ class ServiceMetrics:
 
         Args:
             kind: The kind of the job: lesson, rename, forget, undo or load.
-            state: How it ended: done, failed, or already_taught for a lesson that was left out.
-            seconds: How long it took.
-            frames: How many frames it had.
+            state: The outcome: done, failed, or already_taught for a lesson that was left out.
+            seconds: The time that it took.
+            frames: The number of its frames.
         """
         with self._lock:
             self._jobs[kind, state] += 1

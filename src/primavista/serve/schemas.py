@@ -7,7 +7,7 @@ have been generated from it.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +15,7 @@ from primavista.coach import NOTHING, Kind
 from primavista.learner.prediction import Prediction
 from primavista.locating import Located
 from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
+from primavista.serve.stream_frames import StreamFrame
 from primavista.storage.manifest import MAX_LABEL
 
 LabelField = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, examples=["mug"])]
@@ -47,7 +48,7 @@ class Score(ResponseModel):
 
 
 class Recognised(ResponseModel):
-    """What a frame shows.
+    """The answer for a frame: the object that it shows.
 
     `known` is false if the frame looks like nothing that was taught, or like what was taught as
     "nothing".
@@ -80,28 +81,18 @@ class Recognised(ResponseModel):
         Returns:
             The answer for the client; probabilities are clipped to the range from 0 to 1.
         """
-        scores = [
-            Score(label=name, share=_clipped(score)) for name, score in prediction.scores.items()
-        ]
-        return cls(
-            label=prediction.label,
-            confidence=_clipped(prediction.confidence),
-            known=prediction.known and prediction.label != NOTHING,
-            familiarity=prediction.familiarity,
-            scores=scores,
-            version=version,
-        )
+        return cls(**_recognised_fields(prediction, version))
 
 
 class RecognisedFrames(ResponseModel):
-    """What each of several frames shows, in the order in which they were sent."""
+    """The answers for several frames, in the order in which these were sent."""
 
     frames: list[Recognised]
     version: int
 
 
-class Watched(Recognised):
-    """What a frame of a stream shows by itself, and what the last second of the stream shows.
+class StreamAnswer(Recognised):
+    """The answer for a frame of a stream by itself, and the one for the last second of the stream.
 
     `recent` fuses the frames of the last second, as far as they show the same scene;
     `recent_frames` says how many those are, this one included.
@@ -110,12 +101,28 @@ class Watched(Recognised):
     recent: Recognised
     recent_frames: Annotated[int, Field(ge=1)]
 
+    @classmethod
+    def of_frame(cls, frame: StreamFrame) -> StreamAnswer:
+        """Convert a recognised frame of a stream.
+
+        Args:
+            frame: The frame with its answers.
+
+        Returns:
+            The answer for the client.
+        """
+        return cls(
+            **_recognised_fields(frame.prediction, frame.version),
+            recent=Recognised.of(frame.recent, frame.version),
+            recent_frames=frame.recent_frames,
+        )
+
 
 class ClipNotice(ResponseModel):
     """A few seconds of a stream that are kept in memory until the client says what they show.
 
-    `label` and `known` are what the learner said of them, `picture` is a JPEG image of the middle
-    as a data URL, and `question` is true if the service asks what they show.
+    `label` and `known` are the answer of the learner for them, `picture` is the frame in the middle
+    as a data URL (JPEG), and `question` is true if the service asks what they show.
     """
 
     __qualname__ = "Clip"
@@ -143,7 +150,7 @@ class BoxShares(ResponseModel):
 
 
 class FoundObject(ResponseModel):
-    """A taught object that was found in a picture, and where it is."""
+    """A taught object that was found in a picture, with its box."""
 
     __qualname__ = "Found"
     model_config = ConfigDict(title="Found")
@@ -155,7 +162,7 @@ class FoundObject(ResponseModel):
 
     @classmethod
     def of(cls, found: Located, width: int, height: int) -> FoundObject:
-        """Convert what the learner has found.
+        """Convert an object that the learner has found.
 
         Args:
             found: The object, with its box in pixels.
@@ -180,7 +187,7 @@ class FoundObject(ResponseModel):
 
 
 class FoundObjects(ResponseModel):
-    """The taught objects in one picture, the surest first, and where they are."""
+    """The taught objects that were found in one picture, with their boxes, the surest first."""
 
     objects: list[FoundObject]
     version: Annotated[
@@ -203,10 +210,11 @@ class TaughtObject(ResponseModel):
 
 
 class TeachingAdvice(ResponseModel):
-    """What to teach next about one object, or about two that are confused.
+    """The advice for one object, or for two that are confused: the next lesson to teach.
 
     It comes from the last lessons of objects that were known already: their frames were predicted
-    before they were learned. `frames` is how many, `right` and `known` how many of them were.
+    before they were learned. `frames` counts these frames, `right` those that were right, and
+    `known` those that counted as known.
     """
 
     __qualname__ = "Advice"
@@ -397,9 +405,22 @@ class CameraStatus(ResponseModel):
 
 
 class Health(ResponseModel):
-    """The answer that says that the service is running and accepts requests."""
+    """The answer of a service that is running and accepts requests."""
 
     status: Literal["ok"] = "ok"
+
+
+def _recognised_fields(prediction: Prediction, version: int) -> dict[str, Any]:
+    """Return the fields of `Recognised` for a prediction."""
+    scores = prediction.scores.items()
+    return {
+        "label": prediction.label,
+        "confidence": _clipped(prediction.confidence),
+        "known": prediction.recognised_object is not None,
+        "familiarity": prediction.familiarity,
+        "scores": [Score(label=name, share=_clipped(score)) for name, score in scores],
+        "version": version,
+    }
 
 
 def _clipped(share: float) -> float:

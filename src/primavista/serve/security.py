@@ -75,7 +75,7 @@ STRICT_TRANSPORT = "max-age=86400"
 
 
 def is_loopback(host: str) -> bool:
-    """Say if only this machine can reach an address.
+    """Return True if only this machine can reach an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost")
     (True, True, True)
@@ -121,7 +121,7 @@ def check_token(host: str, token: str | None) -> None:
 
 
 class AccessControl:
-    """ASGI middleware around the whole service: it refuses what is not allowed, with the reason.
+    """ASGI middleware around the whole service: it refuses requests that are not allowed.
 
     Args:
         app: The application to protect.
@@ -129,7 +129,7 @@ class AccessControl:
         token: The token that requests must carry, or None.
         limits: The limits on requests, sockets and bodies.
         uploads: The budget of bytes that all uploads in progress share.
-        metrics: Counts what was refused.
+        metrics: Counts the refusals.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class AccessControl:
         self, scope: Scope, headers: dict[str, str], exchange: _Exchange
     ) -> None:
         exchange.check_length(headers)
-        if _is_public(scope["path"]):  # takes no place: anybody may ask for it
+        if _is_public(scope["path"]):  # it does not count, because anybody may ask for it
             await self.app(scope, exchange.receive, exchange.send)
         else:
             with self.requests:
@@ -249,7 +249,7 @@ class _Exchange:
         self._refused: RefusedError | None = None
 
     def check_length(self, headers: dict[str, str]) -> None:
-        """Refuse by the Content-Length header; what then comes is counted as well."""
+        """Refuse a body whose Content-Length is too large; its bytes are counted as well."""
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._scope["path"] in UPLOAD_PATHS and kind == "multipart/form-data":
             self._most_bytes = self._limits.body_bytes
@@ -293,7 +293,7 @@ class _Exchange:
         self._received_bytes += size
 
     async def _keep_to_rate(self, size: int) -> None:
-        """Rest if large uploads bring more bytes than their rate; meanwhile nothing is read."""
+        """Read nothing for a while if large uploads are faster than their rate."""
         if self._received_bytes > SMALL_BODY and not self._rate.allow(count=size):
             await asyncio.sleep(self._rate.debt_seconds)
 
@@ -303,7 +303,7 @@ class _Exchange:
         self._received_bytes = 0
 
     async def send(self, message: Message) -> None:
-        """Send the response, unless the body was refused: the reason is sent instead then."""
+        """Send the response, unless the body was refused; then `refuse` sends the reason."""
         if self._refused is not None and not self._response_started:
             return
         if message["type"] == "http.response.start":
@@ -379,7 +379,7 @@ def _host_name(host: str) -> str | None:
 
 
 def _is_address(name: str) -> bool:
-    """Say if a name is an IPv4 address, or an IPv6 address in brackets."""
+    """Return True for an IPv4 address, or an IPv6 address in brackets."""
     try:
         if name.startswith("["):
             ipaddress.IPv6Address(name[1:-1])

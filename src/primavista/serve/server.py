@@ -165,7 +165,7 @@ def serve(
         port: The port to listen on; 0 chooses a free one.
         token: The token that every request must carry, or None.
         tls: The files of a certificate and its key (PEM), to serve https.
-        limits: The limits on what clients may ask for; the defaults if None.
+        limits: The limits on requests; the defaults if None.
         camera: The camera of the service itself, as `primavista learn` takes it, or None.
         ready: Called with the URLs as soon as the service answers requests: the one for this
             machine and, if the service listens on all addresses, the one for others.
@@ -202,8 +202,8 @@ def serve(
             ssl_certfile=certificate,
             ssl_keyfile=key,
         )
-        # uvicorn reports a WebSocket that was refused with a reason as one that was not answered,
-        # and what a client sends as an error of its own
+        # uvicorn logs a WebSocket that was refused with a reason as one without an answer, and
+        # invalid messages of clients as errors of the service
         noise = ("without completing handshake", "Invalid UTF-8 sequence")
         logging.getLogger("uvicorn.error").addFilter(
             lambda record: not any(one in str(record.msg) for one in noise)

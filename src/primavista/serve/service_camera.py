@@ -31,7 +31,7 @@ log = logging.getLogger("primavista")
 
 
 class ServiceCamera:
-    """Keeps the newest frame of a camera in memory; a thread reads it and connects again.
+    """Keeps the newest frame of a camera in memory; a thread reads it and reconnects if it is lost.
 
     Args:
         source: The camera, as `primavista learn` takes it; or a video file in its place, which is
@@ -56,11 +56,11 @@ class ServiceCamera:
         self._thread = Thread(target=self._read, name="camera", daemon=True)
 
     def start(self) -> None:
-        """Start to read."""
+        """Start reading."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop to read; a camera that stalls is not waited for."""
+        """Stop reading, without waiting for a camera that stalls."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(1.0)
@@ -91,11 +91,11 @@ class ServiceCamera:
         """Collect the frames of a lesson from now on.
 
         Args:
-            seconds: For how long.
+            seconds: The time to collect them.
             limit: The largest number of frames.
 
         Returns:
-            The frames that came.
+            The frames of these seconds.
 
         Raises:
             RefusedError: If the camera is lost before the end (409); no frame is returned then.

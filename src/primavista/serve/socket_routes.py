@@ -16,22 +16,22 @@ from primavista.images import ImageArray, centre_square, read_region
 from primavista.learner.boxed import MOTION
 from primavista.learner.lesson import LessonBuffer
 from primavista.serve.clips import StreamClips
+from primavista.serve.decoding import decode_frame
 from primavista.serve.dependencies import Service, Threads
 from primavista.serve.learner_service import ChangeJob, LearnerService
 from primavista.serve.limits import RateLimiter, RefusedError, check_label
 from primavista.serve.operations import (
     BOXED_SIDES,
     WHOLE_SIDES,
-    StreamWatch,
     cut_squares,
     find_objects,
     submit_lesson,
     wait_for_job,
 )
-from primavista.serve.schemas import JobStatus
+from primavista.serve.schemas import JobStatus, StreamAnswer
 from primavista.serve.security import PROTOCOL
+from primavista.serve.stream_frames import StreamRecogniser
 from primavista.serve.threads import WorkerThreads
-from primavista.serve.uploads import decode_frame
 
 router = APIRouter()
 STATUS_SECONDS = 0.1  # between two messages about the progress of a lesson
@@ -57,8 +57,7 @@ async def stream(
     {"locate": false} comes.
     """
     await _accept(socket)
-    clips = StreamClips(service, remember)
-    watch = StreamWatch(service, clips)
+    client = _StreamClient(service, threads, remember)
     sending = anyio.Lock()
     latest = _LatestFrame(service)
 
@@ -71,9 +70,9 @@ async def stream(
     async def answer() -> None:
         while True:
             async with latest.taken() as (number, frame):
-                recognised = await _recognised(service, watch, frame, threads)
-            await send({"frame": number, **recognised})
-            for notice in await clips.notices():
+                answered = await client.answer(frame)
+            await send({"frame": number, **answered})
+            for notice in await client.clips.notices():
                 await send(notice)
 
     async def follow(job: ChangeJob) -> None:
@@ -89,7 +88,7 @@ async def stream(
                 if isinstance(message, bytes):
                     done = latest.put(message)
                 else:
-                    done = _obey(service, watch, clips, message)
+                    done = client.obey(message)
                 if isinstance(done, ChangeJob):
                     group.start_soon(follow, done)
                 elif done is not None:
@@ -97,7 +96,7 @@ async def stream(
             group.cancel_scope.cancel()
     finally:
         latest.drop()
-        clips.close()
+        client.clips.close()
 
 
 class _LatestFrame:
@@ -130,7 +129,7 @@ class _LatestFrame:
 
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[tuple[int, bytes]]:
-        """Wait for a frame; the context has its number and its bytes."""
+        """Wait for a frame. The context manager returns its number and its bytes."""
         number, frame = await self._waiting.get()
         try:
             yield number, frame
@@ -138,42 +137,69 @@ class _LatestFrame:
             self._service.uploads.give_back(len(frame))
 
 
-def _obey(
-    service: LearnerService, watch: StreamWatch, clips: StreamClips, text: str
-) -> dict[str, Any] | ChangeJob:
-    """Do what a text message in a stream asks for; return the answer or the lesson."""
-    try:
-        return _obeyed(service, watch, clips, _json_object(text))
-    except RefusedError as refused:
-        return {"error": refused.reason}
+class _StreamClient:
+    """The client of one stream: the frames that it sends, and the commands that it gives."""
 
+    def __init__(self, service: LearnerService, threads: WorkerThreads, remember: float) -> None:
+        self.clips = StreamClips(service, remember)
+        self._service, self._threads = service, threads
+        self._recogniser = StreamRecogniser(service)
+        self._locates = False
 
-def _obeyed(
-    service: LearnerService, watch: StreamWatch, clips: StreamClips, command: dict[str, Any]
-) -> dict[str, Any] | ChangeJob:
-    if command.get("clip") is True:
-        return clips.clip().notice()
-    if isinstance(command.get("ask"), bool):
-        clips.asks = command["ask"]
-        return {"ask": clips.asks}
-    if isinstance(command.get("locate"), bool):
-        watch.locates = command["locate"]
-        return {"locate": watch.locates}
-    if "drop" in command:
-        clip = clips.find(command["drop"])
-        clips.drop(clip)
-        return {"dropped": clip.id}
-    if "teach" in command:
-        clip = clips.find(command["teach"])
-        label = check_label(command.get("label"), service.learner.labels)
-        job = submit_lesson(service, clips.lesson(clip), label)
-        clips.drop(clip)
-        return job
-    raise RefusedError(
-        422,
-        'send images as binary messages, or {"clip": true}, {"teach": ID, "label": "mug"}, '
-        '{"drop": ID}, {"ask": true} or {"locate": true}',
-    )
+    async def answer(self, data: bytes) -> dict[str, Any]:
+        """Recognise an encoded frame, and locate objects in it if the client asked for that."""
+        try:
+            if self._locates:
+                return await self._located(data)
+            image = await decode_frame(data, self._service.learner.size, self._service.limits)
+            return (await self._recognised(image)).model_dump()
+        except RefusedError as refused:
+            return {"error": refused.reason}
+
+    async def _located(self, data: bytes) -> dict[str, Any]:
+        size, limits = self._service.learner.size, self._service.limits
+        picture = await decode_frame(data, WHOLE_SIDES * size, limits, whole=True)
+        answer = await self._recognised(centre_square(picture, size))
+        found = await find_objects(self._service, self._threads, picture)
+        return {**answer.model_dump(), "objects": found.model_dump()["objects"]}
+
+    async def _recognised(self, image: ImageArray) -> StreamAnswer:
+        frame = await self._recogniser.recognise(image)
+        self.clips.add(frame)
+        return StreamAnswer.of_frame(frame)
+
+    def obey(self, text: str) -> dict[str, Any] | ChangeJob:
+        """Do what a text message asks for; return the answer, or the lesson that it began."""
+        try:
+            return self._obey(_json_object(text))
+        except RefusedError as refused:
+            return {"error": refused.reason}
+
+    def _obey(self, command: dict[str, Any]) -> dict[str, Any] | ChangeJob:
+        clips = self.clips
+        if command.get("clip") is True:
+            return clips.clip().notice()
+        if isinstance(command.get("ask"), bool):
+            clips.asks = command["ask"]
+            return {"ask": clips.asks}
+        if isinstance(command.get("locate"), bool):
+            self._locates = command["locate"]
+            return {"locate": self._locates}
+        if "drop" in command:
+            clip = clips.find(command["drop"])
+            clips.drop(clip)
+            return {"dropped": clip.id}
+        if "teach" in command:
+            clip = clips.find(command["teach"])
+            label = check_label(command.get("label"), self._service.learner.labels)
+            job = submit_lesson(self._service, clips.lesson(clip), label)
+            clips.drop(clip)
+            return job
+        raise RefusedError(
+            422,
+            'send images as binary messages, or {"clip": true}, {"teach": ID, "label": "mug"}, '
+            '{"drop": ID}, {"ask": true} or {"locate": true}',
+        )
 
 
 @router.websocket("/api/teach")
@@ -234,7 +260,7 @@ async def _receive_lesson(
 
 
 class _SocketLesson:
-    """A lesson whose frames come over a socket, and where in them the object is."""
+    """A lesson whose frames come over a socket, with the box around the object if there is one."""
 
     def __init__(self, service: LearnerService, threads: WorkerThreads) -> None:
         self.buffer: LessonBuffer = service.learner.open_lesson()
@@ -242,7 +268,7 @@ class _SocketLesson:
         self._service, self._threads = service, threads
         self._again = False
         self._box = ""
-        self._wholes: list[ImageArray] = []  # until the end, if motion decides
+        self._wholes: list[ImageArray] = []  # whole frames, which are kept if motion decides
         self._bytes = 0  # of all frames that are held
 
     def begin(self, command: dict[str, Any]) -> None:
@@ -287,7 +313,7 @@ class _SocketLesson:
         return count + 1
 
     async def submit(self) -> ChangeJob:
-        """Queue the lesson, after motion has shown where the object is if that was asked for."""
+        """Queue the lesson; if the box is "motion", the squares are cut out of all frames first."""
         assert self.label is not None
         if self._wholes:
             size = self.buffer.size
@@ -296,7 +322,7 @@ class _SocketLesson:
         return submit_lesson(self._service, self.buffer, self.label, self._again)
 
     def close(self) -> None:
-        """Give the memory of the frames back to all uploads."""
+        """Give the memory of the frames back to the budget of all uploads."""
         self._service.uploads.give_back(self._bytes)
 
 
@@ -327,22 +353,6 @@ async def _messages(socket: WebSocket, service: LearnerService) -> AsyncIterator
             return
         data = message.get("bytes")
         yield data if data is not None else message.get("text") or ""
-
-
-async def _recognised(
-    service: LearnerService, watch: StreamWatch, frame: bytes, threads: WorkerThreads
-) -> dict[str, Any]:
-    try:
-        size = service.learner.size
-        if watch.locates:
-            picture = await decode_frame(frame, WHOLE_SIDES * size, service.limits, whole=True)
-            recognised = await watch.recognise(centre_square(picture, size))
-            found = await find_objects(service, threads, picture)
-            return {**recognised.model_dump(), "objects": found.model_dump()["objects"]}
-        image = await decode_frame(frame, size, service.limits)
-        return (await watch.recognise(image)).model_dump()
-    except RefusedError as refused:
-        return {"error": refused.reason}
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class WorkerThreads:
             *arguments: Its arguments.
 
         Returns:
-            What the function returns.
+            The result of the function.
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 

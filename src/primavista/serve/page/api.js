@@ -6,7 +6,7 @@ const KEY = "primavista-token";
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
   sessionStorage.setItem(KEY, given);
-  history.replaceState(null, "", location.pathname); // out of sight, and out of the browser's history
+  history.replaceState(null, "", location.pathname); // the address and the history must not show the token
 }
 
 export const token = () => sessionStorage.getItem(KEY);
@@ -55,9 +55,7 @@ export function socket(path) {
   const protocols = ["primavista"];
   if (token()) {
     const coded = btoa(token()).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-    protocols.push(`bearer.${coded}`); // a browser sends no header with a WebSocket
+    protocols.push(`bearer.${coded}`); // browsers cannot send headers with a WebSocket
   }
-  const opened = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${path}`, protocols);
-  opened.binaryType = "arraybuffer";
-  return opened;
+  return new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${path}`, protocols);
 }

@@ -1,4 +1,5 @@
-// The source of frames: a camera of this device or of the service, a video file, or images. Only the square in the guide leaves this module, unless objects are to be found anywhere.
+// The source of frames: the camera of this device, the camera of the service, a video file, or images.
+// Other modules get the square in the guide; while objects are searched for, they get the whole picture.
 
 import { ask } from "./api.js";
 import { Motion } from "./motion.js";
@@ -8,25 +9,28 @@ import { $, isPressed, press, toast } from "./view.js";
 const MAX_SIDE = 480; // pixels of the square that is sent; the service resizes it to model size
 const QUALITY = 0.9;
 const WHOLE_SIDE = 640; // pixels of the longer side of a whole picture
-const LEAST_BOX = 0.08; // of the shorter side: a drawn box that is smaller was a click
+const LEAST_BOX = 0.08; // share of the shorter side; a smaller box counts as a click
 const FOLLOW_INTERVAL = 100; // milliseconds
-const OWN_INTERVAL = 100; // milliseconds between two frames of the service's camera
-const LOST_INTERVAL = 1000; // milliseconds between two attempts when it gives none
+const SERVICE_INTERVAL = 100; // milliseconds between two requests for a frame of the service's camera
+const LOST_INTERVAL = 1000; // milliseconds between two requests while that camera gives none
+const TELLS_FRAMES = "requestVideoFrameCallback" in HTMLVideoElement.prototype;
 const square = new OffscreenCanvas(1, 1);
 const whole = new OffscreenCanvas(1, 1);
 const motion = new Motion();
-let chosen = null; // the square in the picture that counts, in pixels; null is the centre
-let sources = 0;
-let shaped = -1; // the source that the stage has the shape of
-let again = () => useCamera();
+let chosen = null; // the square that the user chose, in pixels of the picture; null stands for the centre
+let sources = 0; // sources so far
+let shaped = -1; // the source whose shape the stage has
+let again = () => useCamera(); // the action of "Try again"
 let images = [];
 let current = 0;
 let devices = [];
 let device = 0;
-let silent = false; // whether the camera gives no pictures at the moment
-let own = false; // whether the service has a camera
-let polled = 0; // frames of it
-export let kind = "none"; // camera, own (of the service), video, images
+let silent = false; // true while the camera gives no pictures
+let presented = 0; // frames that the video has shown, counted if the browser tells of them
+let serviceHasCamera = false;
+let serviceFrame = new Uint8Array(); // the newest frame of the service's camera, encoded
+let serviceFrames = 0; // different frames of that camera so far
+export let kind = "none"; // camera (of this device), service (its camera), video or images
 export let file = null;
 
 const REASONS = {
@@ -46,9 +50,24 @@ function cover(text, retry = useCamera) {
   onCover();
 }
 
-export const number = () => sources; // another one for every source of pictures
+// The identity of the source: each source has another one.
+export const sourceId = () => sources;
+
+// The identity of the frame that is shown: each new frame has another one. A still image counts as a new frame every time.
+export function frameId() {
+  const frame = { service: serviceFrames, images: performance.now() }[kind] ?? (TELLS_FRAMES ? presented : $("video").getVideoPlaybackQuality().totalVideoFrames);
+  return `${sources}:${frame}`;
+}
+
+// The identity of what `captureFrame` would return: the frame and the square in it.
+export const viewId = () => `${frameId()} ${chosen ? [chosen.x, chosen.y, chosen.side] : ""}`;
+
 export const retry = () => again();
-export const frame = () => (kind === "own" ? polled : performance.now()); // another one for every new frame
+
+function countFrames() {
+  presented += 1;
+  $("video").requestVideoFrameCallback(countFrames);
+}
 
 export async function useCamera() {
   stop();
@@ -65,7 +84,7 @@ export async function useCamera() {
     await $("video").play();
     const track = stream.getVideoTracks()[0];
     track.onended = () => {
-      stop(); // the last frame stays in the video, and would be recognised for ever
+      stop(); // the video keeps its last frame, which would be recognised for ever
       cover(TEXTS.cameraGone);
     };
     track.onmute = () => hush(true);
@@ -81,7 +100,7 @@ export async function useCamera() {
   shape();
 }
 
-// The last frame stays in the video, and would be recognised and taught for ever.
+// The camera gives no pictures for a while. The video keeps the last one, which must be neither recognised nor taught.
 function hush(on) {
   silent = on;
   cover(on ? TEXTS.cameraSilent : undefined);
@@ -93,50 +112,61 @@ export function switchCamera() {
   useCamera();
 }
 
-// The camera of the service itself: its newest frame, again and again, until another source is chosen.
-export async function useOwn() {
+// Shows the newest frame of the service's camera, again and again, until another source is chosen.
+export async function useServiceCamera() {
   stop();
-  kind = "own";
+  kind = "service";
   showSources();
   const mine = sources;
   while (sources === mine) {
     const began = performance.now();
-    const wait = document.hidden || (await showOwn(() => sources === mine)) ? OWN_INTERVAL : LOST_INTERVAL;
+    const wait = document.hidden || (await showServiceFrame(() => sources === mine)) ? SERVICE_INTERVAL : LOST_INTERVAL;
     await new Promise((resolve) => setTimeout(resolve, Math.max(0, began + wait - performance.now())));
   }
 }
 
-async function showOwn(wanted) {
+// Returns false if the camera gives no frame; `wanted` tells if this camera is still the source.
+async function showServiceFrame(wanted) {
   let reason = "";
   try {
-    const image = await createImageBitmap(await ask("/api/camera/frame", { blob: true }));
+    const coded = await ask("/api/camera/frame", { blob: true });
+    const bytes = new Uint8Array(await coded.arrayBuffer());
+    const image = images.length && isSame(bytes, serviceFrame) ? null : await createImageBitmap(coded);
     if (!wanted()) return true;
-    for (const old of images) old.close();
-    images = [image];
-    current = 0;
-    polled += 1;
-    show();
+    if (image) showNew(image, bytes);
   } catch (error) {
     if (!wanted()) return true;
     images = [];
     $("picture").hidden = true;
     reason = error.message;
   }
-  if ($("cover-text").textContent !== reason) cover(reason, useOwn);
+  if ($("cover-text").textContent !== reason) cover(reason, useServiceCamera);
   shape();
   return !reason;
+}
+
+// A camera that is slower than our requests gives the same frame several times.
+const isSame = (one, two) => one.length === two.length && one.every((byte, k) => byte === two[k]);
+
+function showNew(image, bytes) {
+  for (const old of images) old.close();
+  images = [image];
+  current = 0;
+  serviceFrame = bytes;
+  serviceFrames += 1;
+  show();
 }
 
 // The buttons that lead to another source.
 function showSources() {
   $("camera").hidden = kind === "camera" || (kind === "none" && again === useCamera);
-  $("own").hidden = !own || kind === "own";
+  $("service-camera").hidden = !serviceHasCamera || kind === "service";
   $("whole").hidden = kind !== "video" && kind !== "images";
 }
 
-export function setOwn(name) {
-  own = Boolean(name);
-  $("camera").textContent = own ? TEXTS.thisCamera : TEXTS.backToCamera;
+export function setServiceCamera(name) {
+  serviceHasCamera = Boolean(name);
+  $("camera").textContent = serviceHasCamera ? TEXTS.thisCamera : TEXTS.backToCamera;
   showSources();
 }
 
@@ -200,7 +230,7 @@ function stop() {
   video.hidden = false;
   $("picture").hidden = true;
   $("stage").classList.remove("mirrored");
-  sources += 1; // answers about the picture before are ignored
+  sources += 1; // answers about the source before are ignored
   chosen = null;
   silent = false;
   for (const image of images) image.close();
@@ -240,7 +270,7 @@ function area() {
   return chosen ?? { x: (width - side) >> 1, y: (height - side) >> 1, side };
 }
 
-// Places are shares of the picture; on a mirrored stage they count from the right.
+// Puts an element at a place, given as shares of the picture. On a mirrored stage the left side is on the right.
 export function place(element, left, top, width, height) {
   const from = $("stage").classList.contains("mirrored") ? 1 - left - width : left;
   for (const [name, share] of Object.entries({ left: from, top, width, height })) element.style.setProperty(name, `${100 * share}%`);
@@ -271,7 +301,7 @@ setInterval(() => {
   showGuide();
 }, FOLLOW_INTERVAL);
 
-// A box that is drawn on the stage: the square around it is what counts from then on.
+// Lets the user draw a box on the stage. From then on the square around that box counts.
 function drawable() {
   const stage = $("stage");
   let from = null;
@@ -332,12 +362,13 @@ export function thumbnail(side) {
 }
 
 export function setUp() {
+  if (TELLS_FRAMES) countFrames();
   drawable();
   $("follow").onclick = () => follow(!isPressed($("follow")));
   $("recentre").onclick = recentre;
   $("switch").onclick = switchCamera;
   $("camera").onclick = useCamera;
-  $("own").onclick = useOwn;
+  $("service-camera").onclick = useServiceCamera;
   $("cover-button").onclick = retry;
   $("open").onclick = $("cover-open").onclick = () => $("files").click();
   $("files").onchange = () => {

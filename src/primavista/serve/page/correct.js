@@ -1,29 +1,24 @@
-// Corrections while it runs: "Wrong?" keeps the last seconds and asks for the right name; "Ask me" lets the service ask.
+// Corrections: "Wrong?" keeps the last seconds and asks for their name; "Ask me" lets the service ask about what it doubts.
 
+import { setLearning } from "./learning.js";
 import * as objects from "./objects.js";
 import { TEXTS } from "./texts.js";
-import { $, announce, hint, isPressed, make, press, setLearning } from "./view.js";
+import { $, announce, hint, isPressed, make, press } from "./view.js";
 
 let stream = null;
 let open = null; // the clip in the dialog
-let questions = [];
+let questions = []; // clips that the service asks about, the first one is shown
 
 export function onNotice(said) {
   if (said.clip) said.clip.question ? asked(said.clip) : show(said.clip);
   else if (said.lesson) onLesson(said.lesson);
   else if (said.dropped) withdraw(said.dropped);
-  else if (said.unlocated) onUnlocated();
   else if (said.error) onError(said.error);
 }
 
 function onError(text) {
   setLearning("");
   hint(text, "bad");
-}
-
-function onUnlocated() {
-  if (isPressed($("find"))) $("find").click();
-  hint(TEXTS.noLocate, "bad");
 }
 
 function withdraw(id) {
@@ -92,7 +87,7 @@ export function setUp(of) {
   $("correct").onclose = () => {
     if (open && !questions.includes(open)) stream.command({ drop: open.id });
     open = null;
-    if (document.activeElement === document.body) $("wrong").focus(); // the question that opened it is gone
+    if (document.activeElement === document.body) $("wrong").focus(); // the question from which it was opened is gone
   };
   $("correct-yes").onclick = () => {
     const label = $("correct-name").value.trim();

@@ -1,9 +1,9 @@
-// One lesson over a WebSocket of its own. Frames are sent while the button is held, so that only the learning is left.
+// One lesson over a WebSocket of its own. Frames are sent while the button is held, so that only the learning is left at the end.
 
 import { socket } from "./api.js";
 import { TEXTS } from "./texts.js";
 
-const IN_FLIGHT = 8; // frames that the service has not confirmed; beyond that it is busy, and frames are left out
+const IN_FLIGHT = 8; // frames that the service may not have confirmed yet; with more it is busy, and frames are left out
 
 export class Lesson {
   constructor(label, onProgress) {

@@ -1,22 +1,26 @@
-// Puts the parts together: the camera, the predictions, the list of objects, and what to do if something is missing.
+// Puts the parts together: the camera, the verdict, the boxes, the list of objects, and the messages if something is missing.
 
-import { setToken } from "./api.js";
+import { ask, form, setToken } from "./api.js";
 import * as camera from "./camera.js";
 import * as correct from "./correct.js";
+import { learning, whenLearning } from "./learning.js";
 import * as objects from "./objects.js";
 import { Stream } from "./stream.js";
 import * as teach from "./teach.js";
 import { fill, TEXTS } from "./texts.js";
 import * as use from "./use.js";
-import { $, announce, banner, dialog, hint, isPressed, learning, make, press, sureness, whenLearning } from "./view.js";
+import { $, announce, banner, dialog, hint, isPressed, make, press, sureness } from "./view.js";
 
 const STEADY = 300; // milliseconds that a new verdict must last before it is shown
+const FIND_CHECK = 1000; // milliseconds between two requests that check if the model can find objects
 const LOCAL = ["localhost", "127.0.0.1", "[::1]"];
 let refreshing = false;
 let stream = null;
-let state = "waiting";
+let state = "waiting"; // of the connection: waiting, live, gone
+let confirming = 0; // the timer of a verdict that waits to be shown
+let nextFindCheck = 0;
 
-// What is shown changes when the new value has lasted for a moment; the first value, and one that `atOnce` says, is shown at once.
+// A shown value that changes when another one has lasted for a moment. The first value is shown at once, and so is any given with `atOnce`.
 class Steady {
   constructor() {
     this.reset();
@@ -39,21 +43,44 @@ const steadyWords = new Steady();
 
 async function onResult(result) {
   if (result.version !== objects.model.version && !refreshing) {
-    refreshing = true; // taught by this page or by another client
+    refreshing = true; // this page or another client has changed the model
     await objects.refresh().catch(() => {});
     refreshing = false;
   }
-  const recent = result.recent ?? result; // what the last second shows, if there was one
+  const recent = result.recent ?? result; // the answer for the last second
   objects.bars(recent);
   if (isPressed($("find")) && !learning) return result.objects && showBoxes(result.objects);
   showVerdict(describe(recent));
 }
 
+// A frame was refused. The verdict is about an earlier frame, so it is replaced, unless the next frames are answered.
+function onError(reason) {
+  if (learning) return;
+  showVerdict({ state: "failed", name: TEXTS.noAnswer, share: reason });
+  if (isPressed($("find"))) stopFindingIfImpossible();
+}
+
+// The stream does not say why it refused a frame. `/api/locate` does: with 409 if this model cannot find objects.
+async function stopFindingIfImpossible() {
+  if (performance.now() < nextFindCheck) return;
+  nextFindCheck = performance.now() + FIND_CHECK;
+  const body = form({ frame: await camera.captureWhole() });
+  const status = await ask("/api/locate", { body }).then(() => 200, (error) => error.status);
+  if (status !== 409 || !isPressed($("find"))) return;
+  find(false);
+  hint(TEXTS.noLocate, "bad");
+}
+
 function showVerdict(verdict) {
+  clearTimeout(confirming);
   const key = `${verdict.state} ${verdict.name}`;
-  const waits = ["known", "unknown"].includes(verdict.state) && !steadyVerdict.shown.startsWith("learning");
+  const waits = ["known", "unknown", "failed"].includes(verdict.state) && !steadyVerdict.shown.startsWith("learning");
   const changed = steadyVerdict.shown !== key;
-  if (steadyVerdict.take(key, !waits) !== key) return;
+  if (steadyVerdict.take(key, !waits) !== key) {
+    confirming = setTimeout(() => showVerdict(verdict), STEADY); // it also lasts if no other answer comes, as with a slow camera
+    return;
+  }
+  if (verdict.state === "failed") clearAnswers();
   if (changed) steadyWords.reset();
   $("verdict").dataset.state = $("stage").dataset.verdict = verdict.state;
   $("verdict-name").textContent = verdict.name;
@@ -65,7 +92,11 @@ function showVerdict(verdict) {
 function clearVerdict() {
   const wait = state === "live" && camera.ready() && objects.model.objects.length && !isPressed($("find"));
   showVerdict({ state: wait ? "waiting" : "none", name: wait ? TEXTS.gettingReady : "", share: "" });
-  steadyVerdict.reset(); // the next verdict is the first one
+  steadyVerdict.reset(); // the next verdict is shown at once
+  clearAnswers();
+}
+
+function clearAnswers() {
   $("boxes").replaceChildren();
   objects.clearBars();
 }
@@ -75,12 +106,12 @@ function describe(result) {
   const { nothing } = objects.model;
   const taught = result.scores.filter((one) => one.label !== nothing);
   if (!taught.length) return { state: "none", name: "", share: "" };
-  const near = result.label !== nothing && (result.familiarity ?? 1) >= 0.5; // nearer than most strangers
+  const near = result.label !== nothing && (result.familiarity ?? 1) >= 0.5; // more familiar than most strangers
   if (!result.known) return { state: "unknown", name: TEXTS.unknown, share: near ? TEXTS.looksLike(result.label) : "" };
   return { state: "known", name: result.label, share: sureness(result) };
 }
 
-// Of each name the best box alone: what lies around an object often looks like it.
+// Shows the best box of each name. The surroundings of an object often look like it, too, and would have boxes of their own.
 function showBoxes(all) {
   const found = all.filter(({ label }, k) => all.findIndex((one) => one.label === label) === k);
   $("boxes").replaceChildren(...found.map(({ label, confidence, box }) => {
@@ -170,12 +201,12 @@ async function start() {
     if (!model.objects.length) clearVerdict();
   });
   await enter();
-  stream = new Stream({ remember: objects.model.recall_seconds ?? 0, onResult, onNotice: correct.onNotice, onState });
+  stream = new Stream({ remember: objects.model.recall_seconds ?? 0, onResult, onError, onNotice: correct.onNotice, onState });
   correct.setUp(stream);
   teach.setUp(stream);
-  camera.setOwn(objects.model.camera);
+  camera.setServiceCamera(objects.model.camera);
   $("find").onclick = () => find(!isPressed($("find")));
-  if (objects.model.camera) camera.useOwn();
+  if (objects.model.camera) camera.useServiceCamera();
   else await camera.useCamera();
   if (!objects.model.objects.length) hint(TEXTS.firstHint, "first");
 }

@@ -1,12 +1,12 @@
-// Finds what is held: the region that moves, from the differences of small grey pictures, as a slowly following square.
+// Finds the object that is held: the square around the region that moves, from the differences of small grey pictures.
 
 const WIDTH = 64;
 const DECAY = 0.9; // per picture: about a second of motion counts
-const NOISE = 14; // levels, of 255, that a camera's noise may differ by
+const NOISE = 14; // levels, of 255, by which the noise of a camera may change a pixel
 const LEAST_MOTION = 0.004; // share of the picture that must move
-const SHARE = 0.06; // of the motion that lies outside of the region on each side
-const MARGIN = 1.25; // the square is that much larger than the region
-const EASE = 0.15; // of the way to the new square, per picture
+const SHARE = 0.06; // of the motion that may lie outside the region, on each side
+const MARGIN = 1.25; // side of the square, in sides of the region
+const EASE = 0.15; // share of the way to the new square that one picture covers
 
 export class Motion {
   constructor() {
@@ -40,7 +40,7 @@ export class Motion {
     return this.square;
   }
 
-  // The columns and rows that hold all motion but a small share on each side.
+  // The columns and rows that contain all motion except for a small share on each side.
   region(rows) {
     const across = new Float32Array(WIDTH), down = new Float32Array(rows);
     let total = 0;

@@ -39,7 +39,7 @@ export function become(next) {
   for (const listener of listeners) listener(model);
 }
 
-// Rows stay the same elements as long as their objects are there, so that the focus and an open row survive a change.
+// An object keeps its row for as long as it is taught, so that a change neither moves the focus nor closes an open row.
 function showRows() {
   const kept = new Map(model.objects.map((object) => [object.label, rows.get(object.label) ?? row(object.label)]));
   for (const [label, one] of rows) if (!kept.has(label)) one.item.remove();
@@ -63,7 +63,7 @@ function filter() {
   $("no-match").hidden = found > 0 || !rows.size;
 }
 
-// A bar is how familiar the picture is, shared among the objects: a stranger fills none of them.
+// The bars divide the familiarity of the picture among the objects: a stranger fills none of them.
 export function bars(result) {
   const familiarity = Math.min(Math.max(result.familiarity ?? 1, 0), 1);
   for (const { label, share } of result.scores) {
@@ -76,7 +76,7 @@ export function clearBars() {
   for (const one of rows.values()) one.fill.style.width = "0";
 }
 
-// The object of the verdict, or "": the list is as steady as the verdict is.
+// Marks the row of the object in the verdict; `best` is empty if there is none.
 export function mark(best, words) {
   for (const [label, one] of rows) {
     one.item.classList.toggle("best", label === best);
@@ -84,7 +84,7 @@ export function mark(best, words) {
   }
 }
 
-// The threshold belongs to the learner, not to this browser: `known` means the same for everybody who uses the model.
+// The threshold belongs to the model, not to this browser: `known` means the same for everybody who uses the model.
 function showThreshold() {
   const value = Number($("threshold").value);
   $("threshold-text").textContent = value.toFixed(2);
@@ -93,7 +93,7 @@ function showThreshold() {
 
 let settling;
 function setThreshold() {
-  clearTimeout(settling); // every step of an arrow key is a change, and each would be saved
+  clearTimeout(settling); // every step of an arrow key is a change; only the last one is saved
   settling = setTimeout(() => change("/api/threshold", { json: { threshold: Number($("threshold").value) } }), 400);
 }
 
@@ -158,7 +158,7 @@ function icon(name, label, onclick) {
   return made;
 }
 
-// A row that something is being done to says so.
+// Shows in a row what is being done to its object; returns the function that ends this.
 function busy(label, text) {
   const one = rows.get(label);
   if (!one) return () => {};
@@ -210,7 +210,7 @@ async function removeLesson({ id, label }) {
   else focusRow(place);
 }
 
-// The focus goes to what took the place of a row that is gone.
+// Moves the focus to the row that took the place of one that is gone.
 function focusRow(place) {
   const left = [...rows.values()];
   const near = left[Math.min(place, left.length - 1)];
@@ -229,7 +229,7 @@ export async function undo() {
   } else become(model);
 }
 
-// Small pictures of a lesson: canvases, spread over it.
+// Keeps a few of the small pictures (canvases) of a lesson, evenly spread.
 export function keepLesson(id, label, canvases) {
   const step = Math.max(1, Math.ceil(canvases.length / SHOWN_PICTURES));
   const chosen = canvases.filter((_, k) => k % step === 0).slice(0, SHOWN_PICTURES);
@@ -238,7 +238,7 @@ export function keepLesson(id, label, canvases) {
   if (last) keepPictures({ ...pictures(), [label]: last.toDataURL("image/jpeg", 0.8) });
 }
 
-// Pictures that outlive the page: only if the user allows them, only in this browser, one list per model.
+// One picture per object outlives the page if the user allows it: in the storage of this browser, one list per model.
 const key = () => `primavista-pictures-${model.name}`;
 const allowed = () => localStorage.getItem(ALLOWED) === "yes";
 // A name such as "constructor" is a property of every object.

@@ -2,14 +2,15 @@
 
 import { socket } from "./api.js";
 import * as camera from "./camera.js";
+import { model } from "./objects.js";
 
 const MIN_INTERVAL = 1000 / 25; // milliseconds between two frames
 const MAX_WAIT = 5000; // milliseconds between two attempts to connect
 const IDLE = 1001; // the service closes a socket that is silent for long, which is not an error
 
 export class Stream {
-  constructor({ remember, onResult, onNotice, onState }) {
-    Object.assign(this, { remember, onResult, onNotice, onState, paused: false, live: false, wait: 500, wishes: {} });
+  constructor({ remember, onResult, onError, onNotice, onState }) {
+    Object.assign(this, { remember, onResult, onError, onNotice, onState, paused: false, live: false, wait: 500, wishes: {} });
     this.connect();
   }
 
@@ -18,6 +19,7 @@ export class Stream {
     this.socket.onopen = () => {
       this.wait = 500;
       this.live = true;
+      this.subject = "";
       this.onState("live");
       for (const [name, on] of Object.entries(this.wishes)) if (on) this.command({ [name]: true });
       this.next();
@@ -25,9 +27,7 @@ export class Stream {
     this.socket.onmessage = ({ data }) => {
       const said = JSON.parse(data);
       if (said.frame === undefined) return this.onNotice(said);
-      if (said.error && this.wishes.locate) this.onNotice({ unlocated: said.error });
-      // what was sent before the picture changed is not about this picture
-      if (!this.paused && !said.error && this.source === camera.number() && camera.ready()) this.onResult(said);
+      this.answered(said);
       setTimeout(() => this.next(), Math.max(0, this.sent + MIN_INTERVAL - performance.now()));
     };
     this.socket.onclose = ({ code }) => {
@@ -38,14 +38,24 @@ export class Stream {
     };
   }
 
+  answered(said) {
+    if (said.error) this.subject = ""; // the frame has no answer yet
+    const isAboutThisSource = this.source === camera.sourceId() && camera.ready();
+    if (this.paused || !isAboutThisSource) return;
+    if (said.error) this.onError(said.error);
+    else this.onResult(said);
+  }
+
   async next() {
     if (this.socket.readyState !== WebSocket.OPEN) return;
     if (this.paused || document.hidden || !camera.ready()) return void setTimeout(() => this.next(), 100);
-    if (this.seen === camera.frame()) return void setTimeout(() => this.next(), 20);
-    this.seen = camera.frame();
-    this.source = camera.number();
-    this.whole = Boolean(this.wishes.locate);
-    const frame = await (this.whole ? camera.captureWhole() : camera.captureFrame());
+    const { locate } = this.wishes;
+    // the answer would be the same as long as none of these has changed
+    const subject = `${camera.viewId()} ${Boolean(locate)} ${model.version}`;
+    if (this.subject === subject) return void setTimeout(() => this.next(), 20);
+    this.subject = subject;
+    this.source = camera.sourceId();
+    const frame = await (locate ? camera.captureWhole() : camera.captureFrame());
     this.sent = performance.now();
     if (this.socket.readyState === WebSocket.OPEN) this.socket.send(frame);
   }
@@ -56,7 +66,7 @@ export class Stream {
     return true;
   }
 
-  // A wish (`ask`, `locate`) holds for this page: it is said again after a new connection.
+  // A wish (`ask`, `locate`) holds for this page: it is sent again after a new connection.
   wish(name, on) {
     this.wishes[name] = on;
     this.command({ [name]: on });

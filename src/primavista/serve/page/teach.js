@@ -1,12 +1,13 @@
-// The button that is held: it captures the frames of a lesson, or of a quick check of what was learned.
+// Teaching and checking: while the button is held, the frames of a lesson or of a check are captured.
 
 import { ask, form } from "./api.js";
 import * as camera from "./camera.js";
 import { holdable } from "./hold.js";
+import { setLearning } from "./learning.js";
 import { Lesson } from "./lesson.js";
 import * as objects from "./objects.js";
 import { TEXTS } from "./texts.js";
-import { $, announce, dialog, hint, percent, setLearning, setOff } from "./view.js";
+import { $, announce, dialog, hint, percent, setOff } from "./view.js";
 
 const CAPTURE_INTERVAL = 1000 / 20; // milliseconds
 const MIN_FRAMES = 5;
@@ -15,9 +16,9 @@ const STRIP_EVERY = 3; // every third frame is shown in the strip
 let lesson = null;
 let frames = [];
 let timer = 0;
-let taken = 0; // the number of the newest frame of the lesson
-let filmed = 0; // the number of the source of its frames
-let pictures = []; // small ones, of the lesson
+let newestFrame = ""; // the identity of the newest frame of the lesson
+let lessonSource = 0; // the identity of the source of its frames
+let pictures = []; // small pictures of the lesson
 
 const mode = () => document.querySelector("input[name=mode]:checked").value;
 const label = () => (mode() === "check" ? $("which").value : $("name").value.trim());
@@ -31,7 +32,7 @@ function begin(stream) {
   }
   if (mode() === "teach" && nearlyTaught(label())) return void setTimeout(chooseName);
   stream.paused = true;
-  filmed = camera.number();
+  lessonSource = camera.sourceId();
   frames = [];
   pictures = [];
   $("strip").replaceChildren();
@@ -45,8 +46,8 @@ function begin(stream) {
   capture();
 }
 
-// "Cup" where there is a "cup": two objects only if that is meant.
-const meant = new Set();
+// Returns the taught name that differs from `name` in its capitals only: "cup" for "Cup". Such names are asked about once.
+const meant = new Set(); // names that the user means as they are
 function nearlyTaught(name) {
   const labels = objects.labels();
   if (labels.includes(name) || meant.has(name)) return "";
@@ -62,18 +63,22 @@ async function chooseName() {
   $("hold").focus();
 }
 
-// A camera that vanishes leaves half a lesson behind, which is not taught.
-const isLost = () => !camera.ready() || camera.number() !== filmed;
+// A lesson is not taught if its source is lost before the button is released.
+const isLost = () => !camera.ready() || camera.sourceId() !== lessonSource;
 const letGo = () => $("hold").dispatchEvent(new Event("blur"));
 
 async function capture() {
   if (isLost()) return letGo();
   const number = frames.length + 1;
-  if (taken === camera.frame()) return;
-  taken = camera.frame();
+  const id = camera.frameId();
+  if (newestFrame === id) return;
+  newestFrame = id;
   const frame = await camera.captureFrame();
   if (!timer) return;
-  if (lesson ? !lesson.add(frame) : frames.length >= MAX_CHECK_FRAMES) return;
+  if (lesson ? !lesson.add(frame) : frames.length >= MAX_CHECK_FRAMES) {
+    if (newestFrame === id) newestFrame = ""; // it was not taken, and may be when the service is ready
+    return;
+  }
   frames.push(lesson ? null : frame);
   $("hold-count").textContent = frames.length;
   if (number % STRIP_EVERY === 1) {
@@ -135,7 +140,7 @@ async function learned(name, job) {
   announce(TEXTS.learnedShort(job.label));
   await objects.refresh();
   const next = objects.adviceOn(job.label);
-  if (next && $("hint").textContent === text) hint(`${text} ${TEXTS.next(next.text)}`, "good"); // unless the next lesson began
+  if (next && $("hint").textContent === text) hint(`${text} ${TEXTS.next(next.text)}`, "good"); // unless the next lesson has begun
 }
 
 async function check(name) {
@@ -208,7 +213,7 @@ function showMode() {
   $("nothing").hidden = checking || known.length < 2 || known.includes(objects.model.nothing);
 }
 
-// The row of an object asks for another lesson of it.
+// Prepares another lesson of an object; the plus in its row calls this.
 export function teachMore(name) {
   const teaching = document.querySelector("input[name=mode][value=teach]");
   if (!teaching.checked) teaching.click();

@@ -1,4 +1,4 @@
-// Every text of the page, in plain English: a copy of this file in another language translates the page.
+// Every text of the page, in plain English. To translate the page, translate this file.
 
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
@@ -17,7 +17,7 @@ export const TEXTS = {
   switchCamera: "Switch camera",
   backToCamera: "Back to the camera",
   thisCamera: "This device’s camera",
-  ownCamera: "The service’s camera",
+  serviceCamera: "The service’s camera",
   filesLabel: "A video or images",
   wrong: "Wrong?",
   find: "Find objects",
@@ -80,6 +80,7 @@ export const TEXTS = {
   sure: "sure",
   likely: "likely",
   perhaps: "perhaps",
+  noAnswer: "No answer",
   found: (count) => (count ? `Found: ${plural(count, "object")}` : "No taught object found"),
   gone: "The service is not answering. Trying again; nothing that was learned is lost.",
   noLocate: "This model cannot find objects in a picture; it recognises what is in the square.",
@@ -116,7 +117,7 @@ export const TEXTS = {
 
   // corrections and questions
   correctTitle: "What is it really?",
-  correctText: (frames, seconds, label) => `The last ${seconds.toFixed(1)} s (${plural(frames, "frame")})${label ? `, called “${label}”,` : ""} will be taught under the name that you choose.`,
+  correctText: (frames, seconds, label) => `The last ${frames === 1 ? "frame" : `${seconds.toFixed(1)} s (${frames} frames)`}${label ? `, called “${label}”,` : ""} will be taught under the name that you choose.`,
   correctUnknown: "Unknown",
   noneOfThem: "None of them",
   teachThis: "Teach",

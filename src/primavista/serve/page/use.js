@@ -1,4 +1,4 @@
-// What the model is for: save it, load another, export it, and a program that uses it.
+// Use of the model: save it, load another one, export it, and copy a program that uses it.
 
 import { ask, form } from "./api.js";
 import * as objects from "./objects.js";

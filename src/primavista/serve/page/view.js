@@ -1,4 +1,4 @@
-// Helpers that every part of the page uses. Text from users and from the service is only ever set as text.
+// Helpers that every part of the page uses; they keep no state of the page. Text from users and from the service is only set as text, never as HTML.
 
 import { TEXTS } from "./texts.js";
 
@@ -10,7 +10,7 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-// A word for a known object: the shares of all taught objects add up to 1 even for a stranger, so they are no number to show.
+// The confidence in words. The number would mislead: the shares of all taught objects add up to 1 even for a stranger.
 export function sureness({ confidence }) {
   if (confidence >= 0.9) return TEXTS.sure;
   return confidence >= 0.6 ? TEXTS.likely : TEXTS.perhaps;
@@ -18,7 +18,7 @@ export function sureness({ confidence }) {
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
 
-// A button that does nothing for now. It is not `disabled`, because that would take the focus away from the keyboard.
+// A button can be off for a while. It is not `disabled` then, because a disabled button loses the focus of the keyboard.
 export const setOff = (button, off) => button.setAttribute("aria-disabled", String(off));
 export const isOff = (button) => button.getAttribute("aria-disabled") === "true";
 
@@ -28,15 +28,6 @@ export const isPressed = (button) => button.getAttribute("aria-pressed") === "tr
 export function hint(text, kind = "") {
   $("hint").textContent = text;
   $("hint").dataset.kind = kind;
-}
-
-// The name that is being learned. The verdict says so at once, not only when the next frame is answered.
-export let learning = "";
-let onLearning = () => {};
-export const whenLearning = (listener) => (onLearning = listener);
-export function setLearning(name) {
-  learning = name;
-  onLearning();
 }
 
 let hideToast;
@@ -59,7 +50,7 @@ export function banner(text) {
   $("banner").hidden = !text;
 }
 
-// For screen readers: only what stays the same for a moment is announced, or they would never stop talking.
+// Tells screen readers a text, once it has stayed the same for a moment: otherwise they would never stop talking.
 let announced = "", next = "", pending;
 export function announce(text) {
   if (text === next) return;
@@ -70,7 +61,7 @@ export function announce(text) {
   }, 900);
 }
 
-// Resolves to null (cancelled), to the text that was entered, to true, or to "other" for a second way to say yes.
+// Asks the user. Resolves to null (cancelled), "other" (the second button), or yes: the entered text, or true if there is no field.
 export function dialog(title, text, value, yes = TEXTS.ok, other = "") {
   $("ask-title").textContent = title;
   $("ask-text").textContent = text;
@@ -84,7 +75,7 @@ export function dialog(title, text, value, yes = TEXTS.ok, other = "") {
   box.returnValue = "no";
   box.querySelector("form").onkeydown = (event) => {
     if (event.key === "Enter" && event.target === $("ask-value")) {
-      event.preventDefault(); // the first button of a form is its default one, and that is Cancel
+      event.preventDefault(); // Enter would press the first button of the form, which is Cancel
       box.close("yes");
     }
   };

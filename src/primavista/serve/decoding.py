@@ -1,7 +1,7 @@
-"""Uploaded images and videos as frames at model size, within the limits of the service.
+"""Decodes what clients send, images and videos, to frames at model size, within the limits.
 
-They are decoded in a child process, see `primavista.serve.decoder`. Nothing that a client sends
-names a file on this machine, and nothing of it is written to one.
+The work is done in a child process, see `primavista.serve.decoder`. Nothing that a client sends
+names a file on this machine, and nothing of it is written to a file.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ async def decode_frame(
         data: The encoded image.
         size: The side of the result in pixels; the longest side, at most, if it is whole.
         limits: The limits on bytes, pixels, time and memory.
-        name: What the messages call the image.
-        whole: Whether to return the whole image, uncropped.
+        name: The name of the image in messages.
+        whole: True for the whole image, uncropped.
 
     Returns:
         The image: uint8, size x size x 3, RGB; H x W x 3 if it is whole.
@@ -77,7 +77,7 @@ async def decode_frames(
         files: The encoded images.
         size: The side of the results in pixels; their longest side if they are whole.
         limits: The limits on the number of images, on each of them, and on the time for all.
-        whole: Whether to return the whole images, uncropped.
+        whole: True for the whole images, uncropped.
 
     Returns:
         The images: uint8, size x size x 3, RGB; H x W x 3 if they are whole.
