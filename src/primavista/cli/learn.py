@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from primavista.images import Region
     from primavista.learner.fleet import LessonOutcome
     from primavista.learner.learner import Learner
-    from primavista.learner.lesson import Lesson
+    from primavista.streams.video import Lesson
 
 # A camera, or the files of one lesson.
 Media: TypeAlias = str | tuple[Path, ...]
@@ -229,9 +229,9 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media
         InputError: If it is not clear what a source shows, or if a name is not valid.
     """
     from primavista.addresses import is_live
-    from primavista.learner.lesson import Lesson, lessons_of_object, lessons_of_objects
     from primavista.streams.camera import live_name
-    from primavista.streams.video import find_media
+    from primavista.streams.folder import lessons_of_objects
+    from primavista.streams.video import Lesson, find_media, lessons_of_object
 
     found: list[Lesson[Media]] = []
     for source in sources:

@@ -10,9 +10,8 @@ from PIL import Image
 
 from primavista.boxes import Box
 from primavista.errors import InputError
-from primavista.frames import ImageLike, whole_picture
+from primavista.frames import ImageLike, LearnerInput, whole_picture
 from primavista.images import ImageArray, centre_square, fit_within, read_region
-from primavista.learner.lesson import LearnerInput, learner_picture
 
 BoxLike: TypeAlias = Box | Sequence[float]
 BoxesLike: TypeAlias = BoxLike | Sequence[BoxLike] | Literal["motion"]
@@ -87,11 +86,11 @@ def boxed_squares(frames: list[ImageArray], box: str, size: int) -> list[ImageAr
 
 def _pictures(frames: LearnerInput, bgr: bool) -> list[Image.Image]:
     if isinstance(frames, Image.Image):
-        return [learner_picture(frames, bgr)]
+        return [whole_picture(frames, bgr)]
     if isinstance(frames, np.ndarray) and (frames.ndim == 2 or frames.ndim == 3):
-        return [learner_picture(frames, bgr)]
+        return [whole_picture(frames, bgr)]
     if isinstance(frames, np.ndarray | list | tuple) and len(frames):
-        return [learner_picture(frame, bgr) for frame in frames]
+        return [whole_picture(frame, bgr) for frame in frames]
     raise InputError(
         "a box is in pixels of whole frames, so the frames themselves are needed.\n"
         '  right: learner.learn(images, "mug", box=(120, 40, 360, 300))   # a list or an array\n'

@@ -19,9 +19,9 @@ from primavista.engine.representation import Engine
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.frames import model_frames
 from primavista.learner.learner import Learner
-from primavista.learner.lesson import AlreadyTaughtError, Lesson
+from primavista.learner.lesson import AlreadyTaughtError
 from primavista.strategies.registry import register_all, registered
-from primavista.streams.video import open_frames
+from primavista.streams.video import Lesson, open_frames
 
 SHARDS_PER_PROCESSOR = 4  # small enough that the last shards end at about the same time
 

@@ -21,17 +21,13 @@ from primavista.backbones.base import Backbone, build
 from primavista.coach import Advice, HeldOutTests, advise, count_answers, frames_to_test
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import InputError
-from primavista.frames import Frames, check_frames, read_frames
+from primavista.frames import Frames, LearnerInput, check_frames, lesson_id, read_frames
 from primavista.images import LEARNER_SIZE
 from primavista.learner.boxed import BoxesLike, boxed_frames
 from primavista.learner.lesson import (
     AlreadyTaughtError,
-    LearnerInput,
     LessonBuffer,
     LessonFeatures,
-    check_order_of_arguments,
-    learner_frames,
-    lesson_id,
 )
 from primavista.learner.lesson_report import LessonReport
 from primavista.learner.recognition import LearnerRecognition, named_predictions
@@ -44,6 +40,7 @@ from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.open_set import OpenSet, judge, judge_features
 from primavista.strategies.options import Options
 from primavista.strategies.registry import current_names, strategy_info
+from primavista.streams.video import learner_frames
 
 CAPACITY = 64
 # the arguments of a learner that are not options of its strategy
@@ -203,7 +200,7 @@ class Learner(LearnerRecognition):
             AlreadyTaughtError: If the id of the lesson is in `refuse`.
             FileError: If the path cannot be read.
         """
-        check_order_of_arguments(frames, label)
+        _check_order_of_arguments(frames, label)
         if box is not None:
             frames, bgr = boxed_frames(frames, box, self.size, bgr), False
         images, _ = learner_frames(frames, self.size, bgr)
@@ -372,6 +369,20 @@ def _default_threshold(strategy: Strategy) -> float:
     if isinstance(strategy, OpenSet) and strategy.open_set:
         return strategy.known_from
     return CONFIDENCE_THRESHOLD
+
+
+def _check_order_of_arguments(frames: object, label: object) -> None:
+    """Refuse `learn("mug", frames)`, whose arguments are in the wrong order."""
+    texts = isinstance(label, str) or (
+        isinstance(label, list | tuple) and all(isinstance(one, str) for one in label)
+    )
+    is_names = getattr(getattr(label, "dtype", None), "kind", "") in "UO"
+    if isinstance(frames, str) and not texts and not is_names:
+        raise InputError(
+            "the frames come first, then the name.\n"
+            f'  wrong: learner.learn("{frames:.60}", frames)\n'
+            f'  right: learner.learn(frames, "{frames:.60}")'
+        )
 
 
 def _held_out_tests(

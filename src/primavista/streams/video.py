@@ -1,6 +1,6 @@
 """Frames from videos, images, folders and cameras: finds the files and samples them.
 
-The class `Clip` alone needs torch; importing this module does not load it.
+Importing this module does not load torch: decoding and sampling do without it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -37,11 +38,14 @@ from primavista.streams.decode import DecodedItem, video_frames, video_rate
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from primavista.frames import Frames, LearnerInput
+
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 WILDCARDS = "*?["
 MAX_PROBLEMS = 100
 # A path, a glob or a camera, or several paths.
 MediaSource = str | Path | Sequence[str | Path]
+SourceT_co = TypeVar("SourceT_co", covariant=True)
 log = logging.getLogger("primavista")
 
 
@@ -56,6 +60,8 @@ class Clip:
         problems: Why, one line each, for the first hundred.
         thinned: What was thinned alone.
     """
+
+    is_rgb = True
 
     def __init__(
         self,
@@ -77,6 +83,21 @@ class Clip:
 
     def __repr__(self) -> str:
         return f"Clip({len(self)} frames of {self.source})"
+
+
+@dataclass(frozen=True)
+class Lesson(Generic[SourceT_co]):
+    """One video (or the pictures) of one object, not opened yet.
+
+    Args:
+        label: The name of the object.
+        source: What an opener takes, such as the paths that `open_frames` takes.
+        name: What messages call the source.
+    """
+
+    label: str
+    source: SourceT_co
+    name: str = ""
 
 
 class FrameSampler:
@@ -228,6 +249,30 @@ def open_frames(
     return _clip(sampler, bad, _describe(source))
 
 
+def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[Frames, bool]:
+    """Convert what a learner was given to frames at model size, in RGB.
+
+    Args:
+        frames: A path, one image, or several images.
+        size: The side of the frames that the learner takes, in pixels.
+        bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+
+    Returns:
+        The frames, and whether there is one answer to give: for one image, and for a path.
+
+    Raises:
+        InputError: If these are not images, or if they are known to be RGB and `bgr` is set.
+        FileError: If the path cannot be read.
+    """
+    from primavista.frames import model_frames, refuse_if_rgb  # with torch
+
+    if not isinstance(frames, str | Path):
+        return model_frames(frames, size, bgr)
+    if bgr:
+        refuse_if_rgb(frames)
+    return open_frames(frames, size=size), True
+
+
 def _as_progress(watch: Callable[[int, int], None]) -> Progress:
     def report(done: int, total: int | None) -> None:
         watch(done, total or 0)
@@ -302,6 +347,48 @@ def find_media(source: MediaSource, bad: BadFiles | None = None) -> list[Path]:
     if not paths and not bad.problems:
         raise InputError("the list of sources is empty: give at least one path")
     return paths
+
+
+def clips_of_object(folder: Path) -> dict[Path, tuple[Path, ...]]:
+    """Find the clips in the folder of one object: its pictures, its videos, its folders.
+
+    Args:
+        folder: The folder; pictures directly in it are one clip.
+
+    Returns:
+        The files of each clip by the path of the clip, which is a video or a folder of pictures.
+
+    Raises:
+        FileError: If the folder cannot be read, or holds neither images nor videos.
+    """
+    pictures = media_in(folder, IMAGES)
+    found = {folder: tuple(pictures)} if pictures else {}
+    parts = [*subfolders(folder), *media_in(folder, VIDEOS)]
+    for part in sorted(parts, key=lambda path: natural(path.name)):
+        files = media_in(part, IMAGES) if part.is_dir() else [part]
+        if not files:
+            raise FileError(
+                f"the folder {part} holds no pictures: remove it, or name the folders in it one by "
+                "one"
+            )
+        found[part] = tuple(files)
+    if not found:
+        raise FileError(f"the folder {folder} holds no images and no videos")
+    return found
+
+
+def lessons_of_object(folder: Path, label: str) -> list[Lesson[tuple[Path, ...]]]:
+    """Return one lesson per clip in the folder of an object.
+
+    Args:
+        folder: The folder, as for `clips_of_object`.
+        label: The name of the object.
+
+    Raises:
+        FileError: If the folder cannot be read, or holds neither images nor videos.
+    """
+    clips = clips_of_object(folder)
+    return [Lesson(label, files, str(path)) for path, files in clips.items()]
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
