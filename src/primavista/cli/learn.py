@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from primavista.images import Region
     from primavista.learner.fleet import LessonOutcome
     from primavista.learner.learner import Learner
-    from primavista.streams.video import Lesson
+    from primavista.streams.video import Camera, Lesson, MediaFiles
 
-# A camera, or the files of one lesson.
-Media: TypeAlias = str | tuple[Path, ...]
+    SourceLesson: TypeAlias = Lesson[Camera | MediaFiles]
+
 NEW = "New files only: "
 HERE, RAY = "here", "ray"
 ALREADY_TAUGHT = "already taught"
@@ -211,7 +211,7 @@ def learn(
         raise typer.Exit(1)
 
 
-def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media]]:
+def find_lessons(sources: Sequence[str], label: str | None) -> list[SourceLesson]:
     """Find the lessons of all sources, in their order, before any of them is taught.
 
     A folder may hold pictures (one lesson), videos and folders of pictures (one lesson each).
@@ -228,26 +228,20 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media
         FileError: If a source cannot be read, or holds neither images nor videos.
         InputError: If it is not clear what a source shows, or if a name is not valid.
     """
-    from primavista.addresses import is_live
-    from primavista.streams.camera import live_name
     from primavista.streams.folder import lessons_of_objects
-    from primavista.streams.video import Lesson, find_media, lessons_of_object
+    from primavista.streams.video import Camera, Lesson, find_source, lessons_of_object
 
-    found: list[Lesson[Media]] = []
+    found: list[SourceLesson] = []
     for source in sources:
-        if is_live(source):
-            name = live_name(source)
-            warn_of_password(source)
-            found.append(Lesson(_required_label(label, name), source, name))
-            continue
         path = Path(source).expanduser()
-        if not source.strip() or not path.is_dir():
-            media = tuple(find_media(source))
-            found.append(Lesson(_required_label(label, source), media, source))
-        elif label is not None:
-            found += lessons_of_object(path, label)
-        else:
-            found += lessons_of_objects(path)
+        if source.strip() and path.is_dir():
+            found += lessons_of_objects(path) if label is None else lessons_of_object(path, label)
+            continue
+        media, name = find_source(source), source
+        if isinstance(media, Camera):
+            name = media.name
+            warn_of_password(source)
+        found.append(Lesson(_required_label(label, name), media, name))
     return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
 
 
@@ -278,7 +272,7 @@ class Teacher:
     as_json: bool
     statuses: Counter[str] = field(default_factory=Counter)
 
-    def teach_here(self, lessons: list[Lesson[Media]]) -> None:
+    def teach_here(self, lessons: list[SourceLesson]) -> None:
         """Teach lessons one after the other, each on disk before the next one begins.
 
         Args:
@@ -307,7 +301,7 @@ class Teacher:
         if not self.statuses["learned"] and self.target.exists():
             self.learner.save(self.target)
 
-    def teach_on_cluster(self, lessons: list[Lesson[Media]], address: str) -> None:
+    def teach_on_cluster(self, lessons: list[SourceLesson], address: str) -> None:
         """Teach all lessons at once, on the machines of a cluster; the file is written at the end.
 
         Args:
@@ -350,7 +344,7 @@ class Teacher:
                 self._print(number, len(lessons), lesson, _outcome_record(outcome), bars)
         self._print_summary()
 
-    def _teach(self, lesson: Lesson[Media], show: ShowStage, coach: bool) -> dict[str, Any]:
+    def _teach(self, lesson: SourceLesson, show: ShowStage, coach: bool) -> dict[str, Any]:
         """Return the outcome of one lesson; an error that is its own fault is part of it."""
         began = time.monotonic()
         try:
@@ -373,7 +367,7 @@ class Teacher:
         self,
         number: int,
         of: int,
-        lesson: Lesson[Media],
+        lesson: SourceLesson,
         outcome: dict[str, Any],
         bars: ProgressBars,
     ) -> None:
@@ -420,7 +414,7 @@ def summary(learner: Learner, path: Path) -> str:
 
 
 def teach_lesson(
-    learner: Learner, lesson: Lesson[Media], reading: LessonOptions, show: ShowStage
+    learner: Learner, lesson: SourceLesson, reading: LessonOptions, show: ShowStage
 ) -> dict[str, Any]:
     """Open the frames of one lesson and learn them; nothing is changed if that fails.
 
@@ -434,10 +428,10 @@ def teach_lesson(
         The fields of the outcome: the status "learned" or "already taught".
     """
     from primavista.learner.lesson import AlreadyTaughtError
-    from primavista.streams.video import open_frames
+    from primavista.streams.video import Camera, open_frames
 
     stage = f"reading {lesson.name}"
-    if isinstance(lesson.source, str):  # a camera
+    if isinstance(lesson.source, Camera):
         stage = f"show {lesson.label} to {lesson.name} for {reading.seconds:g} s"
     show(stage)
     clip = open_frames(
@@ -494,11 +488,14 @@ def _strategy_options(texts: Sequence[str], reserved: Sequence[str]) -> dict[str
     return options
 
 
-def _resolved(lesson: Lesson[Media]) -> Lesson[Media] | None:
+def _resolved(lesson: SourceLesson) -> SourceLesson | None:
     """Return the lesson with absolute paths, or None if its source is a camera."""
-    if isinstance(lesson.source, str):
+    from primavista.streams.video import Camera, MediaFiles
+
+    if isinstance(lesson.source, Camera):
         return None
-    return replace(lesson, source=tuple(path.resolve() for path in lesson.source))
+    paths = tuple(path.resolve() for path in lesson.source.paths)
+    return replace(lesson, source=MediaFiles(paths))
 
 
 def _outcome_record(outcome: LessonOutcome) -> dict[str, Any]:

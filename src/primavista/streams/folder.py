@@ -36,6 +36,7 @@ from primavista.streams.video import (
     VIDEOS,
     BadFiles,
     Lesson,
+    MediaFiles,
     clips_of_object,
     media_in,
     natural,
@@ -391,7 +392,7 @@ def _session_name(path: Path) -> str:
     return path.stem if is_video else path.name
 
 
-def lessons_of_objects(root: Path) -> list[Lesson[tuple[Path, ...]]]:
+def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
     """Return the lessons of a folder with one folder per object, or in CORe50's layout, s1/o1.
 
     Args:
@@ -407,7 +408,7 @@ def lessons_of_objects(root: Path) -> list[Lesson[tuple[Path, ...]]]:
             f"{root} holds no folders named after objects: say what it shows with --label mug"
         )
     scene = read_scene(root)
-    clips: dict[Path, tuple[Path, ...]] = {}
+    clips: dict[Path, MediaFiles] = {}
     sessions: FoundSessions = {}
     for inside in folders:
         own = clips_of_object(inside)

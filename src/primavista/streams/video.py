@@ -13,7 +13,7 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -43,10 +43,41 @@ if TYPE_CHECKING:
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 WILDCARDS = "*?["
 MAX_PROBLEMS = 100
-# A path, a glob or a camera, or several paths.
-MediaSource = str | Path | Sequence[str | Path]
 SourceT_co = TypeVar("SourceT_co", covariant=True)
 log = logging.getLogger("primavista")
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera as the source of frames.
+
+    Args:
+        address: "camera:0", "/dev/video0", "rtsp://...", "http://..." or "env:NAME". It is not part
+            of the `repr`, since it may hold a password.
+    """
+
+    address: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the camera in messages: its address without user, password and query."""
+        return live_name(self.address)
+
+
+@dataclass(frozen=True)
+class MediaFiles:
+    """Image and video files as the source of frames.
+
+    Args:
+        paths: The files, in the order in which they are read.
+    """
+
+    paths: tuple[Path, ...]
+
+
+# Something to be looked up, as a user names it: a path, a glob or a camera, or several paths; or a
+# source that was looked up before.
+MediaSource = str | Path | Sequence[str | Path] | Camera | MediaFiles
 
 
 class Clip:
@@ -214,7 +245,7 @@ def open_frames(
     Args:
         source: The path or paths, a glob pattern, or a camera: "camera:0", "/dev/video0",
             "rtsp://door/live", "http://door/video.mjpg" or "env:NAME", which names the environment
-            variable that holds the address.
+            variable that holds the address. A `Camera` and `MediaFiles` are not looked up again.
         size: The side of the frames in pixels; that of a new learner by default.
         max_frames: The largest number of frames to keep.
         fps: The number of frames per second to read from videos; all by default.
@@ -241,12 +272,13 @@ def open_frames(
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         progress = _as_progress(watch)
     sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
-    if isinstance(source, str) and is_live(source):
-        view = CameraView(source, size, fps, region, stall)
+    found = find_source(source, bad)
+    if isinstance(found, Camera):
+        view = CameraView(found.address, size, fps, region, stall)
         sampler.offer(_filmed(view, seconds, progress), bad)
     else:
-        _sample_files(find_media(source, bad), sampler, bad, size, fps, region, progress)
-    return _clip(sampler, bad, _describe(source))
+        _sample_files(found.paths, sampler, bad, size, fps, region, progress)
+    return _clip(sampler, bad, _describe(source, found))
 
 
 def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[Frames, bool]:
@@ -316,11 +348,32 @@ def _sample_files(
                 sampler.offer(video_frames(path, size, fps, region=region), bad)
 
 
-def find_media(source: MediaSource, bad: BadFiles | None = None) -> list[Path]:
+def find_source(source: MediaSource, bad: BadFiles | None = None) -> Camera | MediaFiles:
+    """Find out if a source is a camera or files, and which files.
+
+    Args:
+        source: The source as the user names it. One that was found before is returned as it is.
+        bad: Where items of a list that cannot be read are counted; by default they are errors.
+
+    Raises:
+        InputError: If the source is empty or of an unknown kind.
+        FileError: If there are no such files.
+    """
+    if isinstance(source, Camera | MediaFiles):
+        return source
+    if isinstance(source, str) and is_live(source):
+        return Camera(source)
+    return MediaFiles(tuple(find_media(source, bad)))
+
+
+def find_media(
+    source: str | Path | Sequence[str | Path], bad: BadFiles | None = None
+) -> list[Path]:
     """Find the image and video files that a source names, in natural order (2 before 10).
 
     Args:
-        source: A path, a folder, a glob pattern, or a list of these.
+        source: A path, a folder, a glob pattern, or a list of these; `find_source` also knows
+            cameras.
         bad: Where items of a list that cannot be read are counted; by default they are errors.
 
     Returns:
@@ -331,8 +384,10 @@ def find_media(source: MediaSource, bad: BadFiles | None = None) -> list[Path]:
         FileError: If there are no such files.
     """
     bad = bad or BadFiles()
-    if isinstance(source, str | Path):
-        return _expand(str(source))
+    if isinstance(source, str):
+        return _expand(source)
+    if isinstance(source, Path):
+        return _expand(_not_a_camera(source))
     if not isinstance(source, Sequence) or not all(isinstance(item, str | Path) for item in source):
         raise InputError(
             "open_frames takes a path, a folder, a glob, a list of paths or 'camera:0'; "
@@ -343,13 +398,13 @@ def find_media(source: MediaSource, bad: BadFiles | None = None) -> list[Path]:
     paths: list[Path] = []
     for item in source:
         with bad.guard():
-            paths.extend(_expand(str(item)))
+            paths.extend(_expand(_not_a_camera(item)))
     if not paths and not bad.problems:
         raise InputError("the list of sources is empty: give at least one path")
     return paths
 
 
-def clips_of_object(folder: Path) -> dict[Path, tuple[Path, ...]]:
+def clips_of_object(folder: Path) -> dict[Path, MediaFiles]:
     """Find the clips in the folder of one object: its pictures, its videos, its folders.
 
     Args:
@@ -362,7 +417,7 @@ def clips_of_object(folder: Path) -> dict[Path, tuple[Path, ...]]:
         FileError: If the folder cannot be read, or holds neither images nor videos.
     """
     pictures = media_in(folder, IMAGES)
-    found = {folder: tuple(pictures)} if pictures else {}
+    found = {folder: MediaFiles(tuple(pictures))} if pictures else {}
     parts = [*subfolders(folder), *media_in(folder, VIDEOS)]
     for part in sorted(parts, key=lambda path: natural(path.name)):
         files = media_in(part, IMAGES) if part.is_dir() else [part]
@@ -371,13 +426,13 @@ def clips_of_object(folder: Path) -> dict[Path, tuple[Path, ...]]:
                 f"the folder {part} holds no pictures: remove it, or name the folders in it one by "
                 "one"
             )
-        found[part] = tuple(files)
+        found[part] = MediaFiles(tuple(files))
     if not found:
         raise FileError(f"the folder {folder} holds no images and no videos")
     return found
 
 
-def lessons_of_object(folder: Path, label: str) -> list[Lesson[tuple[Path, ...]]]:
+def lessons_of_object(folder: Path, label: str) -> list[Lesson[MediaFiles]]:
     """Return one lesson per clip in the folder of an object.
 
     Args:
@@ -443,14 +498,18 @@ def subfolders(path: Path) -> list[Path]:
     return [path / name for name in sorted(folders, key=natural)]
 
 
+def _not_a_camera(item: str | Path) -> str:
+    """Return an item of a list as text; a camera is refused there."""
+    text = str(item)
+    if is_live(text):
+        raise InputError(f"{live_name(text)} is a camera: give it alone, not in a list with files")
+    return text
+
+
 def _expand(source: str) -> list[Path]:
     """The files that one source names: itself, those of a folder, or the matches of a pattern."""
     if not source.strip():  # as from a variable that was not set; the folder itself is "."
         raise InputError('the name of a source is empty: give a path, or "." for this folder')
-    if is_live(source):
-        raise InputError(
-            f"{live_name(source)} is a camera: give it alone, not in a list with files"
-        )
     path = Path(source).expanduser()
     try:
         mode = os.stat(path).st_mode
@@ -577,9 +636,11 @@ def _list(suffixes: Sequence[str]) -> str:
     return " ".join(suffix[1:] for suffix in suffixes)
 
 
-def _describe(source: MediaSource) -> str:
-    if isinstance(source, str) and is_live(source):
-        return live_name(source)
+def _describe(source: MediaSource, found: Camera | MediaFiles) -> str:
+    """Return what messages call a source, by what the user named and what was found."""
+    if isinstance(found, Camera):
+        return found.name
     if isinstance(source, str | Path):
         return str(source)
-    return str(source[0]) if len(source) == 1 else f"{len(source)} sources from {source[0]}"
+    named = source if isinstance(source, Sequence) else found.paths
+    return str(named[0]) if len(named) == 1 else f"{len(named)} sources from {named[0]}"
