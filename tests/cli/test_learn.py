@@ -26,7 +26,7 @@ import primavista as pv
 from primavista.cli.app import app
 from primavista.cli.learn import LessonOptions, find_lessons, teach_lesson
 from primavista.storage import learner_file as files
-from primavista.storage.disk import BusyError, file_lock
+from primavista.storage.disk import BusyError, FileLock, file_lock
 from primavista.streams import camera
 from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
@@ -350,9 +350,10 @@ def test_a_lock_that_its_holder_took_away_is_no_lock(tmp_path: Path) -> None:
     No third may enter beside it.
     """
     model, held = tmp_path / "kitchen.pv", threading.Event()
-    first = file_lock(model)
+    hidden = tmp_path / ".kitchen.pv.lock"  # what `file_lock` locks
+    first = FileLock(hidden, remove_if=lambda: not model.exists())
     first.__enter__()
-    second = file_lock(model, wait=60)
+    second = FileLock(hidden, wait=60, remove_if=lambda: not model.exists())
     waiting = threading.Thread(target=lambda: (second.__enter__(), held.set()))
     waiting.start()
     while second._file < 0:

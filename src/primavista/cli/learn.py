@@ -183,17 +183,16 @@ def learn(
     written once, at the end.
     """
     from primavista.learner.learner import open_learner
-    from primavista.storage.disk import file_lock, resolved
+    from primavista.storage.disk import file_lock
 
     _check_place(on)
     register_named(strategy, backbone)
     part = chosen_region(region)
     lessons = find_lessons(sources, label)
-    target = resolved(model)
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
     asked = {name: value for name, value in given.items() if value is not None}
     options = _strategy_options(option or (), reserved=(*given, "device", "threshold"))
-    with file_lock(target):
+    with file_lock(model) as target:
         if weights is not None and target.exists():
             note = f"{target.name} goes on with the network that is in it"
             typer.echo(f"--weights is for new files: {note}", err=True)

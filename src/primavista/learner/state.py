@@ -21,7 +21,7 @@ from primavista.nn.class_rows import ArrayBuffers
 from primavista.notebook import html_table
 from primavista.storage import learner_file
 from primavista.storage.learner_file import exact_halves, same_bits
-from primavista.storage.manifest import FORMAT, MAX_COUNT, manifest_json, parse_manifest
+from primavista.storage.manifest import FORMAT, MAX_COUNT, parse_manifest
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create
@@ -323,17 +323,24 @@ def file_content(
         before = undo_arrays(state, previous, arrays)
         arrays |= {UNDO + name: array for name, array in before.items()}
     seed = int(state.strategy.seed)
-    raw = {
+    manifest: dict[str, object] = {
         "format": FORMAT,
         "strategy": {"name": settings.strategy, "seed": seed, "options": settings.options},
-        "backbone": asdict(settings.spec),
-        "threshold": threshold,
+        "backbone": _spec_record(settings.spec),
+        "threshold": float(threshold),
         "undo": undo,
-        "engine": engine,
         **state_records(state),
     }
-    # checked by the rules of loading: what is saved can be loaded
-    return arrays, manifest_json(parse_manifest(raw, "the learner"))
+    if engine != "torch":  # so that files keep the bytes that they had before there was another one
+        manifest["engine"] = engine
+    parse_manifest(manifest, "the learner")  # what is saved can be loaded
+    return arrays, manifest
+
+
+def _spec_record(spec: Spec) -> dict[str, object]:
+    """Return the record of a backbone, with floats as after loading, for equal bytes."""
+    floats = {"mean": [float(x) for x in spec.mean], "std": [float(x) for x in spec.std]}
+    return {**asdict(spec), **floats}
 
 
 def state_records(state: LearnerState) -> dict[str, Any]:
@@ -342,15 +349,12 @@ def state_records(state: LearnerState) -> dict[str, Any]:
     Args:
         state: The state to be saved.
     """
-    classes = [
-        {
-            "id": i,
-            "name": name,
-            "frames": state.counts[i],
-            "held_out": to_records(state.held_out.get(i, ())),
-        }
-        for i, name in state.names.items()
-    ]
+    classes = []
+    for i, name in state.names.items():
+        record: dict[str, Any] = {"id": i, "name": name, "frames": state.counts[i]}
+        if state.held_out.get(i):
+            record["held_out"] = to_records(state.held_out[i])
+        classes.append(record)
     return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
 
 

@@ -398,33 +398,6 @@ def check_cost(manifest: Manifest, name: str) -> None:
             )
 
 
-def manifest_json(manifest: Manifest) -> dict[str, Any]:
-    """Return the JSON object that goes into the file.
-
-    The engine torch is left out, so that files keep the bytes that they had before there was
-    another one.
-
-    Args:
-        manifest: The manifest.
-    """
-    found = {one.name: getattr(manifest, one.name) for one in fields(manifest)}
-    found["strategy"], found["backbone"] = asdict(manifest.strategy), asdict(manifest.backbone)
-    found |= _state_json(manifest)
-    if manifest.undo is not None:
-        found["undo"] = {**_state_json(manifest.undo), "tensors": list(manifest.undo.tensors)}
-    if manifest.engine == "torch":
-        del found["engine"]
-    return found
-
-
-def _state_json(state: Manifest | UndoRecord) -> dict[str, Any]:
-    return {
-        "classes": [one.to_json() for one in state.classes],
-        "next_id": state.next_id,
-        "lessons": list(state.lessons),
-    }
-
-
 def checked_name(label: object, known: Collection[str] = ()) -> str:
     """Return a name in the form in which it is kept: composed (NFC), without blanks around it.
 
