@@ -131,7 +131,7 @@ def _several(images: object, size: int) -> Pixels:
 
 
 def _advice(images: object) -> str:
-    """What frames are, what came instead, and for the usual mistakes the right call."""
+    """Return a message: what frames are, what came instead, and the right call."""
     told = f"shape {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
     message = (
         "frames are a uint8 array, N x H x W x 3 or H x W x 3 (RGB), or a list of such images, not "

@@ -168,7 +168,7 @@ class _State:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Its part of the file."""
+        """The arrays of the state in the file."""
         own = {
             "classes": np.array(self.classes, np.int64),
             "batches": np.array(self.batches, np.int64),
@@ -177,7 +177,7 @@ class _State:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Its part of the manifest."""
+        """The fields of the state in the manifest."""
         classes: list[dict[str, Any]] = []
         for i, name in self.names.items():
             told = {"held_out": to_records(self.held_out[i])} if i in self.held_out else {}

@@ -37,7 +37,7 @@ ORDER: tuple[Kind, ...] = (
 
 @dataclass(frozen=True)
 class Answer:
-    """How many held-out frames of one lesson got one answer.
+    """The number of held-out frames of one lesson that got one answer.
 
     Args:
         id: The class id that the frames were taken for.
@@ -58,7 +58,7 @@ HeldOutTests: TypeAlias = Mapping[int, tuple[HeldOutTest, ...]]
 
 @dataclass(frozen=True)
 class Advice:
-    """What to teach next about one object, or about two that are confused, and why.
+    """A suggestion of what to teach next about one object, or about two that are confused.
 
     Args:
         labels: The name of the object, or both names.

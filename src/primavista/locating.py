@@ -1,4 +1,4 @@
-"""Where in a frame taught objects are: windows over the maps of the network, scored by its head.
+"""Finds taught objects in a frame: windows over the maps of the network, scored by its head.
 
 A *window* is a square of the frame that is read as if it were a frame of its own: its features are
 the means of maps over the same parts of it that are read of a whole frame. The maps are computed
@@ -73,7 +73,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class WindowReader:
-    """What is read of a window.
+    """Computes the features of windows from the maps of the network.
 
     Args:
         places: The parts of the features, one after the other.
@@ -190,7 +190,7 @@ def _multiple(length: float) -> int:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a head says of features.
+    """The judgement of a head on features.
 
     Args:
         shares: The probability of each class, N x K.
@@ -271,7 +271,7 @@ class Window(NamedTuple):
 
     @property
     def centre(self) -> tuple[float, float]:
-        """Its centre, in pixels of the frame."""
+        """The centre of the window, in pixels of the frame."""
         return self.x * self.level.scale[0], self.y * self.level.scale[1]
 
     @property
@@ -330,12 +330,12 @@ def find(
 
 
 def _is_surer(better: Window, worse: Window) -> bool:
-    """Whether one window shows what another one shows, and much more surely."""
+    """Return True if one window shows what another one shows, and much more surely."""
     return better.column == worse.column and better.odds > AGAIN * worse.odds
 
 
 def _covers(better: Window, worse: Window) -> bool:
-    """Whether the centre of one window lies in the core of another, or the other way round."""
+    """Return True if the centre of one window lies in the core of the other, either way round."""
     for one, other in ((better, worse), (worse, better)):
         core, (x, y) = one.core, other.centre
         if core.left <= x <= core.right and core.top <= y <= core.bottom:

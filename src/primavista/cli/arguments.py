@@ -1,4 +1,4 @@
-"""The arguments that commands share, and a safe way to print texts of others."""
+"""The options before a command, the arguments that commands share, and safe printing of texts."""
 
 from __future__ import annotations
 

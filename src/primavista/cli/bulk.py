@@ -36,7 +36,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class BulkReading:
-    """How the files are read.
+    """The options of reading the files.
 
     Args:
         fps: Frames per second of videos.
@@ -126,7 +126,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _row(learner: Learner, file: Path, reading: BulkReading) -> tuple[object, ...]:
-    """The row of one file; an error that is its own fault is part of it."""
+    """Return the row of one file, which also reports an error that the file itself causes."""
     from primavista.streams.video import is_image
 
     kind = "picture" if is_image(file) else "video"
@@ -140,7 +140,7 @@ def _row(learner: Learner, file: Path, reading: BulkReading) -> tuple[object, ..
 
 
 def _answer(learner: Learner, file: Path, reading: BulkReading) -> tuple[Prediction, int]:
-    """What the whole file shows, and the number of its frames that were recognised."""
+    """Return the answer for the whole file, and the number of its frames that were recognised."""
     from primavista.learner.watch import fuse
     from primavista.streams.video import BadFiles
 

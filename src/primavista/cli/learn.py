@@ -55,8 +55,8 @@ HERE, RAY = "here", "ray"
 ALREADY_TAUGHT = "already taught"
 ADVICE_SHOWN = 3
 ON_FORGOTTEN = (
-    "If forgotten, --again is right: what was left of it in the pooled statistics then counts "
-    "twice, its mean once."
+    "If you forgot it on purpose, use --again. A trace of the first lesson stays in the statistics "
+    "that all objects share, and then counts twice."
 )
 
 
@@ -280,6 +280,7 @@ class Teacher:
         Raises:
             typer.Exit: With code 130, if the user interrupts it.
         """
+        # the coach advises by the last lessons of each object: testing others would be in vain
         tested = lessons_to_test([lesson.label for lesson in lessons])
         with _progress_bars(len(lessons)) as (bars, show):
             try:
@@ -296,7 +297,10 @@ class Teacher:
         self._print_summary()
 
     def save_without_lessons(self) -> None:
-        """Save the learner of a file that no lesson has saved yet; a new file is not made."""
+        """Save a changed threshold if no lesson has saved the file.
+
+        A missing file is not created.
+        """
         if not self.statuses["learned"] and self.target.exists():
             self.learner.save(self.target)
 

@@ -1,4 +1,4 @@
-"""How well a learner recognises videos that it was not taught: per frame, per video, by name."""
+"""The evaluation of a learner on videos that it was not taught: per frame, per video, by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Sessions = Literal["test", "train", "all"]
 
 @dataclass(frozen=True)
 class VideoOutcome:
-    """What a learner said of one video of one object.
+    """The answers of a learner about one video of one object.
 
     Args:
         name: The path of the video, or the class and the number of the session.
@@ -85,7 +85,7 @@ class ObjectOutcome:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """How well a learner recognises the objects of a data set, as `Learner.evaluate` returns it.
+    """The result of `Learner.evaluate`: how well a learner recognises the objects of a data set.
 
     An answer is the likeliest name, or "unknown" if the familiarity is below the threshold. For an
     object that was taught its own name is right; for a stranger, which was not, unknown is.

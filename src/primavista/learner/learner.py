@@ -326,9 +326,9 @@ def _with_defaults(
 
 @contextmanager
 def _misspelt_arguments() -> Iterator[None]:
-    """Guard the making of a strategy: a misspelt argument of the learner comes as its option.
+    """Name the argument that was meant if making a strategy fails over an option.
 
-    The message then names the argument that is spelt nearly like it, if there is one.
+    A misspelt argument of `Learner` arrives as an unknown option of its strategy.
     """
     try:
         yield

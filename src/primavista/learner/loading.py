@@ -133,7 +133,7 @@ class LearnerLoading(StatefulLearner):
 
 
 class RestoredContent(NamedTuple):
-    """What a learner is assembled from after its file was read.
+    """The parts of a learner that were restored from its file.
 
     Args:
         settings: Its strategy, options and backbone.

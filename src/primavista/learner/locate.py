@@ -1,4 +1,4 @@
-"""Where objects are, by a state: its network and its head behind `primavista.locating`."""
+"""Finds objects in a frame: gives `primavista.locating` the network and the head of a learner."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class LearnerState:
         next_id: The id of the next new name; ids of forgotten names are not used again.
         lessons: The id of each lesson, in order.
         held_out: How the last lessons of each class id were answered before they were learned.
-        stored: The arrays that a file has of it, if it was restored as the state before the last
-            change; they hold beside that later state alone.
+        stored: Of a loaded undo state: its arrays as the file holds them, as differences from the
+            later state. They are valid only with that state.
     """
 
     strategy: Strategy

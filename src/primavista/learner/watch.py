@@ -41,7 +41,7 @@ class Recogniser(Protocol):
 
 
 class WatchedFrame(NamedTuple):
-    """What a window keeps of a frame: its time in seconds, what it shows, and its thumbnail."""
+    """A frame in the window: its time in seconds, its prediction, and its thumbnail."""
 
     at: float
     prediction: Prediction

@@ -48,9 +48,9 @@ Rule: TypeAlias = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class AnswerRecord:
-    """How many held-out frames of one lesson were taken for the class `id`.
+    """The number of held-out frames of one lesson that were taken for the class `id`.
 
-    `known` is how many of them counted as known, which cannot be more than there were.
+    `known` of them counted as known.
     """
 
     id: int
@@ -73,7 +73,7 @@ class ClassRecord:
 
     @property
     def held_out_counts(self) -> list[list[dict[str, int]]]:
-        """What `held_out` says, as plain numbers."""
+        """The contents of `held_out` as plain numbers."""
         return [[asdict(one) for one in test] for test in self.held_out]
 
     def to_json(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class CameraView:
 
     @property
     def name(self) -> str:
-        """What messages and events call the camera; without its password."""
+        """The name of the camera in messages and events; it does not show the password."""
         return live_name(self.source)
 
 

@@ -92,7 +92,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class CORe50Facts:
-    """What a data set knows of itself as CORe50, however it is stored and whatever it is called.
+    """The facts about a data set that is CORe50, however it is stored and whatever it is called.
 
     Args:
         labels: "object" for 50 classes, "category" for 10.

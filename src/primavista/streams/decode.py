@@ -90,7 +90,7 @@ def video_rate(path: str | Path) -> tuple[Fraction, int]:
 
 
 def _video_name(video: str | Path | BinaryIO) -> Path:
-    """What messages call a video."""
+    """Return what messages call a video."""
     return Path(video) if isinstance(video, str | Path) else Path("the video")
 
 
