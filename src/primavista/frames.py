@@ -389,7 +389,7 @@ def _resized_frames(frames: Frames, size: int) -> Frames:
 
 
 def _no_images(images: object) -> InputError:
-    """Return the refusal of what are no images at all."""
+    """Return the error for something that is not images at all."""
     told = "None" if images is None else type(images).__name__
     advice = '\n  right: learner.learn(primavista.open_frames("mug.mp4"), "mug")'
     if images is None:

@@ -304,7 +304,7 @@ def find(
     overlap, the best stays; the box of what it shows is found in the cells of the map (`extents`),
     and boxes are merged by non-maximum suppression. A second box of a name stays only if it is
     nearly as sure as the best one (`AGAIN`): there may be two mugs, but a chair that looks like a
-    mug beside the mug is no mug.
+    mug beside the mug is not a mug.
 
     Args:
         levels: The frame at several sizes.

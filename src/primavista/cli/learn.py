@@ -348,7 +348,7 @@ class Teacher:
         self._print_summary()
 
     def _teach(self, lesson: SourceLesson, show: ShowStage, coach: bool) -> dict[str, Any]:
-        """Return the outcome of one lesson; an error that is its own fault is part of it."""
+        """Return the outcome of one lesson: "failed" if its source or its frames are bad."""
         began = time.monotonic()
         try:
             reading = replace(self.reading, coach=coach)
@@ -458,7 +458,7 @@ def teach_lesson(
 
 
 def _show_learning(show: ShowStage, label: str, done: int, total: int | None) -> None:
-    """Show the frames of a lesson; what comes after the last one takes a time of its own."""
+    """Show how many frames of a lesson are learned; after the last one, that it is finishing."""
     if total and done >= total:
         show(f"finishing {label}")
     else:
@@ -466,7 +466,7 @@ def _show_learning(show: ShowStage, label: str, done: int, total: int | None) ->
 
 
 def _set_threshold(learner: Learner, threshold: float | None) -> bool:
-    """Set the threshold unless it is None; return whether it is another one than before."""
+    """Set the threshold unless it is None; return True if that changes it."""
     before = learner.threshold
     learner.threshold = before if threshold is None else threshold
     return learner.threshold != before
@@ -478,7 +478,7 @@ def _check_place(on: str) -> None:
 
 
 def _strategy_options(texts: Sequence[str], reserved: Sequence[str]) -> dict[str, Any]:
-    """Parse the texts of --option; what has a command-line option of its own is refused."""
+    """Parse the texts of --option; refuse the names in `reserved`, which have their own options."""
     from primavista.storage.settings import parse_setting
 
     options = {}
@@ -511,7 +511,7 @@ def _outcome_record(outcome: LessonOutcome) -> dict[str, Any]:
 
 
 def _outcome_text(record: dict[str, Any], labels: Sequence[str]) -> str:
-    """Return the line on one lesson, in rich's markup."""
+    """Return the line that is printed about one lesson, in the markup of rich."""
     name = f"[bold]{escape(printable(record['label']))}[/bold]"
     source = escape(printable(record["source"]))
     if record["status"] == "failed":
@@ -531,7 +531,7 @@ def _outcome_text(record: dict[str, Any], labels: Sequence[str]) -> str:
 
 @contextmanager
 def _progress_bars(total: int) -> Iterator[tuple[ProgressBars, ShowStage]]:
-    """Show lessons done, and frames done of the current one; nothing without a terminal."""
+    """Show how many lessons are done and how far the current one is; nothing without a terminal."""
     console = Console(stderr=True, highlight=False)
     columns = (
         SpinnerColumn(),

@@ -206,7 +206,7 @@ def _report(
 
 
 def _only(sources: list[str], annotate: Path | None) -> str:
-    """Return the first source; refuse others beside a camera or a video that is drawn on."""
+    """Return the first source; a camera and a video to be annotated must be the only one."""
     if len(sources) > 1:
         if annotate is not None:
             raise InputError("--annotate is for one video file: name one")

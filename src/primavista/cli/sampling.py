@@ -98,7 +98,7 @@ def sample_frames(
 def predict_frames(
     learner: Learner, frames: Iterator[SampledFrame], batch: int = BATCH
 ) -> Iterator[Sighting]:
-    """Predict what each frame shows, by itself and with those of the second before it.
+    """Predict what each frame shows, alone and together with the frames of the second before it.
 
     Args:
         learner: The learner.
@@ -136,7 +136,7 @@ def watched(watch: Watch, frame: SampledFrame, prediction: Prediction) -> Sighti
 
 
 def is_camera(source: str) -> bool:
-    """Say if a source is a camera.
+    """Return True if a source is a camera.
 
     Args:
         source: What the user named.
@@ -150,7 +150,7 @@ def is_camera(source: str) -> bool:
 
 
 def is_video_file(source: str) -> bool:
-    """Say if a source is a single video file, by its suffix.
+    """Return True if a source is a single video file, by its suffix.
 
     Args:
         source: What the user named.

@@ -99,7 +99,7 @@ def _pictures(frames: LearnerInput, bgr: bool) -> list[Image.Image]:
 
 
 def _boxes(box: BoxLike | Sequence[BoxLike], count: int) -> list[Box]:
-    """One box per frame; a single box is that of all frames."""
+    """Return one box per frame; a single box is used for all frames."""
     if isinstance(box, Box) or (len(box) == 4 and all(isinstance(x, int | float) for x in box)):
         return [_one_box(box)] * count  # type: ignore[arg-type]
     if len(box) != count:
@@ -165,8 +165,8 @@ def moving_boxes(frames: Sequence[ImageLike]) -> list[Box]:
     """Find what moves in front of a camera that stands still: one box per frame.
 
     Each frame is compared with the median of all of them, which shows the background if the object
-    does not stay in one place. The box is that of the largest connected part that differs. A frame
-    in which nothing does has the box of the frame before.
+    does not stay in one place. The box encloses the largest connected part that differs. A
+    frame in which nothing differs has the box of the frame before.
 
     Args:
         frames: The frames of a lesson in their order, three at least, all of one size.

@@ -88,7 +88,7 @@ class Evaluation:
     """The result of `Learner.evaluate`: how well a learner recognises the objects of a data set.
 
     An answer is the likeliest name, or "unknown" if the familiarity is below the threshold. For an
-    object that was taught its own name is right; for a stranger, which was not, unknown is.
+    object that was taught, its own name is right; for a stranger, "unknown" is right.
 
     Args:
         labels: The names that the learner knows.

@@ -192,8 +192,8 @@ class Learner(LearnerRecognition):
             progress: Called with the number of frames that were processed and their total.
 
         Returns:
-            What learning came to: the frames per name, which names are new, the mean loss of each
-            epoch.
+            The report on the lesson: the frames per name, the names that are new, and the mean loss
+            of each epoch.
 
         Raises:
             InputError: If the frames or the names are wrong; the message shows a right call.
@@ -232,15 +232,15 @@ class Learner(LearnerRecognition):
     def learn_again(self, lesson: LessonFeatures, label: str) -> LessonReport:
         """Learn a lesson from the features of its frames, exactly as `learn` did from the frames.
 
-        With it a lesson can be left out afterwards: start from a copy of the learner before it,
-        and learn those that followed again.
+        With it a lesson can be left out afterwards: start from a copy of the learner before that
+        lesson, and learn the later lessons again.
 
         Args:
             lesson: The lesson, made by `LessonBuffer.without_frames` with this learner or a copy.
             label: The name of the object, known or new.
 
         Returns:
-            What learning came to.
+            The report on the lesson.
 
         Raises:
             InputError: If another learner or another representation computed the features, or if
@@ -288,7 +288,7 @@ class Learner(LearnerRecognition):
         """Say what to teach next, urgent things first.
 
         Each lesson of an object that was known already has been predicted before it was learned;
-        the advice says what the last three lessons of each object came to.
+        the advice says how well the last three lessons of each object were recognised.
 
         Returns:
             One `Advice` per pair of objects that are confused, and one per other object.
@@ -310,7 +310,7 @@ class Learner(LearnerRecognition):
 def _with_defaults(
     strategy: str, first_batch: bool, options: Mapping[str, OptionValue]
 ) -> dict[str, OptionValue]:
-    """Return the options of a learner's strategy: given ones before the defaults of learners."""
+    """Return the options of a learner's strategy: the defaults of learners, then those given."""
     info = strategy_info(strategy)
     defaults: dict[str, OptionValue] = {}
     if info.open_set_option:
@@ -393,7 +393,7 @@ def _held_out_tests(
     labels: Tensor,
     threshold: float,
 ) -> HeldOutTests:
-    """Predict some frames of known objects, which have not been learned yet, and count.
+    """Predict some frames of known objects before they are learned, and count the answers.
 
     The features are None if the lesson trains the representation. The frames are then predicted by
     the draft, the strategy that is about to learn them: no other thread uses its network.

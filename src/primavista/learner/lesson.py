@@ -65,9 +65,8 @@ class LessonBuffer:
     """The frames of a lesson that arrive one by one, with their features if these are frozen.
 
     A buffer satisfies `Frames`, so `learner.learn(buffer, "mug")` learns it like any other frames.
-    The features that were computed while frames still arrived spare the strategy its pass through
-    the network, as long as the representation has not changed since. `Learner.open_lesson` makes
-    one.
+    Its features are computed while frames still arrive; the strategy then need not run the network,
+    as long as the representation has not changed since. `Learner.open_lesson` makes one.
 
     Args:
         strategy: Computes the features.

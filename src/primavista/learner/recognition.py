@@ -123,8 +123,8 @@ class LearnerRecognition(LearnerChanges):
         Args:
             frame: One image of any size, as for `predict`, or the path of one; all of it is
                 searched.
-            threshold: The familiarity (or confidence) from which on a window counts as known; by
-                default that of the learner. With 0 every window is somebody's.
+            threshold: The least familiarity (or confidence) with which a window counts as known; by
+                default the threshold of the learner. With 0, all windows are known.
             bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:

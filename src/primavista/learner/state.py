@@ -200,7 +200,7 @@ class StatefulLearner:
 
     @property
     def threshold(self) -> float:
-        """The familiarity (or, without one, the confidence) from which on a frame counts as known.
+        """The least familiarity (or, without one, confidence) with which a frame counts as known.
 
         It can be set to any number from 0 to 1, and is saved with the learner.
         """
@@ -248,7 +248,7 @@ class StatefulLearner:
         return html_table(facts, caption="Learner") + objects
 
     def copy(self) -> Self:
-        """Return a learner that knows the same and is independent from here on.
+        """Return a learner that knows the same; later changes of one do not affect the other.
 
         It costs neither time nor memory: states are shared and never modified.
         """
@@ -377,7 +377,7 @@ def strategy_arrays(strategy: Strategy, *, network: bool = True) -> Arrays:
 
 
 def undo_arrays(state: LearnerState, before: LearnerState, arrays: Mapping[str, Array]) -> Arrays:
-    """Return what a file needs to restore the state before the last change, beside the present one.
+    """Return the arrays that a file needs, besides the present state, to restore the one before.
 
     Args:
         state: The present state.

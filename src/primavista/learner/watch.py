@@ -34,7 +34,7 @@ class Recogniser(Protocol):
 
     @property
     def threshold(self) -> float:
-        """The familiarity from which on something counts as known."""
+        """The least familiarity with which something counts as known."""
 
     def predict(self, frames: Any, /) -> Any:
         """Recognise what one image shows; for one image the answer is a `Prediction`."""
@@ -215,7 +215,7 @@ def correlation(one: Thumbnail, two: Thumbnail) -> float:
 
 
 def _continues(last: WatchedFrame, newest: WatchedFrame) -> bool:
-    """Return whether a frame shows the scene of the frame before, seen with the same names."""
+    """Return True if a frame shows the scene of the frame before, seen with the same names."""
     return (
         newest.at >= last.at
         and newest.prediction.scores.keys() == last.prediction.scores.keys()

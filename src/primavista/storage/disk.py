@@ -140,8 +140,8 @@ def sync_folder(folder: Path) -> None:
 def sync_all() -> None:
     """Wait until everything that any program has written is on the disk.
 
-    It is for many files at once, of which each would take a `sync` of its own. Windows cannot do
-    it; nothing happens there.
+    It takes less time than one `sync` for each of many files. Windows cannot do it; nothing happens
+    there.
     """
     if hasattr(os, "sync"):
         os.sync()
@@ -264,7 +264,7 @@ def _copy_access(path: Path, file: int) -> None:
 
 
 def _in_group(file: int, group: int, mode: int) -> int:
-    """Give a file to a group; if that is refused, return a mode without rights for its own one."""
+    """Give a file to a group; if that is refused, return a mode without group rights."""
     try:
         os.fchown(file, -1, group)
     except OSError:

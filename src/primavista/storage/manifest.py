@@ -435,7 +435,7 @@ def checked_name(label: object, known: Collection[str] = ()) -> str:
 
 
 def _is_refused(name: str, place: int) -> bool:
-    """Say if the character at a place of a name is not allowed there."""
+    """Return True if the character at this place of a name is not allowed there."""
     letter = name[place]
     if letter in JOINERS:
         inside = 0 < place < len(name) - 1

@@ -263,7 +263,7 @@ class Stream:
         return patterns(self.data, self.data.test, every, across=across)
 
     def cumulative(self) -> Stream:
-        """See the same run cumulatively: batch i is the union of batches 1 to i, in order.
+        """Return the same run with cumulative batches: batch i is the union of batches 1 to i.
 
         Returns:
             A stream of the same length. Nothing is copied.

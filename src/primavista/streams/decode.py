@@ -154,9 +154,9 @@ def _decode(
 
 
 def _raw_frames(av: Any, container: Any, stream: Any, path: Path, max_pixels: int) -> Iterator[Any]:
-    """Decoded frames, and a `FileError` in place of a packet that does not decode.
+    """Yield the decoded frames, and a `FileError` in place of a packet that cannot be decoded.
 
-    The packets after it may.
+    The packets after it may be fine.
     """
     packets, count = container.demux(stream), 0
     while True:

@@ -121,7 +121,7 @@ def folder(
 
     Names are sorted naturally (s2 before s10). Each class is a category of its own. Pictures are
     decoded each time they are asked for: `pack` a data set that is used more than once. Videos are
-    decoded now, once until they change. If `primavista data render` wrote the folder
+    decoded now, and again only if they change. If `primavista data render` wrote the folder
     (`s1/o1.mp4`), then the names, categories and test sessions are those of the scene: the data set
     is the same as `rendered(scene)`.
 
@@ -368,7 +368,7 @@ def _no_sessions(path: Path) -> FileError:
 
 
 def sessions_by_object(found: FoundSessions) -> FoundSessions:
-    """Turn CORe50's layout, which has the sessions outside, round: s1/o1 becomes o1/s1.
+    """Group sessions by object: CORe50's layout s1/o1 becomes o1/s1.
 
     Args:
         found: The inner folders of each outer folder, as (name, path).

@@ -238,9 +238,9 @@ def open_frames(
 
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
     kept, with the least k for the number of frames that the files say they hold. If they do not say
-    it, or if more come, every second frame is dropped and k is doubled as often as `max_frames` are
-    kept. What is kept is therefore evenly spread over the whole. A camera that is lost before the
-    time is over is an error: half of what was to be shown is not returned.
+    it, or if more come, every second frame is dropped and k is doubled whenever `max_frames` are
+    kept. So the frames that are kept are evenly spread over the whole. A camera that is lost before
+    the time is over is an error: an incomplete lesson is not returned.
 
     Args:
         source: The path or paths, a glob pattern, or a camera: "camera:0", "/dev/video0",
