@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from primavista.addresses import is_live
 from primavista.cli.arguments import printable
 from primavista.cli.csv_file import write_csv
 from primavista.cli.data import progress_bar
-from primavista.cli.sampling import is_camera, predict_frames, sample_frames
+from primavista.cli.sampling import predict_frames, sample_frames
 from primavista.errors import FileError, InputError, PrimavistaError, file_errors
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def files_of(sources: Sequence[str]) -> list[Path]:
 
     found: dict[Path, None] = {}
     for source in sources:
-        if is_camera(source):
+        if is_live(source):
             raise InputError(f"{live_name(source)} has no end: --csv is for files and folders")
         path = Path(source).expanduser()
         files = _below(path) if source.strip() and path.is_dir() else find_media(source)

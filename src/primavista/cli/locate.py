@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from PIL import Image, ImageDraw
 
+from primavista.addresses import is_live
 from primavista.cli.arguments import printable
 from primavista.cli.fonts import font_for
-from primavista.cli.sampling import is_camera, is_video_file
+from primavista.cli.sampling import is_video_file
 from primavista.errors import FileError, InputError, file_errors
 from primavista.storage.disk import replacing
 
@@ -62,7 +63,7 @@ def locate_in_files(
     from primavista.streams.camera import live_name
 
     for one in sources:
-        if is_camera(one):
+        if is_live(one):
             raise InputError(
                 f"predict --locate is for pictures and videos, and {live_name(one)} is a camera: "
                 "use `primavista watch ... --locate`"
