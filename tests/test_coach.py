@@ -22,9 +22,9 @@ from primavista.coach import (
 )
 from primavista.engine.representation import Representation
 from primavista.learner import fleet
-from primavista.learner.lesson import Lesson
 from primavista.storage import learner_file
 from primavista.storage.manifest import parse_manifest
+from primavista.streams.video import Lesson
 
 GOLDEN = Path(__file__).parent / "golden"
 RED, BLUE, GREEN = (220, 40, 40), (40, 40, 220), (40, 220, 40)

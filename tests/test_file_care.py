@@ -201,8 +201,10 @@ def test_all_spellings_of_a_path_have_one_lock(tmp_path: Path) -> None:
         Path(os.path.relpath(real)),
     ]
     for first in spellings:
-        with file_lock(first), pytest.raises(BusyError):
-            file_lock(real, wait=0.0).__enter__()
+        with file_lock(first) as target:
+            assert target == real
+            with pytest.raises(BusyError):
+                file_lock(real, wait=0.0).__enter__()
 
 
 def test_links_in_a_circle_say_so(tmp_path: Path) -> None:

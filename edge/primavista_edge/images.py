@@ -28,13 +28,13 @@ def crop_and_resize(image: Frame | Pixels, size: int) -> Pixels:
 
     Args:
         image: uint8; H x W or H x W x 1 (grey), H x W x 3 (RGB) or H x W x 4 (alpha is dropped).
-        size: the side of the result.
+        size: The side of the result.
 
     Returns:
         size x size x 3.
 
     Raises:
-        InputError: it is not such an image.
+        InputError: If it is not such an image.
 
     >>> crop_and_resize(np.zeros((4, 6), np.uint8), 2).shape
     (2, 2, 3)
@@ -56,13 +56,13 @@ def whole_picture(image: Frame | Pixels, bgr: bool = False) -> Pixels:
 
     Args:
         image: uint8; H x W or H x W x 1 (grey), H x W x 3 (RGB) or H x W x 4 (alpha is dropped).
-        bgr: whether the colours are in the order blue, green, red.
+        bgr: Whether the colours are in the order blue, green, red.
 
     Returns:
         H x W x 3, RGB.
 
     Raises:
-        InputError: it is not one image.
+        InputError: If it is not one image.
     """
     rgb = _rgb(image)
     return rgb[..., ::-1] if bgr else rgb
@@ -73,8 +73,8 @@ def resize(image: Pixels, width: int, height: int) -> Pixels:
 
     Args:
         image: H x W x 3.
-        width: the width of the result.
-        height: its height.
+        width: The width of the result.
+        height: Its height.
 
     Returns:
         height x width x 3.
@@ -102,15 +102,15 @@ def model_frames(
     """Bring images into the form that the network takes.
 
     Args:
-        images: one image, or several as an array N x H x W x 3 or a list.
-        size: the side of the frames of the network.
-        bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
+        images: One image, or several as an array N x H x W x 3 or a list.
+        size: The side of the frames of the network.
+        bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
     Returns:
         N x size x size x 3, and whether it was a single image.
 
     Raises:
-        InputError: these are not images, or there are none.
+        InputError: If these are not images, or there are none.
     """
     if isinstance(images, np.ndarray) and _is_single(images):
         frames, single = crop_and_resize(images, size)[None], True
@@ -131,7 +131,7 @@ def _several(images: object, size: int) -> Pixels:
 
 
 def _advice(images: object) -> str:
-    """What frames are, what came instead, and for the usual mistakes the right call."""
+    """Return a message: what frames are, what came instead, and the right call."""
     told = f"shape {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
     message = (
         "frames are a uint8 array, N x H x W x 3 or H x W x 3 (RGB), or a list of such images, not "

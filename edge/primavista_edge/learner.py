@@ -63,10 +63,10 @@ class _Saved:
     """The parts of a file that make a head.
 
     Args:
-        groups: its arrays by group.
-        options: the options of the strategy.
-        seed: its seed.
-        facts: what the graph says about its features.
+        groups: Its arrays by group.
+        options: The options of the strategy.
+        seed: Its seed.
+        facts: What the graph says about its features.
     """
 
     groups: dict[str, dict[str, Array]]
@@ -168,7 +168,7 @@ class _State:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Its part of the file."""
+        """The arrays of the state in the file."""
         own = {
             "classes": np.array(self.classes, np.int64),
             "batches": np.array(self.batches, np.int64),
@@ -177,7 +177,7 @@ class _State:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Its part of the manifest."""
+        """The fields of the state in the manifest."""
         classes: list[dict[str, Any]] = []
         for i, name in self.names.items():
             told = {"held_out": to_records(self.held_out[i])} if i in self.held_out else {}
@@ -214,16 +214,16 @@ class Learner:
         """Open the file of a learner.
 
         Args:
-            path: the file.
-            threads: the threads that compute the network; None for one per core.
-            trusted: whether the file may ask for images of more than 512 x 512 pixels and for
+            path: The file.
+            threads: The threads that compute the network; None for one per core.
+            trusted: Whether the file may ask for images of more than 512 x 512 pixels and for
                 hundreds of epochs in each lesson.
 
         Returns:
             The learner.
 
         Raises:
-            FileError: the file cannot be read, is damaged, or is not for the edge.
+            FileError: If the file cannot be read, is damaged, or is not for the edge.
         """
         arrays, manifest = files.read(path)
         checked = parse_manifest(manifest, str(path))
@@ -355,16 +355,16 @@ class Learner:
         """Learn one lesson.
 
         Args:
-            frames: frames of one object, uint8, N x H x W x 3, RGB, of any size.
-            label: its name, or one name per frame.
-            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
-            coach: whether to predict some frames of a known object first, for `advice`.
+            frames: Frames of one object, uint8, N x H x W x 3, RGB, of any size.
+            label: Its name, or one name per frame.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+            coach: Whether to predict some frames of a known object first, for `advice`.
 
         Returns:
             The frames per name, and which names are new.
 
         Raises:
-            InputError: the frames or names are not valid, or the lesson needs torch.
+            InputError: If the frames or names are not valid, or the lesson needs torch.
         """
         images, _ = model_frames(frames, self.size, bgr)
         names = checked_names(label, len(images), self.labels)
@@ -403,9 +403,9 @@ class Learner:
         """Recognise what frames show.
 
         Args:
-            frames: one image (H x W x 3, RGB, uint8, any size), or several (an array
+            frames: One image (H x W x 3, RGB, uint8, any size), or several (an array
                 N x H x W x 3, or a list).
-            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
             A `Prediction` for one image, a list of them for several.
@@ -418,8 +418,8 @@ class Learner:
         """Recognise what a clip of one object shows: one answer from all its frames.
 
         Args:
-            frames: its frames, as for `predict`.
-            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
+            frames: Its frames, as for `predict`.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
             The answer of their mean scores and mean familiarity, as primavista gives it.
@@ -431,8 +431,8 @@ class Learner:
         """Recognise the frames of a camera, steadied over the last second.
 
         Args:
-            seconds: how long a frame counts; 0 answers each frame by itself.
-            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
+            seconds: How long a frame counts; 0 answers each frame by itself.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
             An object whose `predict` takes the next frame; it starts anew when the scene changes.
@@ -445,17 +445,17 @@ class Learner:
         """Find where in a frame taught objects are, several of them at once.
 
         Args:
-            frame: one image (H x W x 3, RGB, uint8, any size); all of it is searched.
-            threshold: the familiarity (or confidence) from which on a window counts as known; by
+            frame: One image (H x W x 3, RGB, uint8, any size); all of it is searched.
+            threshold: The familiarity (or confidence) from which on a window counts as known; by
                 default that of the learner.
-            bgr: whether the colours are in the order blue, green, red, as OpenCV has them.
+            bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
             What was found, the best first, as primavista finds it.
 
         Raises:
-            InputError: it is not one image, or the learner cannot locate.
-            FileError: the maps of the file cannot be computed.
+            InputError: If it is not one image, or the learner cannot locate.
+            FileError: If the maps of the file cannot be computed.
         """
         picture = whole_picture(frame, bgr)
         state, limit = self._state, self.threshold if threshold is None else threshold
@@ -573,11 +573,11 @@ class Learner:
         """Give a known object another name; its id stays.
 
         Args:
-            old: its name.
-            new: the other name.
+            old: Its name.
+            new: The other name.
 
         Raises:
-            InputError: there is no such object, or the other name is taken or not valid.
+            InputError: If there is no such object, or the other name is taken or not valid.
         """
         with self._writing:
             i, new = self._id(old), checked_name(new)
@@ -593,10 +593,10 @@ class Learner:
         """Take an object out.
 
         Args:
-            label: its name.
+            label: Its name.
 
         Raises:
-            InputError: there is no such object, or forgetting it needs torch.
+            InputError: If there is no such object, or forgetting it needs torch.
         """
         with self._writing:
             i = self._id(label)
@@ -616,7 +616,7 @@ class Learner:
             The new learner.
 
         Raises:
-            InputError: learners of this strategy cannot be merged.
+            InputError: If learners of this strategy cannot be merged.
         """
         head = copy.deepcopy(self._state.head)
         if not isinstance(head, AnalyticHead):
@@ -636,7 +636,7 @@ class Learner:
         There is one level, and it survives saving and loading.
 
         Raises:
-            InputError: there is nothing to take back, or taking it back needs torch.
+            InputError: If there is nothing to take back, or taking it back needs torch.
         """
         with self._writing:
             if self._before is None:
@@ -656,10 +656,10 @@ class Learner:
         """Write everything into one file, whole or not at all; `primavista.Learner` reads it too.
 
         Args:
-            path: the file.
+            path: The file.
 
         Raises:
-            FileError: it cannot be written.
+            FileError: If it cannot be written.
         """
         arrays, undo = {**self._state.arrays, **self._graph}, None
         if self._before is not None:
@@ -729,7 +729,7 @@ def lesson_id(images: Array) -> str:
     """Name a lesson by eight of its frames; primavista gives it the same name.
 
     Args:
-        images: the frames as the network sees them, N x size x size x 3.
+        images: The frames as the network sees them, N x size x size x 3.
 
     Returns:
         32 hexadecimal digits.

@@ -10,11 +10,11 @@ class Prediction:
     """The answer for one frame, or for several frames of one clip together.
 
     Args:
-        label: the likeliest name; None if nothing was taught.
-        confidence: its probability among the known names.
-        known: whether the frame shows something that was taught.
-        scores: the probability of each name.
-        familiarity: near 1 if the frame is like what was taught, towards 0 if it is like nothing
+        label: The likeliest name; None if nothing was taught.
+        confidence: Its probability among the known names.
+        known: Whether the frame shows something that was taught.
+        scores: The probability of each name.
+        familiarity: Near 1 if the frame is like what was taught, towards 0 if it is like nothing
             that was taught; with `prima` the share of strangers that look less like it. None if
             the learner cannot tell.
     """
@@ -30,10 +30,10 @@ def is_known(confidence: float, names: int, familiarity: float | None, threshold
     """f >= threshold, or without a familiarity (p - 1/K) / (1 - 1/K) >= threshold.
 
     Args:
-        confidence: the probability p of the likeliest name.
-        names: the number K of known names.
-        familiarity: the familiarity f; None if the learner cannot tell.
-        threshold: from 0 to 1.
+        confidence: The probability p of the likeliest name.
+        names: The number K of known names.
+        familiarity: The familiarity f; None if the learner cannot tell.
+        threshold: From 0 to 1.
 
     Returns:
         Whether the frame or clip counts as known.

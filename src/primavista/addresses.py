@@ -1,4 +1,4 @@
-"""Addresses of cameras, webhooks and brokers: how they are named without showing their secrets."""
+"""Addresses of cameras, webhooks and brokers, and names for them that do not show their secrets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def is_live(source: object) -> bool:
     """Return True if a source is a camera: of this machine, or one that has an address.
 
     Args:
-        source: What the user named. An address that cannot be read is told by reading it.
+        source: What the user named. Only the form is looked at; opening the camera reports a wrong
+            address.
 
     >>> is_live("camera:0"), is_live("/dev/video1"), is_live("rtsp://door/live"), is_live("mug.mp4")
     (True, True, True, False)

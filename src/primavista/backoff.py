@@ -1,4 +1,4 @@
-"""How long to wait before something that failed is tried again."""
+"""The waiting time before something that failed is tried again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Backoff:
         self._wait = first
 
     def next(self) -> float:
-        """Return the seconds to wait now, and double those of the next time."""
+        """Return the seconds to wait now, and double the next wait."""
         wait = self._wait
         self._wait = min(2 * wait, self.most)
         return wait * self._random.uniform(0.5, 1.0)

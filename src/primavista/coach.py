@@ -37,7 +37,7 @@ ORDER: tuple[Kind, ...] = (
 
 @dataclass(frozen=True)
 class Answer:
-    """How many held-out frames of one lesson got one answer.
+    """The number of held-out frames of one lesson that got one answer.
 
     Args:
         id: The class id that the frames were taken for.
@@ -58,7 +58,7 @@ HeldOutTests: TypeAlias = Mapping[int, tuple[HeldOutTest, ...]]
 
 @dataclass(frozen=True)
 class Advice:
-    """What to teach next about one object, or about two that are confused, and why.
+    """A suggestion of what to teach next about one object, or about two that are confused.
 
     Args:
         labels: The name of the object, or both names.
@@ -120,8 +120,8 @@ def frames_to_test(labels: Sequence[int], known: Collection[int]) -> list[int]:
 def lessons_to_test(labels: Sequence[str]) -> list[bool]:
     """Choose the lessons of a series that are predicted before they are learned.
 
-    Only the last three tests of each object are kept, so the series gives the same advice if
-    earlier lessons of it are not tested, and costs fewer solutions.
+    Only the last three tests of each object are kept. Testing earlier lessons of the series would
+    cost one solution each and would not change the advice.
 
     Args:
         labels: The name of the object of each lesson, in the order in which they are taught.
@@ -169,7 +169,7 @@ def count_answers(
 
 
 def with_tests(before: HeldOutTests, new: HeldOutTests) -> dict[int, tuple[HeldOutTest, ...]]:
-    """Append tests to those of each object, of which the last three are kept.
+    """Append tests to the earlier ones of each object; the last three of each are kept.
 
     Args:
         before: The tests so far.
@@ -182,8 +182,8 @@ def with_tests(before: HeldOutTests, new: HeldOutTests) -> dict[int, tuple[HeldO
 def with_ids(tests: HeldOutTests, ids: Mapping[int, int]) -> dict[int, tuple[HeldOutTest, ...]]:
     """Give other class ids to all objects, and leave out those that have none.
 
-    An object that is left out takes the frames that were taken for it along: what they would have
-    been taken for without it is not known.
+    Frames that were taken for an object that is left out are left out too: it is not known what
+    they would have been taken for without it.
 
     Args:
         tests: The tests of each object.

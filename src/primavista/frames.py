@@ -1,9 +1,10 @@
-"""Frames: uint8 images, N x H x W x 3, RGB, at the size that the model takes."""
+"""Frames: what callers pass becomes uint8, N x H x W x 3, RGB, at the size that the model takes."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,7 @@ from primavista.images import (
     MIN_SIDE,
     ImageArray,
     centre_square,
+    decode_image,
     rgb_picture,
     to_picture,
     wrong_layout,
@@ -44,8 +46,11 @@ class Frames(Protocol):
 ImageLike: TypeAlias = Image.Image | ImageArray | Tensor
 # Several images of any size: N x H x W x C arrays, sequences of images, or anything lazy.
 FramesLike: TypeAlias = Frames | ImageArray | Tensor | Sequence[ImageLike]
+# All that a learner takes: images, or the path of a picture, a video or a folder of pictures.
+LearnerInput: TypeAlias = FramesLike | ImageLike | str | Path
 # One integer per frame.
 LabelsLike: TypeAlias = Tensor | NDArray[np.integer[Any]] | Sequence[int]
+IDENTIFYING_FRAMES = 8
 
 
 class Selection:
@@ -90,6 +95,23 @@ class LazyFrames:
 
     def __getitem__(self, indices: Tensor) -> Tensor:
         return torch.stack([torch.from_numpy(self._read(int(i))) for i in indices.tolist()])
+
+
+class SwappedChannels:
+    """Frames with red and blue exchanged as they are read.
+
+    Args:
+        frames: The frames, with their colours in the order blue, green, red.
+    """
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        return self._frames[indices].flip(-1)
 
 
 def check_frames(images: object) -> Frames:
@@ -191,38 +213,93 @@ def crop_and_resize(image: ImageLike, size: int) -> ImageArray:
     return centre_square(image.cpu().numpy() if isinstance(image, Tensor) else image, size)
 
 
-def whole_picture(image: ImageLike) -> Image.Image:
+def whole_picture(image: ImageLike | str | Path, bgr: bool = False) -> Image.Image:
     """Convert one image of any size to an RGB picture, uncropped.
 
     Args:
-        image: A PIL image, or a uint8 array or tensor H x W x 3, H x W or H x W x 4.
+        image: A PIL image, a uint8 array or tensor H x W x 3, H x W or H x W x 4, or the path of a
+            picture.
+        bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
     Raises:
-        InputError: If it is not one image, or too large. The message shows the right call.
+        InputError: If it is not one image, if it is too large, or if it is known to be RGB and
+            `bgr` is set. The message shows the right call.
+        FileError: If the path cannot be read.
     """
+    if bgr:
+        refuse_if_rgb(image)
+    if isinstance(image, str | Path):
+        return Image.fromarray(decode_image(Path(image), image, None, whole=True))
     if isinstance(image, np.ndarray | Tensor) and image.ndim == 4:
         raise InputError(
             f"locate takes one frame; got {len(image)}: call it once per frame\n"
             "  right: [learner.locate(frame) for frame in frames]"
         )
     _check_image(image)
-    return rgb_picture(image.cpu().numpy() if isinstance(image, Tensor) else image)
+    picture = rgb_picture(image.cpu().numpy() if isinstance(image, Tensor) else image)
+    return Image.merge("RGB", picture.split()[::-1]) if bgr else picture
 
 
-def model_frames(images: ImageLike | FramesLike, size: int) -> tuple[Frames, bool]:
-    """Convert one image or several, of any size, to frames at model size.
+def model_frames(
+    images: ImageLike | FramesLike, size: int, bgr: bool = False
+) -> tuple[Frames, bool]:
+    """Convert one image or several, of any size, to frames at model size, in RGB.
 
     Args:
         images: One image, a sequence of images, an array of them, or frames that are read on
             demand. Those that do not have the model's size are cropped and resized when read.
         size: The side of the frames that the model takes, in pixels.
+        bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
     Returns:
         The frames, and whether `images` was one single image.
 
     Raises:
-        InputError: If `images` are not images. The message shows the right call.
+        InputError: If `images` are not images, or if they are known to be RGB and `bgr` is set. The
+            message shows the right call.
     """
+    if not bgr:
+        return _at_model_size(images, size)
+    refuse_if_rgb(images)
+    frames, single = _at_model_size(images, size)
+    # after resizing, which treats every channel alike; alpha is gone by then
+    return frames.flip(-1) if isinstance(frames, Tensor) else SwappedChannels(frames), single
+
+
+def refuse_if_rgb(images: LearnerInput) -> None:
+    """Refuse the argument `bgr` for images whose colours are known to be in the order RGB.
+
+    Args:
+        images: The images. Frames other than arrays say with an attribute `is_rgb` that they are.
+
+    Raises:
+        InputError: If they are files, PIL images, or say so.
+    """
+    first = images[0] if isinstance(images, list | tuple) and images else images
+    if isinstance(first, str | Path | Image.Image) or getattr(first, "is_rgb", False):
+        raise InputError(
+            "files, PIL images and what open_frames and open_lesson return are RGB: leave out bgr"
+        )
+
+
+def lesson_id(images: Frames) -> str:
+    """Identify a lesson by what was shown: SHA-256 of the number of frames and of eight of them.
+
+    Args:
+        images: The frames at model size. The eight frames are evenly spread over them.
+
+    Returns:
+        32 hexadecimal digits, the same on every machine.
+    """
+    count = len(images)
+    sha = hashlib.sha256(repr(count).encode())
+    for index in torch.linspace(0, count - 1, min(IDENTIFYING_FRAMES, count)).long().unique():
+        frame = read_frames(images, index[None], torch.device("cpu"))
+        sha.update(frame.numpy().tobytes())
+    return sha.hexdigest()[:32]
+
+
+def _at_model_size(images: ImageLike | FramesLike, size: int) -> tuple[Frames, bool]:
     if isinstance(images, Image.Image):
         return _single_frame(images, size), True
     if isinstance(images, list | tuple):
@@ -312,7 +389,7 @@ def _resized_frames(frames: Frames, size: int) -> Frames:
 
 
 def _no_images(images: object) -> InputError:
-    """Return the refusal of what are no images at all."""
+    """Return the error for something that is not images at all."""
     told = "None" if images is None else type(images).__name__
     advice = '\n  right: learner.learn(primavista.open_frames("mug.mp4"), "mug")'
     if images is None:

@@ -46,7 +46,7 @@ Region: TypeAlias = tuple[float, float, float, float]
 def without_skip(error: FileError) -> str:
     """Return the message of an error without the advice to skip bad files.
 
-    It is for those who skip them already, or cannot.
+    It is for callers that skip bad files already, or cannot skip them.
 
     Args:
         error: An error about a picture or a video.
@@ -136,7 +136,7 @@ def decode_image(
 def _loaded_upright(
     picture: Image.Image, file: Path | BinaryIO, name: str | Path, max_pixels: int
 ) -> Image.Image:
-    """Load an opened picture, after a look at what that would take, and turn it upright."""
+    """Load an opened picture, after checking that this is cheap enough, and turn it upright."""
     check_pixels(name, picture.width, picture.height, max_pixels)
     data = _all_bytes(file)
     _check_scans(name, picture, data, max_pixels)
@@ -278,7 +278,7 @@ def to_picture(array: NDArray[Any]) -> Image.Image:
 
 
 def wrong_type(array: NDArray[Any], name: str = "frame", torch_syntax: bool = False) -> InputError:
-    """Return the refusal of an array that is not uint8, with the conversion that fits its values.
+    """Return the error for an array that is not uint8, with the conversion that fits its values.
 
     Args:
         array: The array, or a part of it; its values decide whether they lie from 0 to 1.
@@ -307,7 +307,7 @@ def wrong_type(array: NDArray[Any], name: str = "frame", torch_syntax: bool = Fa
 
 
 def wrong_layout(shape: tuple[int, ...], torch_syntax: bool = False) -> InputError:
-    """Return the refusal of an array whose shape is not that of images, with the way to turn it.
+    """Return the error for an array that does not have the shape of images, with advice.
 
     Args:
         shape: Its shape.
@@ -373,7 +373,7 @@ def check_pixels(name: str | Path, width: int, height: int, limit: int) -> None:
 
 
 def _all_bytes(file: Path | BinaryIO) -> bytes:
-    """The whole file; its position stays."""
+    """Return the whole file without changing the position in it."""
     if isinstance(file, Path):
         return file.read_bytes()
     position = file.tell()
@@ -401,7 +401,7 @@ def _too_large(name: str | Path, what: str, limit: str = "") -> TooLargeError:
 
 
 def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Images of 16 bits per pixel lose their lower eight; Pillow would cut them off at 255."""
+    """Keep the upper eight of 16 bits per pixel; Pillow would cut the numbers off at 255."""
     if not picture.mode.startswith("I"):
         return picture
     high = np.asarray(picture).astype(np.int64) >> 8
@@ -409,7 +409,7 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
 
 
 def _is_cut_off(picture: Image.Image, data: bytes) -> bool:
-    """Say if the data of a picture end before its last row.
+    """Return True if the data of a picture end before its last row.
 
     A file whose end is missing is an error for every decoder. If its data end early but in order (a
     JPEG with its end marker, a PNG whose compressed stream is closed), libjpeg and Pillow accept
@@ -484,7 +484,7 @@ def _jpeg_data(data: bytes) -> tuple[int, bytes]:
 
 
 def _last_bits(coded: bytes, count: int) -> str:
-    """Return so many of the last bits of a JPEG's data, less two bytes for what fills the last."""
+    """Return the last `count` bits of a JPEG's data without the last 16, which may be padding."""
     if count <= 16:
         return ""
     plain = coded[-count:].replace(b"\xff\x00", b"\xff")
@@ -492,7 +492,7 @@ def _last_bits(coded: bytes, count: int) -> str:
 
 
 def _repeats(tail: str) -> bool:
-    """Say if one pattern, of at most half of the length, makes up the whole."""
+    """Return True if one pattern, of at most half of the length, makes up the whole."""
     half = tail[len(tail) // 2 :]
     found = tail.rfind(half, 0, len(tail) - 1)
     period = len(tail) - len(half) - found

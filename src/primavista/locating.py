@@ -1,4 +1,4 @@
-"""Where in a frame taught objects are: windows over the maps of the network, scored by its head.
+"""Finds taught objects in a frame: windows over the maps of the network, scored by its head.
 
 A *window* is a square of the frame that is read as if it were a frame of its own: its features are
 the means of maps over the same parts of it that are read of a whole frame. The maps are computed
@@ -73,7 +73,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class WindowReader:
-    """What is read of a window.
+    """Computes the features of windows from the maps of the network.
 
     Args:
         places: The parts of the features, one after the other.
@@ -190,7 +190,7 @@ def _multiple(length: float) -> int:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a head says of features.
+    """The judgement of a head on features.
 
     Args:
         shares: The probability of each class, N x K.
@@ -271,7 +271,7 @@ class Window(NamedTuple):
 
     @property
     def centre(self) -> tuple[float, float]:
-        """Its centre, in pixels of the frame."""
+        """The centre of the window, in pixels of the frame."""
         return self.x * self.level.scale[0], self.y * self.level.scale[1]
 
     @property
@@ -304,7 +304,7 @@ def find(
     overlap, the best stays; the box of what it shows is found in the cells of the map (`extents`),
     and boxes are merged by non-maximum suppression. A second box of a name stays only if it is
     nearly as sure as the best one (`AGAIN`): there may be two mugs, but a chair that looks like a
-    mug beside the mug is no mug.
+    mug beside the mug is not a mug.
 
     Args:
         levels: The frame at several sizes.
@@ -330,12 +330,12 @@ def find(
 
 
 def _is_surer(better: Window, worse: Window) -> bool:
-    """Whether one window shows what another one shows, and much more surely."""
+    """Return True if one window shows what another one shows, and much more surely."""
     return better.column == worse.column and better.odds > AGAIN * worse.odds
 
 
 def _covers(better: Window, worse: Window) -> bool:
-    """Whether the centre of one window lies in the core of another, or the other way round."""
+    """Return True if the centre of one window lies in the core of the other, either way round."""
     for one, other in ((better, worse), (worse, better)):
         core, (x, y) = one.core, other.centre
         if core.left <= x <= core.right and core.top <= y <= core.bottom:

@@ -53,7 +53,7 @@ class OnStep(Protocol):
     """A function that is told of every step of gradient descent.
 
     It is the attribute `on_step` of a strategy. It runs in the thread that learns, and an exception
-    that it raises stops the lesson. On a GPU, each step that is told waits for the GPU. It is not
+    that it raises stops the lesson. On a GPU, each reported step waits for the GPU. It is not
     part of the state: copies and files do not have it.
 
     >>> from primavista.strategies.conformance import tiny_backbone, toy_batch

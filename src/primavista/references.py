@@ -20,10 +20,10 @@ _REFERENCE = re.compile(f"{_NAME}:{_NAME}")
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text has the form of a reference.
+    """Return True if a text has the form of a reference.
 
     Args:
-        text: any text.
+        text: Any text.
 
     >>> is_reference("my_package.heads:Nearest"), is_reference("ar1*")
     (True, False)
@@ -35,7 +35,7 @@ def reference_to(thing: object) -> str:
     """Return the reference to a class or function.
 
     Args:
-        thing: a class or a function.
+        thing: A class or a function.
     """
     return f"{thing.__module__}:{getattr(thing, '__qualname__', type(thing).__qualname__)}"
 
@@ -51,7 +51,7 @@ def load_reference(text: str) -> object:
         The class or the function.
 
     Raises:
-        InputError: if there is no such module or name, or if the module cannot be imported.
+        InputError: If there is no such module or name, or if the module cannot be imported.
     """
     if not is_reference(text):
         raise InputError(f"{text!r} is not a reference.\n  right: my_package.my_module:MyStrategy")
@@ -79,7 +79,7 @@ def must_be_registered(*references: str) -> str:
     """Return the message about code that a file or a request names and the user did not.
 
     Args:
-        references: what it names.
+        references: What it names.
     """
     code = " and ".join(references)
     calls = "; ".join(f'primavista.register("{text}")' for text in references)

@@ -26,7 +26,7 @@ import primavista as pv
 from primavista.cli.app import app
 from primavista.cli.learn import LessonOptions, find_lessons, teach_lesson
 from primavista.storage import learner_file as files
-from primavista.storage.disk import BusyError, file_lock
+from primavista.storage.disk import BusyError, FileLock, file_lock
 from primavista.streams import camera
 from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
@@ -279,7 +279,7 @@ def test_folders_as_they_come(tmp_path: Path) -> None:
     media.make_pictures(tmp_path / "toys/.hidden/2", [4])
     found = find_lessons([str(tmp_path / "toys")], None)
     assert [
-        (one.label, one.name.removeprefix(str(tmp_path)), len(one.source)) for one in found
+        (one.label, one.name.removeprefix(str(tmp_path)), len(one.source.paths)) for one in found
     ] == [
         ("cup", "/toys/cup", 2),
         ("mug", "/toys/mug/2", 1),
@@ -350,9 +350,10 @@ def test_a_lock_that_its_holder_took_away_is_no_lock(tmp_path: Path) -> None:
     No third may enter beside it.
     """
     model, held = tmp_path / "kitchen.pv", threading.Event()
-    first = file_lock(model)
+    hidden = tmp_path / ".kitchen.pv.lock"  # what `file_lock` locks
+    first = FileLock(hidden, remove_if=lambda: not model.exists())
     first.__enter__()
-    second = file_lock(model, wait=60)
+    second = FileLock(hidden, wait=60, remove_if=lambda: not model.exists())
     waiting = threading.Thread(target=lambda: (second.__enter__(), held.set()))
     waiting.start()
     while second._file < 0:

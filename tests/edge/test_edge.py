@@ -13,10 +13,9 @@ from PIL import Image
 
 from primavista import InputError, Learner
 from primavista.backbones.base import build
-from primavista.frames import crop_and_resize
+from primavista.frames import crop_and_resize, lesson_id
 from primavista.heads.base import from_five_bytes
 from primavista.learner.export import export, onnx_model
-from primavista.learner.lesson import lesson_id
 from primavista.storage import learner_file as files
 
 LEARNING = ["cwr*", "cwr+", "dslda", "ncm", "lda", "ridge", "prima"]

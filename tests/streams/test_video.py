@@ -20,7 +20,17 @@ from PIL import Image
 import primavista as pv
 from primavista.frames import Frames, crop_and_resize
 from primavista.streams import camera, decode
-from primavista.streams.video import BadFiles, Clip, FrameSampler, natural, open_frames
+from primavista.streams import video as module
+from primavista.streams.video import (
+    BadFiles,
+    Camera,
+    Clip,
+    FrameSampler,
+    MediaFiles,
+    find_source,
+    natural,
+    open_frames,
+)
 
 from . import media
 
@@ -49,6 +59,29 @@ def test_every_frame_of_a_video_in_order_at_model_size(tmp_path: Path, suffix: s
     assert clip.frames.dtype == torch.uint8
     assert max(abs(a - media.shade(i)) for i, a in enumerate(greys(clip))) <= 4
     assert (clip.note, clip.skipped) == ("", 0)
+
+
+def test_what_was_found_is_not_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    media.make_pictures(tmp_path / "cup", [10, 20])
+    found = find_source(str(tmp_path / "cup"))
+    assert found == MediaFiles((tmp_path / "cup/0.png", tmp_path / "cup/1.png"))
+    assert find_source(found) is found
+    assert find_source("camera:0") == Camera("camera:0")
+    whole = open_frames(str(tmp_path / "cup"), size=8)
+    monkeypatch.setattr(module, "find_media", None)
+    again = open_frames(found, size=8)
+    assert torch.equal(again.frames, whole.frames)
+    assert again.source == f"2 sources from {tmp_path / 'cup/0.png'}"
+    (tmp_path / "cup/1.png").unlink()
+    with pytest.raises(pv.FileError, match=r"cannot read .*1\.png: No such file"):
+        open_frames(found, size=8)
+
+
+def test_a_camera_is_given_alone(tmp_path: Path) -> None:
+    with pytest.raises(pv.InputError, match="camera:0 is a camera: give it alone"):
+        open_frames([str(tmp_path / "1.png"), "camera:0"], skip_bad=True)
 
 
 def test_the_crop_is_the_one_of_fit(tmp_path: Path) -> None:

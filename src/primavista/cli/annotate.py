@@ -194,7 +194,7 @@ class VideoWriter:
         self._stream: Any = None
 
     def write(self, picture: Image.Image, seconds: float) -> None:
-        """Append a picture that is shown from a time on.
+        """Append a picture that is shown from a certain time.
 
         Args:
             picture: The picture; all have the size of the first.

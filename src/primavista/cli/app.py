@@ -1,4 +1,4 @@
-"""The command line: all commands, and the options that come before them.
+"""The command line: all commands. The options that come before them are in `arguments.py`.
 
 Nothing here imports torch until a command needs it, so that `--help` answers at once.
 """

@@ -1,4 +1,4 @@
-"""The arguments that commands share, and a safe way to print texts of others."""
+"""The options before a command, the arguments that commands share, and safe printing of texts."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def register_named(*names: str | None) -> None:
     """Register the references among names that the user wrote on the command line.
 
     Args:
-        names: names of strategies or backbones, or references `package.module:Name`.
+        names: Names of strategies or backbones, or references `package.module:Name`.
 
     Raises:
-        InputError: if a reference cannot be imported.
+        InputError: If a reference cannot be imported.
     """
     references = [name for name in names if name is not None and is_reference(name)]
     if not references:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from primavista.addresses import is_live
 from primavista.cli.arguments import printable
 from primavista.cli.csv_file import write_csv
 from primavista.cli.data import progress_bar
-from primavista.cli.sampling import is_camera, predict_frames, sample_frames
+from primavista.cli.sampling import predict_frames, sample_frames
 from primavista.errors import FileError, InputError, PrimavistaError, file_errors
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class BulkReading:
-    """How the files are read.
+    """The options of reading the files.
 
     Args:
         fps: Frames per second of videos.
@@ -107,7 +108,7 @@ def files_of(sources: Sequence[str]) -> list[Path]:
 
     found: dict[Path, None] = {}
     for source in sources:
-        if is_camera(source):
+        if is_live(source):
             raise InputError(f"{live_name(source)} has no end: --csv is for files and folders")
         path = Path(source).expanduser()
         files = _below(path) if source.strip() and path.is_dir() else find_media(source)
@@ -126,7 +127,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _row(learner: Learner, file: Path, reading: BulkReading) -> tuple[object, ...]:
-    """The row of one file; an error that is its own fault is part of it."""
+    """Return the row of one file, which also reports an error that the file itself causes."""
     from primavista.streams.video import is_image
 
     kind = "picture" if is_image(file) else "video"
@@ -140,7 +141,7 @@ def _row(learner: Learner, file: Path, reading: BulkReading) -> tuple[object, ..
 
 
 def _answer(learner: Learner, file: Path, reading: BulkReading) -> tuple[Prediction, int]:
-    """What the whole file shows, and the number of its frames that were recognised."""
+    """Return the answer for the whole file, and the number of its frames that were recognised."""
     from primavista.learner.watch import fuse
     from primavista.streams.video import BadFiles
 

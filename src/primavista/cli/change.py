@@ -65,14 +65,13 @@ def merge(
     """
     from primavista.errors import InputError
     from primavista.learner.learner import Learner
-    from primavista.storage.disk import file_lock, resolved
+    from primavista.storage.disk import file_lock
 
     if len(models) < 2:
         raise InputError("one learner is not merged: give two or more files")
-    target = resolved(output)
-    if target.exists():
-        raise InputError(f"{target} exists: give the merged learner another name")
-    with file_lock(target):
+    with file_lock(output) as target:
+        if target.exists():
+            raise InputError(f"{target} exists: give the merged learner another name")
         first, *others = models
         merged = Learner.load(first.expanduser(), device="cpu")
         for other in others:
@@ -87,10 +86,9 @@ def merge(
 def _change(model: Model, change: Callable[[Learner], None]) -> None:
     """Load, change and save under the lock of the file; a change that fails leaves it as it was."""
     from primavista.learner.learner import Learner
-    from primavista.storage.disk import file_lock, resolved
+    from primavista.storage.disk import file_lock
 
-    target = resolved(model)
-    with file_lock(target):
+    with file_lock(model) as target:
         learner = Learner.load(target, device="cpu")
         change(learner)
         learner.save(target)

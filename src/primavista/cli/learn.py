@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from primavista.images import Region
     from primavista.learner.fleet import LessonOutcome
     from primavista.learner.learner import Learner
-    from primavista.learner.lesson import Lesson
+    from primavista.streams.video import Camera, Lesson, MediaFiles
 
-# A camera, or the files of one lesson.
-Media: TypeAlias = str | tuple[Path, ...]
+    SourceLesson: TypeAlias = Lesson[Camera | MediaFiles]
+
 NEW = "New files only: "
 HERE, RAY = "here", "ray"
 ALREADY_TAUGHT = "already taught"
 ADVICE_SHOWN = 3
 ON_FORGOTTEN = (
-    "If forgotten, --again is right: what was left of it in the pooled statistics then counts "
-    "twice, its mean once."
+    "If you forgot it on purpose, use --again. A trace of the first lesson stays in the statistics "
+    "that all objects share, and then counts twice."
 )
 
 
@@ -183,17 +183,16 @@ def learn(
     written once, at the end.
     """
     from primavista.learner.learner import open_learner
-    from primavista.storage.disk import file_lock, resolved
+    from primavista.storage.disk import file_lock
 
     _check_place(on)
     register_named(strategy, backbone)
     part = chosen_region(region)
     lessons = find_lessons(sources, label)
-    target = resolved(model)
     given = {"strategy": strategy, "backbone": backbone, "weights": weights, "size": size}
     asked = {name: value for name, value in given.items() if value is not None}
     options = _strategy_options(option or (), reserved=(*given, "device", "threshold"))
-    with file_lock(target):
+    with file_lock(model) as target:
         if weights is not None and target.exists():
             note = f"{target.name} goes on with the network that is in it"
             typer.echo(f"--weights is for new files: {note}", err=True)
@@ -211,7 +210,7 @@ def learn(
         raise typer.Exit(1)
 
 
-def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media]]:
+def find_lessons(sources: Sequence[str], label: str | None) -> list[SourceLesson]:
     """Find the lessons of all sources, in their order, before any of them is taught.
 
     A folder may hold pictures (one lesson), videos and folders of pictures (one lesson each).
@@ -228,26 +227,20 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[Lesson[Media
         FileError: If a source cannot be read, or holds neither images nor videos.
         InputError: If it is not clear what a source shows, or if a name is not valid.
     """
-    from primavista.addresses import is_live
-    from primavista.learner.lesson import Lesson, lessons_of_object, lessons_of_objects
-    from primavista.streams.camera import live_name
-    from primavista.streams.video import find_media
+    from primavista.streams.folder import lessons_of_objects
+    from primavista.streams.video import Camera, Lesson, find_source, lessons_of_object
 
-    found: list[Lesson[Media]] = []
+    found: list[SourceLesson] = []
     for source in sources:
-        if is_live(source):
-            name = live_name(source)
-            warn_of_password(source)
-            found.append(Lesson(_required_label(label, name), source, name))
-            continue
         path = Path(source).expanduser()
-        if not source.strip() or not path.is_dir():
-            media = tuple(find_media(source))
-            found.append(Lesson(_required_label(label, source), media, source))
-        elif label is not None:
-            found += lessons_of_object(path, label)
-        else:
-            found += lessons_of_objects(path)
+        if source.strip() and path.is_dir():
+            found += lessons_of_objects(path) if label is None else lessons_of_object(path, label)
+            continue
+        media, name = find_source(source), source
+        if isinstance(media, Camera):
+            name = media.name
+            warn_of_password(source)
+        found.append(Lesson(_required_label(label, name), media, name))
     return [replace(lesson, label=checked_name(lesson.label)) for lesson in found]
 
 
@@ -278,7 +271,7 @@ class Teacher:
     as_json: bool
     statuses: Counter[str] = field(default_factory=Counter)
 
-    def teach_here(self, lessons: list[Lesson[Media]]) -> None:
+    def teach_here(self, lessons: list[SourceLesson]) -> None:
         """Teach lessons one after the other, each on disk before the next one begins.
 
         Args:
@@ -287,6 +280,7 @@ class Teacher:
         Raises:
             typer.Exit: With code 130, if the user interrupts it.
         """
+        # the coach advises by the last lessons of each object: testing others would be in vain
         tested = lessons_to_test([lesson.label for lesson in lessons])
         with _progress_bars(len(lessons)) as (bars, show):
             try:
@@ -303,11 +297,14 @@ class Teacher:
         self._print_summary()
 
     def save_without_lessons(self) -> None:
-        """Save the learner of a file that no lesson has saved yet; a new file is not made."""
+        """Save a changed threshold if no lesson has saved the file.
+
+        A missing file is not created.
+        """
         if not self.statuses["learned"] and self.target.exists():
             self.learner.save(self.target)
 
-    def teach_on_cluster(self, lessons: list[Lesson[Media]], address: str) -> None:
+    def teach_on_cluster(self, lessons: list[SourceLesson], address: str) -> None:
         """Teach all lessons at once, on the machines of a cluster; the file is written at the end.
 
         Args:
@@ -350,8 +347,8 @@ class Teacher:
                 self._print(number, len(lessons), lesson, _outcome_record(outcome), bars)
         self._print_summary()
 
-    def _teach(self, lesson: Lesson[Media], show: ShowStage, coach: bool) -> dict[str, Any]:
-        """Return the outcome of one lesson; an error that is its own fault is part of it."""
+    def _teach(self, lesson: SourceLesson, show: ShowStage, coach: bool) -> dict[str, Any]:
+        """Return the outcome of one lesson: "failed" if its source or its frames are bad."""
         began = time.monotonic()
         try:
             reading = replace(self.reading, coach=coach)
@@ -373,7 +370,7 @@ class Teacher:
         self,
         number: int,
         of: int,
-        lesson: Lesson[Media],
+        lesson: SourceLesson,
         outcome: dict[str, Any],
         bars: ProgressBars,
     ) -> None:
@@ -420,7 +417,7 @@ def summary(learner: Learner, path: Path) -> str:
 
 
 def teach_lesson(
-    learner: Learner, lesson: Lesson[Media], reading: LessonOptions, show: ShowStage
+    learner: Learner, lesson: SourceLesson, reading: LessonOptions, show: ShowStage
 ) -> dict[str, Any]:
     """Open the frames of one lesson and learn them; nothing is changed if that fails.
 
@@ -434,10 +431,10 @@ def teach_lesson(
         The fields of the outcome: the status "learned" or "already taught".
     """
     from primavista.learner.lesson import AlreadyTaughtError
-    from primavista.streams.video import open_frames
+    from primavista.streams.video import Camera, open_frames
 
     stage = f"reading {lesson.name}"
-    if isinstance(lesson.source, str):  # a camera
+    if isinstance(lesson.source, Camera):
         stage = f"show {lesson.label} to {lesson.name} for {reading.seconds:g} s"
     show(stage)
     clip = open_frames(
@@ -461,7 +458,7 @@ def teach_lesson(
 
 
 def _show_learning(show: ShowStage, label: str, done: int, total: int | None) -> None:
-    """Show the frames of a lesson; what comes after the last one takes a time of its own."""
+    """Show how many frames of a lesson are learned; after the last one, that it is finishing."""
     if total and done >= total:
         show(f"finishing {label}")
     else:
@@ -469,7 +466,7 @@ def _show_learning(show: ShowStage, label: str, done: int, total: int | None) ->
 
 
 def _set_threshold(learner: Learner, threshold: float | None) -> bool:
-    """Set the threshold unless it is None; return whether it is another one than before."""
+    """Set the threshold unless it is None; return True if that changes it."""
     before = learner.threshold
     learner.threshold = before if threshold is None else threshold
     return learner.threshold != before
@@ -481,7 +478,7 @@ def _check_place(on: str) -> None:
 
 
 def _strategy_options(texts: Sequence[str], reserved: Sequence[str]) -> dict[str, Any]:
-    """Parse the texts of --option; what has a command-line option of its own is refused."""
+    """Parse the texts of --option; refuse the names in `reserved`, which have their own options."""
     from primavista.storage.settings import parse_setting
 
     options = {}
@@ -494,11 +491,14 @@ def _strategy_options(texts: Sequence[str], reserved: Sequence[str]) -> dict[str
     return options
 
 
-def _resolved(lesson: Lesson[Media]) -> Lesson[Media] | None:
+def _resolved(lesson: SourceLesson) -> SourceLesson | None:
     """Return the lesson with absolute paths, or None if its source is a camera."""
-    if isinstance(lesson.source, str):
+    from primavista.streams.video import Camera, MediaFiles
+
+    if isinstance(lesson.source, Camera):
         return None
-    return replace(lesson, source=tuple(path.resolve() for path in lesson.source))
+    paths = tuple(path.resolve() for path in lesson.source.paths)
+    return replace(lesson, source=MediaFiles(paths))
 
 
 def _outcome_record(outcome: LessonOutcome) -> dict[str, Any]:
@@ -511,7 +511,7 @@ def _outcome_record(outcome: LessonOutcome) -> dict[str, Any]:
 
 
 def _outcome_text(record: dict[str, Any], labels: Sequence[str]) -> str:
-    """Return the line on one lesson, in rich's markup."""
+    """Return the line that is printed about one lesson, in the markup of rich."""
     name = f"[bold]{escape(printable(record['label']))}[/bold]"
     source = escape(printable(record["source"]))
     if record["status"] == "failed":
@@ -531,7 +531,7 @@ def _outcome_text(record: dict[str, Any], labels: Sequence[str]) -> str:
 
 @contextmanager
 def _progress_bars(total: int) -> Iterator[tuple[ProgressBars, ShowStage]]:
-    """Show lessons done, and frames done of the current one; nothing without a terminal."""
+    """Show how many lessons are done and how far the current one is; nothing without a terminal."""
     console = Console(stderr=True, highlight=False)
     columns = (
         SpinnerColumn(),

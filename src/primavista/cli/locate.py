@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from PIL import Image, ImageDraw
 
+from primavista.addresses import is_live
 from primavista.cli.arguments import printable
 from primavista.cli.fonts import font_for
-from primavista.cli.sampling import is_camera, is_video_file
+from primavista.cli.sampling import is_video_file
 from primavista.errors import FileError, InputError, file_errors
 from primavista.storage.disk import replacing
 
@@ -28,7 +29,7 @@ COLOURS = ("#3DDC97", "#FFB000", "#64B5F6", "#FF6E9C", "#C792EA", "#F4F269", "#F
 
 @dataclass(frozen=True)
 class FoundIn:
-    """What was found in one picture or in one frame of a video.
+    """The objects that were found in one picture or in one frame of a video.
 
     Attributes:
         source: The file.
@@ -62,7 +63,7 @@ def locate_in_files(
     from primavista.streams.camera import live_name
 
     for one in sources:
-        if is_camera(one):
+        if is_live(one):
             raise InputError(
                 f"predict --locate is for pictures and videos, and {live_name(one)} is a camera: "
                 "use `primavista watch ... --locate`"
@@ -110,7 +111,7 @@ def as_record(found: FoundIn) -> dict[str, Any]:
 
 
 def _found(learner: Learner, source: str, fps: float, bad: BadFiles) -> Iterator[FoundIn]:
-    """What is found in a picture, in a video, or in those of a folder."""
+    """Yield what is found in a picture, in a video, or in those of a folder."""
     from primavista.streams.video import media_in
 
     path = Path(source).expanduser()
@@ -143,7 +144,7 @@ def _video_pictures(
 def _annotated(
     learner: Learner, source: Path, target: Path, fps: float, bad: BadFiles
 ) -> Iterator[FoundIn]:
-    """What is found in a picture or a video, of which a copy with boxes is written."""
+    """Yield what is found in a picture or a video, and write a copy of it with boxes."""
     from primavista.cli.annotate import SUFFIXES, check_copy, written_video
     from primavista.images import decode_image
 

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from primavista.addresses import is_live
 from primavista.cli.arguments import (
     Device,
     Model,
@@ -28,7 +29,6 @@ from primavista.cli.sampling import (
     BATCH,
     SampledFrame,
     Sighting,
-    is_camera,
     is_video_file,
     predict_frames,
     sample_frames,
@@ -154,7 +154,7 @@ def _print_frames(
         sightings = _sightings(learner, sources, reading, seconds, bad)
     else:
         sightings = _annotated(learner, sources[0], annotate, reading.fps, bad)
-    failed = _report(reporter, sightings, bad, is_camera(sources[0]))
+    failed = _report(reporter, sightings, bad, is_live(sources[0]))
     if annotate is not None and not reporter.as_json:
         typer.echo(f"wrote {annotate}")
     return failed
@@ -186,7 +186,7 @@ def _sightings(
     part = reading.region
     parts = (sample_frames(one, learner.size, reading.fps, seconds, bad, part) for one in sources)
     frames = chain.from_iterable(parts)
-    return predict_frames(learner, frames, 1 if is_camera(sources[0]) else BATCH)
+    return predict_frames(learner, frames, 1 if is_live(sources[0]) else BATCH)
 
 
 def _report(
@@ -206,12 +206,12 @@ def _report(
 
 
 def _only(sources: list[str], annotate: Path | None) -> str:
-    """Return the first source; refuse others beside a camera or a video that is drawn on."""
+    """Return the first source; a camera and a video to be annotated must be the only one."""
     if len(sources) > 1:
         if annotate is not None:
             raise InputError("--annotate is for one video file: name one")
         for source in sources:
-            if is_camera(source):
+            if is_live(source):
                 from primavista.streams.camera import live_name
 
                 raise InputError(f"{live_name(source)} has no end: watch a camera by itself")
@@ -230,7 +230,6 @@ def _loaded(model: Path, device: str, threshold: float | None) -> Learner:
 
 def _check_target(source: str, target: Path, region: str | None) -> None:
     """Refuse a video that cannot be annotated, and a file that cannot or must not be written."""
-    from primavista.addresses import is_live
     from primavista.cli.annotate import check_copy
     from primavista.streams.camera import live_name
 
@@ -291,7 +290,7 @@ class PredictionReporter:
             self.votes[alone.label] += 1
         else:
             self.unknown += 1
-        if frame.seconds is not None and not is_camera(frame.source):
+        if frame.seconds is not None and not is_live(frame.source):
             self.videos.setdefault(frame.source, []).append(alone)
         if self.as_json:
             typer.echo(json.dumps(as_record(sighting)))

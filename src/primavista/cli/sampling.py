@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from primavista.addresses import is_live
 from primavista.cli.arguments import printable
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def sample_frames(
     Yields:
         The frames, in order. A camera that is lost is waited for, with a message on standard error.
     """
-    if is_camera(source):
+    if is_live(source):
         from primavista.streams.camera import CameraView
 
         yield from _camera_frames(CameraView(source, size, fps, region), seconds)
@@ -98,7 +99,7 @@ def sample_frames(
 def predict_frames(
     learner: Learner, frames: Iterator[SampledFrame], batch: int = BATCH
 ) -> Iterator[Sighting]:
-    """Predict what each frame shows, by itself and with those of the second before it.
+    """Predict what each frame shows, alone and together with the frames of the second before it.
 
     Args:
         learner: The learner.
@@ -135,22 +136,8 @@ def watched(watch: Watch, frame: SampledFrame, prediction: Prediction) -> Sighti
     return Sighting(frame, prediction, watch.add(frame.image, prediction, frame.seconds))
 
 
-def is_camera(source: str) -> bool:
-    """Say if a source is a camera.
-
-    Args:
-        source: What the user named.
-
-    Returns:
-        True for "camera:0", "/dev/video0", "rtsp://door/live" and the like.
-    """
-    from primavista.addresses import is_live
-
-    return is_live(source)
-
-
 def is_video_file(source: str) -> bool:
-    """Say if a source is a single video file, by its suffix.
+    """Return True if a source is a single video file, by its suffix.
 
     Args:
         source: What the user named.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from primavista.addresses import is_live
 from primavista.cli.arguments import (
     Device,
     Model,
@@ -24,7 +25,7 @@ from primavista.cli.arguments import (
     printable,
     warn_of_password,
 )
-from primavista.cli.sampling import SampledFrame, is_camera, is_video_file, sample_frames
+from primavista.cli.sampling import SampledFrame, is_video_file, sample_frames
 from primavista.errors import FileError, InputError
 from primavista.storage.manifest import checked_name
 
@@ -121,7 +122,7 @@ def watch(
     for text in (source, webhook, mqtt):
         warn_of_password(text or "")
     part = chosen_region(region)
-    if not is_camera(source) and not is_video_file(source):
+    if not is_live(source) and not is_video_file(source):
         raise InputError(
             f"{source} is neither a camera nor a video file: for pictures there is "
             "`primavista predict`"
@@ -134,7 +135,7 @@ def watch(
     try:
         with suppress(KeyboardInterrupt), _stopped_by_systemd():
             sinks += _sinks(file.learner.labels, camera, webhook, mqtt, topic, discovery)
-            if is_camera(source):
+            if is_live(source):
                 from primavista.streams.camera import CameraView
 
                 longest = WHOLE_SIDES * file.learner.size if locate else None

@@ -10,9 +10,8 @@ from PIL import Image
 
 from primavista.boxes import Box
 from primavista.errors import InputError
-from primavista.frames import ImageLike, whole_picture
+from primavista.frames import ImageLike, LearnerInput, whole_picture
 from primavista.images import ImageArray, centre_square, fit_within, read_region
-from primavista.learner.lesson import LearnerInput, learner_picture
 
 BoxLike: TypeAlias = Box | Sequence[float]
 BoxesLike: TypeAlias = BoxLike | Sequence[BoxLike] | Literal["motion"]
@@ -87,11 +86,11 @@ def boxed_squares(frames: list[ImageArray], box: str, size: int) -> list[ImageAr
 
 def _pictures(frames: LearnerInput, bgr: bool) -> list[Image.Image]:
     if isinstance(frames, Image.Image):
-        return [learner_picture(frames, bgr)]
+        return [whole_picture(frames, bgr)]
     if isinstance(frames, np.ndarray) and (frames.ndim == 2 or frames.ndim == 3):
-        return [learner_picture(frames, bgr)]
+        return [whole_picture(frames, bgr)]
     if isinstance(frames, np.ndarray | list | tuple) and len(frames):
-        return [learner_picture(frame, bgr) for frame in frames]
+        return [whole_picture(frame, bgr) for frame in frames]
     raise InputError(
         "a box is in pixels of whole frames, so the frames themselves are needed.\n"
         '  right: learner.learn(images, "mug", box=(120, 40, 360, 300))   # a list or an array\n'
@@ -100,7 +99,7 @@ def _pictures(frames: LearnerInput, bgr: bool) -> list[Image.Image]:
 
 
 def _boxes(box: BoxLike | Sequence[BoxLike], count: int) -> list[Box]:
-    """One box per frame; a single box is that of all frames."""
+    """Return one box per frame; a single box is used for all frames."""
     if isinstance(box, Box) or (len(box) == 4 and all(isinstance(x, int | float) for x in box)):
         return [_one_box(box)] * count  # type: ignore[arg-type]
     if len(box) != count:
@@ -166,8 +165,8 @@ def moving_boxes(frames: Sequence[ImageLike]) -> list[Box]:
     """Find what moves in front of a camera that stands still: one box per frame.
 
     Each frame is compared with the median of all of them, which shows the background if the object
-    does not stay in one place. The box is that of the largest connected part that differs. A frame
-    in which nothing does has the box of the frame before.
+    does not stay in one place. The box encloses the largest connected part that differs. A
+    frame in which nothing differs has the box of the frame before.
 
     Args:
         frames: The frames of a lesson in their order, three at least, all of one size.

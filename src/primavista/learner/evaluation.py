@@ -1,7 +1,8 @@
-"""How well a learner recognises videos that it was not taught: per frame, per video, by name."""
+"""The evaluation of a learner on videos that it was not taught: per frame, per video, by name."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,13 +14,13 @@ import torch
 
 from primavista.errors import FileError, InputError
 from primavista.frames import Frames, Selection
-from primavista.learner.lesson import lessons_of_objects
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
 from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage.manifest import UNKNOWN
 from primavista.streams.dataset import DataSet
+from primavista.streams.folder import lessons_of_objects
 from primavista.streams.video import open_frames
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ Sessions = Literal["test", "train", "all"]
 
 @dataclass(frozen=True)
 class VideoOutcome:
-    """What a learner said of one video of one object.
+    """The answers of a learner about one video of one object.
 
     Args:
         name: The path of the video, or the class and the number of the session.
@@ -84,10 +85,10 @@ class ObjectOutcome:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """How well a learner recognises the objects of a data set, as `Learner.evaluate` returns it.
+    """The result of `Learner.evaluate`: how well a learner recognises the objects of a data set.
 
     An answer is the likeliest name, or "unknown" if the familiarity is below the threshold. For an
-    object that was taught its own name is right; for a stranger, which was not, unknown is.
+    object that was taught, its own name is right; for a stranger, "unknown" is right.
 
     Args:
         labels: The names that the learner knows.
@@ -326,7 +327,7 @@ def _outcome(learner: LearnerRecognition, shown: _Shown) -> VideoOutcome:
 def _of_folder(root: Path, size: int, max_frames: int, fps: float | None) -> Iterator[_Shown]:
     for lesson in lessons_of_objects(root):
         read = partial(open_frames, lesson.source, size=size, max_frames=max_frames, fps=fps)
-        yield _Shown(str(Path(lesson.name).relative_to(root)), lesson.label, read)
+        yield _Shown(os.path.relpath(lesson.name, root), lesson.label, read)
 
 
 def _of_data_set(data: DataSet, sessions: str, max_frames: int) -> Iterator[_Shown]:

@@ -19,9 +19,9 @@ from primavista.engine.representation import Engine
 from primavista.errors import InputError, PrimavistaError, require_extra
 from primavista.frames import model_frames
 from primavista.learner.learner import Learner
-from primavista.learner.lesson import AlreadyTaughtError, Lesson
+from primavista.learner.lesson import AlreadyTaughtError
 from primavista.strategies.registry import register_all, registered
-from primavista.streams.video import open_frames
+from primavista.streams.video import Lesson, open_frames
 
 SHARDS_PER_PROCESSOR = 4  # small enough that the last shards end at about the same time
 
@@ -207,7 +207,7 @@ def teach(
     opener: Opener = open_source,
     listen: Listener = lambda outcomes: None,
 ) -> list[LessonOutcome]:
-    """Teach lessons on many machines; the result equals that of teaching them one by one.
+    """Teach lessons on many machines; the result is the same as if they were taught one by one.
 
     A lesson that fails is left out, and so is one that was taught before or comes twice. The
     learner changes once, when all lessons are done; `undo` takes them all back.
@@ -259,7 +259,7 @@ def teach(
 
 @dataclass
 class _Shard:
-    """Some lessons, the handles of what they came to, and their outcomes once these are known."""
+    """Some lessons, the handles of their results, and their outcomes once these are known."""
 
     lessons: Sequence[Lesson[Any]]
     state: Any
@@ -274,7 +274,7 @@ class _Shard:
 
 @dataclass(frozen=True)
 class LearnerLoader:
-    """Makes a learner of its bytes on another machine, so that all of them can be merged.
+    """Loads a learner from its bytes on another machine, so that all of them can be merged.
 
     Args:
         backbone: A backbone that is not in the file, if the learner has one.

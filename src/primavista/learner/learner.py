@@ -21,17 +21,13 @@ from primavista.backbones.base import Backbone, build
 from primavista.coach import Advice, HeldOutTests, advise, count_answers, frames_to_test
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import InputError
-from primavista.frames import Frames, check_frames, read_frames
+from primavista.frames import Frames, LearnerInput, check_frames, lesson_id, read_frames
 from primavista.images import LEARNER_SIZE
 from primavista.learner.boxed import BoxesLike, boxed_frames
 from primavista.learner.lesson import (
     AlreadyTaughtError,
-    LearnerInput,
     LessonBuffer,
     LessonFeatures,
-    check_order_of_arguments,
-    learner_frames,
-    lesson_id,
 )
 from primavista.learner.lesson_report import LessonReport
 from primavista.learner.recognition import LearnerRecognition, named_predictions
@@ -44,6 +40,7 @@ from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.open_set import OpenSet, judge, judge_features
 from primavista.strategies.options import Options
 from primavista.strategies.registry import current_names, strategy_info
+from primavista.streams.video import learner_frames
 
 CAPACITY = 64
 # the arguments of a learner that are not options of its strategy
@@ -195,15 +192,15 @@ class Learner(LearnerRecognition):
             progress: Called with the number of frames that were processed and their total.
 
         Returns:
-            What learning came to: the frames per name, which names are new, the mean loss of each
-            epoch.
+            The report on the lesson: the frames per name, the names that are new, and the mean loss
+            of each epoch.
 
         Raises:
             InputError: If the frames or the names are wrong; the message shows a right call.
             AlreadyTaughtError: If the id of the lesson is in `refuse`.
             FileError: If the path cannot be read.
         """
-        check_order_of_arguments(frames, label)
+        _check_order_of_arguments(frames, label)
         if box is not None:
             frames, bgr = boxed_frames(frames, box, self.size, bgr), False
         images, _ = learner_frames(frames, self.size, bgr)
@@ -235,15 +232,15 @@ class Learner(LearnerRecognition):
     def learn_again(self, lesson: LessonFeatures, label: str) -> LessonReport:
         """Learn a lesson from the features of its frames, exactly as `learn` did from the frames.
 
-        With it a lesson can be left out afterwards: start from a copy of the learner before it,
-        and learn those that followed again.
+        With it a lesson can be left out afterwards: start from a copy of the learner before that
+        lesson, and learn the later lessons again.
 
         Args:
             lesson: The lesson, made by `LessonBuffer.without_frames` with this learner or a copy.
             label: The name of the object, known or new.
 
         Returns:
-            What learning came to.
+            The report on the lesson.
 
         Raises:
             InputError: If another learner or another representation computed the features, or if
@@ -291,7 +288,7 @@ class Learner(LearnerRecognition):
         """Say what to teach next, urgent things first.
 
         Each lesson of an object that was known already has been predicted before it was learned;
-        the advice says what the last three lessons of each object came to.
+        the advice says how well the last three lessons of each object were recognised.
 
         Returns:
             One `Advice` per pair of objects that are confused, and one per other object.
@@ -313,7 +310,7 @@ class Learner(LearnerRecognition):
 def _with_defaults(
     strategy: str, first_batch: bool, options: Mapping[str, OptionValue]
 ) -> dict[str, OptionValue]:
-    """Return the options of a learner's strategy: given ones before the defaults of learners."""
+    """Return the options of a learner's strategy: the defaults of learners, then those given."""
     info = strategy_info(strategy)
     defaults: dict[str, OptionValue] = {}
     if info.open_set_option:
@@ -329,9 +326,9 @@ def _with_defaults(
 
 @contextmanager
 def _misspelt_arguments() -> Iterator[None]:
-    """Guard the making of a strategy: a misspelt argument of the learner comes as its option.
+    """Name the argument that was meant if making a strategy fails over an option.
 
-    The message then names the argument that is spelt nearly like it, if there is one.
+    A misspelt argument of `Learner` arrives as an unknown option of its strategy.
     """
     try:
         yield
@@ -374,6 +371,20 @@ def _default_threshold(strategy: Strategy) -> float:
     return CONFIDENCE_THRESHOLD
 
 
+def _check_order_of_arguments(frames: object, label: object) -> None:
+    """Refuse `learn("mug", frames)`, whose arguments are in the wrong order."""
+    texts = isinstance(label, str) or (
+        isinstance(label, list | tuple) and all(isinstance(one, str) for one in label)
+    )
+    is_names = getattr(getattr(label, "dtype", None), "kind", "") in "UO"
+    if isinstance(frames, str) and not texts and not is_names:
+        raise InputError(
+            "the frames come first, then the name.\n"
+            f'  wrong: learner.learn("{frames:.60}", frames)\n'
+            f'  right: learner.learn(frames, "{frames:.60}")'
+        )
+
+
 def _held_out_tests(
     state: LearnerState,
     draft: Strategy,
@@ -382,7 +393,7 @@ def _held_out_tests(
     labels: Tensor,
     threshold: float,
 ) -> HeldOutTests:
-    """Predict some frames of known objects, which have not been learned yet, and count.
+    """Predict some frames of known objects before they are learned, and count the answers.
 
     The features are None if the lesson trains the representation. The frames are then predicted by
     the draft, the strategy that is about to learn them: no other thread uses its network.

@@ -1,4 +1,4 @@
-"""What learning one lesson came to, by the names of the objects.
+"""The report on one lesson, by the names of the objects.
 
 `primavista-edge` has a copy of this file: it imports the standard library alone.
 """

@@ -1,4 +1,4 @@
-"""A learner from its file: load, the same from bytes, and how its states are restored."""
+"""Loading: a learner from its file or from bytes, and how its states are restored."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class LearnerLoading(StatefulLearner):
 
 
 class RestoredContent(NamedTuple):
-    """What a learner is assembled from after its file was read.
+    """The parts of a learner that were restored from its file.
 
     Args:
         settings: Its strategy, options and backbone.
@@ -249,7 +249,7 @@ def restore_history(
 
 
 def _network(spec: Spec, arrays: Arrays, backbone: nn.Module | None) -> Backbone:
-    """The network of a file, without its weights, or a copy of the user's own."""
+    """Return the network of a file, without its weights, or a copy of the user's own."""
     if backbone is not None:
         body = backbone.body if isinstance(backbone, Backbone) else backbone
         return Backbone(copy.deepcopy(body), spec)
@@ -261,7 +261,7 @@ def _network(spec: Spec, arrays: Arrays, backbone: nn.Module | None) -> Backbone
 def _arrays_before(
     strategy: Strategy, current: Arrays, stored: Arrays, names: Iterable[str]
 ) -> Arrays:
-    """The arrays `names` of the state before, of which a file has in `stored` what differs."""
+    """Return the arrays `names` of the undo state, of which `stored` has those that differ."""
     known = current | restored_beside(groups_of(strategy), stored)
     for name in names:
         if name not in known:

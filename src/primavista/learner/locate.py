@@ -1,4 +1,4 @@
-"""Where objects are, by a state: its network and its head behind `primavista.locating`."""
+"""Finds objects in a frame: gives `primavista.locating` the network and the head of a learner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def locate(state: LearnerState, picture: Image.Image, threshold: float) -> list[
     Args:
         state: The state that looks, which knows at least one object.
         picture: The whole picture, RGB.
-        threshold: The familiarity, or without one the confidence, from which on a window counts.
+        threshold: The least familiarity, or without one confidence, with which a window counts.
 
     Returns:
         What was found, the best first.

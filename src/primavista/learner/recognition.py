@@ -10,11 +10,10 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from primavista.frames import Frames, ImageLike
+from primavista.frames import Frames, ImageLike, LearnerInput, whole_picture
 from primavista.images import ImageArray
 from primavista.learner.changes import LearnerChanges
 from primavista.learner.evaluation import Evaluation, Sessions, evaluate_learner
-from primavista.learner.lesson import LearnerInput, learner_frames, learner_picture
 from primavista.learner.locate import locate
 from primavista.learner.prediction import Prediction, is_known
 from primavista.learner.state import LearnerState, checked_threshold
@@ -24,6 +23,7 @@ from primavista.progress import Progress
 from primavista.storage.manifest import checked_names
 from primavista.strategies.open_set import Judgement, judge
 from primavista.streams.dataset import DataSet
+from primavista.streams.video import learner_frames
 
 # Arrays whose number of dimensions a type checker knows.
 GreyImage: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
@@ -123,8 +123,8 @@ class LearnerRecognition(LearnerChanges):
         Args:
             frame: One image of any size, as for `predict`, or the path of one; all of it is
                 searched.
-            threshold: The familiarity (or confidence) from which on a window counts as known; by
-                default that of the learner. With 0 every window is somebody's.
+            threshold: The least familiarity (or confidence) with which a window counts as known; by
+                default the threshold of the learner. With 0, all windows are known.
             bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
 
         Returns:
@@ -134,7 +134,7 @@ class LearnerRecognition(LearnerChanges):
             InputError: If this is not an image, or if the strategy or its network cannot do it.
             FileError: If the path cannot be read.
         """
-        picture = learner_picture(frame, bgr)
+        picture = whole_picture(frame, bgr)
         limit = self.threshold if threshold is None else checked_threshold(threshold)
         state = self._state
         if not state.names:

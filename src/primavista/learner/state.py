@@ -21,7 +21,7 @@ from primavista.nn.class_rows import ArrayBuffers
 from primavista.notebook import html_table
 from primavista.storage import learner_file
 from primavista.storage.learner_file import exact_halves, same_bits
-from primavista.storage.manifest import FORMAT, MAX_COUNT, manifest_json, parse_manifest
+from primavista.storage.manifest import FORMAT, MAX_COUNT, parse_manifest
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
 from primavista.strategies.registry import create
@@ -44,8 +44,8 @@ class LearnerState:
         next_id: The id of the next new name; ids of forgotten names are not used again.
         lessons: The id of each lesson, in order.
         held_out: How the last lessons of each class id were answered before they were learned.
-        stored: The arrays that a file has of it, if it was restored as the state before the last
-            change; they hold beside that later state alone.
+        stored: Of a loaded undo state: its arrays as the file holds them, as differences from the
+            later state. They are valid only with that state.
     """
 
     strategy: Strategy
@@ -200,7 +200,7 @@ class StatefulLearner:
 
     @property
     def threshold(self) -> float:
-        """The familiarity (or, without one, the confidence) from which on a frame counts as known.
+        """The least familiarity (or, without one, confidence) with which a frame counts as known.
 
         It can be set to any number from 0 to 1, and is saved with the learner.
         """
@@ -248,7 +248,7 @@ class StatefulLearner:
         return html_table(facts, caption="Learner") + objects
 
     def copy(self) -> Self:
-        """Return a learner that knows the same and is independent from here on.
+        """Return a learner that knows the same; later changes of one do not affect the other.
 
         It costs neither time nor memory: states are shared and never modified.
         """
@@ -323,17 +323,24 @@ def file_content(
         before = undo_arrays(state, previous, arrays)
         arrays |= {UNDO + name: array for name, array in before.items()}
     seed = int(state.strategy.seed)
-    raw = {
+    manifest: dict[str, object] = {
         "format": FORMAT,
         "strategy": {"name": settings.strategy, "seed": seed, "options": settings.options},
-        "backbone": asdict(settings.spec),
-        "threshold": threshold,
+        "backbone": _spec_record(settings.spec),
+        "threshold": float(threshold),
         "undo": undo,
-        "engine": engine,
         **state_records(state),
     }
-    # checked by the rules of loading: what is saved can be loaded
-    return arrays, manifest_json(parse_manifest(raw, "the learner"))
+    if engine != "torch":  # so that files keep the bytes that they had before there was another one
+        manifest["engine"] = engine
+    parse_manifest(manifest, "the learner")  # what is saved can be loaded
+    return arrays, manifest
+
+
+def _spec_record(spec: Spec) -> dict[str, object]:
+    """Return the record of a backbone, with floats as after loading, for equal bytes."""
+    floats = {"mean": [float(x) for x in spec.mean], "std": [float(x) for x in spec.std]}
+    return {**asdict(spec), **floats}
 
 
 def state_records(state: LearnerState) -> dict[str, Any]:
@@ -342,15 +349,12 @@ def state_records(state: LearnerState) -> dict[str, Any]:
     Args:
         state: The state to be saved.
     """
-    classes = [
-        {
-            "id": i,
-            "name": name,
-            "frames": state.counts[i],
-            "held_out": to_records(state.held_out.get(i, ())),
-        }
-        for i, name in state.names.items()
-    ]
+    classes = []
+    for i, name in state.names.items():
+        record: dict[str, Any] = {"id": i, "name": name, "frames": state.counts[i]}
+        if state.held_out.get(i):
+            record["held_out"] = to_records(state.held_out[i])
+        classes.append(record)
     return {"classes": classes, "next_id": state.next_id, "lessons": list(state.lessons)}
 
 
@@ -373,7 +377,7 @@ def strategy_arrays(strategy: Strategy, *, network: bool = True) -> Arrays:
 
 
 def undo_arrays(state: LearnerState, before: LearnerState, arrays: Mapping[str, Array]) -> Arrays:
-    """Return what a file needs to restore the state before the last change, beside the present one.
+    """Return the arrays that a file needs, besides the present state, to restore the one before.
 
     Args:
         state: The present state.

@@ -34,14 +34,14 @@ class Recogniser(Protocol):
 
     @property
     def threshold(self) -> float:
-        """The familiarity from which on something counts as known."""
+        """The least familiarity with which something counts as known."""
 
     def predict(self, frames: Any, /) -> Any:
         """Recognise what one image shows; for one image the answer is a `Prediction`."""
 
 
 class WatchedFrame(NamedTuple):
-    """What a window keeps of a frame: its time in seconds, what it shows, and its thumbnail."""
+    """A frame in the window: its time in seconds, its prediction, and its thumbnail."""
 
     at: float
     prediction: Prediction
@@ -220,7 +220,7 @@ def correlation(one: Thumbnail, two: Thumbnail) -> float:
 
 
 def _continues(last: WatchedFrame, newest: WatchedFrame) -> bool:
-    """Return whether a frame shows the scene of the frame before, seen with the same names."""
+    """Return True if a frame shows the scene of the frame before, seen with the same names."""
     return (
         newest.at >= last.at
         and newest.prediction.scores.keys() == last.prediction.scores.keys()

@@ -140,8 +140,8 @@ def sync_folder(folder: Path) -> None:
 def sync_all() -> None:
     """Wait until everything that any program has written is on the disk.
 
-    It is for many files at once, of which each would take a `sync` of its own. Windows cannot do
-    it; nothing happens there.
+    It takes less time than one `sync` for each of many files. Windows cannot do it; nothing happens
+    there.
     """
     if hasattr(os, "sync"):
         os.sync()
@@ -264,7 +264,7 @@ def _copy_access(path: Path, file: int) -> None:
 
 
 def _in_group(file: int, group: int, mode: int) -> int:
-    """Give a file to a group; if that is refused, return a mode without rights for its own one."""
+    """Give a file to a group; if that is refused, return a mode without group rights."""
     try:
         os.fchown(file, -1, group)
     except OSError:
@@ -384,45 +384,35 @@ class FileLock:
         )
 
 
-class ModelLock(FileLock):
-    """The lock of one file that is read, changed and replaced: a hidden file beside it.
+@contextlib.contextmanager
+def file_lock(path: Path, wait: float | None = 3.0) -> Iterator[Path]:
+    """Hold the lock of one file that is read, changed and replaced: a hidden file beside it.
 
-    Two spellings of one path have the same lock: symbolic links are resolved. What killed
-    processes left of their saves is removed once the lock is held.
-
-    Args:
-        path: The file to guard. If it does not exist when the lock is released, the lock file is
-            removed.
-        wait: How many seconds to wait for another holder; None waits as long as it takes.
-    """
-
-    def __init__(self, path: Path, wait: float | None = 3.0) -> None:
-        self.target = resolved(path)
-        hidden = self.target.with_name(f".{self.target.name}.lock")
-        activity = f"is at work on {path}"
-        super().__init__(hidden, wait, activity, remove_if=lambda: not self.target.exists())
-
-    def __enter__(self) -> ModelLock:
-        super().__enter__()
-        try:
-            remove_leftovers(self.target.parent, self.target.name)
-        except BaseException:  # Ctrl-C
-            self.__exit__()
-            raise
-        return self
-
-
-def file_lock(path: Path, wait: float | None = 3.0) -> ModelLock:
-    """Return the lock of a file that is read, changed and replaced.
+    Two spellings of one path have the same lock: symbolic links are resolved. The temporary files
+    that killed processes left of their saves are removed once the lock is held. If the guarded file
+    does not exist at the end, the lock file is removed.
 
     Args:
         path: The file to guard, which need not exist.
         wait: How many seconds to wait for another holder; None waits as long as it takes.
 
-    Returns:
-        The lock, to be used in a `with` statement.
+    Yields:
+        The one absolute path of the file, as `resolved` gives it.
+
+    Raises:
+        BusyError: If another process still holds the lock after `wait` seconds.
+        FileError: If the lock file cannot be created, is a link, or cannot be locked.
     """
-    return ModelLock(path, wait)
+    target = resolved(path)
+    lock = FileLock(
+        target.with_name(f".{target.name}.lock"),
+        wait,
+        activity=f"is at work on {target}",
+        remove_if=lambda: not target.exists(),
+    )
+    with lock:
+        remove_leftovers(target.parent, target.name)
+        yield target
 
 
 def resolved(path: Path) -> Path:

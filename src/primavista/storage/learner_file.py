@@ -275,7 +275,7 @@ def packed_parts(arrays: Arrays, metadata: Mapping[str, str]) -> list[bytes | me
 
 
 def same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None) -> bool:
-    """Return whether two arrays are equal to the last bit: NaN equals itself, and 0 is not -0.
+    """Return True if two arrays are equal to the last bit: NaN equals itself, and 0 is not -0.
 
     Args:
         a: An array.

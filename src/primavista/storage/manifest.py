@@ -48,9 +48,9 @@ Rule: TypeAlias = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class AnswerRecord:
-    """How many held-out frames of one lesson were taken for the class `id`.
+    """The number of held-out frames of one lesson that were taken for the class `id`.
 
-    `known` is how many of them counted as known, which cannot be more than there were.
+    `known` of them counted as known.
     """
 
     id: int
@@ -73,7 +73,7 @@ class ClassRecord:
 
     @property
     def held_out_counts(self) -> list[list[dict[str, int]]]:
-        """What `held_out` says, as plain numbers."""
+        """The contents of `held_out` as plain numbers."""
         return [[asdict(one) for one in test] for test in self.held_out]
 
     def to_json(self) -> dict[str, Any]:
@@ -398,33 +398,6 @@ def check_cost(manifest: Manifest, name: str) -> None:
             )
 
 
-def manifest_json(manifest: Manifest) -> dict[str, Any]:
-    """Return the JSON object that goes into the file.
-
-    The engine torch is left out, so that files keep the bytes that they had before there was
-    another one.
-
-    Args:
-        manifest: The manifest.
-    """
-    found = {one.name: getattr(manifest, one.name) for one in fields(manifest)}
-    found["strategy"], found["backbone"] = asdict(manifest.strategy), asdict(manifest.backbone)
-    found |= _state_json(manifest)
-    if manifest.undo is not None:
-        found["undo"] = {**_state_json(manifest.undo), "tensors": list(manifest.undo.tensors)}
-    if manifest.engine == "torch":
-        del found["engine"]
-    return found
-
-
-def _state_json(state: Manifest | UndoRecord) -> dict[str, Any]:
-    return {
-        "classes": [one.to_json() for one in state.classes],
-        "next_id": state.next_id,
-        "lessons": list(state.lessons),
-    }
-
-
 def checked_name(label: object, known: Collection[str] = ()) -> str:
     """Return a name in the form in which it is kept: composed (NFC), without blanks around it.
 
@@ -462,7 +435,7 @@ def checked_name(label: object, known: Collection[str] = ()) -> str:
 
 
 def _is_refused(name: str, place: int) -> bool:
-    """Say if the character at a place of a name is not allowed there."""
+    """Return True if the character at this place of a name is not allowed there."""
     letter = name[place]
     if letter in JOINERS:
         inside = 0 < place < len(name) - 1

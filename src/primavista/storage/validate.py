@@ -24,12 +24,12 @@ def check_that(condition: bool, name: str, problem: str) -> None:
     """Raise an error about an array unless a condition holds.
 
     Args:
-        condition: what must hold.
-        name: the name of the array.
-        problem: what is wrong otherwise; it continues the sentence that begins with the name.
+        condition: What must hold.
+        name: The name of the array.
+        problem: What is wrong otherwise; it continues the sentence that begins with the name.
 
     Raises:
-        InputError: the condition does not hold.
+        InputError: If the condition does not hold.
     """
     if not condition:
         raise InputError(f"{name} {problem}")
@@ -41,16 +41,16 @@ def checked_array(
     """Find an array by its name and check its number of dimensions.
 
     Args:
-        arrays: numpy arrays or CPU tensors by name.
-        prefix: what stands before the name in error messages.
-        name: the name in `arrays`.
-        dims: the number of dimensions; None for an array that holds a single number.
+        arrays: Numpy arrays or CPU tensors by name.
+        prefix: What stands before the name in error messages.
+        name: The name in `arrays`.
+        dims: The number of dimensions; None for an array that holds a single number.
 
     Returns:
         The array, as numpy's.
 
     Raises:
-        InputError: it is missing, or has another shape.
+        InputError: If it is missing, or has another shape.
     """
     check_that(name in arrays, prefix + name, "is missing")
     array = np.asarray(arrays[name])
@@ -63,12 +63,12 @@ def check_shape(name: str, array: NumpyArray, expected: tuple[int, ...]) -> None
     """Check the shape of an array.
 
     Args:
-        name: its name.
-        array: the array.
-        expected: the shape that it must have.
+        name: Its name.
+        array: The array.
+        expected: The shape that it must have.
 
     Raises:
-        InputError: it has another shape.
+        InputError: If it has another shape.
     """
     problem = f"has shape {array.shape}, expected {expected}"
     check_that(array.shape == expected, name, problem)
@@ -78,13 +78,13 @@ def check_at_most(name: str, array: NumpyArray, bound: Any, what: str) -> None:
     """Check that |array| <= bound everywhere.
 
     Args:
-        name: its name.
-        array: the array.
-        bound: a number, or an array that broadcasts.
-        what: what the numbers would be larger than, for the message.
+        name: Its name.
+        array: The array.
+        bound: A number, or an array that broadcasts.
+        what: What the numbers would be larger than, for the message.
 
     Raises:
-        InputError: a number is larger than that.
+        InputError: If a number is larger than that.
     """
     check_that(bool((abs(array) <= bound).all()), name, f"is larger than any {what}")
 
@@ -93,13 +93,13 @@ def check_counts(name: str, n: NumpyArray, known: int, taught: Sequence[int]) ->
     """Check counts of frames: integers, positive for what was taught, 0 beyond the known classes.
 
     Args:
-        name: the name of the array.
-        n: one count per row.
-        known: the number of known classes.
-        taught: the rows of classes that were taught.
+        name: The name of the array.
+        n: One count per row.
+        known: The number of known classes.
+        taught: The rows of classes that were taught.
 
     Raises:
-        InputError: the counts cannot be counts of frames.
+        InputError: If the counts cannot be counts of frames.
     """
     check_that(len(n) >= known, name, f"has {len(n)} rows for {known} classes")
     whole = bool(((n >= 0) & (n <= MAX_COUNT) & (n == np.floor(n))).all())
@@ -114,12 +114,12 @@ def check_total(name: str, t: NumpyArray, n: NumpyArray) -> None:
     """Check the number of all frames: an integer, not below the sum of the counts of the classes.
 
     Args:
-        name: the name of the array.
-        t: the number of all frames.
-        n: one count per class.
+        name: The name of the array.
+        t: The number of all frames.
+        n: One count per class.
 
     Raises:
-        InputError: the total cannot be one of these counts.
+        InputError: If the total cannot be one of these counts.
     """
     total, least = float(t.item()), float(n.sum())
     right = least <= total <= MAX_COUNT and total == int(total)
@@ -133,13 +133,13 @@ def check_squares(name: str, found: NumpyArray, least: NumpyArray, frames: float
     larger sums may be left.
 
     Args:
-        name: the name of the array.
-        found: the sums.
-        least: the lower bounds, from the sums of the classes.
-        frames: the number of frames.
+        name: The name of the array.
+        found: The sums.
+        least: The lower bounds, from the sums of the classes.
+        frames: The number of frames.
 
     Raises:
-        InputError: the sums cannot be sums of squares over these frames.
+        InputError: If the sums cannot be sums of squares over these frames.
     """
     bound = least - ROUNDING * (least.max(initial=0) + frames)
     enough = not least.any() or bool((found >= bound).all())
@@ -153,11 +153,11 @@ def check_past(name: str, past: NumpyArray) -> None:
     """Check the pattern counts of CWR: 0 <= past_c <= 2^53.
 
     Args:
-        name: the name of the array.
-        past: one count per class.
+        name: The name of the array.
+        past: One count per class.
 
     Raises:
-        InputError: a number is below 0 or too large for a count.
+        InputError: If a number is below 0 or too large for a count.
     """
     right = bool((past >= 0).all() and (past <= MAX_COUNT).all())
     check_that(right, name, "contains invalid counts (expected numbers from 0 to 2^53)")
@@ -167,10 +167,10 @@ def check_finite(arrays: Mapping[str, NumpyArray]) -> None:
     """Check that no array contains NaN or infinity.
 
     Args:
-        arrays: numpy arrays by name.
+        arrays: Numpy arrays by name.
 
     Raises:
-        InputError: one does.
+        InputError: If an array holds such a number.
     """
     for name, array in arrays.items():
         finite = array.dtype.kind != "f" or bool(np.isfinite(array).all())
@@ -181,10 +181,10 @@ def check_deviations(arrays: Mapping[str, NumpyArray]) -> None:
     """Check that no variance or deviation of a normalisation layer is below 0.
 
     Args:
-        arrays: numpy arrays by name; those that end in `running_var` and `sigma` are checked.
+        arrays: Numpy arrays by name; those that end in `running_var` and `sigma` are checked.
 
     Raises:
-        InputError: one is, which would turn every feature into NaN.
+        InputError: If a number is below 0: every feature would become NaN.
     """
     for name, array in arrays.items():
         if name.endswith((".running_var", ".sigma")):

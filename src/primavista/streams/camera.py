@@ -93,7 +93,7 @@ class CameraView:
 
     @property
     def name(self) -> str:
-        """What messages and events call the camera; without its password."""
+        """The name of the camera in messages and events; it does not show the password."""
         return live_name(self.source)
 
 
@@ -154,7 +154,7 @@ def camera_frames(
 
 
 def check_filmed(view: CameraView, silent: float, seconds: float) -> None:
-    """Refuse a lesson whose end the camera did not show: no frame for a quarter of it, or a second.
+    """Refuse a lesson if no frame came at its end, for over a second and over a quarter of it.
 
     Args:
         view: The camera.
@@ -341,7 +341,7 @@ class CameraProcess:
                 self._ready.notify_all()
 
     def _next_frame(self) -> tuple[str | None, ImageArray | None]:
-        """Read one answer; the child may have been taken over by what it decoded, so check it."""
+        """Read one answer and check it: what the child decoded may have taken control of it."""
         pipe = self._child.stdout
         assert pipe is not None
         fields = receive_header(pipe)

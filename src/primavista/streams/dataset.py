@@ -92,7 +92,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class CORe50Facts:
-    """What a data set knows of itself as CORe50, however it is stored and whatever it is called.
+    """The facts about a data set that is CORe50, however it is stored and whatever it is called.
 
     Args:
         labels: "object" for 50 classes, "category" for 10.
@@ -263,7 +263,7 @@ class Stream:
         return patterns(self.data, self.data.test, every, across=across)
 
     def cumulative(self) -> Stream:
-        """See the same run cumulatively: batch i is the union of batches 1 to i, in order.
+        """Return the same run with cumulative batches: batch i is the union of batches 1 to i.
 
         Returns:
             A stream of the same length. Nothing is copied.

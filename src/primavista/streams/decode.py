@@ -90,7 +90,7 @@ def video_rate(path: str | Path) -> tuple[Fraction, int]:
 
 
 def _video_name(video: str | Path | BinaryIO) -> Path:
-    """What messages call a video."""
+    """Return what messages call a video."""
     return Path(video) if isinstance(video, str | Path) else Path("the video")
 
 
@@ -154,9 +154,9 @@ def _decode(
 
 
 def _raw_frames(av: Any, container: Any, stream: Any, path: Path, max_pixels: int) -> Iterator[Any]:
-    """Decoded frames, and a `FileError` in place of a packet that does not decode.
+    """Yield the decoded frames, and a `FileError` in place of a packet that cannot be decoded.
 
-    The packets after it may.
+    The packets after it may be fine.
     """
     packets, count = container.demux(stream), 0
     while True:

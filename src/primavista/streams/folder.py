@@ -1,6 +1,7 @@
 """Your own data: `<class>/<session>/<frame>.png` pictures and `<class>/<session>.mp4` videos.
 
-Pictures and videos can be mixed.
+Pictures and videos can be mixed. `folder` opens them as a data set, `lessons_of_objects` finds the
+lessons of a learner in them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,17 @@ from primavista.streams.rendered.written import (
     scene_name,
 )
 from primavista.streams.split import held_out
-from primavista.streams.video import IMAGES, VIDEOS, BadFiles, media_in, natural, subfolders
+from primavista.streams.video import (
+    IMAGES,
+    VIDEOS,
+    BadFiles,
+    Lesson,
+    MediaFiles,
+    clips_of_object,
+    media_in,
+    natural,
+    subfolders,
+)
 from primavista.streams.video_cache import VideoCache, default_video_cache, map_video
 
 MAX_FRAMES = 600  # per video
@@ -110,7 +121,7 @@ def folder(
 
     Names are sorted naturally (s2 before s10). Each class is a category of its own. Pictures are
     decoded each time they are asked for: `pack` a data set that is used more than once. Videos are
-    decoded now, once until they change. If `primavista data render` wrote the folder
+    decoded now, and again only if they change. If `primavista data render` wrote the folder
     (`s1/o1.mp4`), then the names, categories and test sessions are those of the scene: the data set
     is the same as `rendered(scene)`.
 
@@ -357,7 +368,7 @@ def _no_sessions(path: Path) -> FileError:
 
 
 def sessions_by_object(found: FoundSessions) -> FoundSessions:
-    """Turn CORe50's layout, which has the sessions outside, round: s1/o1 becomes o1/s1.
+    """Group sessions by object: CORe50's layout s1/o1 becomes o1/s1.
 
     Args:
         found: The inner folders of each outer folder, as (name, path).
@@ -379,3 +390,33 @@ def sessions_by_object(found: FoundSessions) -> FoundSessions:
 def _session_name(path: Path) -> str:
     is_video = path.suffix.lower() in VIDEOS and not path.is_dir()
     return path.stem if is_video else path.name
+
+
+def lessons_of_objects(root: Path) -> list[Lesson[MediaFiles]]:
+    """Return the lessons of a folder with one folder per object, or in CORe50's layout, s1/o1.
+
+    Args:
+        root: The folder. If `primavista data render` wrote it, the names are those of its scene.
+
+    Raises:
+        InputError: If there are no folders in it.
+        FileError: If one of them cannot be read, or holds neither images nor videos.
+    """
+    folders = subfolders(root)
+    if not folders:
+        raise InputError(
+            f"{root} holds no folders named after objects: say what it shows with --label mug"
+        )
+    scene = read_scene(root)
+    clips: dict[Path, MediaFiles] = {}
+    sessions: FoundSessions = {}
+    for inside in folders:
+        own = clips_of_object(inside)
+        clips |= own
+        sessions[inside.name] = [(path.stem, path) for path in own]
+    names = dict(enumerate(scene_classes(scene.scene)[0], 1)) if scene else {}
+    found = []
+    for label, own_sessions in sessions_by_object(sessions).items():
+        name = names.get(int(label[1:]), label) if scene else label
+        found += [Lesson(name, clips[path], str(path)) for _, path in own_sessions]
+    return found

@@ -1,6 +1,6 @@
 """Frames from videos, images, folders and cameras: finds the files and samples them.
 
-The class `Clip` alone needs torch; importing this module does not load it.
+Importing this module does not load torch: decoding and sampling do without it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -37,12 +38,46 @@ from primavista.streams.decode import DecodedItem, video_frames, video_rate
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from primavista.frames import Frames, LearnerInput
+
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 WILDCARDS = "*?["
 MAX_PROBLEMS = 100
-# A path, a glob or a camera, or several paths.
-MediaSource = str | Path | Sequence[str | Path]
+SourceT_co = TypeVar("SourceT_co", covariant=True)
 log = logging.getLogger("primavista")
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera as the source of frames.
+
+    Args:
+        address: "camera:0", "/dev/video0", "rtsp://...", "http://..." or "env:NAME". It is not part
+            of the `repr`, since it may hold a password.
+    """
+
+    address: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the camera in messages: its address without user, password and query."""
+        return live_name(self.address)
+
+
+@dataclass(frozen=True)
+class MediaFiles:
+    """Image and video files as the source of frames.
+
+    Args:
+        paths: The files, in the order in which they are read.
+    """
+
+    paths: tuple[Path, ...]
+
+
+# Something to be looked up, as a user names it: a path, a glob or a camera, or several paths; or a
+# source that was looked up before.
+MediaSource = str | Path | Sequence[str | Path] | Camera | MediaFiles
 
 
 class Clip:
@@ -56,6 +91,8 @@ class Clip:
         problems: Why, one line each, for the first hundred.
         thinned: What was thinned alone.
     """
+
+    is_rgb = True
 
     def __init__(
         self,
@@ -77,6 +114,21 @@ class Clip:
 
     def __repr__(self) -> str:
         return f"Clip({len(self)} frames of {self.source})"
+
+
+@dataclass(frozen=True)
+class Lesson(Generic[SourceT_co]):
+    """One video (or the pictures) of one object, not opened yet.
+
+    Args:
+        label: The name of the object.
+        source: What an opener takes, such as the paths that `open_frames` takes.
+        name: What messages call the source.
+    """
+
+    label: str
+    source: SourceT_co
+    name: str = ""
 
 
 class FrameSampler:
@@ -186,14 +238,14 @@ def open_frames(
 
     There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
     kept, with the least k for the number of frames that the files say they hold. If they do not say
-    it, or if more come, every second frame is dropped and k is doubled as often as `max_frames` are
-    kept. What is kept is therefore evenly spread over the whole. A camera that is lost before the
-    time is over is an error: half of what was to be shown is not returned.
+    it, or if more come, every second frame is dropped and k is doubled whenever `max_frames` are
+    kept. So the frames that are kept are evenly spread over the whole. A camera that is lost before
+    the time is over is an error: an incomplete lesson is not returned.
 
     Args:
         source: The path or paths, a glob pattern, or a camera: "camera:0", "/dev/video0",
             "rtsp://door/live", "http://door/video.mjpg" or "env:NAME", which names the environment
-            variable that holds the address.
+            variable that holds the address. A `Camera` and `MediaFiles` are not looked up again.
         size: The side of the frames in pixels; that of a new learner by default.
         max_frames: The largest number of frames to keep.
         fps: The number of frames per second to read from videos; all by default.
@@ -220,12 +272,37 @@ def open_frames(
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         progress = _as_progress(watch)
     sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
-    if isinstance(source, str) and is_live(source):
-        view = CameraView(source, size, fps, region, stall)
+    found = find_source(source, bad)
+    if isinstance(found, Camera):
+        view = CameraView(found.address, size, fps, region, stall)
         sampler.offer(_filmed(view, seconds, progress), bad)
     else:
-        _sample_files(find_media(source, bad), sampler, bad, size, fps, region, progress)
-    return _clip(sampler, bad, _describe(source))
+        _sample_files(found.paths, sampler, bad, size, fps, region, progress)
+    return _clip(sampler, bad, _describe(source, found))
+
+
+def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[Frames, bool]:
+    """Convert what a learner was given to frames at model size, in RGB.
+
+    Args:
+        frames: A path, one image, or several images.
+        size: The side of the frames that the learner takes, in pixels.
+        bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+
+    Returns:
+        The frames, and whether there is one answer to give: for one image, and for a path.
+
+    Raises:
+        InputError: If these are not images, or if they are known to be RGB and `bgr` is set.
+        FileError: If the path cannot be read.
+    """
+    from primavista.frames import model_frames, refuse_if_rgb  # with torch
+
+    if not isinstance(frames, str | Path):
+        return model_frames(frames, size, bgr)
+    if bgr:
+        refuse_if_rgb(frames)
+    return open_frames(frames, size=size), True
 
 
 def _as_progress(watch: Callable[[int, int], None]) -> Progress:
@@ -271,11 +348,32 @@ def _sample_files(
                 sampler.offer(video_frames(path, size, fps, region=region), bad)
 
 
-def find_media(source: MediaSource, bad: BadFiles | None = None) -> list[Path]:
+def find_source(source: MediaSource, bad: BadFiles | None = None) -> Camera | MediaFiles:
+    """Find out if a source is a camera or files, and which files.
+
+    Args:
+        source: The source as the user names it. One that was found before is returned as it is.
+        bad: Where items of a list that cannot be read are counted; by default they are errors.
+
+    Raises:
+        InputError: If the source is empty or of an unknown kind.
+        FileError: If there are no such files.
+    """
+    if isinstance(source, Camera | MediaFiles):
+        return source
+    if isinstance(source, str) and is_live(source):
+        return Camera(source)
+    return MediaFiles(tuple(find_media(source, bad)))
+
+
+def find_media(
+    source: str | Path | Sequence[str | Path], bad: BadFiles | None = None
+) -> list[Path]:
     """Find the image and video files that a source names, in natural order (2 before 10).
 
     Args:
-        source: A path, a folder, a glob pattern, or a list of these.
+        source: A path, a folder, a glob pattern, or a list of these; `find_source` also knows
+            cameras.
         bad: Where items of a list that cannot be read are counted; by default they are errors.
 
     Returns:
@@ -286,8 +384,10 @@ def find_media(source: MediaSource, bad: BadFiles | None = None) -> list[Path]:
         FileError: If there are no such files.
     """
     bad = bad or BadFiles()
-    if isinstance(source, str | Path):
-        return _expand(str(source))
+    if isinstance(source, str):
+        return _expand(source)
+    if isinstance(source, Path):
+        return _expand(_not_a_camera(source))
     if not isinstance(source, Sequence) or not all(isinstance(item, str | Path) for item in source):
         raise InputError(
             "open_frames takes a path, a folder, a glob, a list of paths or 'camera:0'; "
@@ -298,10 +398,52 @@ def find_media(source: MediaSource, bad: BadFiles | None = None) -> list[Path]:
     paths: list[Path] = []
     for item in source:
         with bad.guard():
-            paths.extend(_expand(str(item)))
+            paths.extend(_expand(_not_a_camera(item)))
     if not paths and not bad.problems:
         raise InputError("the list of sources is empty: give at least one path")
     return paths
+
+
+def clips_of_object(folder: Path) -> dict[Path, MediaFiles]:
+    """Find the clips in the folder of one object: its pictures, its videos, its folders.
+
+    Args:
+        folder: The folder; pictures directly in it are one clip.
+
+    Returns:
+        The files of each clip by the path of the clip, which is a video or a folder of pictures.
+
+    Raises:
+        FileError: If the folder cannot be read, or holds neither images nor videos.
+    """
+    pictures = media_in(folder, IMAGES)
+    found = {folder: MediaFiles(tuple(pictures))} if pictures else {}
+    parts = [*subfolders(folder), *media_in(folder, VIDEOS)]
+    for part in sorted(parts, key=lambda path: natural(path.name)):
+        files = media_in(part, IMAGES) if part.is_dir() else [part]
+        if not files:
+            raise FileError(
+                f"the folder {part} holds no pictures: remove it, or name the folders in it one by "
+                "one"
+            )
+        found[part] = MediaFiles(tuple(files))
+    if not found:
+        raise FileError(f"the folder {folder} holds no images and no videos")
+    return found
+
+
+def lessons_of_object(folder: Path, label: str) -> list[Lesson[MediaFiles]]:
+    """Return one lesson per clip in the folder of an object.
+
+    Args:
+        folder: The folder, as for `clips_of_object`.
+        label: The name of the object.
+
+    Raises:
+        FileError: If the folder cannot be read, or holds neither images nor videos.
+    """
+    clips = clips_of_object(folder)
+    return [Lesson(label, files, str(path)) for path, files in clips.items()]
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -356,14 +498,18 @@ def subfolders(path: Path) -> list[Path]:
     return [path / name for name in sorted(folders, key=natural)]
 
 
+def _not_a_camera(item: str | Path) -> str:
+    """Return an item of a list as text; a camera is refused there."""
+    text = str(item)
+    if is_live(text):
+        raise InputError(f"{live_name(text)} is a camera: give it alone, not in a list with files")
+    return text
+
+
 def _expand(source: str) -> list[Path]:
     """The files that one source names: itself, those of a folder, or the matches of a pattern."""
     if not source.strip():  # as from a variable that was not set; the folder itself is "."
         raise InputError('the name of a source is empty: give a path, or "." for this folder')
-    if is_live(source):
-        raise InputError(
-            f"{live_name(source)} is a camera: give it alone, not in a list with files"
-        )
     path = Path(source).expanduser()
     try:
         mode = os.stat(path).st_mode
@@ -490,9 +636,11 @@ def _list(suffixes: Sequence[str]) -> str:
     return " ".join(suffix[1:] for suffix in suffixes)
 
 
-def _describe(source: MediaSource) -> str:
-    if isinstance(source, str) and is_live(source):
-        return live_name(source)
+def _describe(source: MediaSource, found: Camera | MediaFiles) -> str:
+    """Return what messages call a source, by what the user named and what was found."""
+    if isinstance(found, Camera):
+        return found.name
     if isinstance(source, str | Path):
         return str(source)
-    return str(source[0]) if len(source) == 1 else f"{len(source)} sources from {source[0]}"
+    named = source if isinstance(source, Sequence) else found.paths
+    return str(named[0]) if len(named) == 1 else f"{len(named)} sources from {named[0]}"

@@ -119,12 +119,12 @@ class OnlyHttps(urllib.request.HTTPRedirectHandler):
         """Return the request to the new address; see `urllib`.
 
         Args:
-            req: the request that was answered.
-            fp: the answer.
-            code: its status.
-            msg: its reason.
-            headers: its headers.
-            newurl: the address that it leads to.
+            req: The request that was answered.
+            fp: The answer.
+            code: Its status.
+            msg: Its reason.
+            headers: Its headers.
+            newurl: The address that it leads to.
 
         Raises:
             FileError: If the new address gives up the encryption of the old one.

@@ -136,7 +136,7 @@ def safe_name(info: zipfile.ZipInfo, archive: Path) -> str:
 
 
 def _is_extracted(target: Path, info: zipfile.ZipInfo) -> bool:
-    """Say if a file is there already; after a power cut it may have its size and be of zeros."""
+    """Return True if a file is there already; after a power cut it may have its size, all zeros."""
     if target.is_symlink() or not target.is_file() or target.stat().st_size != info.file_size:
         return False
     found = 0

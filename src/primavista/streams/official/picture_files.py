@@ -41,7 +41,7 @@ class PictureSession:
 
 @dataclass(frozen=True)
 class PictureList:
-    """What the files of a data set say about it.
+    """The description of a data set, as its files give it.
 
     Args:
         name: A short name.

@@ -175,7 +175,7 @@ def wandering_lesson(
 
 
 def _along(first: int | float, length: float, room: int, way: float) -> float:
-    """Where the square of an object begins whose outline is part of the way, from -1 to 1."""
+    """Return where the square of an object begins, for an outline at `way`, from -1 to 1."""
     return (room - length) * (0.5 + 0.5 * way) - first
 
 
