@@ -339,7 +339,7 @@ class Plan(StrictModel):
         data = fingerprint_of(self.data, progress)
         weights = self._weights_sha256()
         for group in self.groups:
-            for bare in self._cells(group):
+            for bare in self.cells_of(group):
                 own = {"code": code[bare.strategy], "data_sha256": data, "weights_sha256": weights}
                 cell = bare.model_copy(update=own)
                 key = cell.key
@@ -364,7 +364,15 @@ class Plan(StrictModel):
     def _device(self) -> Literal["cpu", "cuda"]:
         return "cuda" if choose_device(self.device, here=False).type == "cuda" else "cpu"
 
-    def _cells(self, group: Group) -> Iterator[Cell]:
+    def cells_of(self, group: Group) -> Iterator[Cell]:
+        """Yield the cells of a group without fingerprints, so that no file has to be hashed.
+
+        Args:
+            group: a group of this plan.
+
+        Raises:
+            InputError: if a strategy, an option or a protocol does not exist; it names the group.
+        """
         device = self._device()
         self._check(device)
         runs = self.runs if group.runs is None else group.runs
