@@ -40,6 +40,7 @@ from primavista.streams.rendered.written import read_scene
 from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
+TestSetName = Literal["reduced", "full"]
 PUBLISHED_SIZE = 128  # pixels, of the frames in the paper
 GPU_SHARE = 0.5  # of the free GPU memory that frames may take
 
@@ -307,7 +308,7 @@ def kept_data(data: Data, cache: Path, device: str, split: int = 0) -> DataSet:
     return open_cell_data(data, cache, device, split=split)
 
 
-def choose_test_set(data: Data, test: Literal["reduced", "full"], thin: int) -> tuple[Data, int]:
+def choose_test_set(data: Data, test: TestSetName, thin: int) -> tuple[Data, int]:
     """Return the data and the thinning that give a test set.
 
     CORe50 has an official reduced test set, the folder and a packed copy alike. On other data, such

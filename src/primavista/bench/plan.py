@@ -26,7 +26,14 @@ from pydantic import (
 )
 
 from primavista.backbones.base import FROM_FUNCTION, OWN_NETWORKS, Precision
-from primavista.bench.data import Data, Positive, RenderedData, StrictModel, choose_test_set
+from primavista.bench.data import (
+    Data,
+    Positive,
+    RenderedData,
+    StrictModel,
+    TestSetName,
+    choose_test_set,
+)
 from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options, freezes
 from primavista.engine.representation import Engine, choose_device
@@ -42,6 +49,7 @@ IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "w
 # Files and the names of folders keep the names that options had when the first results were
 # written, so that results of every version resume.
 STORED = {new: old for old, new in RENAMED.items()}
+MOST_DIGITS = 10  # of a number of batches in a name, which may come from a foreign file
 
 Value = TypeVar("Value")
 
@@ -162,7 +170,7 @@ class Cell(StrictModel):
 
     @property
     def question(self) -> str:
-        """The cell without its fingerprints: equal for results that one replaces by the other."""
+        """The cell without its fingerprints. Results with the same question replace each other."""
         return self.model_dump_json(exclude={"format", *IDENTITY})
 
     @property
@@ -195,7 +203,6 @@ class Cell(StrictModel):
 
 
 Runs = Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-TestSet = Literal["reduced", "full"]
 Names = Annotated[list[str], Field(min_length=1)]
 
 
@@ -246,7 +253,7 @@ class Group(StrictModel):
     options: StrategyOptions = Field(default_factory=dict)
     variants: Annotated[list[StrategyOptions], Field(min_length=1)] = NO_VARIANTS
     runs: Runs | None = None
-    tests: Annotated[list[TestSet], Field(min_length=1)] | None = None
+    tests: Annotated[list[TestSetName], Field(min_length=1)] | None = None
     test_every: Positive | None = None
     retrain: Positive | None = None
 
@@ -304,7 +311,7 @@ class Plan(StrictModel):
     precision: Precision = "float32"
     deterministic: bool = False
     engine: Engine = "torch"
-    test: TestSet = "full"
+    test: TestSetName = "full"
     test_thin: Positive = 20
     test_every: Positive = 1
     limit: Positive | None = None
@@ -374,7 +381,7 @@ class Plan(StrictModel):
             InputError: if a strategy, an option or a protocol does not exist; it names the group.
         """
         device = self._device()
-        self._check(device)
+        check_precision(self.precision, device)
         runs = self.runs if group.runs is None else group.runs
         numbers = range(runs) if isinstance(runs, int) else runs
         grid = product(group.protocols, group.strategies, group.variants)
@@ -404,10 +411,6 @@ class Plan(StrictModel):
                     hyperparameters_chosen_on_run=self.hyperparameters_chosen_on_run,
                 )
 
-    def _check(self, device: str) -> None:
-        if self.precision != "float32" and device == "cpu":
-            raise InputError(f"precision {self.precision} needs a GPU: the CPU has float32 alone")
-
     def _engine(self, strategy: str, options: dict[str, Any]) -> Engine:
         """Return the engine of a cell: torch, unless its representation is eventually frozen."""
         if self.engine == "torch" or freezes(strategy, options):
@@ -430,11 +433,38 @@ class Plan(StrictModel):
         except InputError as error:
             raise InputError(f"group {group.name!r}, {strategy!r}: {error}") from error
 
-    def _tested(self, group: Group, test: TestSet) -> tuple[Data, int]:
+    def _tested(self, group: Group, test: TestSetName) -> tuple[Data, int]:
         try:
             return choose_test_set(self.data, test, self.test_thin)
         except InputError as error:
             raise InputError(f"group {group.name!r}: {error}") from error
+
+
+def check_precision(precision: Precision, device: str) -> None:
+    """Refuse a precision that a device does not have.
+
+    Args:
+        precision: the precision of the backbone.
+        device: "cpu" or "cuda".
+
+    Raises:
+        InputError: if it is another precision than float32, on a CPU.
+    """
+    if precision != "float32" and device == "cpu":
+        raise InputError(f"precision {precision} needs a GPU: the CPU has float32 alone")
+
+
+def batches_in_name(protocol: str) -> int | None:
+    """Return the number of batches that the name of a protocol gives; None if it gives none.
+
+    Args:
+        protocol: the protocol as a text.
+
+    >>> batches_in_name("nicv2-391"), batches_in_name("nicv2")
+    (391, None)
+    """
+    _, _, last = protocol.rpartition("-")
+    return int(last) if last.isdecimal() and len(last) < MOST_DIGITS else None
 
 
 def shipped() -> list[str]:

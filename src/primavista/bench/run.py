@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
@@ -28,7 +27,7 @@ from primavista.bench.folder import (
     read_lines,
     read_result,
 )
-from primavista.bench.plan import Cell, Plan, PlannedCell
+from primavista.bench.plan import Cell, Plan, PlannedCell, batches_in_name
 from primavista.bench.trackers import Tracker
 from primavista.errors import FileError, InputError
 from primavista.frames import read_frames
@@ -222,14 +221,14 @@ class Suite:
             build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
 
     def _count_batches(self, data: Data, opened: DataSet, split: int) -> None:
-        counts: dict[tuple[str, int], int] = {}
+        lengths: dict[tuple[str, int], int] = {}
         for state in self.states:
             cell = state.planned.cell
             if cell.data == data and split_of(data, cell.run) == split:
                 key = cell.protocol, cell.run
-                if key not in counts:
-                    counts[key] = len(cell_stream(cell, opened))
-                state.batches = counts[key]
+                if key not in lengths:
+                    lengths[key] = len(cell_stream(cell, opened))
+                state.batches = lengths[key]
 
 
 def _open_for_check(
@@ -336,8 +335,8 @@ def _read_progress(state: CellState, cell: Cell, path: Path) -> None:
                 f"{path} holds the results of another cell: choose another folder, or delete it"
             )
         state.batches, state.accuracy = result.batches, result.final.accuracy
-    elif match := re.search(r"-(\d+)$", cell.protocol):
-        state.batches = min(int(match[1]), cell.limit or int(match[1]))
+    elif (batches := batches_in_name(cell.protocol)) is not None:
+        state.batches = min(batches, cell.limit or batches)
     if state.status == "failed":
         failed = read_json(path / FAILED)
         state.reason = str(failed.get("reason", "")) if isinstance(failed, dict) else ""

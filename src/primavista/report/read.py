@@ -29,7 +29,7 @@ from primavista.bench.folder import (
 )
 from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.metrics import Tally
-from primavista.bench.plan import Cell
+from primavista.bench.plan import Cell, batches_in_name
 from primavista.errors import FileError
 from primavista.strategies.registry import names, rules_of_version_0_1
 
@@ -262,8 +262,7 @@ class StoredCell:
         """The number of batches, from the result or else from the protocol's name, if known."""
         if self.result and self.result.batches:
             return self.result.batches
-        _, _, last = self.protocol.rpartition("-")
-        batches = int(last) if last.isdecimal() and len(last) < 10 else None
+        batches = batches_in_name(self.protocol)
         limit = self.cell.limit if self.cell else None
         return batches if limit is None else min(limit, batches or limit)
 
