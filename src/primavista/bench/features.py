@@ -1,16 +1,14 @@
-"""A cache of features: ten runs over the same data see the same frames in other orders."""
+"""A cache of features shared by runs over the same frames."""
 
 from __future__ import annotations
-
-import time
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from primavista.bench.clock import now
 from primavista.errors import InputError
 from primavista.frames import Selection
-from primavista.strategies import Strategy
 from primavista.strategies.base import EmbeddingStrategy
 from primavista.streams.dataset import Patterns
 
@@ -72,17 +70,6 @@ class FeatureCache:
             self._kept[key] = found
             self._bytes += size
         return self._kept[key]
-
-
-def now(strategy: Strategy) -> float:
-    """Return the time in seconds, after everything that was asked of the device is done.
-
-    Args:
-        strategy: its device is waited for.
-    """
-    if strategy.device.type == "cuda":
-        torch.cuda.synchronize(strategy.device)
-    return time.perf_counter()
 
 
 def _timed(strategy: EmbeddingStrategy, images: Selection) -> tuple[Tensor, float]:

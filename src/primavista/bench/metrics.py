@@ -24,23 +24,12 @@ adapted to these streams.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-# The keys of the measures of accuracy, in files and records.
-MEASURES = (
-    "accuracy",
-    "seen_accuracy",
-    "average",
-    "average_accuracy",
-    "average_anytime",
-    "forgetting",
-    "backward_transfer",
-    "forward_transfer",
-)
 ClassCounts = Mapping[int, tuple[int, int]]  # of each class: the frames that are right, and all
 
 
@@ -130,9 +119,15 @@ class Measures:
     task_accuracy: dict[int, float]
 
 
+# The fields of `Measures` that say what the others rest on.
+DETAILS = ("transfer_batches", "transfer_frames", "task_accuracy")
+# The keys of the measures of accuracy, in files and records.
+MEASURES = tuple(one.name for one in fields(Measures) if one.name not in DETAILS)
+
+
 @dataclass
 class Tally:
-    """What the measures need of earlier batches and tests; a checkpoint keeps it.
+    """A summary of earlier batches and tests, for the measures; a checkpoint keeps it.
 
     Args:
         tests: the number of tests.
