@@ -49,9 +49,10 @@ class RunSettings:
 
     Args:
         cache: the folder where rendered data is kept.
-        checkpoint_seconds: a checkpoint is due after so many seconds.
-        checkpoint_batches: a checkpoint is due after so many batches already, if it is cheap.
-        checkpoint_share: it is cheap if the last one took at most this share of the time since.
+        checkpoint_seconds: the number of seconds after which a checkpoint is due.
+        checkpoint_batches: the number of batches after which a cheap checkpoint is due already.
+        checkpoint_share: a checkpoint is cheap if the last one took at most this share of the time
+            since.
         registered: the references of strategies and backbones of the user's own, by name, which
             the process that runs a cell registers first.
     """
@@ -86,8 +87,8 @@ class CellEvent:
         job: the number of the job.
         kind: it started, learned a batch, is done, failed, or was restarted after its machine was
             lost.
-        line: of a batch: its line of `metrics.jsonl`.
-        batches: of a batch: how many batches there are.
+        line: the line of `metrics.jsonl`, if it is about a batch.
+        batches: the number of batches of the cell, if it is about a batch.
         reason: why it failed or was restarted.
     """
 
@@ -125,7 +126,7 @@ def run_cell(
     should_stop: Callable[[], bool] = never,
     on_checkpoint: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a cell, or what is left of it, in its folder.
+    """Run a cell in its folder, from its checkpoint if there is one.
 
     An error ends the cell alone: it becomes a "failed" event and `failed.json` in the folder.
 
@@ -161,7 +162,7 @@ def run_cell(
 
 
 class CellRun:
-    """A cell while it runs: its stream, its strategy, and what has to be written.
+    """A cell while it runs: its stream, its strategy, and the writing of its folder.
 
     Args:
         job: the cell and its folder.
@@ -170,7 +171,7 @@ class CellRun:
         on_event: called with every batch.
         should_stop: asked after every batch.
         on_checkpoint: called after each checkpoint.
-        alone: whether it has the process for itself, so that its peak of memory can be told.
+        alone: whether no other cell runs in this process, so that peak memory can be measured.
     """
 
     def __init__(

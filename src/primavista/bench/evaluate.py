@@ -45,7 +45,7 @@ class Step:
         state_bytes: bytes beyond the network, its head and stored data; see `bench.cost`.
         stored_bytes: bytes of stored data.
         saturated: the share of guarded weights whose importance is at its limit.
-        report: what the strategy reported about the batch.
+        report: the strategy's report about the batch.
         seen_accuracy: percent over the test frames of the classes met so far.
         average_accuracy: the mean of `task_accuracy`.
         average_anytime: the mean of the average accuracies so far.
@@ -54,8 +54,8 @@ class Step:
         transfer_frames: the number of their frames that were asked.
         task_accuracy: R[i, j]: percent for the classes first met in batch j, by j.
         test_frames: the number of frames of the test.
-        solve_seconds: time of the first prediction from features after a lesson, of one frame: a
-            head that keeps sums solves for its weights then. 0 if there are no features.
+        solve_seconds: time of the first prediction from features after a batch, which is of one
+            frame: a head that keeps sums solves for its weights then. 0 if there are no features.
     """
 
     batch: int
@@ -131,8 +131,8 @@ def evaluate(
         seed: for a strategy by name: the seed of every random choice.
         test_every: test after the first batch, every `test_every`-th, and the last.
         test_thin: test on one frame in `test_thin` of each test session.
-        retrain: for Cumulative or GDumb with `every=None`: retrain so many times, evenly spaced,
-            the last time after the last batch, and test only then.
+        retrain: for Cumulative or GDumb with `every=None`: the number of retrainings. They are
+            evenly spaced, the last one after the last batch, and there are no other tests.
         start: how many batches `strategy` has learned already; the next one comes first.
         tally: the tally after those batches, which continues.
         features: a cache of features; runs that share one compute each feature once.
@@ -175,7 +175,7 @@ def _learn_and_test(
     tally: Tally,
     progress: Progress | None,
 ) -> Iterator[Step]:
-    """Learn batch after batch, test if it is time, and yield what was measured.
+    """Learn batch after batch, test if a test is due, and yield the measurements.
 
     Before a batch is learned, its classes that are known already are tested: forward transfer.
     """
@@ -262,7 +262,7 @@ class TestSchedule:
     Args:
         batches: how many batches the stream has.
         test_every: test after the first batch, every `test_every`-th, and the last.
-        retrain: retrain so many times, evenly spaced, and test only then.
+        retrain: the number of evenly spaced retrainings, if any; there are no other tests.
 
     >>> [batch for batch in range(1, 9) if TestSchedule(8, test_every=3).tests(batch)]
     [1, 3, 6, 8]
@@ -380,7 +380,7 @@ class TestSet:
 
     Args:
         stream: the stream whose data set is tested on.
-        thin: one frame in so many of each test session is taken.
+        thin: one frame in `thin` of each test session is taken.
         features: the cache to take features from.
     """
 
@@ -453,7 +453,7 @@ def make_step(
         number: the number of the batch, from 1.
         stream: the stream.
         strategy: the strategy, which has learned the batch.
-        report: what it reported.
+        report: its report about the batch.
         measures: the measures after the test; None if there was no test.
         confusion: the confusion matrix of the test; None if there was no test.
         clock: the time that the batch took.

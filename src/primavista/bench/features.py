@@ -29,14 +29,14 @@ class FeatureCache:
     def of_batch(self, strategy: EmbeddingStrategy, batch: Patterns) -> tuple[Tensor, float]:
         """Return the features of a batch, computed session by session.
 
-        So the numbers of a session do not depend on what else is in the batch.
+        The features of a session then do not depend on the other sessions of the batch.
 
         Args:
             strategy: the strategy whose representation computes them.
             batch: the frames.
 
         Returns:
-            The features, and the seconds that they took, whoever computed them.
+            The features, and the seconds that they took when they were computed.
         """
         label, session = batch.labels.numpy(), batch.sessions.numpy()
         ends = np.flatnonzero((label[1:] != label[:-1]) | (session[1:] != session[:-1])) + 1
@@ -54,7 +54,7 @@ class FeatureCache:
             images: the frames.
 
         Returns:
-            The features, and the seconds that they took, whoever computed them.
+            The features, and the seconds that they took when they were computed.
 
         Raises:
             InputError: if a feature is not finite.

@@ -61,7 +61,7 @@ class _FileModel(BaseModel):
 
 
 class BatchMetrics(_FileModel):
-    """One line of `metrics.jsonl`: what is reproducible about one batch; see `bench.metrics`.
+    """One line of `metrics.jsonl`: the reproducible facts of one batch; see `bench.metrics`.
 
     Args:
         batch: the number of the batch, from 1.
@@ -81,7 +81,7 @@ class BatchMetrics(_FileModel):
         average_anytime: the mean of the average accuracies so far.
         backward_transfer: in points.
         transfer_batches: the number of batches that forward transfer was measured on.
-        transfer_frames: the number of their frames that were asked.
+        transfer_frames: the number of their frames that were predicted for it.
         task_accuracy: a row of the matrix R: percent for the classes that a batch showed first, by
             the number of that batch as a text.
     """
@@ -165,11 +165,11 @@ class CellResult(_FileModel):
         test_seconds: time spent testing.
         peak_bytes: the most memory in use beyond what was in use at the start; see `bench.cost`.
         operations: floating-point operations per frame of the last batch, by the fields of
-            `cost.Operations`; None where they cannot be counted.
+            `cost.Operations`; None if they cannot be counted.
         state_bytes: bytes beyond the network, its head and stored data.
         stored_bytes: bytes of stored data.
         parameters: the parameters of the network, and D for each class: those of a linear head.
-        order: where the order of the batches comes from.
+        order: the origin of the order of the batches.
         data: the facts of the data; None in results of versions that did not record them.
         weights_sha256: the checksum of the strategy's final state; see `state_sha256`.
         machine: the machine that ran the last batches.
@@ -225,7 +225,7 @@ class CellContents:
 
 
 def read_cell(path: Path) -> CellContents:
-    """Read the folder of a cell, whatever its state; another process may be writing to it.
+    """Read the folder of a cell in any state; another process may be writing to it.
 
     Args:
         path: the folder.
@@ -496,7 +496,7 @@ class FolderRecord(StrictModel):
 
     Args:
         format: the version of the file.
-        base: what all cells have in common.
+        base: the settings that all cells share.
         groups: the groups of all the plans; a cell that was begun stays in its groups.
         plans: the plans as they were last run, by name.
     """
@@ -551,7 +551,7 @@ def _check_base(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> Non
 
 
 def _unnamed(base: dict[str, Any]) -> dict[str, Any]:
-    """The base without the name of the data, which is for reports alone."""
+    """Return the base without the name of the data, which only reports use."""
     data = base.get("data")
     if not isinstance(data, dict):
         return base
@@ -559,7 +559,7 @@ def _unnamed(base: dict[str, Any]) -> dict[str, Any]:
 
 
 def _begun_groups(out: Path, record: FolderRecord) -> dict[tuple[str, str], GroupRecord]:
-    """The groups of earlier plans, without the cells that were never begun."""
+    """Return the groups of earlier plans, without the cells that were never begun."""
     groups = {}
     for group in record.groups:
         begun = [cell for cell in group.cells if (out / cell / RUN).exists()]
@@ -711,7 +711,7 @@ def _damaged(out: Path, error: Exception) -> FileError:
 
 
 def _truncate(file: int, lines: int, folder: Path) -> None:
-    """Cut a file after so many lines, and go to its end."""
+    """Cut a file after a number of lines, and go to its end."""
     with open(file, "rb", closefd=False) as reader:
         data, end = reader.read(), 0
     for _ in range(lines):

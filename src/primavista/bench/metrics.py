@@ -17,8 +17,8 @@ batches: f(j) is the first test at or after batch j, and every i below is a test
                                  whose class was met before, asked before batch k is learned,
                                  beyond chance among the K_k classes met by then
 
-The page `docs/guides/metrics.md` has the citations, and the reasons where a definition had to be
-adapted to these streams.
+The page `docs/guides/metrics.md` has the citations, and the reasons for adapting definitions to
+these streams.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ClassCounts = Mapping[int, tuple[int, int]]  # of each class: the frames that are right, and all
+ClassCounts = Mapping[int, tuple[int, int]]  # by class: the number of right frames, and of all
 
 
 def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
@@ -183,8 +183,8 @@ class Tally:
         """Enter a test after a batch.
 
         Args:
-            counts: of each class in the test set, met or not, how many frames are right and how
-                many there are.
+            counts: the number of right frames and of all frames, by class of the test set, met or
+                not.
 
         Returns:
             The measures after this test.

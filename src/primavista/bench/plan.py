@@ -98,7 +98,7 @@ class BackboneSpec(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _weights_of_function(cls, table: Any) -> Any:
-        """Say where the weights of a function's module come from, if the plan does not."""
+        """Fill in the origin of the weights of a function's module, if the plan names none."""
         if isinstance(table, dict) and "weights" not in table:
             name = table.get("name")
             if isinstance(name, str) and (is_reference(name) or name in OWN_NETWORKS):
@@ -126,12 +126,12 @@ class Cell(StrictModel):
         threads: the CPU threads of the process.
         precision: the precision of the backbone on a GPU.
         deterministic: whether torch may use only deterministic algorithms.
-        engine: what computes features of a frozen representation.
+        engine: the engine that computes features of a frozen representation.
         test_every: the number of batches between two tests.
-        test_thin: one frame in so many of each test session is tested; of the full test set of
-            CORe50, one in so many of the whole list.
+        test_thin: one frame in `test_thin` of each test session is tested; in the full test set of
+            CORe50, one in `test_thin` of the whole list.
         retrain: the number of evenly spaced retrainings of Cumulative or GDumb.
-        limit: learn only so many batches: a trial, not a result.
+        limit: the number of batches to learn in a trial, which is not a result; None for all.
         hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen, if the plan
             says so; format 1 wrote 0 always.
         code: the fingerprint of the code that computes the cell; see `bench.identity`.
@@ -164,7 +164,7 @@ class Cell(StrictModel):
 
     @model_serializer(mode="wrap")
     def _recorded(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not recorded: cells of format 1 are written as they were read."""
+        """Leave out fields without a value: cells of format 1 are written as they were read."""
         table: dict[str, Any] = write(self)
         return {name: v for name, v in table.items() if v is not None or name not in IDENTITY}
 
@@ -239,9 +239,9 @@ class Group(StrictModel):
             `package.module:Class`.
         protocols: protocols as texts, such as "nicv2-391", or as tables of their parameters.
         options: options of all the strategies.
-        variants: sets of options, each of which makes cells of its own.
+        variants: sets of options; each set makes cells of its own.
         runs: how many runs, or which.
-        tests: the test sets, each of which makes cells of its own.
+        tests: the test sets; each makes cells of its own.
         test_every: the number of batches between two tests.
         retrain: the number of retrainings of Cumulative and GDumb; the others ignore it.
     """
@@ -264,8 +264,8 @@ class PlannedCell:
 
     Args:
         cell: the cell.
-        folder: where its results go, relative to the folder of the plan's results.
-        title: what it is called in progress displays.
+        folder: the folder of its results, relative to the folder of the plan's results.
+        title: its name in progress displays.
         groups: the names of the groups that have it.
     """
 
@@ -281,20 +281,20 @@ class Plan(StrictModel):
     Args:
         name: the name of the plan, and of its folder of results.
         title: the heading in reports.
-        groups: what to run.
+        groups: the groups of cells to run.
         runs: how many runs, or which, unless a group says otherwise.
         seed: the seed of run 0; run r has the seed `seed + r`.
         device: `auto` is a GPU if there is one.
         threads: the CPU threads of each cell.
         precision: the precision of the backbone on a GPU.
         deterministic: whether torch may use only deterministic algorithms.
-        engine: what computes frozen features on the CPU.
+        engine: the engine that computes frozen features on the CPU.
         test: "full", the whole test set, or "reduced": the official list of CORe50, packed or not,
             else one frame in `test_thin` of each session. A plan that sets `test_thin` alone means
             the reduced one.
         test_thin: see `test`.
         test_every: the number of batches between two tests.
-        limit: learn only so many batches: a trial, not a result.
+        limit: the number of batches to learn in a trial, which is not a result; None for all.
         hyperparameters_chosen_on_run: the run on which the user chose the hyperparameters, if any:
             the report then shows the means without it, too.
         data: the data set.
@@ -322,7 +322,7 @@ class Plan(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _thinned(cls, table: Any) -> Any:
-        """Take the reduced test set if the plan thins its test set, and says no more."""
+        """Take the reduced test set if the plan sets `test_thin` and not `test`."""
         if isinstance(table, dict) and "test_thin" in table and "test" not in table:
             return {**table, "test": "reduced"}
         return table
@@ -356,7 +356,7 @@ class Plan(StrictModel):
         return sorted(found.values(), key=lambda planned: planned.cell.run)
 
     def base(self) -> dict[str, Any]:
-        """Return what all cells have in common: one folder of results has one base."""
+        """Return the settings that all cells share: one folder of results has one base."""
         keys = {"data", "backbone", "device", "threads", "precision", "deterministic"}
         keys |= {"limit", "seed"}
         # Results of versions without engines do not name one.

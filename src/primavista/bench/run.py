@@ -48,7 +48,7 @@ class CellState:
     Args:
         planned: the cell.
         path: its folder.
-        status: what its folder says, or what its events have said since.
+        status: the status of its folder, or that of its last event since.
         batch: the last batch that it has learned.
         batches: how many batches it has; None if that is not known yet.
         accuracy: the last accuracy, in percent.
@@ -71,7 +71,7 @@ class CellState:
         """Follow an event of the cell.
 
         Args:
-            event: what happened.
+            event: the event.
         """
         if event.kind == "batch":
             self._learned(event)
@@ -122,8 +122,8 @@ class Suite:
         out: the folder of the results.
         groups: the names of the groups to run; all if there are none.
         settings: how cells are run; by default rendered data goes into `out`.
-        progress: called with (done, total) in bytes while files of the data are read, which is done
-            once to find out whether they have changed.
+        progress: called with (done, total) in bytes while files of the data are read for the first
+            time, for their fingerprint.
 
     Raises:
         InputError: if the plan has no such group, or if a folder holds another cell.
@@ -160,7 +160,7 @@ class Suite:
         """Run the cells that are not done yet.
 
         Args:
-            executor: what runs them.
+            executor: the executor.
             on_event: called with every event and the state of its cell after it.
             trackers: they follow every cell.
             progress: called while frames are rendered, with their number and total.
@@ -295,7 +295,7 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
 
 
 def _longest_of_each_protocol(states: Sequence[CellState]) -> dict[str, int]:
-    """The largest known number of batches of the cells of each protocol, 0 if none is known."""
+    """Return the largest known number of batches of each protocol, 0 if none is known."""
     lengths: dict[str, int] = {}
     for state in states:
         protocol = state.planned.cell.protocol

@@ -1,7 +1,7 @@
 """Several runs side by side on one GPU: ten updates or factorisations cost little more than one.
 
-`evaluate_stacked` is `evaluate` for several runs: they advance batch by batch, and what they have
-to compute is computed as one stack. On the CPU each run gives the same bits as alone; on a GPU
+`evaluate_stacked` is `evaluate` for several runs: they advance batch by batch, and their updates
+and solutions are computed as one stack. On the CPU each run gives the same bits as alone; on a GPU
 other kernels work on stacks, and the results agree to the rounding of float64. `stacked_cells.py`
 runs the cells of a plan in this way.
 """
@@ -45,10 +45,10 @@ def evaluate_stacked(
     test_thin: int = 1,
     features: FeatureCache | None = None,
 ) -> Iterator[tuple[int, Step]]:
-    """Let several strategies learn a stream each, side by side; see `evaluate`.
+    """Let several strategies learn one stream each, side by side; see `evaluate`.
 
     Args:
-        strategies: the strategies, none of which has learned anything.
+        strategies: strategies that have not learned anything.
         streams: the stream of each strategy; they may have different lengths.
         test_every: test after the first batch, every `test_every`-th, and the last.
         test_thin: test on one frame in `test_thin` of each test session.
