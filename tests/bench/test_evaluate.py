@@ -199,7 +199,7 @@ def test_any_module_can_be_the_network(tiny_data):
 def test_learning_solving_and_testing_are_timed_apart(tiny_data, tiny_backbone, monkeypatch):
     """On a clock that moves only where something is slow: 100 s per solve, 10 s per lesson."""
     clock = [0.0]
-    for place in ("evaluate", "features"):
+    for place in ("clock", "features"):
         monkeypatch.setattr(f"primavista.bench.{place}.now", lambda strategy: clock[0])
     strategy = create("dslda", tiny_backbone)
     solve, learn = strategy.head.solve, strategy.head.learn

@@ -90,6 +90,21 @@ def test_a_damaged_checkpoint_is_said(tmp_path):
         folder.resume()
 
 
+def test_a_checkpoint_of_a_later_version_is_refused_and_nothing_is_cut(tmp_path):
+    with CellFolder(tmp_path, RUN) as folder:
+        folder.resume()
+        folder.append({"batch": 1}, {"batch": 1})
+        folder.checkpoint({}, {"format": 2, "position": 1})
+        folder.append({"batch": 2}, {"batch": 2})
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with (
+        CellFolder(tmp_path, RUN) as folder,
+        pytest.raises(FileError, match=r"has format 2.* reads 1: .*or delete .* to restart"),
+    ):
+        folder.resume()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_a_failure_is_kept_until_the_cell_is_run_again(tmp_path):
     with CellFolder(tmp_path, RUN) as folder:
         folder.fail("no memory")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from primavista.report.finals import find_finals
+from primavista.report.accuracy_lookup import find_finals
 from primavista.report.read import StoredCell, read_results
 from primavista.report.sections import build_page
 from primavista.report.series import build_series

@@ -11,10 +11,12 @@ import pytest
 
 from primavista.errors import FileError
 from primavista.report import write_report
+from primavista.report.cost_tables import efficiency_table
 from primavista.report.final_tables import final_table
 from primavista.report.hyperparameters import changed_table, preset_table, renorm_table
 from primavista.report.labels import separate
 from primavista.report.latex import escape_latex, to_latex
+from primavista.report.parity import parity_table
 from primavista.report.published import TARGETS, read_published, target_accuracies
 from primavista.report.read import read_results
 from primavista.report.series import MeanStd, build_series, mean_curve, mean_std
@@ -28,7 +30,6 @@ from primavista.report.table import (
     to_html,
     to_markdown,
 )
-from primavista.report.tables import efficiency_table, parity_table
 
 from .test_report import CORE50_FACTS, make_cell
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +22,7 @@ from primavista.bench.data import Data, data_facts, kept_data, split_of
 from primavista.bench.evaluate import Step, evaluate
 from primavista.bench.features import FeatureCache
 from primavista.bench.folder import (
+    CHECKPOINT_FORMAT,
     TIMINGS,
     BatchMetrics,
     CellFolder,
@@ -32,7 +32,7 @@ from primavista.bench.folder import (
     read_metrics,
 )
 from primavista.bench.metrics import AccuracyMatrix, Tally
-from primavista.bench.plan import Cell
+from primavista.bench.plan import Cell, check_precision
 from primavista.errors import InputError, PrimavistaError
 from primavista.frames import read_frames
 from primavista.learner.state import strategy_arrays
@@ -42,8 +42,6 @@ from primavista.strategies.registry import register_all
 from primavista.streams.dataset import DataSet, Stream
 from primavista.streams.open import stream as open_stream
 
-CHECKPOINT_FORMAT = 1
-
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -51,9 +49,10 @@ class RunSettings:
 
     Args:
         cache: the folder where rendered data is kept.
-        checkpoint_seconds: a checkpoint is due after so many seconds.
-        checkpoint_batches: a checkpoint is due after so many batches already, if it is cheap.
-        checkpoint_share: it is cheap if the last one took at most this share of the time since.
+        checkpoint_seconds: the number of seconds after which a checkpoint is due.
+        checkpoint_batches: the number of batches after which a cheap checkpoint is due already.
+        checkpoint_share: a checkpoint is cheap if the last one took at most this share of the time
+            since.
         registered: the references of strategies and backbones of the user's own, by name, which
             the process that runs a cell registers first.
     """
@@ -88,8 +87,8 @@ class CellEvent:
         job: the number of the job.
         kind: it started, learned a batch, is done, failed, or was restarted after its machine was
             lost.
-        line: of a batch: its line of `metrics.jsonl`.
-        batches: of a batch: how many batches there are.
+        line: the line of `metrics.jsonl`, if it is about a batch.
+        batches: the number of batches of the cell, if it is about a batch.
         reason: why it failed or was restarted.
     """
 
@@ -127,7 +126,7 @@ def run_cell(
     should_stop: Callable[[], bool] = never,
     on_checkpoint: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a cell, or what is left of it, in its folder.
+    """Run a cell in its folder, from its checkpoint if there is one.
 
     An error ends the cell alone: it becomes a "failed" event and `failed.json` in the folder.
 
@@ -163,7 +162,7 @@ def run_cell(
 
 
 class CellRun:
-    """A cell while it runs: its stream, its strategy, and what has to be written.
+    """A cell while it runs: its stream, its strategy, and the writing of its folder.
 
     Args:
         job: the cell and its folder.
@@ -172,7 +171,7 @@ class CellRun:
         on_event: called with every batch.
         should_stop: asked after every batch.
         on_checkpoint: called after each checkpoint.
-        alone: whether it has the process for itself, so that its peak of memory can be told.
+        alone: whether no other cell runs in this process, so that peak memory can be measured.
     """
 
     def __init__(
@@ -195,19 +194,14 @@ class CellRun:
         self.features = _kept_features(
             cell.data, cell.backbone.model_dump_json(), cell.device, cell.precision, cell.engine
         )
-        self.tally = Tally()
-        self.start = 0
+        self.start, self.tally = _resume(folder, self.strategy)
         self._job = job
         self._folder = folder
-        self._settings = settings
         self._on_event = on_event
         self._should_stop = should_stop
         self._on_checkpoint = on_checkpoint
+        self._schedule = _CheckpointSchedule(settings, self.start, time.monotonic())
         self._last: Step | None = None
-        self._resume()
-        self._saved_batch = self.start
-        self._saved_at = time.monotonic()
-        self._writing_seconds = 0.0
 
     def record(self, step: Step) -> None:
         """Write a step to the folder, and a checkpoint if one is due.
@@ -219,7 +213,7 @@ class CellRun:
             Interrupted: if the run was asked to stop; the checkpoint is written.
         """
         self._last = step
-        line = batch_metrics(step).model_dump(mode="json")
+        line = BatchMetrics.from_step(step).model_dump(mode="json")
         timings: dict[str, Any] = {
             "batch": step.batch,
             "learn_seconds": step.learn_seconds,
@@ -230,7 +224,7 @@ class CellRun:
         self._folder.append(line, timings)
         self._on_event(CellEvent(self._job.number, "batch", line, step.batches))
         stop = self._should_stop()
-        if step.batch < step.batches and (stop or self._checkpoint_due(step.batch)):
+        if step.batch < step.batches and (stop or self._schedule.due(step.batch)):
             self._write_checkpoint(step.batch)
             if stop:
                 raise Interrupted
@@ -241,22 +235,6 @@ class CellRun:
         result = _result(self.cell, self.strategy, self.stream, self._last, self._folder.path)
         self._folder.finish(result.model_dump(mode="json"))
 
-    def _resume(self) -> None:
-        state = self._folder.resume()
-        if state is not None:
-            arrays, manifest = state
-            tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-            self.strategy.load_state_dict(tensors)
-            self.tally = Tally.from_json(manifest["tally"])
-            self.start = manifest["position"]
-
-    def _checkpoint_due(self, batch: int) -> bool:
-        passed = time.monotonic() - self._saved_at
-        if passed >= self._settings.checkpoint_seconds:
-            return True
-        pays = self._writing_seconds <= self._settings.checkpoint_share * passed
-        return batch - self._saved_batch >= self._settings.checkpoint_batches and pays
-
     def _write_checkpoint(self, batch: int) -> None:
         began = time.monotonic()
         manifest = {
@@ -265,9 +243,51 @@ class CellRun:
             "tally": self.tally.to_json(),
         }
         self._folder.checkpoint(strategy_arrays(self.strategy), manifest)
-        self._saved_batch, self._saved_at = batch, time.monotonic()
-        self._writing_seconds = self._saved_at - began
+        self._schedule.written(batch, began)
         self._on_checkpoint()
+
+
+def _resume(folder: CellFolder, strategy: Strategy) -> tuple[int, Tally]:
+    """Load the checkpoint into the strategy; return the number of batches learned, and the tally.
+
+    Without a checkpoint the strategy stays as it is.
+    """
+    state = folder.resume()
+    if state is None:
+        return 0, Tally()
+    arrays, manifest = state
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+    strategy.load_state_dict(tensors)
+    return manifest["position"], Tally.from_json(manifest["tally"])
+
+
+@dataclass
+class _CheckpointSchedule:
+    """The batches after which a checkpoint is due.
+
+    Args:
+        settings: how often, and for which share of the time.
+        batch: the batch of the last checkpoint, or the one that the process began after.
+        at: the time of the last checkpoint on the monotonic clock, or of the beginning.
+        writing_seconds: the time that the last checkpoint took.
+    """
+
+    settings: RunSettings
+    batch: int
+    at: float
+    writing_seconds: float = 0.0
+
+    def due(self, batch: int) -> bool:
+        passed = time.monotonic() - self.at
+        if passed >= self.settings.checkpoint_seconds:
+            return True
+        pays = self.writing_seconds <= self.settings.checkpoint_share * passed
+        return batch - self.batch >= self.settings.checkpoint_batches and pays
+
+    def written(self, batch: int, began: float) -> None:
+        """Enter a checkpoint after a batch, whose writing began at a time and has just ended."""
+        self.batch, self.at = batch, time.monotonic()
+        self.writing_seconds = self.at - began
 
 
 @contextmanager
@@ -350,39 +370,6 @@ def _kept_features(data: Data, *settings: str) -> FeatureCache:
     return FeatureCache()
 
 
-def batch_metrics(step: Step) -> BatchMetrics:
-    """Return the line of `metrics.jsonl` about a batch: only what is reproducible.
-
-    Args:
-        step: the measurements after the batch.
-    """
-    report = step.report
-    by_class = {str(label): value for label, value in step.class_accuracy.items()}
-    by_task = {str(task): value for task, value in step.task_accuracy.items()}
-    tested = step.accuracy is not None
-    return BatchMetrics(
-        batch=step.batch,
-        patterns=report.patterns,
-        new_classes=report.new_classes,
-        losses=tuple(loss if isfinite(loss) else None for loss in report.losses),
-        saturated=step.saturated,
-        state_bytes=step.state_bytes,
-        stored_bytes=step.stored_bytes,
-        accuracy=step.accuracy,
-        average=step.average,
-        forgetting=step.forgetting,
-        forward_transfer=step.forward_transfer,
-        class_accuracy=by_class if tested else None,
-        seen_accuracy=step.seen_accuracy,
-        average_accuracy=step.average_accuracy,
-        average_anytime=step.average_anytime,
-        backward_transfer=step.backward_transfer,
-        transfer_batches=step.transfer_batches if tested else None,
-        transfer_frames=step.transfer_frames if tested else None,
-        task_accuracy=by_task if tested else None,
-    )
-
-
 def check_device(cell: Cell) -> None:
     """Refuse a cell that this machine cannot run.
 
@@ -390,12 +377,11 @@ def check_device(cell: Cell) -> None:
         cell: the cell.
 
     Raises:
-        InputError: if it needs a GPU that is not there.
+        InputError: if it needs a GPU that is not there, or a precision that the CPU does not have.
     """
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise InputError("this cell is for a GPU, and there is none: choose --device cpu")
-    if cell.precision != "float32" and cell.device == "cpu":
-        raise InputError(f"precision {cell.precision} needs a GPU: the CPU has float32 alone")
+    check_precision(cell.precision, cell.device)
 
 
 @contextmanager
@@ -423,7 +409,7 @@ def torch_settings(cell: Cell) -> Iterator[None]:
 
 
 def _set_determinism(wanted: bool) -> None:
-    """Change torch's setting if it differs: to set it, torch imports its compiler for seconds."""
+    """Change the setting only if needed: torch then imports its compiler, which takes seconds."""
     if torch.are_deterministic_algorithms_enabled() != wanted:
         torch.use_deterministic_algorithms(wanted)
 
@@ -460,7 +446,7 @@ def _result(cell: Cell, strategy: Strategy, stream: Stream, last: Step, folder: 
     backbone = strategy.backbone
     head_parameters = backbone.dim * len(strategy.classes)
     return CellResult(
-        final=FinalMetrics.model_validate(vars(batch_metrics(last))),
+        final=FinalMetrics.model_validate(vars(BatchMetrics.from_step(last))),
         matrix=asdict(_accuracy_matrix(folder)),
         confusion=last.confusion.tolist(),
         classes=list(stream.data.classes),

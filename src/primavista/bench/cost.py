@@ -1,4 +1,4 @@
-"""What a strategy costs beside time: bytes of state and stored data, peak memory, operations."""
+"""The cost of a strategy beside time: bytes of state and stored data, peak memory, operations."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def state_bytes(strategy: Strategy, stored: int = 0) -> int:
 
     Trainable parameters outside the network are its head, whatever they are called, and are not
     counted; neither are buffers that a module names in `scoring_buffers`, such as the cw of CWR.
-    Every tensor that a strategy remembers is a parameter or a buffer, so stored data are among its
-    buffers, and what the strategy reports as stored is not counted again here.
+    Every tensor that a strategy remembers is a parameter or a buffer, so its buffers contain the
+    stored data. These are not counted either: the part `memory` is left out, or else the bytes that
+    the strategy reports as stored are subtracted.
 
     Args:
         strategy: the strategy.
@@ -58,10 +59,10 @@ def state_bytes(strategy: Strategy, stored: int = 0) -> int:
 class PeakMemory:
     """The most memory that was in use since this object was made, beyond what was in use then.
 
-    On a CPU it is the resident memory of the process, which contains mapped files and is read from
-    Linux; on a GPU it is what torch has allocated there. Making another object starts both anew,
-    and first gives back what the process has freed: a cell that runs after another in one process
-    would find its memory there, and seem to need none.
+    On a CPU this is the resident memory of the process, which contains mapped files and is read
+    from Linux; on a GPU it is the memory that torch has allocated there. Making another object
+    starts both measurements anew. It first returns the memory that the process has freed to the
+    system: a cell would otherwise reuse the freed memory of an earlier cell, and seem to need none.
 
     Args:
         device: "cpu" or "cuda".
@@ -81,7 +82,7 @@ class PeakMemory:
 
     @property
     def bytes(self) -> int | None:
-        """The peak beyond the start; None if the system does not tell it."""
+        """The peak beyond the start; None if the system does not report it."""
         if self._start is None:
             return None
         if self._cuda:
@@ -91,7 +92,7 @@ class PeakMemory:
 
 
 def _give_back_freed_memory() -> None:
-    """Return freed memory to the system, where the C library can (glibc)."""
+    """Return freed memory to the system, if the C library can (glibc)."""
     gc.collect()
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -110,13 +111,13 @@ def _status(name: str) -> int | None:
 class Operations:
     """Floating-point operations per frame; a multiplication with its addition counts as two.
 
-    They are counted by torch in matrix products and convolutions, forward and backward. The rest,
-    such as norms and factorisations, is not counted.
+    Torch counts them in matrix products and convolutions, forward and backward. The rest, such as
+    norms and factorisations, is not counted.
 
     Args:
-        forward: of one frame through the network.
-        predicting: of one frame through the network and its head.
-        learning: of one frame of a batch, over all its epochs.
+        forward: the operations of the network.
+        predicting: the operations of the network and its head.
+        learning: the operations of learning, over all epochs of a batch.
     """
 
     forward: float
@@ -127,14 +128,18 @@ class Operations:
 def count_flops(strategy: Strategy, batch: Patterns) -> Operations | None:
     """Count the operations of learning a batch and of predicting a frame, on a copy.
 
+    This is a measurement after the end of the stream: the copy learns the last batch a second time,
+    so `learn_batch` is called once more than there are batches. Nothing of it enters the results
+    but the number of operations.
+
     Args:
         strategy: the strategy, which stays as it is.
-        batch: the next batch.
+        batch: the batch that the copy learns: the last one of the stream.
 
     Returns:
-        The operations per frame; None where they cannot be counted: on a GPU, where training steps
-        are captured, if another engine than torch computes features, and for strategies that train
-        on all data at once.
+        The operations per frame. None if they cannot be counted: on a GPU, since training steps are
+        captured there, if another engine than torch computes features, and for strategies that
+        train on all data at once.
     """
     engine = strategy.representation.engine
     if strategy.device.type != "cpu" or engine != "torch" or isinstance(strategy, Retrainable):
@@ -145,7 +150,7 @@ def count_flops(strategy: Strategy, batch: Patterns) -> Operations | None:
         copied.backbone.eval()(frame)
     with FlopCounter() as learning:
         copied.learn(batch.images, batch.labels, batch.sessions)
-    copied.scores(frame)  # what has to be solved first is not part of a prediction
+    copied.scores(frame)  # the head solves for its weights now: that is not part of a prediction
     with FlopCounter() as predicting:
         copied.scores(frame)
     return Operations(forward.total, predicting.total, learning.total / len(batch.labels))

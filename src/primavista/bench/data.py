@@ -1,4 +1,4 @@
-"""The data of a benchmark: described in full in `run.json`, opened in whatever process needs it."""
+"""The data of a benchmark: `run.json` describes it in full, so that any process can open it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from primavista.streams.rendered.written import read_scene
 from primavista.streams.store import Store, open_store, pack
 
 Positive = Annotated[int, Field(ge=1)]
+TestSetName = Literal["reduced", "full"]
 PUBLISHED_SIZE = 128  # pixels, of the frames in the paper
 GPU_SHARE = 0.5  # of the free GPU memory that frames may take
 
@@ -160,7 +161,7 @@ class FolderData(StrictModel):
 
     @model_serializer(mode="wrap")
     def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what version 0.1 did not have, if it is not used: results stay the same."""
+        """Leave out unused fields that version 0.1 did not have, so that its cells stay equal."""
         table: dict[str, Any] = write(self)
         if self.test is None:
             del table["test"]
@@ -178,8 +179,8 @@ class OfficialData(StrictModel):
         path: the folder or archive.
         size: the side of the frames in pixels.
         labels: objects or categories, for the data sets that have both; see `open_dataset`.
-        sessions: the number of sessions per class, where the data set has none of its own.
-        factors: of OpenLORIS-Object, which of its factors; None is all that are there.
+        sessions: the number of sessions per class, if the data set has none of its own.
+        factors: the factors of OpenLORIS-Object to read; None is all.
     """
 
     kind: OfficialKind
@@ -307,7 +308,7 @@ def kept_data(data: Data, cache: Path, device: str, split: int = 0) -> DataSet:
     return open_cell_data(data, cache, device, split=split)
 
 
-def choose_test_set(data: Data, test: Literal["reduced", "full"], thin: int) -> tuple[Data, int]:
+def choose_test_set(data: Data, test: TestSetName, thin: int) -> tuple[Data, int]:
     """Return the data and the thinning that give a test set.
 
     CORe50 has an official reduced test set, the folder and a packed copy alike. On other data, such
@@ -354,7 +355,7 @@ class DataFacts(BaseModel):
         train_sessions: the number of training sessions of the data set.
         train_frames: their number of frames.
         test_frames: the number of frames in each test.
-        test_thin: one test frame in so many was taken.
+        test_thin: one test frame in `test_thin` was taken.
         order: "official" if the authors' order was used, else "generated".
     """
 
@@ -374,7 +375,7 @@ def data_facts(stream: Stream, test_thin: int, size: int) -> DataFacts:
 
     Args:
         stream: the run.
-        test_thin: one test frame in so many is taken.
+        test_thin: one test frame in `test_thin` is taken.
         size: the side of the frames in pixels.
     """
     data = stream.data
@@ -391,12 +392,12 @@ def data_facts(stream: Stream, test_thin: int, size: int) -> DataFacts:
 
 @dataclass(frozen=True)
 class CORe50Comparison:
-    """The answer to whether accuracies can be compared with the authors' on CORe50.
+    """The comparability of accuracies with the authors' on CORe50.
 
     Args:
         comparable: True for the complete CORe50 with object labels at 128 px, tested on an official
             test set.
-        test_set: which one: "reduced", "published" or "full"; None if it is not comparable.
+        test_set: the official test set; None if the run is not comparable.
         reason: why it is not comparable, as the rest of a sentence about the run; else empty.
     """
 

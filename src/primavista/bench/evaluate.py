@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,10 +11,11 @@ from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone, build
 from primavista.bench import metrics
+from primavista.bench.clock import Clock
 from primavista.bench.cost import Retrainable, state_bytes
-from primavista.bench.features import FeatureCache, now
+from primavista.bench.features import FeatureCache
 from primavista.bench.kept_frames import keep_decoded
-from primavista.bench.metrics import Tally
+from primavista.bench.metrics import MEASURES, Measures, Tally
 from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
 from primavista.frames import Selection
@@ -25,13 +25,6 @@ from primavista.storage.settings import OptionValue
 from primavista.strategies import Strategy, create
 from primavista.strategies.base import LearnReport, is_frozen
 from primavista.streams.dataset import Patterns, Stream
-
-# The measures that are None without a test, and those that are 0 or empty.
-UNTESTED = (
-    *("accuracy", "seen_accuracy", "average", "average_accuracy", "average_anytime"),
-    *("forgetting", "backward_transfer", "forward_transfer"),
-)
-COUNTED = ("transfer_batches", "transfer_frames", "task_accuracy")
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class Step:
         state_bytes: bytes beyond the network, its head and stored data; see `bench.cost`.
         stored_bytes: bytes of stored data.
         saturated: the share of guarded weights whose importance is at its limit.
-        report: what the strategy reported about the batch.
+        report: the strategy's report about the batch.
         seen_accuracy: percent over the test frames of the classes met so far.
         average_accuracy: the mean of `task_accuracy`.
         average_anytime: the mean of the average accuracies so far.
@@ -61,8 +54,8 @@ class Step:
         transfer_frames: the number of their frames that were asked.
         task_accuracy: R[i, j]: percent for the classes first met in batch j, by j.
         test_frames: the number of frames of the test.
-        solve_seconds: time of the first prediction from features after a lesson, of one frame: a
-            head that keeps sums solves for its weights then. 0 if there are no features.
+        solve_seconds: time of the first prediction from features after a batch, which is of one
+            frame: a head that keeps sums solves for its weights then. 0 if there are no features.
     """
 
     batch: int
@@ -138,8 +131,8 @@ def evaluate(
         seed: for a strategy by name: the seed of every random choice.
         test_every: test after the first batch, every `test_every`-th, and the last.
         test_thin: test on one frame in `test_thin` of each test session.
-        retrain: for Cumulative or GDumb with `every=None`: retrain so many times, evenly spaced,
-            the last time after the last batch, and test only then.
+        retrain: for Cumulative or GDumb with `every=None`: the number of retrainings. They are
+            evenly spaced, the last one after the last batch, and there are no other tests.
         start: how many batches `strategy` has learned already; the next one comes first.
         tally: the tally after those batches, which continues.
         features: a cache of features; runs that share one compute each feature once.
@@ -182,7 +175,7 @@ def _learn_and_test(
     tally: Tally,
     progress: Progress | None,
 ) -> Iterator[Step]:
-    """Learn batch after batch, test if it is time, and yield what was measured.
+    """Learn batch after batch, test if a test is due, and yield the measurements.
 
     Before a batch is learned, its classes that are known already are tested: forward transfer.
     """
@@ -191,7 +184,8 @@ def _learn_and_test(
         clock = Clock(strategy)
         z = None
         if is_frozen(strategy):
-            z, clock.learn_seconds = test_set.features.of_batch(strategy, batch)
+            z, seconds = test_set.features.of_batch(strategy, batch)
+            clock.learn_seconds += seconds
 
         if tested and i > 0 and (known := known_before(batch, z, tally)):
             tally.transfer(known.right(known.answer(strategy, clock)), known.count)
@@ -202,11 +196,12 @@ def _learn_and_test(
                 report = replace(report, losses=strategy.retrain())
         tally.teach(sorted(set(batch.labels.tolist())), i + 1)
 
-        confusion = None
+        confusion, measures = None, None
         if tested:
             frames = test_set.frames(strategy, clock)
             confusion = test_set.confusion(frames.answer(strategy, clock))
-        step = make_step(i + 1, stream, strategy, report, tally, confusion, clock)
+            measures = tally.test(metrics.class_counts(confusion))
+        step = make_step(i + 1, stream, strategy, report, measures, confusion, clock)
         if progress is not None:
             progress(i + 1, len(stream))
         yield step
@@ -267,7 +262,7 @@ class TestSchedule:
     Args:
         batches: how many batches the stream has.
         test_every: test after the first batch, every `test_every`-th, and the last.
-        retrain: retrain so many times, evenly spaced, and test only then.
+        retrain: the number of evenly spaced retrainings, if any; there are no other tests.
 
     >>> [batch for batch in range(1, 9) if TestSchedule(8, test_every=3).tests(batch)]
     [1, 3, 6, 8]
@@ -360,10 +355,12 @@ class LabelledFrames:
 
     @torch.no_grad()
     def solve(self, strategy: Strategy) -> None:
-        """Let a strategy with features compute what every prediction until the next lesson needs.
+        """Solve for the head's weights by scoring one frame.
+
+        The strategy keeps the solution until it learns again. Without features nothing is done.
 
         Args:
-            strategy: the strategy; asked for one frame, it keeps what it has solved.
+            strategy: the strategy.
         """
         if self.z is not None:
             strategy.score_features(self.z[:1])
@@ -383,7 +380,7 @@ class TestSet:
 
     Args:
         stream: the stream whose data set is tested on.
-        thin: one frame in so many of each test session is taken.
+        thin: one frame in `thin` of each test session is taken.
         features: the cache to take features from.
     """
 
@@ -421,41 +418,6 @@ class TestSet:
         return metrics.confusion(self.patterns.labels, predicted, self.classes)
 
 
-class Clock:
-    """The seconds that one batch of a strategy took; the device is waited for.
-
-    Args:
-        strategy: the strategy.
-    """
-
-    def __init__(self, strategy: Strategy) -> None:
-        self.learn_seconds = 0.0
-        self.solve_seconds = 0.0
-        self.test_seconds = 0.0
-        self._strategy = strategy
-
-    @contextmanager
-    def learning(self) -> Iterator[None]:
-        """Charge the time of a `with` block to learning."""
-        began = now(self._strategy)
-        yield
-        self.learn_seconds += now(self._strategy) - began
-
-    @contextmanager
-    def solving(self) -> Iterator[None]:
-        """Charge the time of a `with` block to solving."""
-        began = now(self._strategy)
-        yield
-        self.solve_seconds += now(self._strategy) - began
-
-    @contextmanager
-    def testing(self) -> Iterator[None]:
-        """Charge the time of a `with` block to testing."""
-        began = now(self._strategy)
-        yield
-        self.test_seconds += now(self._strategy) - began
-
-
 def known_before(batch: Patterns, z: Tensor | None, tally: Tally) -> LabelledFrames | None:
     """Return the frames of a batch whose classes were taught before; None if there are none.
 
@@ -481,25 +443,22 @@ def make_step(
     stream: Stream,
     strategy: Strategy,
     report: LearnReport,
-    tally: Tally,
+    measures: Measures | None,
     confusion: Tensor | None,
     clock: Clock,
 ) -> Step:
-    """Return the measurements after one batch, and enter its test into the tally.
+    """Return the measurements after one batch.
 
     Args:
         number: the number of the batch, from 1.
         stream: the stream.
         strategy: the strategy, which has learned the batch.
-        report: what it reported.
-        tally: what earlier tests left behind.
-        confusion: the confusion matrix of the test; None if there was none.
+        report: its report about the batch.
+        measures: the measures after the test; None if there was no test.
+        confusion: the confusion matrix of the test; None if there was no test.
         clock: the time that the batch took.
     """
-    measured: dict[str, Any] = dict.fromkeys(UNTESTED)
-    if confusion is not None:
-        found = tally.test(metrics.class_counts(confusion))
-        measured = {name: getattr(found, name) for name in (*UNTESTED, *COUNTED)}
+    measured: dict[str, Any] = dict.fromkeys(MEASURES) if measures is None else vars(measures)
     return Step(
         batch=number,
         batches=len(stream),

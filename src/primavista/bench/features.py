@@ -1,16 +1,14 @@
-"""A cache of features: ten runs over the same data see the same frames in other orders."""
+"""A cache of features shared by runs over the same frames."""
 
 from __future__ import annotations
-
-import time
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from primavista.bench.clock import now
 from primavista.errors import InputError
 from primavista.frames import Selection
-from primavista.strategies import Strategy
 from primavista.strategies.base import EmbeddingStrategy
 from primavista.streams.dataset import Patterns
 
@@ -31,14 +29,14 @@ class FeatureCache:
     def of_batch(self, strategy: EmbeddingStrategy, batch: Patterns) -> tuple[Tensor, float]:
         """Return the features of a batch, computed session by session.
 
-        So the numbers of a session do not depend on what else is in the batch.
+        The features of a session then do not depend on the other sessions of the batch.
 
         Args:
             strategy: the strategy whose representation computes them.
             batch: the frames.
 
         Returns:
-            The features, and the seconds that they took, whoever computed them.
+            The features, and the seconds that they took when they were computed.
         """
         label, session = batch.labels.numpy(), batch.sessions.numpy()
         ends = np.flatnonzero((label[1:] != label[:-1]) | (session[1:] != session[:-1])) + 1
@@ -56,7 +54,7 @@ class FeatureCache:
             images: the frames.
 
         Returns:
-            The features, and the seconds that they took, whoever computed them.
+            The features, and the seconds that they took when they were computed.
 
         Raises:
             InputError: if a feature is not finite.
@@ -72,17 +70,6 @@ class FeatureCache:
             self._kept[key] = found
             self._bytes += size
         return self._kept[key]
-
-
-def now(strategy: Strategy) -> float:
-    """Return the time in seconds, after everything that was asked of the device is done.
-
-    Args:
-        strategy: its device is waited for.
-    """
-    if strategy.device.type == "cuda":
-        torch.cuda.synchronize(strategy.device)
-    return time.perf_counter()
 
 
 def _timed(strategy: EmbeddingStrategy, images: Selection) -> tuple[Tensor, float]:

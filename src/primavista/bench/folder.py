@@ -19,16 +19,21 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from primavista.bench.data import DataFacts, StrictModel
+from primavista.bench.metrics import MEASURES
 from primavista.bench.plan import Cell, Plan, PlannedCell
 from primavista.errors import CHOOSE_FOLDER, FileError, InputError, file_errors
 from primavista.storage import disk, learner_file
 from primavista.storage.disk import FileLock, is_locked, remove_leftovers, write_atomically
+
+if TYPE_CHECKING:
+    from primavista.bench.evaluate import Step
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
@@ -39,6 +44,7 @@ FAILED = "failed.json"
 LOCK = ".lock"
 PLAN = "plan.json"
 FORMATS = (1, 2)  # of `run.json`
+CHECKPOINT_FORMAT = 1  # of the manifest of `checkpoint.safetensors`
 KEPT = (
     "Free some space or choose another folder; what is written is kept, "
     "and the same command resumes"
@@ -55,7 +61,7 @@ class _FileModel(BaseModel):
 
 
 class BatchMetrics(_FileModel):
-    """One line of `metrics.jsonl`: what is reproducible about one batch; see `bench.metrics`.
+    """One line of `metrics.jsonl`: the reproducible facts of one batch; see `bench.metrics`.
 
     Args:
         batch: the number of the batch, from 1.
@@ -75,7 +81,7 @@ class BatchMetrics(_FileModel):
         average_anytime: the mean of the average accuracies so far.
         backward_transfer: in points.
         transfer_batches: the number of batches that forward transfer was measured on.
-        transfer_frames: the number of their frames that were asked.
+        transfer_frames: the number of their frames that were predicted for it.
         task_accuracy: a row of the matrix R: percent for the classes that a batch showed first, by
             the number of that batch as a text.
     """
@@ -99,6 +105,31 @@ class BatchMetrics(_FileModel):
     transfer_batches: int | None = None
     transfer_frames: int | None = None
     task_accuracy: dict[str, float] | None = None
+
+    @classmethod
+    def from_step(cls, step: Step) -> BatchMetrics:
+        """Return the reproducible part of the measurements after a batch.
+
+        Args:
+            step: the measurements.
+        """
+        tested = step.accuracy is not None
+        by_class = {str(label): value for label, value in step.class_accuracy.items()}
+        by_task = {str(task): value for task, value in step.task_accuracy.items()}
+        return cls(
+            batch=step.batch,
+            patterns=step.report.patterns,
+            new_classes=step.report.new_classes,
+            losses=tuple(loss if isfinite(loss) else None for loss in step.report.losses),
+            saturated=step.saturated,
+            state_bytes=step.state_bytes,
+            stored_bytes=step.stored_bytes,
+            class_accuracy=by_class if tested else None,
+            transfer_batches=step.transfer_batches if tested else None,
+            transfer_frames=step.transfer_frames if tested else None,
+            task_accuracy=by_task if tested else None,
+            **{name: getattr(step, name) for name in MEASURES},
+        )
 
 
 class FinalMetrics(_FileModel):
@@ -134,13 +165,13 @@ class CellResult(_FileModel):
         test_seconds: time spent testing.
         peak_bytes: the most memory in use beyond what was in use at the start; see `bench.cost`.
         operations: floating-point operations per frame of the last batch, by the fields of
-            `cost.Operations`; None where they cannot be counted.
+            `cost.Operations`; None if they cannot be counted.
         state_bytes: bytes beyond the network, its head and stored data.
         stored_bytes: bytes of stored data.
         parameters: the parameters of the network, and D for each class: those of a linear head.
-        order: where the order of the batches comes from.
+        order: the origin of the order of the batches.
         data: the facts of the data; None in results of versions that did not record them.
-        weights_sha256: the checksum of the strategy's final state.
+        weights_sha256: the checksum of the strategy's final state; see `state_sha256`.
         machine: the machine that ran the last batches.
     """
 
@@ -164,6 +195,15 @@ class CellResult(_FileModel):
     weights_sha256: str | None = None
     machine: dict[str, Any] = {}
 
+    @property
+    def state_sha256(self) -> str | None:
+        """The checksum of the strategy's final state.
+
+        The file calls it `weights_sha256`, which in `run.json` is the file of weights that the
+        network begins with.
+        """
+        return self.weights_sha256
+
 
 @dataclass(frozen=True)
 class CellContents:
@@ -185,7 +225,7 @@ class CellContents:
 
 
 def read_cell(path: Path) -> CellContents:
-    """Read the folder of a cell, whatever its state; another process may be writing to it.
+    """Read the folder of a cell in any state; another process may be writing to it.
 
     Args:
         path: the folder.
@@ -306,14 +346,10 @@ class CellFolder:
             The arrays and the manifest of the checkpoint; None if there is none.
 
         Raises:
-            FileError: if the checkpoint is damaged, or has seen lines that are not there.
+            FileError: if the checkpoint is damaged, of another format, or has seen lines that are
+                not there.
         """
-        state = None
-        if (self.path / CHECKPOINT).exists():
-            try:
-                state = learner_file.read(self.path / CHECKPOINT)
-            except FileError as error:
-                raise FileError(f"{error}, or delete {self.path} to restart this cell") from error
+        state = self._read_checkpoint() if (self.path / CHECKPOINT).exists() else None
         position = 0 if state is None else state[1]["position"]
         with self._writing():
             for name in (METRICS, TIMINGS):
@@ -321,6 +357,20 @@ class CellFolder:
                 _truncate(self._lines[name], position, self.path)
             disk.sync_folder(self.path)  # their names before that of a checkpoint which counts them
         return state
+
+    def _read_checkpoint(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        path = self.path / CHECKPOINT
+        try:
+            arrays, manifest = learner_file.read(path)
+        except FileError as error:
+            raise FileError(f"{error}, or delete {self.path} to restart this cell") from error
+        found = manifest.get("format", CHECKPOINT_FORMAT)
+        if found != CHECKPOINT_FORMAT:
+            raise FileError(
+                f"{path} has format {found!r}, and this version reads {CHECKPOINT_FORMAT}: resume "
+                f"with the version that wrote it, or delete {self.path} to restart this cell"
+            )
+        return arrays, manifest
 
     def append(self, metrics: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
         """Append one line per file about a batch that is done.
@@ -446,7 +496,7 @@ class FolderRecord(StrictModel):
 
     Args:
         format: the version of the file.
-        base: what all cells have in common.
+        base: the settings that all cells share.
         groups: the groups of all the plans; a cell that was begun stays in its groups.
         plans: the plans as they were last run, by name.
     """
@@ -460,7 +510,7 @@ class FolderRecord(StrictModel):
 def claim_folder(out: Path, plan: Plan, planned: Sequence[PlannedCell]) -> None:
     """Record in `plan.json` that a plan is run in this folder, beside earlier ones.
 
-    A folder in which no cell was ever begun belongs to nobody: the plan before was refused.
+    Any plan may claim a folder without started cells.
 
     Args:
         out: the folder of the results.
@@ -501,7 +551,7 @@ def _check_base(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> Non
 
 
 def _unnamed(base: dict[str, Any]) -> dict[str, Any]:
-    """The base without the name of the data, which is for reports alone."""
+    """Return the base without the name of the data, which only reports use."""
     data = base.get("data")
     if not isinstance(data, dict):
         return base
@@ -509,7 +559,7 @@ def _unnamed(base: dict[str, Any]) -> dict[str, Any]:
 
 
 def _begun_groups(out: Path, record: FolderRecord) -> dict[tuple[str, str], GroupRecord]:
-    """The groups of earlier plans, without the cells that were never begun."""
+    """Return the groups of earlier plans, without the cells that were never begun."""
     groups = {}
     for group in record.groups:
         begun = [cell for cell in group.cells if (out / cell / RUN).exists()]
@@ -661,7 +711,7 @@ def _damaged(out: Path, error: Exception) -> FileError:
 
 
 def _truncate(file: int, lines: int, folder: Path) -> None:
-    """Cut a file after so many lines, and go to its end."""
+    """Cut a file after a number of lines, and go to its end."""
     with open(file, "rb", closefd=False) as reader:
         data, end = reader.read(), 0
     for _ in range(lines):

@@ -1,7 +1,7 @@
-"""The identity of what a cell computes from: fingerprints of its code and of its data.
+"""The identity of a cell beyond its options: fingerprints of its code and of its data.
 
-The options of a cell do not say everything that its numbers depend on. Two fingerprints are part of
-the cell, so that a cell whose code or data has changed is another cell and is run again.
+The numbers of a cell depend on more than its options. Two fingerprints are part of the cell, so
+that a cell whose code or data has changed is another cell and is run again.
 
 The fingerprint of the code is of the syntax trees of the modules that the cell's strategy imports,
 and of those that make streams and measure. Comments, docstrings, formatting and the texts of errors
@@ -232,7 +232,7 @@ def fingerprint_of(data: Data, progress: Progress | None = None) -> str | None:
     """Return the fingerprint of the files of a cell's data.
 
     Args:
-        data: the data; what is drawn has no files, and its settings say everything.
+        data: the data; drawn data has no files, and its settings determine every pixel.
         progress: called with (done, total) in bytes while files are read.
 
     Returns:

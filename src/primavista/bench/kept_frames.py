@@ -1,4 +1,4 @@
-"""Decoded test frames: pictures that every test of every run reads again are decoded once."""
+"""Decoded test frames: they are decoded once, and serve every test of every run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DecodedFrames:
     """Frames that were decoded so far.
 
     Args:
-        frames: all frames of a test set, of which some are filled in; None before the first.
+        frames: an array for all frames of a test set, filled in so far; None before the first.
         filled: one truth value per frame.
     """
 
@@ -30,8 +30,8 @@ class DecodedFrames:
     filled: Tensor
 
 
-# What was decoded, by the frames that it was read from and their indices. It is freed with the data
-# set that it belongs to.
+# Decoded frames, by the frames that they were read from and their indices. They are freed with
+# their data set.
 _kept: WeakKeyDictionary[Frames, dict[bytes, DecodedFrames]] = WeakKeyDictionary()
 
 

@@ -17,31 +17,20 @@ batches: f(j) is the first test at or after batch j, and every i below is a test
                                  whose class was met before, asked before batch k is learned,
                                  beyond chance among the K_k classes met by then
 
-The page `docs/guides/metrics.md` has the citations, and the reasons where a definition had to be
-adapted to these streams.
+The page `docs/guides/metrics.md` has the citations, and the reasons for adapting definitions to
+these streams.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-# The keys of the measures of accuracy, in files and records.
-MEASURES = (
-    "accuracy",
-    "seen_accuracy",
-    "average",
-    "average_accuracy",
-    "average_anytime",
-    "forgetting",
-    "backward_transfer",
-    "forward_transfer",
-)
-ClassCounts = Mapping[int, tuple[int, int]]  # of each class: the frames that are right, and all
+ClassCounts = Mapping[int, tuple[int, int]]  # by class: the number of right frames, and of all
 
 
 def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
@@ -130,9 +119,15 @@ class Measures:
     task_accuracy: dict[int, float]
 
 
+# The fields of `Measures` that say what the others rest on.
+DETAILS = ("transfer_batches", "transfer_frames", "task_accuracy")
+# The keys of the measures of accuracy, in files and records.
+MEASURES = tuple(one.name for one in fields(Measures) if one.name not in DETAILS)
+
+
 @dataclass
 class Tally:
-    """What the measures need of earlier batches and tests; a checkpoint keeps it.
+    """A summary of earlier batches and tests, for the measures; a checkpoint keeps it.
 
     Args:
         tests: the number of tests.
@@ -188,8 +183,8 @@ class Tally:
         """Enter a test after a batch.
 
         Args:
-            counts: of each class in the test set, met or not, how many frames are right and how
-                many there are.
+            counts: the number of right frames and of all frames, by class of the test set, met or
+                not.
 
         Returns:
             The measures after this test.

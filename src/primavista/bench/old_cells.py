@@ -1,4 +1,4 @@
-"""Cells of version 0.1, some strategies of which learned by other rules."""
+"""Cells of version 0.1, in which some strategies learned by other rules."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def stored_options_in(out: Path) -> list[StoredOptions]:
     """Read the strategy and the options of every cell in a folder of results.
 
     Args:
-        out: the folder, which need not exist. Damaged cells are left out; whoever runs or reports
-            them says what is wrong with them.
+        out: the folder, which need not exist. Damaged cells are left out; running or reporting
+            them gives the error.
     """
     found = []
     for path in sorted(out.glob(f"*/*/{RUN}")):

@@ -26,7 +26,14 @@ from pydantic import (
 )
 
 from primavista.backbones.base import FROM_FUNCTION, OWN_NETWORKS, Precision
-from primavista.bench.data import Data, Positive, RenderedData, StrictModel, choose_test_set
+from primavista.bench.data import (
+    Data,
+    Positive,
+    RenderedData,
+    StrictModel,
+    TestSetName,
+    choose_test_set,
+)
 from primavista.bench.identity import code_fingerprint, data_fingerprint, fingerprint_of
 from primavista.bench.resolve import all_options, freezes
 from primavista.engine.representation import Engine, choose_device
@@ -42,6 +49,7 @@ IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "w
 # Files and the names of folders keep the names that options had when the first results were
 # written, so that results of every version resume.
 STORED = {new: old for old, new in RENAMED.items()}
+MOST_DIGITS = 10  # of a number of batches in a name, which may come from a foreign file
 
 Value = TypeVar("Value")
 
@@ -90,7 +98,7 @@ class BackboneSpec(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _weights_of_function(cls, table: Any) -> Any:
-        """Say where the weights of a function's module come from, if the plan does not."""
+        """Fill in the origin of the weights of a function's module, if the plan names none."""
         if isinstance(table, dict) and "weights" not in table:
             name = table.get("name")
             if isinstance(name, str) and (is_reference(name) or name in OWN_NETWORKS):
@@ -118,12 +126,12 @@ class Cell(StrictModel):
         threads: the CPU threads of the process.
         precision: the precision of the backbone on a GPU.
         deterministic: whether torch may use only deterministic algorithms.
-        engine: what computes features of a frozen representation.
+        engine: the engine that computes features of a frozen representation.
         test_every: the number of batches between two tests.
-        test_thin: one frame in so many of each test session is tested; of the full test set of
-            CORe50, one in so many of the whole list.
+        test_thin: one frame in `test_thin` of each test session is tested; in the full test set of
+            CORe50, one in `test_thin` of the whole list.
         retrain: the number of evenly spaced retrainings of Cumulative or GDumb.
-        limit: learn only so many batches: a trial, not a result.
+        limit: the number of batches to learn in a trial, which is not a result; None for all.
         hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen, if the plan
             says so; format 1 wrote 0 always.
         code: the fingerprint of the code that computes the cell; see `bench.identity`.
@@ -156,13 +164,13 @@ class Cell(StrictModel):
 
     @model_serializer(mode="wrap")
     def _recorded(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not recorded: cells of format 1 are written as they were read."""
+        """Leave out fields without a value: cells of format 1 are written as they were read."""
         table: dict[str, Any] = write(self)
         return {name: v for name, v in table.items() if v is not None or name not in IDENTITY}
 
     @property
     def question(self) -> str:
-        """The cell without its fingerprints: equal for results that one replaces by the other."""
+        """The cell without its fingerprints. Results with the same question replace each other."""
         return self.model_dump_json(exclude={"format", *IDENTITY})
 
     @property
@@ -195,7 +203,6 @@ class Cell(StrictModel):
 
 
 Runs = Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-TestSet = Literal["reduced", "full"]
 Names = Annotated[list[str], Field(min_length=1)]
 
 
@@ -232,9 +239,9 @@ class Group(StrictModel):
             `package.module:Class`.
         protocols: protocols as texts, such as "nicv2-391", or as tables of their parameters.
         options: options of all the strategies.
-        variants: sets of options, each of which makes cells of its own.
+        variants: sets of options; each set makes cells of its own.
         runs: how many runs, or which.
-        tests: the test sets, each of which makes cells of its own.
+        tests: the test sets; each makes cells of its own.
         test_every: the number of batches between two tests.
         retrain: the number of retrainings of Cumulative and GDumb; the others ignore it.
     """
@@ -246,7 +253,7 @@ class Group(StrictModel):
     options: StrategyOptions = Field(default_factory=dict)
     variants: Annotated[list[StrategyOptions], Field(min_length=1)] = NO_VARIANTS
     runs: Runs | None = None
-    tests: Annotated[list[TestSet], Field(min_length=1)] | None = None
+    tests: Annotated[list[TestSetName], Field(min_length=1)] | None = None
     test_every: Positive | None = None
     retrain: Positive | None = None
 
@@ -257,8 +264,8 @@ class PlannedCell:
 
     Args:
         cell: the cell.
-        folder: where its results go, relative to the folder of the plan's results.
-        title: what it is called in progress displays.
+        folder: the folder of its results, relative to the folder of the plan's results.
+        title: its name in progress displays.
         groups: the names of the groups that have it.
     """
 
@@ -274,20 +281,20 @@ class Plan(StrictModel):
     Args:
         name: the name of the plan, and of its folder of results.
         title: the heading in reports.
-        groups: what to run.
+        groups: the groups of cells to run.
         runs: how many runs, or which, unless a group says otherwise.
         seed: the seed of run 0; run r has the seed `seed + r`.
         device: `auto` is a GPU if there is one.
         threads: the CPU threads of each cell.
         precision: the precision of the backbone on a GPU.
         deterministic: whether torch may use only deterministic algorithms.
-        engine: what computes frozen features on the CPU.
+        engine: the engine that computes frozen features on the CPU.
         test: "full", the whole test set, or "reduced": the official list of CORe50, packed or not,
             else one frame in `test_thin` of each session. A plan that sets `test_thin` alone means
             the reduced one.
         test_thin: see `test`.
         test_every: the number of batches between two tests.
-        limit: learn only so many batches: a trial, not a result.
+        limit: the number of batches to learn in a trial, which is not a result; None for all.
         hyperparameters_chosen_on_run: the run on which the user chose the hyperparameters, if any:
             the report then shows the means without it, too.
         data: the data set.
@@ -304,7 +311,7 @@ class Plan(StrictModel):
     precision: Precision = "float32"
     deterministic: bool = False
     engine: Engine = "torch"
-    test: TestSet = "full"
+    test: TestSetName = "full"
     test_thin: Positive = 20
     test_every: Positive = 1
     limit: Positive | None = None
@@ -315,7 +322,7 @@ class Plan(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _thinned(cls, table: Any) -> Any:
-        """Take the reduced test set if the plan thins its test set, and says no more."""
+        """Take the reduced test set if the plan sets `test_thin` and not `test`."""
         if isinstance(table, dict) and "test_thin" in table and "test" not in table:
             return {**table, "test": "reduced"}
         return table
@@ -339,7 +346,7 @@ class Plan(StrictModel):
         data = fingerprint_of(self.data, progress)
         weights = self._weights_sha256()
         for group in self.groups:
-            for bare in self._cells(group):
+            for bare in self.cells_of(group):
                 own = {"code": code[bare.strategy], "data_sha256": data, "weights_sha256": weights}
                 cell = bare.model_copy(update=own)
                 key = cell.key
@@ -349,7 +356,7 @@ class Plan(StrictModel):
         return sorted(found.values(), key=lambda planned: planned.cell.run)
 
     def base(self) -> dict[str, Any]:
-        """Return what all cells have in common: one folder of results has one base."""
+        """Return the settings that all cells share: one folder of results has one base."""
         keys = {"data", "backbone", "device", "threads", "precision", "deterministic"}
         keys |= {"limit", "seed"}
         # Results of versions without engines do not name one.
@@ -364,9 +371,17 @@ class Plan(StrictModel):
     def _device(self) -> Literal["cpu", "cuda"]:
         return "cuda" if choose_device(self.device, here=False).type == "cuda" else "cpu"
 
-    def _cells(self, group: Group) -> Iterator[Cell]:
+    def cells_of(self, group: Group) -> Iterator[Cell]:
+        """Yield the cells of a group without fingerprints, so that no file has to be hashed.
+
+        Args:
+            group: a group of this plan.
+
+        Raises:
+            InputError: if a strategy, an option or a protocol does not exist; it names the group.
+        """
         device = self._device()
-        self._check(device)
+        check_precision(self.precision, device)
         runs = self.runs if group.runs is None else group.runs
         numbers = range(runs) if isinstance(runs, int) else runs
         grid = product(group.protocols, group.strategies, group.variants)
@@ -396,10 +411,6 @@ class Plan(StrictModel):
                     hyperparameters_chosen_on_run=self.hyperparameters_chosen_on_run,
                 )
 
-    def _check(self, device: str) -> None:
-        if self.precision != "float32" and device == "cpu":
-            raise InputError(f"precision {self.precision} needs a GPU: the CPU has float32 alone")
-
     def _engine(self, strategy: str, options: dict[str, Any]) -> Engine:
         """Return the engine of a cell: torch, unless its representation is eventually frozen."""
         if self.engine == "torch" or freezes(strategy, options):
@@ -422,11 +433,38 @@ class Plan(StrictModel):
         except InputError as error:
             raise InputError(f"group {group.name!r}, {strategy!r}: {error}") from error
 
-    def _tested(self, group: Group, test: TestSet) -> tuple[Data, int]:
+    def _tested(self, group: Group, test: TestSetName) -> tuple[Data, int]:
         try:
             return choose_test_set(self.data, test, self.test_thin)
         except InputError as error:
             raise InputError(f"group {group.name!r}: {error}") from error
+
+
+def check_precision(precision: Precision, device: str) -> None:
+    """Refuse a precision that a device does not have.
+
+    Args:
+        precision: the precision of the backbone.
+        device: "cpu" or "cuda".
+
+    Raises:
+        InputError: if it is another precision than float32, on a CPU.
+    """
+    if precision != "float32" and device == "cpu":
+        raise InputError(f"precision {precision} needs a GPU: the CPU has float32 alone")
+
+
+def batches_in_name(protocol: str) -> int | None:
+    """Return the number of batches that the name of a protocol gives; None if it gives none.
+
+    Args:
+        protocol: the protocol as a text.
+
+    >>> batches_in_name("nicv2-391"), batches_in_name("nicv2")
+    (391, None)
+    """
+    _, _, last = protocol.rpartition("-")
+    return int(last) if last.isdecimal() and len(last) < MOST_DIGITS else None
 
 
 def shipped() -> list[str]:

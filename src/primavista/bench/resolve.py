@@ -68,10 +68,10 @@ def _resolved(strategy: str, options: Mapping[str, OptionValue]) -> tuple[dict[s
 
 @cache
 def _options_of_instance(strategy: str, options: str) -> tuple[dict[str, Any], bool]:
-    """All options of a strategy, and whether its representation is eventually frozen.
+    """Return all options of a strategy, and whether its representation is eventually frozen.
 
-    The strategy is created on a tiny network: only so are the options of a strategy of another
-    package, and the checks in its constructor, exactly those of the run.
+    The strategy is created on a tiny network, so that options and checks are exactly those of the
+    run, for strategies of other packages too.
     """
     given: dict[str, Any] = json.loads(options)
     backbone = build("mobilenet_v1", "random", width=0.0625, size=32)
@@ -86,7 +86,7 @@ def _options_of_instance(strategy: str, options: str) -> tuple[dict[str, Any], b
 
 
 def _defaults(made: type) -> dict[str, Any]:
-    """The defaults of a constructor's arguments; other values than JSON's are left to the code."""
+    """Return the defaults of a constructor's arguments that JSON can hold."""
     parameters = inspect.signature(made).parameters.values()
     return {
         one.name: one.default

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
@@ -28,7 +27,7 @@ from primavista.bench.folder import (
     read_lines,
     read_result,
 )
-from primavista.bench.plan import Cell, Plan, PlannedCell
+from primavista.bench.plan import Cell, Plan, PlannedCell, batches_in_name
 from primavista.bench.trackers import Tracker
 from primavista.errors import FileError, InputError
 from primavista.frames import read_frames
@@ -49,7 +48,7 @@ class CellState:
     Args:
         planned: the cell.
         path: its folder.
-        status: what its folder says, or what its events have said since.
+        status: the status of its folder, or that of its last event since.
         batch: the last batch that it has learned.
         batches: how many batches it has; None if that is not known yet.
         accuracy: the last accuracy, in percent.
@@ -72,7 +71,7 @@ class CellState:
         """Follow an event of the cell.
 
         Args:
-            event: what happened.
+            event: the event.
         """
         if event.kind == "batch":
             self._learned(event)
@@ -123,8 +122,8 @@ class Suite:
         out: the folder of the results.
         groups: the names of the groups to run; all if there are none.
         settings: how cells are run; by default rendered data goes into `out`.
-        progress: called with (done, total) in bytes while files of the data are read, which is done
-            once to find out whether they have changed.
+        progress: called with (done, total) in bytes while files of the data are read for the first
+            time, for their fingerprint.
 
     Raises:
         InputError: if the plan has no such group, or if a folder holds another cell.
@@ -161,7 +160,7 @@ class Suite:
         """Run the cells that are not done yet.
 
         Args:
-            executor: what runs them.
+            executor: the executor.
             on_event: called with every event and the state of its cell after it.
             trackers: they follow every cell.
             progress: called while frames are rendered, with their number and total.
@@ -222,14 +221,14 @@ class Suite:
             build(spec.name, spec.weights, size=size, seed=spec.seed, **options)
 
     def _count_batches(self, data: Data, opened: DataSet, split: int) -> None:
-        counts: dict[tuple[str, int], int] = {}
+        lengths: dict[tuple[str, int], int] = {}
         for state in self.states:
             cell = state.planned.cell
             if cell.data == data and split_of(data, cell.run) == split:
                 key = cell.protocol, cell.run
-                if key not in counts:
-                    counts[key] = len(cell_stream(cell, opened))
-                state.batches = counts[key]
+                if key not in lengths:
+                    lengths[key] = len(cell_stream(cell, opened))
+                state.batches = lengths[key]
 
 
 def _open_for_check(
@@ -296,7 +295,7 @@ def seconds_left(states: Sequence[CellState], at_once: int) -> float | None:
 
 
 def _longest_of_each_protocol(states: Sequence[CellState]) -> dict[str, int]:
-    """The largest known number of batches of the cells of each protocol, 0 if none is known."""
+    """Return the largest known number of batches of each protocol, 0 if none is known."""
     lengths: dict[str, int] = {}
     for state in states:
         protocol = state.planned.cell.protocol
@@ -336,8 +335,8 @@ def _read_progress(state: CellState, cell: Cell, path: Path) -> None:
                 f"{path} holds the results of another cell: choose another folder, or delete it"
             )
         state.batches, state.accuracy = result.batches, result.final.accuracy
-    elif match := re.search(r"-(\d+)$", cell.protocol):
-        state.batches = min(int(match[1]), cell.limit or int(match[1]))
+    elif (batches := batches_in_name(cell.protocol)) is not None:
+        state.batches = min(batches, cell.limit or batches)
     if state.status == "failed":
         failed = read_json(path / FAILED)
         state.reason = str(failed.get("reason", "")) if isinstance(failed, dict) else ""

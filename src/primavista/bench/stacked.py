@@ -1,7 +1,7 @@
 """Several runs side by side on one GPU: ten updates or factorisations cost little more than one.
 
-`evaluate_stacked` is `evaluate` for several runs: they advance batch by batch, and what they have
-to compute is computed as one stack. On the CPU each run gives the same bits as alone; on a GPU
+`evaluate_stacked` is `evaluate` for several runs: they advance batch by batch, and their updates
+and solutions are computed as one stack. On the CPU each run gives the same bits as alone; on a GPU
 other kernels work on stacks, and the results agree to the rounding of float64. `stacked_cells.py`
 runs the cells of a plan in this way.
 """
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from primavista.bench import metrics
+from primavista.bench.clock import Clock, now
 from primavista.bench.evaluate import (
-    Clock,
     LabelledFrames,
     Step,
     TestSchedule,
@@ -26,8 +27,8 @@ from primavista.bench.evaluate import (
     learn_patterns,
     make_step,
 )
-from primavista.bench.features import FeatureCache, now
-from primavista.bench.metrics import Tally
+from primavista.bench.features import FeatureCache
+from primavista.bench.metrics import Measures, Tally
 from primavista.errors import InputError
 from primavista.heads.dslda import DSLDAHead
 from primavista.heads.statistics import AnalyticHead, packed_blocks, split_symmetric
@@ -44,10 +45,10 @@ def evaluate_stacked(
     test_thin: int = 1,
     features: FeatureCache | None = None,
 ) -> Iterator[tuple[int, Step]]:
-    """Let several strategies learn a stream each, side by side; see `evaluate`.
+    """Let several strategies learn one stream each, side by side; see `evaluate`.
 
     Args:
-        strategies: the strategies, none of which has learned anything.
+        strategies: strategies that have not learned anything.
         streams: the stream of each strategy; they may have different lengths.
         test_every: test after the first batch, every `test_every`-th, and the last.
         test_thin: test on one frame in `test_thin` of each test session.
@@ -108,6 +109,7 @@ class StackedRun:
         self.z: Tensor | None = None
         self.report: LearnReport | None = None
         self.confusion: Tensor | None = None
+        self.measures: Measures | None = None
 
     @property
     def done(self) -> bool:
@@ -131,10 +133,10 @@ class StackedRun:
         """Take the next batch, and its features if the representation is frozen."""
         self.batch = self.stream[self.position]
         self.clock = Clock(self.strategy)
-        self.report = self.confusion = self.z = None
+        self.report = self.confusion = self.measures = self.z = None
         if is_frozen(self.strategy):
-            features = self.test_set.features
-            self.z, self.clock.learn_seconds = features.of_batch(self.strategy, self.batch)
+            self.z, seconds = self.test_set.features.of_batch(self.strategy, self.batch)
+            self.clock.learn_seconds += seconds
 
     def learn(self) -> None:
         """Learn the batch alone."""
@@ -152,7 +154,7 @@ class StackedRun:
             self.stream,
             self.strategy,
             self.report,
-            self.tally,
+            self.measures,
             self.confusion,
             self.clock,
         )
@@ -217,6 +219,7 @@ def _test(runs: Sequence[StackedRun]) -> None:
     for (run, _), predicted in zip(asked, _predict(asked), strict=True):
         if predicted is not None:
             run.confusion = run.test_set.confusion(predicted)
+            run.measures = run.tally.test(metrics.class_counts(run.confusion))
 
 
 @torch.no_grad()
@@ -247,7 +250,7 @@ def _predict(asked: Sequence[tuple[StackedRun, LabelledFrames]]) -> list[Tensor 
 
 
 def _solve(asked: Sequence[tuple[StackedRun, LabelledFrames]]) -> None:
-    """Let every run solve what its predictions wait for, those that can as one stack."""
+    """Solve the equations of all runs, as one stack if possible."""
     if len(asked) > 1:
         with suppress(torch.OutOfMemoryError):  # one after the other takes less memory
             solve_together([run.strategy for run, _ in asked])

@@ -86,7 +86,8 @@ def run(
         list[str] | None, typer.Option(help="tensorboard or wandb; repeatable.")
     ] = None,
 ) -> None:
-    """Run a plan, or what is left of it. The exit code is 1 if a cell failed; the others go on.
+    """Run the cells of a plan that are not done. A failed cell does not stop the others; the exit
+    code is then 1.
 
     Example: `primavista bench run quick --set runs=1`
     """
@@ -108,7 +109,7 @@ def run(
 def status(
     plan: PlanName, out: Out = None, overrides: Override = None, data: SourceName = None
 ) -> None:
-    """Show what is done, running and failed, and how long the rest will take.
+    """Show the cells that are done, running and failed, and estimate the time left.
 
     Example: `primavista bench status quick`
     """
@@ -183,7 +184,7 @@ def report(
         float, typer.Option(help="Inches: the width of figures that span the page.")
     ] = 6.25,
 ) -> None:
-    """Make the report of what there is so far: figures, tables, one HTML file.
+    """Make the report of the results so far: figures, tables, one HTML file.
 
     Example: `primavista bench report quick`
     """
@@ -220,7 +221,7 @@ def _results_folder(plan: str, out: Path | None) -> Path:
 
 
 def find_plan(name: str, overrides: Sequence[str] | None, source: str | None) -> Plan:
-    """Read a plan, with what the command line sets in it.
+    """Read a plan, and set the values that the command line gives.
 
     Args:
         name: the name of a plan, or the path of a TOML file.
@@ -278,7 +279,7 @@ def processors() -> int:
 
 
 def make_executor(on: str, threads: int, per_gpu: int, shared: bool) -> Executor:
-    """Return what runs the cells.
+    """Return the executor that runs the cells.
 
     Args:
         on: local, inline, ray, or ray://HOST:PORT.
@@ -314,7 +315,7 @@ def run_with_progress(
     Args:
         console: where to print.
         suite: the cells.
-        executor: what runs them.
+        executor: the executor that runs them.
         trackers: they follow every cell.
 
     Returns:
@@ -356,7 +357,7 @@ def cells_at_once(suite: Suite, executor: Executor) -> int:
 
     Args:
         suite: the cells.
-        executor: what runs them.
+        executor: the executor that runs them.
     """
     places = getattr(executor, "places", None)
     return places(suite.states[0].planned.cell) if places and suite.states else 1
@@ -443,7 +444,7 @@ class ProgressDisplay:
 
         Args:
             state: the cell.
-            event: what happened.
+            event: the event.
         """
         if self._live:
             return
@@ -458,7 +459,7 @@ class ProgressDisplay:
             self._print_running()
 
     def table(self) -> Group:
-        """Return what the terminal shows."""
+        """Return the live table and a summary, for the terminal."""
         table = Table(box=None, pad_edge=False, show_header=False)
         for justify in ("left", "left", "right", "right", "left"):
             table.add_column(justify=justify)

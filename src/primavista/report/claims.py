@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from primavista.report.accuracy_lookup import Finals, find_finals
 from primavista.report.comparison import RULE, Comparison, Estimate, Expectation, Runs
-from primavista.report.finals import Finals, find_finals
 from primavista.report.read import StoredCell
 from primavista.report.table import Difference, Row, Table, Verdict, format_value
 from primavista.report.titles import FREEZING, protocol_title

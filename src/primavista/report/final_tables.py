@@ -44,7 +44,7 @@ def tuned_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
 
 # The measures of the final table after accuracy: the title of the column, the field, and which
 # values are better. Forward transfer has no best value: it rests on other frames in each run.
-MEASURES: tuple[tuple[str, str, Better | None], ...] = (
+MEASURE_COLUMNS: tuple[tuple[str, str, Better | None], ...] = (
     ("on the classes seen (%)", "seen_accuracy", "high"),
     ("average incremental (%)", "average", "high"),
     ("average over tasks (%)", "average_accuracy", "high"),
@@ -56,7 +56,7 @@ MEASURES: tuple[tuple[str, str, Better | None], ...] = (
 FINAL = "final accuracy (%)"
 BETTER: dict[str, Better] = {
     FINAL: "high",
-    **{title: better for title, _, better in MEASURES if better is not None},
+    **{title: better for title, _, better in MEASURE_COLUMNS if better is not None},
 }
 SPREAD = "Mean ± sample standard deviation over the finished runs; one run has no deviation."
 
@@ -73,7 +73,7 @@ def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
     shown = ["average", "forgetting", "backward_transfer"]
     if any(one.finals("seen_accuracy") != one.finals() for one in chosen):
         shown.append("seen_accuracy")
-    measures = [(column, field) for column, field, _ in MEASURES if field in shown]
+    measures = [(column, field) for column, field, _ in MEASURE_COLUMNS if field in shown]
     columns = (
         *("protocol", "strategy", FINAL, "stored data (MB)"),
         *(column for column, _ in measures),
@@ -163,7 +163,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         "test frames",
         "stored data (MB)",
         f"without {tuned_title} (%)",
-        *(column for column, _, _ in MEASURES),
+        *(column for column, _, _ in MEASURE_COLUMNS),
         "frames for forward transfer",
         "orders of batches",
         "unfinished",
@@ -216,7 +216,7 @@ def varying(cells: Sequence[StoredCell]) -> dict[str, bool]:
 def _final_row(series: Series, tuned: Sequence[int]) -> Row:
     finals = series.finals()
     untuned = mean_std([v for run, v in finals.items() if run not in tuned]) if tuned else None
-    metrics = [series.final(field) for _, field, _ in MEASURES]
+    metrics = [series.final(field) for _, field, _ in MEASURE_COLUMNS]
     stored = _stored(series)
     accuracy = (series.final(), len(finals), series.test_frames, stored, untuned)
     asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})

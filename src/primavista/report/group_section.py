@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from primavista.report.categories import draw_categories
 from primavista.report.class_figures import draw_class_accuracy, draw_confusion
+from primavista.report.cost_tables import efficiency_table
 from primavista.report.curves import Line, freezing_lines, published_lines, strategy_lines
 from primavista.report.figures import WIDTHS
 from primavista.report.final_tables import accuracy_table, final_table, run_note
@@ -17,7 +18,6 @@ from primavista.report.panels import authors_panel, draw_all, draw_panel
 from primavista.report.read import StoredCell
 from primavista.report.series import Panel, Series, by_panel
 from primavista.report.table import Table
-from primavista.report.tables import efficiency_table
 from primavista.report.titles import slug, unique_slugs
 
 Lines = Mapping[Panel, Sequence[Line]]

@@ -175,7 +175,7 @@ def _text(value: Value, digits: int) -> str:
 
 
 def _head_lines(title: str, letters: int) -> list[str]:
-    """Divide a title into lines of at most so many letters, if its words allow it."""
+    """Divide a title into lines with a limited number of letters, if its words allow it."""
     lines: list[str] = [""]
     for word in title.split():
         joined = f"{lines[-1]} {word}".strip()

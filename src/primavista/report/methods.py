@@ -1,4 +1,4 @@
-"""What was run: data, test frames, network and settings, from the results alone."""
+"""The description of the runs: data, test frames, network and settings, from the results alone."""
 
 from __future__ import annotations
 

@@ -109,12 +109,7 @@ def _cell_of_steps(path: str, steps: Sequence[Step]) -> StoredCell:
         classes=classes,
         batches=len(steps),
     )
-    return StoredCell(path, steps=tuple(map(_recorded, steps)), result=result)
-
-
-def _recorded(step: Step) -> BatchMetrics:
-    by_class = {str(label): value for label, value in sorted(step.class_accuracy.items())}
-    return BatchMetrics(batch=step.batch, accuracy=step.accuracy, class_accuracy=by_class or None)
+    return StoredCell(path, steps=tuple(map(BatchMetrics.from_step, steps)), result=result)
 
 
 def _accuracy(series: Sequence[Series], width: float) -> Picture | None:

@@ -29,7 +29,7 @@ from primavista.bench.folder import (
 )
 from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.metrics import Tally
-from primavista.bench.plan import Cell
+from primavista.bench.plan import Cell, batches_in_name
 from primavista.errors import FileError
 from primavista.strategies.registry import names, rules_of_version_0_1
 
@@ -79,7 +79,7 @@ class StoredCell:
         cell: the cell as `run.json` describes it; None if that file cannot be read.
         foreign: the fields of `run.json` that are not valid in this version, as they are there;
             `cell` has a default in their place.
-        steps: the lines of `metrics.jsonl`, one per batch, as far as they go.
+        steps: the lines of `metrics.jsonl` so far, one per batch.
         result: the content of `result.json`; None if the cell is not done.
         failure: the reason why the cell failed or could not be read.
         groups: the figures and claims that the cell was planned for.
@@ -156,7 +156,7 @@ class StoredCell:
 
     @property
     def is_core50(self) -> bool:
-        """True if the data is CORe50, or a part of it, whatever it is called."""
+        """True if the data is CORe50 or a part of it, under any name."""
         facts = self.result.data if self.result else None
         if facts is not None:
             return facts.core50 is not None
@@ -195,7 +195,7 @@ class StoredCell:
 
     @property
     def test_thin(self) -> int | None:
-        """One frame in so many of each test session is tested."""
+        """The thinning of the test: one frame in `test_thin` of each test session is tested."""
         return self.cell.test_thin if self.cell else None
 
     @property
@@ -217,7 +217,7 @@ class StoredCell:
     def tuned_on_run(self) -> int | None:
         """The run on which the hyperparameters were chosen, if the plan named one.
 
-        Format 1 named run 0 whatever was chosen, so it says nothing.
+        Format 1 always named run 0, so its value says nothing.
         """
         if self.cell is None or self.cell.format == 1:
             return None
@@ -262,8 +262,7 @@ class StoredCell:
         """The number of batches, from the result or else from the protocol's name, if known."""
         if self.result and self.result.batches:
             return self.result.batches
-        _, _, last = self.protocol.rpartition("-")
-        batches = int(last) if last.isdecimal() and len(last) < 10 else None
+        batches = batches_in_name(self.protocol)
         limit = self.cell.limit if self.cell else None
         return batches if limit is None else min(limit, batches or limit)
 
@@ -498,7 +497,7 @@ def _own_group(foreign: Mapping[str, Any]) -> tuple[FigureGroup, ...]:
 
 
 def _read_outcome(place: Path) -> tuple[CellResult | None, str | None]:
-    """Return the result of a cell and the reason for its failure; None for what there is not."""
+    """Return the result of a cell and the reason for its failure; each is None if there is none."""
     try:
         if (place / RESULT).is_file():
             result, _ = _parse(CellResult, _read_json_object(place / RESULT), RESULT_DEFAULTS)
@@ -530,7 +529,7 @@ def _read_json_object(path: Path) -> Json:
 
 
 def _parse(model: type[Model], raw: Json, defaults: Mapping[str, Any]) -> tuple[Model, Json]:
-    """Return what a file says, and its fields that are unknown to the model or not valid.
+    """Return the content of a file, and its fields that are unknown to the model or not valid.
 
     Files may be damaged or come from other programs or versions: a wrong field must not hide the
     others.

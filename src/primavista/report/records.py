@@ -26,8 +26,8 @@ SHOWN = 10  # records that a notebook shows
 class RunRecord:
     """One run of one strategy over one protocol: a cell of the benchmark.
 
-    The page on metrics defines the measures. What a run does not have, such as the accuracy of one
-    that is not finished, is None.
+    The page on metrics defines the measures. A missing value, such as the accuracy of an unfinished
+    run, is None.
 
     Args:
         name: the name in figures and tables, which tells variants apart.
@@ -94,7 +94,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """One batch of one run; measures are None where there was no test.
+    """One batch of one run; measures are None if there was no test.
 
     Args:
         name: the name of the strategy or variant in figures and tables.

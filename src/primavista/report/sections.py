@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from primavista.errors import MissingExtraError, require_extra
+from primavista.report.cell_tables import failed_table, progress_table, stale_table
 from primavista.report.claims import CLAIMS, claims_table, comparisons_table
+from primavista.report.cost_tables import saturation_table
 from primavista.report.figures import EXTRA, WIDTHS, palette_of
 from primavista.report.final_tables import final_table, tuned_note
 from primavista.report.group_section import curve_pictures, group_section
@@ -20,6 +22,7 @@ from primavista.report.hyperparameters import (
 from primavista.report.methods import run_table, tested_on
 from primavista.report.overview import cards, count_status, lead, notes, warnings
 from primavista.report.page import Collapsible, Page, Section
+from primavista.report.parity import parity_table
 from primavista.report.prose import methods_paragraph
 from primavista.report.published import PublishedResults, target_accuracies
 from primavista.report.read import FolderResults, StoredCell
@@ -29,13 +32,6 @@ from primavista.report.stream_figures import (
     draw_streams,
     nic_of_2017,
     panel_streams,
-)
-from primavista.report.tables import (
-    failed_table,
-    parity_table,
-    progress_table,
-    saturation_table,
-    stale_table,
 )
 from primavista.strategies.registry import strategy_info
 

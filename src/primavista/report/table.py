@@ -112,7 +112,7 @@ def without_empty(
     Args:
         columns: the titles of the columns.
         rows: the rows.
-        first: the number of columns, from the left, that stay in any case.
+        first: the number of columns, from the left, that always stay.
     """
     kept = [i for i in range(len(columns)) if i < first or any(row[i] is not None for row in rows)]
     return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)
@@ -159,8 +159,8 @@ def _decimal(value: float, digits: int) -> str:
 def to_html(table: Table) -> str:
     """Return the `<table>` in a box that scrolls if it is wide; all texts are escaped.
 
-    Successive rows with the same first value share one first cell. Where the box is narrower than
-    the table, a line above it says that it scrolls.
+    Successive rows with the same first value share one first cell. If the box is narrower than the
+    table, a line above it says that it scrolls.
 
     Args:
         table: the table.

@@ -1,80 +1,21 @@
-"""Parity with the authors, run time and memory, saturation, stale and unfinished cells."""
+"""Run time, memory and operations, and the saturation of the guard."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from primavista.report.final_tables import megabytes
 from primavista.report.methods import retrained_strategies
-from primavista.report.published import EFFICIENCY, PublishedKey
+from primavista.report.published import EFFICIENCY
 from primavista.report.ranking import best_values, ranked
 from primavista.report.read import StoredCell
-from primavista.report.series import MeanStd, Panel, Series
-from primavista.report.table import Difference, Row, Size, Table, Verdict, without_empty
-from primavista.report.titles import protocol_title
+from primavista.report.series import Series
+from primavista.report.table import Row, Size, Table, without_empty
 from primavista.strategies.registry import strategy_info
 
 TIMES = ("learn_seconds", "solve_seconds", "test_seconds")
 UNITS = {"s": 1.0, "min": 60.0}  # in seconds
-
-
-def parity_table(series: Sequence[Series], targets: Mapping[PublishedKey, MeanStd]) -> Table:
-    """Return our final accuracies beside the authors'.
-
-    Args:
-        series: one row each; those for which there is no published result are left out.
-        targets: the authors' final accuracies.
-    """
-    rows: list[Row] = []
-    for one in series:
-        norm = one.norm or strategy_info(one.strategy).norm or "brn"
-        target = targets.get((one.panel.protocol, one.strategy, norm))
-        if target is not None:
-            rows.append(_parity_row(one, target))
-    columns = (
-        "protocol",
-        "strategy",
-        "ours (%)",
-        "our runs",
-        "test frames",
-        "theirs (%)",
-        "difference",
-        "our orders",
-        "within one std",
-    )
-    notes = (
-        "Rule: within one standard deviation if |ours − theirs| ≤ the authors' sample standard "
-        "deviation over their 10 runs. Theirs: final accuracy on CORe50, from the public result "
-        "files (Cumulative: about 85, from the text).",
-        "A verdict needs the same data: the complete CORe50, its objects as classes, at 128 px, "
-        "tested on an official test set. Other accuracies are shown beside theirs for orientation "
-        "only. Our orders: official if they come from the authors' files, generated if those were "
-        "not there.",
-    )
-    title = "Parity with the authors' published results"
-    return Table("parity", title, columns, tuple(rows), notes)
-
-
-def _parity_row(series: Series, target: MeanStd) -> Row:
-    ours = series.final()
-    difference = Difference(ours.mean - target.mean) if ours else None
-    runs = ours.runs if ours else 0
-    verdict = _parity_verdict(ours, series.panel, target)
-    numbers = ours, runs, series.test_frames, target, difference
-    return series.panel.title, series.name, *numbers, series.orders, verdict
-
-
-def _parity_verdict(ours: MeanStd | None, panel: Panel, target: MeanStd) -> Verdict:
-    if ours is None:
-        return Verdict("no finished run", "open")
-    if not panel.comparison.comparable:
-        return Verdict(f"not compared: {panel.comparison.reason}", "open")
-    if target.std is None:
-        return Verdict("no deviation published", "open")
-    if abs(ours.mean - target.mean) <= target.std:
-        return Verdict("yes", "good")
-    return Verdict("no", "bad")
 
 
 def efficiency_table(name: str, title: str, series: Sequence[Series]) -> Table | None:
@@ -230,61 +171,3 @@ def _operations(series: Series, kind: str) -> float | None:
 
     mean = series.over_runs(counted)
     return mean.mean if mean else None
-
-
-def stale_table(cells: Sequence[StoredCell], superseded: Sequence[StoredCell]) -> Table | None:
-    """Return the cells whose code or data has changed since, or None if there is none.
-
-    Args:
-        cells: all cells of the report.
-        superseded: stale cells that were run again, which the report leaves out.
-    """
-    rows: list[Row] = []
-    for shown, group in ((True, cells), (False, superseded)):
-        for cell in group:
-            if cell.stale:
-                rows.append((*_cell_columns(cell), cell.stale, "yes" if shown else "no"))
-    if not rows:
-        return None
-    columns = ("cell", "strategy", "protocol", "run", "batches done", "reason", "in this report")
-    notes = (
-        "Run the plan again to compute stale cells anew; the old ones stay beside the new ones.",
-        "Cells that are not in this report were run again since.",
-    )
-    return Table("stale", "Stale cells", columns, tuple(rows), notes)
-
-
-def failed_table(cells: Sequence[StoredCell]) -> Table | None:
-    """Return every failed or damaged cell with its reason, or None if there is none.
-
-    Args:
-        cells: all cells.
-    """
-    rows = [(*_cell_columns(cell), cell.failure) for cell in cells if cell.status == "failed"]
-    if not rows:
-        return None
-    columns = ("cell", "strategy", "protocol", "run", "batches done", "reason")
-    return Table("failed", "Cells that failed", columns, tuple(rows))
-
-
-def progress_table(cells: Sequence[StoredCell]) -> Table | None:
-    """Return the cells that are neither done nor failed, or None if there is none.
-
-    Args:
-        cells: all cells.
-    """
-    rows: list[Row] = []
-    for cell in cells:
-        if cell.status == "in progress":
-            accuracies = list(cell.curve.values())
-            last = accuracies[-1] if accuracies else None
-            rows.append((*_cell_columns(cell), cell.batches, last))
-    if not rows:
-        return None
-    columns = ("cell", "strategy", "protocol", "run", "batches done", "of", "accuracy so far (%)")
-    return Table("unfinished", "Cells in progress", columns, tuple(rows))
-
-
-def _cell_columns(cell: StoredCell) -> Row:
-    strategy, protocol = strategy_info(cell.strategy).title, protocol_title(cell.protocol)
-    return cell.path, strategy, protocol, str(cell.run), cell.reached

@@ -1,0 +1,52 @@
+"""A measure that is defined is also recorded, read and shown: no place forgets one."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from primavista.bench.evaluate import Step
+from primavista.bench.folder import BatchMetrics, FinalMetrics
+from primavista.bench.metrics import MEASURES
+from primavista.report.final_tables import MEASURE_COLUMNS
+from primavista.report.records import BatchRecord, RunRecord
+from primavista.strategies.base import LearnReport
+
+VALUES = {name: 10.25 + number for number, name in enumerate(MEASURES)}
+STEP = Step(
+    batch=1,
+    batches=1,
+    class_accuracy={},
+    confusion=None,
+    learn_seconds=0.0,
+    test_seconds=0.0,
+    state_bytes=0,
+    stored_bytes=0,
+    saturated=None,
+    report=LearnReport(1, 1, ()),
+    **VALUES,
+)
+
+
+def test_the_keys_of_files_and_records_are_these():
+    assert MEASURES == (
+        "accuracy",
+        "seen_accuracy",
+        "average",
+        "average_accuracy",
+        "average_anytime",
+        "forgetting",
+        "backward_transfer",
+        "forward_transfer",
+    )
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_every_place_has_every_measure(measure):
+    assert measure in FinalMetrics.model_fields
+    assert measure in {one.name for one in fields(RunRecord)}
+    assert measure in {one.name for one in fields(BatchRecord)}
+    assert measure == "accuracy" or measure in {field for _, field, _ in MEASURE_COLUMNS}
+    assert getattr(BatchMetrics.from_step(STEP), measure) == VALUES[measure]
+    assert str(VALUES[measure]) in STEP._repr_html_()
