@@ -54,7 +54,7 @@ class Backdrop:
     Args:
         side: The side of the canvas in pixels.
         dice: The source of all random numbers of this background.
-        device: Where to paint.
+        device: The device to paint on.
     """
 
     def __init__(self, side: int, dice: Dice, device: torch.device) -> None:
@@ -453,7 +453,7 @@ def paint_background(
         object: The number of the object, which decides its layout.
         side: The side of the picture in pixels.
         clutter: The amount of other things in it, from 0 (none) to 1 (many).
-        device: Where to paint.
+        device: The device to paint on.
 
     Returns:
         3 x side x side, with values in [0, 1].

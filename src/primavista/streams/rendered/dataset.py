@@ -40,14 +40,14 @@ DEFAULT = Scene()
 
 
 def rendered(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> DataSet:
-    """Open the data set of a scene; its frames are rendered when they are asked for.
+    """Open the data set of a scene; its frames are rendered on demand.
 
     Sessions are rendered whole, and the 256 MiB used last are kept. For access in random order,
     `materialise` the data set or `pack` it. The test sessions are those of `held_out`.
 
     Args:
-        scene: What to render; by default 10 x 5 objects, 11 sessions, 60 frames of 128 pixels.
-        device: Where to render.
+        scene: The scene to render; by default 10 x 5 objects, 11 sessions, 60 frames of 128 pixels.
+        device: The device to render on.
 
     Returns:
         The data set, with one class per object.
@@ -63,7 +63,7 @@ def materialise(
     """Render the whole data set of a scene now, into one uint8 tensor.
 
     Args:
-        scene: What to render.
+        scene: The scene to render.
         device: Where to render, and where the tensor stays.
         progress: Called with (done, total), in frames.
 
@@ -83,13 +83,13 @@ def materialise(
 
 
 class RenderedFrames:
-    """The frames of a scene, rendered when they are asked for.
+    """The frames of a scene, rendered on demand.
 
     Session s of object o begins at ((o - 1) * sessions + s - 1) * frames.
 
     Args:
-        scene: What to render.
-        device: Where to render.
+        scene: The scene to render.
+        device: The device to render on.
         cache: The number of bytes of rendered sessions to keep.
     """
 
@@ -159,11 +159,11 @@ def write(
     folder says what is in it.
 
     Args:
-        scene: What to render.
+        scene: The scene to render.
         folder: The folder to write; it is made if it does not exist.
         format: The kind of files.
         progress: Called with (done, total), in frames.
-        device: Where to render.
+        device: The device to render on.
 
     Returns:
         The path of the folder.

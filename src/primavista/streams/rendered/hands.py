@@ -70,7 +70,7 @@ def hand_of(seed: int, session: int, object: int, hold: Hold, device: torch.devi
         session: The number of the session, from 1.
         object: The number of the object, from 1.
         hold: Where the object can be gripped.
-        device: Where to put the tensors.
+        device: The device of the tensors.
 
     Returns:
         The hand in the wrist's frame.

@@ -69,7 +69,7 @@ class Rays:
     Args:
         size: The side of the image in pixels.
         tan: The tangent of half the field of view.
-        device: Where to put the tensors.
+        device: The device of the tensors.
     """
 
     def __init__(self, size: int, tan: float, device: torch.device) -> None:
@@ -155,7 +155,7 @@ def bodies_of(moves: Moves, device: torch.device) -> Bodies:
 
     Args:
         moves: The poses of the frames.
-        device: Where to put the tables.
+        device: The device of the tables.
     """
     camera = -moves.position.clone()
     camera[:, 2] += CAMERA

@@ -135,12 +135,12 @@ def render(
     u = f / scene.frames, so a session's range of poses is the same at any length.
 
     Args:
-        scene: What to render.
+        scene: The scene to render.
         object: The object, from 1 as CORe50's o1 .. o50; objects 1 .. scene.objects are category 1,
             and so on.
         session: The session, from 1 as CORe50's s1 .. s11.
         frames: Indices within the session; all by default.
-        device: Where to render.
+        device: The device to render on.
 
     Returns:
         uint8, N x size x size x 3, RGB, on `device`.
@@ -202,7 +202,7 @@ def label_of(look: ObjectLook, size: int, device: torch.device) -> Tensor:
     Args:
         look: The object.
         size: The side of the image in pixels.
-        device: Where to put the label.
+        device: The device of the label.
 
     Returns:
         1 x 3 x H x W.
