@@ -41,7 +41,7 @@ def to_frames(x: Tensor) -> Tensor:
     if x.ndim == 4 and x.dtype == torch.uint8 and x.shape[3] == 3:
         return x
     if x.ndim != 4 or x.shape[1] not in (1, 3):
-        raise InputError(f"pictures are N x 3 x H x W or N x 1 x H x W; got {tuple(x.shape)}")
+        raise InputError(f"pictures must be N x 3 x H x W or N x 1 x H x W; got {tuple(x.shape)}")
     if x.is_floating_point():
         low, high = (float(limit) for limit in x.aminmax())
         if not (low >= 0 and high <= 1):

@@ -56,7 +56,7 @@ def _check_option(name: str, value: Any, hint: Any) -> None:
             choices = ", ".join(map(str, get_args(kind)))
             raise InputError(f"{name}={value!r} is not one of {choices}")
         if kind is bool and not isinstance(value, bool):
-            raise InputError(f"{name} is True or False; got {value!r}")
+            raise InputError(f"{name} must be True or False; got {value!r}")
         if get_origin(kind) is Annotated:
             number, limits = get_args(kind)
             _check_number(name, value, number, limits)

@@ -229,7 +229,7 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
 def _check_size(size: int) -> None:
     if not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
         raise InputError(
-            f"size is the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}"
+            f"size must be the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}"
         )
 
 

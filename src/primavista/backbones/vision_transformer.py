@@ -217,6 +217,6 @@ def _check(**values: int) -> None:
     for name, value in values.items():
         if type(value) is not int or not 1 <= value <= LIMITS[name]:
             raise InputError(
-                f"{name} of a vision transformer is a whole number from 1 to {LIMITS[name]}; "
+                f"{name} of a vision transformer must be a whole number from 1 to {LIMITS[name]}; "
                 f"got {value!r}"
             )

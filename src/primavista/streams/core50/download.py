@@ -218,7 +218,7 @@ def _fetch(
         most = max(most, _size(part))  # it only grows, so this ends
         time.sleep(min(60.0, pause * 2**idle) if pause else 0)
     raise FileError(
-        f"could not download {url} ({reason}). What came is in {part}: "
+        f"could not download {url} ({reason}). The part received is in {part}: "
         "the same command resumes from there"
     )
 
@@ -323,7 +323,7 @@ def _check_structure(path: Path, name: str) -> None:
     except (FileError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise FileError(
             f"{path} is not the {name} of CORe50 ({error}). "
-            "Try again later, and delete it if it stays so"
+            "Try again later, and delete the file if the error persists"
         ) from error
 
 

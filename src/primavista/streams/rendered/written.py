@@ -73,7 +73,7 @@ def read_scene(folder: Path) -> WrittenScene | None:
     except (OSError, ValueError, RecursionError) as error:
         raise FileError(
             f"cannot read {folder / SCENE} ({error}): "
-            "restore it, or delete it if it is not one of ours"
+            "restore it, or delete it if primavista did not write it"
         ) from error
     if not isinstance(record, dict) or set(record) != {"scene", "format"}:
         return None  # the file belongs to another program
@@ -102,7 +102,7 @@ def _check_complete(folder: Path, written: WrittenScene) -> None:
     total = len(objects) * scene.sessions
     if found < total:
         raise FileError(
-            f"{folder} holds {found} of the {total} videos of its scene: its drawing was stopped, "
+            f"{folder} holds {found} of the {total} videos of its scene: it was interrupted, "
             "or some were deleted. Finish it with the same command: "
             f"{written.command(folder)}"
         )
