@@ -1,7 +1,7 @@
-"""Avalanche's benchmarks as streams of this package, and its strategies in Avalanche's loop.
+"""Avalanche's benchmarks as streams of this package, and our strategies in Avalanche's loop.
 
-`docs/guides/avalanche.md` shows both directions. This module imports Avalanche, and nothing else
-of the package imports this module.
+`docs/guides/avalanche.md` shows both directions. This module imports Avalanche, and no other module
+of the package imports this one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def to_frames(x: Tensor) -> Tensor:
     """Turn a minibatch of Avalanche into frames.
 
     Args:
-        x: uint8, N x H x W x 3 or N x C x H x W; or float from 0 to 1, N x C x H x W, as
-            torchvision's `ToTensor` gives it. C is 1 or 3.
+        x: uint8, N x H x W x 3 or N x C x H x W; or float from 0 to 1, N x C x H x W, as returned
+            by torchvision's `ToTensor`. C is 1 or 3.
 
     Returns:
         uint8, N x H x W x 3.
 
     Raises:
-        InputError: if the values are not those of pictures, such as after `Normalize`.
+        InputError: if the values are not those of pictures, for example after `Normalize`.
     """
     if x.ndim == 4 and x.dtype == torch.uint8 and x.shape[3] == 3:
         return x
     if x.ndim != 4 or x.shape[1] not in (1, 3):
-        raise InputError(f"pictures are N x 3 x H x W or N x 1 x H x W; got {tuple(x.shape)}")
+        raise InputError(f"pictures must be N x 3 x H x W or N x 1 x H x W; got {tuple(x.shape)}")
     if x.is_floating_point():
         low, high = (float(limit) for limit in x.aminmax())
         if not (low >= 0 and high <= 1):
@@ -54,7 +54,7 @@ def to_frames(x: Tensor) -> Tensor:
 
 
 class ExperienceFrames:
-    """The pictures of some Avalanche data sets, one after the other, read when they are asked for.
+    """The pictures of some Avalanche data sets, one after the other, read on demand.
 
     Args:
         datasets: data sets whose items begin with a picture.
@@ -74,14 +74,15 @@ class ExperienceFrames:
 
 
 def stream_of(benchmark: Any, *, name: str = "avalanche", classes: Sequence[str] = ()) -> Stream:
-    """Turn an Avalanche benchmark into a stream that `evaluate` takes.
+    """Turn an Avalanche benchmark into a stream for `evaluate`.
 
     Each experience of `benchmark.train_stream` is a batch; the frames of one class in it are a
-    session. The test set are all experiences of `benchmark.test_stream`. Pictures are read when
-    they are needed, with the transforms of evaluation.
+    session. The test set consists of all experiences of `benchmark.test_stream`. Pictures are read
+    on demand, with the transforms of evaluation.
 
     Args:
-        benchmark: has `train_stream` and `test_stream` of experiences with a `dataset`.
+        benchmark: an object with `train_stream` and `test_stream`, whose experiences have a
+            `dataset`.
         name: the name of the data set in results.
         classes: the names of the classes; by default their numbers.
 
@@ -115,7 +116,7 @@ def stream_of(benchmark: Any, *, name: str = "avalanche", classes: Sequence[str]
 def _sessions(
     k: int, dataset: Any, order: list[tuple[int, int]], met: dict[int, int]
 ) -> list[Session]:
-    """The sessions of data set k; its frames are appended to `order`, class by class."""
+    """Return the sessions of data set k, and append its frames to `order`, class by class."""
     labels = np.array([int(label) for label in dataset.targets], np.int64)
     found = []
     for label in np.unique(labels).tolist():
@@ -134,7 +135,7 @@ class _Scores(nn.Module):
         self.held = (strategy,)  # not a submodule
 
     def forward(self, x: Tensor) -> Tensor:
-        """One column per label up to the largest; a class that is not known comes last."""
+        """Return one column per label up to the largest; unknown classes get the lowest score."""
         (strategy,) = self.held
         labels = strategy.classes.cpu()
         if not len(labels):
@@ -147,13 +148,13 @@ class _Scores(nn.Module):
 
 
 class AvalancheStrategy(SupervisedTemplate):  # type: ignore[misc]
-    """One of our strategies with the interface of Avalanche's: `train(experience)`, `eval(stream)`.
+    """A strategy of this package with Avalanche's interface: `train(experience)`, `eval(stream)`.
 
     An experience is learned as one batch. Avalanche's plugins, metrics and loggers see it as one
     epoch with one iteration. Its optimiser, criterion and model are not used for learning.
 
     Args:
-        strategy: the strategy, such as `pv.create("cwr*", backbone)`; it is used, not copied.
+        strategy: the strategy, such as `pv.create("cwr*", backbone)`; it is not copied.
         eval_mb_size: the number of pictures scored at a time.
         evaluator: Avalanche's evaluation plugin.
         plugins: further plugins of Avalanche.
@@ -197,17 +198,17 @@ class AvalancheStrategy(SupervisedTemplate):  # type: ignore[misc]
         self._after_training_iteration(**kwargs)
 
     def make_optimizer(self, **kwargs: Any) -> None:
-        """Make none: the strategy has its own."""
+        """Do nothing: the strategy has its own optimiser."""
 
     def check_model_and_optimizer(self, **kwargs: Any) -> None:
-        """Change nothing: the strategy adds its classes itself."""
+        """Do nothing: the strategy adds its classes itself."""
 
 
 def _loss(scores: Tensor, y: Tensor) -> Tensor:
-    """The cross-entropy of the scores, for Avalanche's metrics; nothing is learned from it.
+    """Compute the cross-entropy of the scores for Avalanche's metrics; nothing learns from it.
 
-    A label beyond the columns has not been learned: it gets the columns that are missing, with the
-    lowest score of the frame.
+    A label beyond the columns has not been learned. Columns are added for it, with the lowest score
+    of the frame.
     """
     missing = int(y.max()) + 1 - scores.shape[1]
     if missing > 0:

@@ -1,4 +1,4 @@
-"""Caches that copies of their owner do not have; free of torch, since the edge uses them."""
+"""Caches that are not copied with their owner. The edge uses them, so they do not need torch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ T = TypeVar("T")
 
 
 class NotCopiedCache(dict[Any, Any]):
-    """A cache of which every copy is empty, be it shallow, deep or pickled.
+    """A cache whose copies are empty, whether shallow, deep or pickled.
 
-    Copies are made to be changed, and what is kept belongs to the tensors of the original.
+    A copy of the owner is made to be changed, and the cached values belong to the tensors of the
+    original.
     """
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
-        """Describe a copy to `copy` and `pickle`: an empty one."""
+        """Make `copy` and `pickle` produce an empty cache."""
         return type(self), ()
 
 
@@ -23,7 +24,7 @@ class NotCopied(Generic[T]):
     """An attribute that copies of its owner do not have; None if it was not set."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Remember under which name the attribute is kept."""
+        """Record the name of the attribute."""
         self._name = name
 
     def __get__(self, instance: object, owner: type | None = None) -> T | None:
@@ -37,9 +38,9 @@ class NotCopied(Generic[T]):
 
 
 class Derived(NotCopiedCache):
-    """Values computed from a state, such as the solution of a head, kept until the state changes.
+    """Values computed from a state, such as the solution of a head, cached until the state changes.
 
-    Its owner clears it in one place whenever the state changes: `Strategy` on learning, forgetting,
+    The owner clears the cache whenever the state changes: `Strategy` on learning, forgetting,
     merging, loading and moving to another device.
 
     >>> derived = Derived()
@@ -51,13 +52,13 @@ class Derived(NotCopiedCache):
     """
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return the value kept under `key`; compute and keep it first if there is none.
+        """Return the value cached under `key`; compute and cache it first if there is none.
 
-        Another thread may clear the cache meanwhile; the value is returned all the same.
+        If another thread clears the cache in the meantime, the value is returned nevertheless.
 
         Args:
             key: the name of the value.
-            compute: makes the value. If it raises, nothing is kept.
+            compute: computes the value. If it raises, nothing is cached.
 
         Returns:
             The value.

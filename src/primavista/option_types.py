@@ -1,4 +1,4 @@
-"""Options as dataclasses whose fields say what they may be: how they are made and checked."""
+"""Options as dataclasses: the type of each field declares its valid values, which are checked."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Range:
-    """The values that a numeric option may have.
+    """The range of a numeric option, as an annotation of its type.
 
     Args:
-        low: the least value.
-        high: the greatest value.
+        low: the smallest valid value.
+        high: the largest valid value.
     """
 
     low: float
@@ -34,7 +34,7 @@ def check_options(options: object) -> None:
         options: the instance of a dataclass.
 
     Raises:
-        InputError: which names the option, its value and the values it may have.
+        InputError: if a value is invalid; the message names the option and its valid values.
     """
     kind: type = type(options)
     for name, hint in _hints(kind).items():
@@ -56,7 +56,7 @@ def _check_option(name: str, value: Any, hint: Any) -> None:
             choices = ", ".join(map(str, get_args(kind)))
             raise InputError(f"{name}={value!r} is not one of {choices}")
         if kind is bool and not isinstance(value, bool):
-            raise InputError(f"{name} is True or False; got {value!r}")
+            raise InputError(f"{name} must be True or False; got {value!r}")
         if get_origin(kind) is Annotated:
             number, limits = get_args(kind)
             _check_number(name, value, number, limits)
@@ -78,7 +78,7 @@ def make_options(kind: type[Made], options: object, overrides: dict[str, Any]) -
     Args:
         kind: the options class of the strategy, a dataclass.
         options: the starting point, of this or of another class; None for the defaults of `kind`.
-        overrides: options by name that replace them.
+        overrides: options by name, which replace those of the starting point.
 
     Raises:
         InputError: if there is no such option, or if a value is not valid.
@@ -95,11 +95,11 @@ def make_options(kind: type[Made], options: object, overrides: dict[str, Any]) -
 
 
 class UnknownOptionError(InputError):
-    """Raised if a strategy has no option of that name; the message lists those that it has.
+    """Raised if a strategy has no option of that name; the message lists the existing options.
 
     Args:
-        strange: The names that were given, also an attribute of the exception.
-        known: The options that there are.
+        strange: The unknown names, also an attribute of the exception.
+        known: The names of the existing options.
         strategy: The name of the strategy, for messages.
     """
 

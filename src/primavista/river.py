@@ -1,6 +1,6 @@
-"""The analytic heads as a river classifier, one row at a time or many.
+"""The analytic heads as a river classifier, which learns one or many rows at a time.
 
-`docs/guides/neighbours.md` shows it in a pipeline.
+`docs/guides/neighbours.md` shows the classifier in a pipeline.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["AnalyticClassifier"]
 class AnalyticClassifier(base.MiniBatchClassifier):
     """An analytic head on dictionaries of features.
 
-    Features and classes may come and go at any time; a feature that a row does not have counts as
-    0. Learning a row adds to sums. The next prediction solves for the weights, which takes time
-    that grows with the cube of the number of features; further predictions do not.
+    Features and classes may come and go at any time; a feature that is missing in a row counts as
+    0. Learning a row only adds to sums. The next prediction solves for the weights, in a time that
+    grows with the cube of the number of features; further predictions reuse them.
 
     Args:
         head: "lda", "dslda", "ncm" or "ridge"; see the classes of `primavista.sklearn`.
@@ -60,8 +60,8 @@ class AnalyticClassifier(base.MiniBatchClassifier):
         """Return the probability of each label, in the order in which they were learned.
 
         Args:
-            x: The features by name; those that were never learned are left out.
-            **kwargs: Are ignored.
+            x: The features by name; features that were never learned are ignored.
+            **kwargs: Ignored.
         """
         if not self._head.labels:
             return {}
@@ -82,7 +82,7 @@ class AnalyticClassifier(base.MiniBatchClassifier):
         """Return a data frame with the probability of each label for each row.
 
         Args:
-            X: The features, one column each; those that were never learned are left out.
+            X: The features, one column each; features that were never learned are ignored.
         """
         labels = self._head.labels
         if not labels:

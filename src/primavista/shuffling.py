@@ -1,4 +1,4 @@
-"""The random order of the patterns of an epoch, the same with torch and without it."""
+"""The random order of the patterns of an epoch, which is the same with and without torch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 
 
 def seed_of(*key: int) -> int:
-    """Return a seed from integers.
+    """Compute a seed from several integers.
 
     Args:
-        key: for example (seed, batch, epoch).
+        key: the integers, for example (seed, batch, epoch).
     """
     return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") >> 1
 
 
 def minibatch_count(count: int, size: int) -> int:
-    """Return how many minibatches a batch is split into, at least 1.
+    """Return the number of minibatches that a batch is split into, at least 1.
 
     Args:
         count: the number of patterns.
@@ -29,9 +29,9 @@ def minibatch_count(count: int, size: int) -> int:
 
 
 def permutation(count: int, seed: int) -> np.ndarray[Any, Any]:
-    """Return what `torch.randperm(count)` gives for a CPU generator with this seed.
+    """Return the result of `torch.randperm(count)` for a CPU generator with this seed.
 
-    That is a Fisher-Yates shuffle by the Mersenne twister.
+    The algorithm is a Fisher-Yates shuffle with the Mersenne twister.
 
     Args:
         count: the number of patterns.

@@ -1,7 +1,8 @@
 """The analytic heads as scikit-learn classifiers of features, such as those of a backbone.
 
-`fit` and `partial_fit` only add to sums, so learning a stream row by row, in any order, gives what
-one `fit` of everything does; classes may come at any time. `docs/guides/neighbours.md` shows them.
+`fit` and `partial_fit` only add to sums, so learning a stream row by row, in any order, gives the
+same result as one `fit` of everything. New classes may appear at any time. For examples, see
+`docs/guides/neighbours.md`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     HEAD = ""
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Forget everything, and learn.
+        """Forget everything, then learn the given rows.
 
         Args:
             X: The features, N x D.
@@ -51,8 +52,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X: The features, N x D.
             y: The label of each row.
-            classes: Labels that will come, which `classes_` then lists from now on; they need not
-                be announced.
+            classes: Labels of future rows, which `classes_` lists from now on. Announcing them is
+                optional.
 
         Returns:
             The classifier itself.
@@ -66,9 +67,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X: The features, N x D.
 
         Returns:
-            With two classes, the score of the second less that of the first; otherwise N x K in
-            the order of `classes_`. It is minus infinity for a class that was announced, but of
-            which no row has come.
+            With two classes, the score of the second minus that of the first; otherwise N x K in
+            the order of `classes_`. The score is minus infinity for a class that was announced but
+            has no rows yet.
         """
         scores = self._scores(X)
         if len(self.classes_) == 1:
@@ -123,9 +124,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class NCMClassifier(HeadClassifier):
-    """The nearest class mean: scores = mu z - |mu|^2 / 2.
+    """Classification by the nearest class mean: scores = mu z - |mu|^2 / 2.
 
-    It keeps the mean and the count of each class, and needs no matrix of the features.
+    It keeps the mean and the count of each class, and needs no covariance matrix.
 
     >>> NCMClassifier().fit([[0, 0], [4, 4]], ["cup", "mug"]).predict([[3, 4]]).tolist()
     ['mug']
@@ -138,7 +139,7 @@ class LDAClassifier(HeadClassifier):
     """Linear discriminant analysis with the exact pooled covariance, from sums.
 
     Args:
-        shrinkage: The share of the identity in the covariance; None for oracle approximating
+        shrinkage: The weight of the identity in the covariance; None for oracle approximating
             shrinkage, which needs no tuning.
     """
 
@@ -151,11 +152,11 @@ class LDAClassifier(HeadClassifier):
 class DSLDAClassifier(HeadClassifier):
     """Deep streaming linear discriminant analysis (Hayes and Kanan 2020), computed in batches.
 
-    Unlike `LDAClassifier` it measures each row from the mean of its class at that time, as
-    published, so its results depend on the order of the rows.
+    Unlike `LDAClassifier`, it centres each row on the mean of its class at that time, as published,
+    so its results depend on the order of the rows.
 
     Args:
-        shrinkage: The share of the identity in the covariance.
+        shrinkage: The weight of the identity in the covariance.
     """
 
     HEAD = "dslda"
@@ -165,12 +166,13 @@ class DSLDAClassifier(HeadClassifier):
 
 
 class EvidenceRidgeClassifier(HeadClassifier):
-    """Ridge regression on one-hot targets, whose regularisation is the one with most evidence.
+    """Ridge regression of one-hot targets; its regularisation is chosen by the highest evidence.
 
     Args:
-        rho: The regularisation in units of the variance of a feature; None for the likeliest.
-        balance: 1 if every class has the same weight, 0 if every row has.
-        expand: Replace the features z by so many random ones, relu(z R); None for z itself.
+        rho: The regularisation in units of the variance of a feature; None for the value with the
+            highest evidence.
+        balance: 1 to give every class the same weight, 0 to give every row the same weight.
+        expand: The number of random features relu(z R) that replace the features z; None for z.
     """
 
     HEAD = "ridge"

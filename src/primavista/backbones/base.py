@@ -1,6 +1,6 @@
-"""Backbones: frames in, features out; built by name with their weights, or made of a module.
+"""Backbones map frames to features; they are built by name with their weights, or from a module.
 
-A name is one of ours, or that of a function of the user's own that returns a module; see
+A name is one of ours, or the name of the user's own function that returns a module; see
 `primavista.register`.
 """
 
@@ -30,9 +30,9 @@ NETWORKS: dict[str, type[nn.Module]] = {
     "efficientnet_lite0": EfficientNetLite0,
     "vit": VisionTransformer,
 }
-OWN_NETWORKS: dict[str, Callable[..., nn.Module]] = {}  # what was registered, by name
-CUSTOM = "custom"  # the name of a module that the user brings
-FROM_FUNCTION = "own"  # the name of the weights that a function gives its module
+OWN_NETWORKS: dict[str, Callable[..., nn.Module]] = {}  # the registered functions by name
+CUSTOM = "custom"  # the name of a module that the user provides
+FROM_FUNCTION = "own"  # the name of weights that a function sets itself
 HALF = (0.5, 0.5, 0.5)
 MAX_SIZE = 2048
 MAX_WIDTH = 8
@@ -43,15 +43,15 @@ NetworkOption = float | str
 
 @dataclass(frozen=True)
 class Spec:
-    """Everything that is needed to build a backbone again except its weights.
+    """Everything that is needed to build a backbone again, except its weights.
 
     It is stored in every saved file.
 
     Args:
         name: A name of `NETWORKS`, that of a registered function, or "custom" for a module.
         size: Side of the images in pixels.
-        mean: Mean of each colour channel, as a share of 255, that is subtracted.
-        std: Divisor of each colour channel, as a share of 255.
+        mean: Mean of each colour channel, as a fraction of 255; it is subtracted.
+        std: Divisor of each colour channel, as a fraction of 255.
         options: Arguments of the network, e.g. the `width` of MobileNet v1.
     """
 
@@ -63,21 +63,21 @@ class Spec:
 
 
 class Backbone(nn.Module):
-    """z = body((x / 255 - mean) / std): frames in, features out.
+    """z = body((x / 255 - mean) / std), a map from frames x to features z.
 
-    `dim` is the number of features. A body that gives maps (N x D x h x w) is averaged over the
-    map. With `precision = "bf16"` the convolutions are computed in that type; the features are
-    float32 in any case. The body may be on any device: the backbone is made there.
+    `dim` is the number of features. If the body returns maps (N x D x h x w), the features are
+    their means. With `precision = "bf16"` the convolutions are computed in that type; the features
+    are always float32. The body may be on any device; the backbone is made on the same device.
 
     Args:
         body: A network from N x 3 x H x W to N x D or N x D x h x w. It becomes part of the
             backbone; it is not copied.
-        spec: The size of the images and how they are normalised.
-        body_dim: The number of features of the body, if it is known; otherwise it is found by
-            computing those of one image.
+        spec: The size of the images and their normalisation.
+        body_dim: The number of features of the body, if known; otherwise it is determined by
+            computing the features of one image.
 
     Raises:
-        InputError: The body fails on an image of `spec.size`, or its result has another shape.
+        InputError: If the body fails on an image of `spec.size`, or its result has another shape.
     """
 
     scale: Tensor
@@ -108,7 +108,7 @@ class Backbone(nn.Module):
         Returns:
             float32, N x `dim`.
         """
-        # an NHWC array seen as NCHW is channels-last already
+        # an NHWC array viewed as NCHW is already channels-last
         x = frames.permute(0, 3, 1, 2) * self.scale + self.shift
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             z: Tensor = self.body(x if self.channels_last else x.contiguous())
@@ -116,7 +116,7 @@ class Backbone(nn.Module):
         return z.to(torch.promote_types(z.dtype, torch.float32))
 
     def _probe(self) -> int:
-        """Return the number of features that the body gives for one image."""
+        """Return the number of features that the body returns for one image."""
         side = self.spec.size
         modes = [(module, module.training) for module in self.modules()]
         needs = (
@@ -146,28 +146,28 @@ def build(
     seed: int = 0,
     **options: NetworkOption,
 ) -> Backbone:
-    """Build a backbone by name, with its weights, or make one of any module.
+    """Build a backbone by name, with its weights, or make one from any module.
 
     Args:
         name: "mobilenet_v1", "efficientnet_lite0", "vit", the name of a function registered by
             `register`, or a module from N x 3 x H x W to N x D (or N x D x h x w). A module is
             copied and stays on its device; `weights`, `seed` and `options` do not apply to it.
         weights: "imagenet", "timm" (MobileNet v1 from the hub), the path of a .safetensors or
-            .pth file, or "random". A function of your own gives its module weights itself, unless
+            .pth file, or "random". Your own function sets the weights of its module itself, unless
             this is the path of a file.
         size: Side of the images in pixels.
-        mean: Mean of each colour channel, as a share of 255; by default that of the weights.
-        std: Divisor of each colour channel, as a share of 255; by default that of the weights.
+        mean: Mean of each colour channel, as a fraction of 255; by default that of the weights.
+        std: Divisor of each colour channel, as a fraction of 255; by default that of the weights.
         seed: Seed of random weights; the global random state is neither read nor changed.
         **options: Arguments of the network, e.g. the `width` of MobileNet v1, or of a registered
-            function, which gets `size` and `seed` too if it has arguments of these names.
+            function, which also gets `size` and `seed` if it has arguments of these names.
 
     Returns:
         The backbone.
 
     Raises:
-        InputError: An argument is wrong; the message lists what there is.
-        WeightsError: The weights cannot be read, are damaged, or belong to another network.
+        InputError: If an argument is wrong; the message lists the possible values.
+        WeightsError: If the weights cannot be read, are damaged, or belong to another network.
 
     >>> build("mobilenet_v1", "random", width=0.25, size=32).dim
     256
@@ -188,7 +188,7 @@ def build(
 
 
 def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Backbone:
-    """Build a backbone of the given shape whose weights, now 0, will be loaded from elsewhere.
+    """Build a backbone with weights of 0, which the caller then loads from elsewhere.
 
     Args:
         spec: The spec of a backbone that was built by name.
@@ -196,8 +196,8 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
             Those of convolutions and linear maps are checked before anything is allocated.
 
     Raises:
-        InputError: The backbone was a module of the user, which no file can hold, or `shapes` are
-            not those of a backbone of this spec.
+        InputError: If the backbone was a module of the user, which no file can hold, or if `shapes`
+            are not those of a backbone of this spec.
     """
     if spec.name == CUSTOM:
         raise InputError(
@@ -219,7 +219,7 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
                 f"its backbone needs {name} of shape {shape}, which is not in the file"
             )
     if any(module._non_persistent_buffers_set for module in body.modules()):
-        body = _random_network(spec.name, 0, spec.options)  # no file has these buffers
+        body = _random_network(spec.name, 0, spec.options)  # some buffers are not in files
     else:
         zeros = {name: torch.zeros(x.shape, dtype=x.dtype) for name, x in state.items()}
         body.load_state_dict(zeros, assign=True)
@@ -229,7 +229,7 @@ def rebuild(spec: Spec, shapes: Mapping[str, tuple[int, ...]] | None = None) -> 
 def _check_size(size: int) -> None:
     if not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
         raise InputError(
-            f"size is the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}"
+            f"size must be the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}"
         )
 
 
@@ -255,11 +255,11 @@ def _check_arguments(
 
     Args:
         name: The name of the network.
-        make: Its class or function; one that takes any keyword checks them itself.
+        make: Its class or function; if it accepts any keyword, it checks them itself.
         options: The options that were given.
 
     Raises:
-        InputError: If there is no such option; the message lists those that there are.
+        InputError: If there is no such option; the message lists the existing ones.
     """
     parameters = inspect.signature(make).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -274,7 +274,7 @@ def _check_arguments(
 def _network(
     name: str, weights: str | Path | None, seed: int, options: Mapping[str, NetworkOption]
 ) -> nn.Module:
-    """Build a network with published weights, with random ones, or with those of a file."""
+    """Build a network with published weights, random weights, or the weights of a file."""
     key = f"{name}/{weights}"
     if weights in (None, "random"):
         return _random_network(name, seed, options)
@@ -294,7 +294,7 @@ def _network(
 
 
 def _random_network(name: str, seed: int, options: Mapping[str, NetworkOption]) -> nn.Module:
-    """Build a network with MSRA initialisation from a generator of its own."""
+    """Build a network with MSRA initialisation, from a separate random generator."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # for layers other than convolutions
         body = NETWORKS[name](**options)
@@ -317,24 +317,24 @@ def _own_backbone(
     seed: int,
     options: Mapping[str, NetworkOption],
 ) -> Backbone:
-    """Call a function of the user's own, and make a backbone of what it returns.
+    """Call a function of the user, and make a backbone from its result.
 
-    The function returns a module from N x 3 x H x W to N x D or N x D x h x w; or a `Backbone`,
-    which says how frames are normalised.
+    The function returns a module from N x 3 x H x W to N x D or N x D x h x w, or a `Backbone`,
+    which defines how frames are normalised.
 
     Args:
-        name: The name that the function was registered by.
+        name: The name under which the function was registered.
         weights: The path of a file; anything else leaves the weights to the function.
         size: Side of the images in pixels; the function gets it if it has an argument `size`.
-        mean: Mean of each colour channel, as a share of 255; by default that of the function.
-        std: Divisor of each colour channel, as a share of 255; by default that of the function.
+        mean: Mean of each colour channel, as a fraction of 255; by default that of the function.
+        std: Divisor of each colour channel, as a fraction of 255; by default that of the function.
         seed: Seed of torch's random numbers during the call; the function gets it if it has an
             argument `seed`.
         options: Other arguments of the function.
 
     Raises:
-        InputError: The function fails, or its result is not a backbone for this size.
-        WeightsError: The weights of the file do not fit the module.
+        InputError: If the function fails, or its result is not a backbone for this size.
+        WeightsError: If the weights of the file do not fit the module.
     """
     made = _called(name, size, seed, options)
     body = made
@@ -389,7 +389,7 @@ def check_seed(seed: int) -> None:
         seed: The seed of random weights or of a strategy.
 
     Raises:
-        InputError: It is not an integer from -2^63 to 2^63 - 1.
+        InputError: If it is not an integer from -2^63 to 2^63 - 1.
     """
     try:
         fits = -(2**63) <= operator.index(seed) < 2**63

@@ -1,6 +1,6 @@
 """EfficientNet-Lite0, the variant of EfficientNet (Tan & Le 2019) for small devices.
 
-It has no squeeze-and-excitation, and ReLU6 as its activation.
+It has no squeeze-and-excitation layers, and its activation is ReLU6.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from primavista.backbones.mobilenet_v1 import ConvNorm, global_average_pool
 
-# (repeats, kernel, stride of the first, expansion, output channels) of the seven stages
+# (repeats, kernel, stride of the first block, expansion, output channels) of the seven stages
 STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -24,7 +24,7 @@ STAGES = (
 class InvertedResidual(nn.Module):
     """y = x + project(depthwise(expand(x))).
 
-    There is no sum if the shape changes, and no `expand` at expansion 1.
+    The sum is omitted if the shape changes, and `expand` is omitted for expansion 1.
 
     Args:
         inputs: Number of input channels.
@@ -51,8 +51,8 @@ class InvertedResidual(nn.Module):
 class EfficientNetLite0(nn.Module):
     """N x 3 x H x W to N x 1280, with 3.4 million weights.
 
-    A full convolution, 16 inverted residual blocks in seven stages, a pointwise convolution and the
-    mean over the map.
+    The network consists of a full convolution, 16 inverted residual blocks in seven stages, a
+    pointwise convolution and the mean over the map.
 
     >>> import torch
     >>> EfficientNetLite0()(torch.zeros(2, 3, 64, 64)).shape

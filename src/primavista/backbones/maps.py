@@ -1,4 +1,4 @@
-"""A backbone as maps of pictures of any size, from which windows are read."""
+"""The maps of a backbone for pictures of any size, from which windows are read."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class _MapHook:
 
 
 class MapBackbone(nn.Module):
-    """The maps that a backbone's features are means of, for pictures of any size.
+    """The maps whose means are the features of a backbone, for pictures of any size.
 
-    The features of a window of a picture are means of these maps over parts of the window.
-    `reader` says which. The hooks stay on the body, and do nothing unless this module runs.
+    The features of a window of a picture are means of these maps over parts of the window, which
+    `reader` defines. The hooks stay on the body, and do nothing unless this module runs.
 
     Args:
-        backbone: The network, which is not copied. Its features are means of maps: those of a
-            convolutional network are, those of a transformer are not.
+        backbone: The network, which is not copied. Its features must be means of maps, as in a
+            convolutional network; those of a transformer are not.
 
     Raises:
-        InputError: If its features are not means of maps, or do not take pictures of other sizes.
+        InputError: If its features are not means of maps, or if it accepts only one size.
     """
 
     def __init__(self, backbone: Backbone) -> None:
@@ -92,7 +92,7 @@ class MapBackbone(nn.Module):
 
     @torch.no_grad()
     def _check(self) -> None:
-        """Reject a network whose features the maps do not give, or that takes one size alone."""
+        """Reject a network whose features are not means of maps, or that accepts only one size."""
         backbone = self._backbone[0]
         side = backbone.spec.size
         frames = _noise(side, side, backbone.scale.device)
@@ -112,7 +112,7 @@ class MapBackbone(nn.Module):
 
 @torch.no_grad()
 def _feature_map(backbone: Backbone) -> nn.Module:
-    """Find the module whose map has the backbone's own features as its means."""
+    """Find the module whose map has the features of the backbone as its means."""
     found: dict[nn.Module, Tensor] = {}
 
     def note(module: nn.Module, inputs: object, output: object) -> None:
@@ -133,7 +133,7 @@ def _feature_map(backbone: Backbone) -> nn.Module:
 
 
 def _remove_hooks(backbone: Backbone) -> None:
-    """Remove the hooks of an earlier reader, also those that a copy of a backbone brings."""
+    """Remove the hooks of an earlier reader, including those that a copy of a backbone has."""
     for module in backbone.modules():
         hooks = module._forward_hooks
         for key in [key for key, hook in hooks.items() if isinstance(hook, _MapHook)]:

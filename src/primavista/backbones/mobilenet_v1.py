@@ -1,6 +1,6 @@
-"""MobileNet v1 (Howard et al. 2017), as the ImageNet weights of TensorFlow-Slim need it.
+"""MobileNet v1 (Howard et al. 2017), in the form that fits the weights of TensorFlow-Slim.
 
-Its building block, convolution, norm and ReLU6 with either padding, is also that of
+Its building block (convolution, norm and ReLU6, with either padding) is also used by
 EfficientNet-Lite0.
 """
 
@@ -45,7 +45,7 @@ BLOCK_NAMES = (
     "conv5_6",
     "conv6",
 )
-# the depthwise (dw) and the pointwise (sep) half of each block, by the name in the Caffe network
+# The depthwise (dw) and the pointwise (sep) half of each block, by their names in Caffe.
 LAYERS = {
     f"{name}/{half}": f"blocks.{k}.{j}"
     for k, name in enumerate(BLOCK_NAMES)
@@ -54,7 +54,7 @@ LAYERS = {
 
 
 def global_average_pool(x: Tensor) -> Tensor:
-    """Return the mean over each map, computed at least in float32.
+    """Return the mean over each map, computed in float32 or wider.
 
     Args:
         x: N x C x H x W.
@@ -68,9 +68,9 @@ def global_average_pool(x: Tensor) -> Tensor:
 class Conv(nn.Conv2d):
     """A convolution without bias, padded like TensorFlow or symmetrically.
 
-    TensorFlow pads max((ceil(n / s) - 1) s + k - n, 0) pixels in all, the odd one at the right and
-    the bottom: at stride 2 and an even side, only there. Weights that were trained so lose 8 to 18
-    points of accuracy under symmetric padding.
+    TensorFlow pads max((ceil(n / s) - 1) s + k - n, 0) pixels in total. If this number is odd, the
+    extra pixel is at the right and at the bottom; with stride 2 and an even side, all padding is
+    there. Weights trained in this way lose 8 to 18 points of accuracy under symmetric padding.
 
     Args:
         inputs: Number of input channels.
@@ -111,7 +111,7 @@ class ConvNorm(nn.Module):
         groups: Number of groups of channels.
         padding: "same" for TensorFlow's padding, or "symmetric".
         eps: Added to the variance by the norm.
-        linear: Leave out the ReLU6.
+        linear: True to omit the ReLU6.
     """
 
     def __init__(
@@ -136,19 +136,20 @@ class ConvNorm(nn.Module):
         x = self.conv(x)
         if self.linear:
             return self.bn(x)  # type: ignore[no-any-return]
-        fused = getattr(self.bn, "relu6", None)  # batch renormalisation has it
+        fused = getattr(self.bn, "relu6", None)  # only batch renormalisation has it
         return F.relu6(self.bn(x)) if fused is None else fused(x)
 
 
 class MobileNetV1(nn.Module):
     """N x 3 x H x W to N x 1024 at width 1.
 
-    One full convolution, 13 depthwise separable blocks, and the mean over the map: 27 norms, 14
-    non-pointwise convolutions (13 depthwise and the first), 13 pointwise ones, 3.2 million weights.
+    The network consists of one full convolution, 13 depthwise separable blocks, and the mean over
+    the map. It has 27 norms, 14 convolutions that are not pointwise (13 depthwise and the first),
+    13 pointwise convolutions, and 3.2 million weights.
 
     Args:
         width: Multiplies the number of channels of every layer; each has at least 8.
-        padding: "same" as the weights of TensorFlow need it, or "symmetric" as those of timm.
+        padding: "same" for the weights of TensorFlow, or "symmetric" for those of timm.
         eps: Added to the variance by the norms.
 
     >>> MobileNetV1(width=0.25)(torch.zeros(2, 3, 32, 32)).shape

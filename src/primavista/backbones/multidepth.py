@@ -1,10 +1,10 @@
 """Backbones read at several depths in one pass, and their features of generic frames.
 
 A *place* is one depth of the network and one region of the picture. `MiddleBackbone`, which prima
-reads, has the backbone's own features and means over the centre of the picture; that of version
-0.1, `MultiDepthBackbone`, has coarse pictures of maps at some depths and then the backbone's own
-features. The generic frames show objects of any kind, to know the features of a backbone before
-anything is taught.
+uses, reads the backbone's own features and means over the centre of the picture.
+`MultiDepthBackbone`, which prima used in version 0.1, reads maps at some depths on a coarse grid,
+and then the backbone's own features. The generic frames show arbitrary objects; the statistics of
+their features are known before anything is taught.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from torch import Tensor, nn
 from primavista.backbones.base import Backbone
 from primavista.frames import crop_and_resize
 
-# The depth in sixths of all blocks, and the share of the side of the picture that is read. A person
-# holds an object in the middle of the picture; what surrounds it tells the room, not the object.
+# The depth in sixths of all blocks, and the fraction of the side of the picture that is read. A
+# person holds an object in the centre of the picture; its surroundings show the room.
 PLACES = ((6, 1 / 2), (6, 1 / 3), (5, 1 / 2), (5, 1 / 3), (4, 1 / 3), (3, 1 / 3))
-DEPTHS = (2, 3, 4, 5)  # of `MultiDepthBackbone`, in sixths of all blocks
+DEPTHS = (2, 3, 4, 5)  # the depths of `MultiDepthBackbone`, in sixths of all blocks
 CELLS_PER_SIDE = 4
 NUMBERS_PER_PLACE = 1536  # 16 cells of 96 mixed channels
-MAX_OWN_FEATURES = 2048  # more features of the backbone itself are mixed down to this many
-MAX_PREFIX_TOKENS = 5  # of a transformer: its class token and four registers
-ROOT_SOFTENING = 1e-3  # where the root ends and a straight line through 0 begins
+MAX_OWN_FEATURES = 2048  # if the backbone has more features, they are mixed down to this number
+MAX_PREFIX_TOKENS = 5  # the class token of a transformer and four registers
+ROOT_SOFTENING = 1e-3  # below this value, the root becomes a straight line through 0
 
-# the generic frames, on one sheet, and what prima makes of them: tools/generic_frames.py
+# The generic frames on one sheet, and prima's reference from them; see tools/generic_frames.py.
 SHEET = Path(__file__).with_name("generic.jpg")
 REFERENCES = Path(__file__).with_name("data") / "generic_references.safetensors"
 SHEET_ROWS, SHEET_COLUMNS, TILE_SIDE = 6, 8, 128
@@ -47,7 +47,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Pass:
-    """One forward pass: the weights of each place, and the numbers read so far."""
+    """The state of one forward pass: the weights of each place, and the numbers read so far."""
 
     weights: list[Tensor]
     read: dict[int, Tensor] = field(default_factory=dict)
@@ -74,12 +74,12 @@ class _MiddleHook:
 class MiddleBackbone(Backbone):
     """z = [root(features), root(v_1 map_1), ..., root(v_6 map_6)],  root(x) = x / sqrt(|x| + 0.001)
 
-    with the maps of blocks at a half, two thirds, five sixths and the end of the depth, and fixed
-    weights v that take the mean over the middle half or third of the picture, pixels on the border
-    of that region in part. `sizes` are the lengths of these parts, the backbone's own features
-    first, and `priors` what each is worth before any lesson: 1 at the end of the network, and
-    half as much for every sixth of the depth before it. A body without maps has its own features
-    alone.
+    The maps are those of the blocks at one half, two thirds, five sixths and the end of the depth.
+    The fixed weights v take the mean over the central half or third of the picture; pixels on the
+    border of that region count in part. `sizes` are the lengths of these parts, beginning with the
+    backbone's own features. `priors` are the prior weights of the places: 1 at the end of the
+    network, halved for every sixth of the depth before it. If the body has no maps, only its own
+    features are read.
 
     Args:
         backbone: the backbone to read. Its body is copied; names and `spec` stay the same.
@@ -114,7 +114,7 @@ class MiddleBackbone(Backbone):
 
     @property
     def read(self) -> list[tuple[nn.Module, float]]:
-        """The block of each place after the first, and the share of the side that is read."""
+        """The block of each place after the first, and the fraction of the side that is read."""
         return list(self._read)
 
     def _remove_hooks(self) -> None:
@@ -148,14 +148,14 @@ class MiddleBackbone(Backbone):
 
 
 def middle_weights(side: int, share: float) -> Tensor:
-    """Return the weights that take the mean over the middle of a side; border pixels in part.
+    """Return the weights of the mean over the centre of a side; border pixels count in part.
 
     Args:
         side: the number of pixels.
-        share: how much of the side counts.
+        share: the fraction of the side that counts.
 
     Returns:
-        `side` numbers of sum 1.
+        `side` numbers that sum to 1.
 
     >>> middle_weights(4, 1 / 2).tolist()
     [0.0, 0.5, 0.5, 0.0]
@@ -188,11 +188,12 @@ class _PlaceHook:
 class MultiDepthBackbone(Backbone):
     """z = [R_1 root(pool(map_1)), ..., root(features)],  root(x) = x / sqrt(|x| + 0.001).
 
-    The maps are those of the blocks at a third, a half, two thirds and five sixths of the depth.
-    Of each, the mean of every one of 4 x 4 cells is taken, then its signed root, and its channels
-    are mixed down to 96 by R, fixed random signs that depend on the place alone. The features of
-    the backbone itself come last. `sizes` are the lengths of these parts. The patch tokens of a
-    transformer's blocks are maps too. A body without maps inside has its own features alone.
+    The maps are those of the blocks at one third, one half, two thirds and five sixths of the
+    depth. Each map is averaged over 4 x 4 cells, the signed root is taken, and the channels are
+    mixed down to 96 by R, a matrix of fixed random signs that depends only on the place. The
+    backbone's own features come last. `sizes` are the lengths of these parts. The patch tokens of
+    the blocks of a transformer count as maps. If the body has no maps, only its own features are
+    read.
 
     Args:
         backbone: The backbone to read. Its body is copied; names and `spec` stay the same.
@@ -248,11 +249,11 @@ class MultiDepthBackbone(Backbone):
     def _make_mixing(self, place: int, channels: int, most: int) -> int:
         """Make R of a place, `most` x `channels` numbers of +-1 / sqrt(channels).
 
-        It is empty if there are at most `most` channels. Returns the number of mixed channels.
+        R is empty if there are at most `most` channels. Returns the number of mixed channels.
         """
         mixing = torch.zeros(0)
         if channels > most:
-            # numpy's legacy generator: its numbers never change, so they need not be saved
+            # numpy guarantees the numbers of its legacy generator, so they need not be saved
             signs = np.random.RandomState(place).randint(0, 2, (most, channels)) * 2.0 - 1
             mixing = torch.from_numpy((signs / channels**0.5).astype(np.float32))[:, :, None, None]
         self.register_buffer(f"mix_{place}", mixing.to(self.scale.device), persistent=False)
@@ -271,8 +272,8 @@ def grid_average_pool(x: Tensor, grid: tuple[int, int]) -> Tensor:
 
     Args:
         x: N x C x H x W.
-        grid: The number of cells, vertically and horizontally. If they do not divide the side,
-            cells overlap.
+        grid: The number of cells, vertically and horizontally. Cells overlap if the side is not a
+            multiple of this number.
 
     Returns:
         N x C x `grid`.
@@ -283,13 +284,13 @@ def grid_average_pool(x: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def as_map(x: Tensor) -> Tensor:
-    """Return a map as it is, and the patch tokens of a transformer, N x T x D, as a map.
+    """Convert the patch tokens of a transformer, N x T x D, into a map; return a map unchanged.
 
-    The tokens before the patches (the class token, registers) are left out; the patches are a
+    The tokens before the patches (the class token, registers) are left out; the patches form a
     square, row by row.
 
     Args:
-        x: N x C x H x W, or N x T x D with a square number of patches last.
+        x: N x C x H x W, or N x T x D whose last tokens are a square number of patches.
 
     Returns:
         N x C x H x W.
@@ -305,7 +306,7 @@ def as_map(x: Tensor) -> Tensor:
 
 
 def _is_map(x: object) -> bool:
-    """Return True for maps, and for tokens of which few enough come before a square of patches."""
+    """Return True for maps, and for tokens that are a square of patches after a short prefix."""
     if not isinstance(x, Tensor) or x.ndim not in (3, 4):
         return False
     if x.ndim == 4:
@@ -317,8 +318,8 @@ def _is_map(x: object) -> bool:
 def blocks_with_maps(backbone: Backbone) -> list[tuple[nn.Module, Shape]]:
     """Return the blocks of any body in the order in which they run, with the shape of their maps.
 
-    Blocks are the members of sequences. Sequences may contain sequences: the outermost level that
-    has more maps than there are depths to read is taken, or else the level with the most maps.
+    Blocks are the members of sequences, which may be nested. The outermost level with more maps
+    than there are depths to read is taken; if there is none, the level with the most maps.
     """
     levels = _sequence_levels(backbone.body)
     found: dict[int, dict[nn.Module, Shape]] = {}
@@ -340,13 +341,13 @@ def blocks_with_maps(backbone: Backbone) -> list[tuple[nn.Module, Shape]]:
 
 
 def _members(module: nn.Module) -> list[nn.Module]:
-    """Return the children of a sequence; none of any other module."""
+    """Return the children of a sequence; for any other module, none."""
     is_sequence = isinstance(module, nn.Sequential | nn.ModuleList)
     return list(module.children()) if is_sequence else []
 
 
 def _sequence_levels(body: nn.Module) -> dict[nn.Module, int]:
-    """Return how many sequences each module is inside of."""
+    """Return the number of sequences that each module is nested in."""
     levels = {body: 0}
     for name, module in body.named_modules():
         if name:
@@ -365,7 +366,7 @@ def generic_frames(size: int) -> Tensor:
         size: the side of the frames, in pixels.
 
     Returns:
-        uint8, 48 x size x size x 3. Do not write to it: it is kept for the next caller.
+        uint8, 48 x size x size x 3. Do not modify the array, which is cached for the next caller.
     """
     with Image.open(SHEET) as sheet:
         pixels = np.asarray(sheet.convert("RGB"))
@@ -375,16 +376,16 @@ def generic_frames(size: int) -> Tensor:
 
 
 def shipped_reference(backbone: Backbone) -> tuple[Tensor, Tensor] | None:
-    """Find what `LessonSample.set_reference` would make of the generic frames, computed before.
+    """Return the shipped result of `LessonSample.set_reference` for the generic frames.
 
-    The package has it for its own MobileNet v1 at 128, 160, 192 and 224 px, so that the first
-    lesson need not wait for 48 frames.
+    The package contains this reference for its own MobileNet v1 at 128, 160, 192 and 224 px, so
+    that the first lesson need not wait for 48 frames.
 
     Args:
         backbone: the network, read at all places.
 
     Returns:
-        The centre and the spread; None if the package does not have those of this network.
+        The centre and the spread; None if the package does not contain those of this network.
     """
     if not any(name.startswith(f"{backbone.spec.size}/") for name in _references()):
         return None

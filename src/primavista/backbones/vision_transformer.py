@@ -1,4 +1,4 @@
-"""A plain vision transformer (Dosovitskiy et al. 2021), under the names of timm's weights."""
+"""A plain vision transformer (Dosovitskiy et al. 2021); its weights have the names of timm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from primavista.errors import InputError
 
-EPS = 1e-6  # of the layer norms, as the published weights need it
+EPS = 1e-6  # eps of the layer norms in the published weights
 MLP_RATIO = 4
 LIMITS = {"patch": 64, "dim": 4096, "depth": 64, "heads": 64, "grid": 128}
 
@@ -21,7 +21,7 @@ class Attention(nn.Module):
 
     Args:
         dim: Number of features of a token.
-        heads: Number of heads; `dim` is a multiple of it.
+        heads: Number of heads; `dim` must be a multiple of it.
     """
 
     def __init__(self, dim: int, heads: int) -> None:
@@ -35,7 +35,7 @@ class Attention(nn.Module):
         count, tokens, dim = x.shape
         each = dim // self.heads
 
-        # Written out, and with the frames always in the first dimension: so it can be exported.
+        # Written out, with the frames always in the first dimension, so that it can be exported.
         def split(part: Tensor) -> Tensor:
             own = part.reshape(count, tokens, self.heads, each).transpose(1, 2)
             return own.reshape(count * self.heads, tokens, each)
@@ -52,7 +52,7 @@ class Mlp(nn.Module):
     """Two linear layers with GELU between them.
 
     Args:
-        dim: Number of features of a token; four times as many are inside.
+        dim: Number of features of a token; the hidden layer has four times as many.
     """
 
     def __init__(self, dim: int) -> None:
@@ -109,9 +109,9 @@ class PatchEmbedding(nn.Module):
 class VisionTransformer(nn.Module):
     """N x 3 x H x W to N x `dim`: patches as tokens, a class token, and `depth` blocks.
 
-    The names of its weights are timm's (`patch_embed.proj`, `blocks.0.attn.qkv`, ...), which those
-    of DeiT and DINO are too; those of torchvision are translated. Frames of another size than that
-    of the weights are possible: the positions are interpolated. The defaults are ViT-Tiny/16.
+    Its weights have the names of timm (`patch_embed.proj`, `blocks.0.attn.qkv`, ...), like those of
+    DeiT and DINO; the names of torchvision are translated. Frames may have another size than that
+    of the weights, because the positions are interpolated. The defaults are those of ViT-Tiny/16.
 
     Args:
         patch: Side of a patch in pixels.
@@ -119,7 +119,7 @@ class VisionTransformer(nn.Module):
         depth: Number of blocks.
         heads: Number of heads: 3, 6, 12 for Tiny, Small, Base.
         grid: Number of patches per side that the weights have positions for: 14 for 224 px.
-        pool: "token" gives the class token, "mean" the mean of the patches.
+        pool: "token" to return the class token, "mean" to return the mean of the patches.
 
     Raises:
         InputError: If an argument is out of range.
@@ -167,7 +167,7 @@ class VisionTransformer(nn.Module):
         return x[:, :1].flatten(1) if self.pool == "token" else x[:, 1:].mean(1)
 
     def _positions(self, height: int, width: int) -> Tensor:
-        """Return what is added to the tokens, 1 x T x D, for a grid of any size."""
+        """Return the positions to add to the tokens, 1 x T x D, for a grid of any size."""
         own = self.pos_embed[:, 1:]
         side = round(own.shape[1] ** 0.5)
         if (height, width) != (side, side):
@@ -179,7 +179,7 @@ class VisionTransformer(nn.Module):
 
     @staticmethod
     def own_name(key: str) -> str:
-        """Translate the name of a weight of torchvision's transformers; others stay as they are.
+        """Translate the name of a weight of torchvision's transformers; keep any other name.
 
         Args:
             key: The name in a file.
@@ -217,6 +217,6 @@ def _check(**values: int) -> None:
     for name, value in values.items():
         if type(value) is not int or not 1 <= value <= LIMITS[name]:
             raise InputError(
-                f"{name} of a vision transformer is a whole number from 1 to {LIMITS[name]}; "
+                f"{name} of a vision transformer must be a whole number from 1 to {LIMITS[name]}; "
                 f"got {value!r}"
             )

@@ -1,4 +1,4 @@
-"""Sources of pretrained weights, as data; each file is checked before it is used."""
+"""The sources of pretrained weights, declared as data; each file is checked before use."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class WeightsSource:
     Args:
         backbone: The network that the weights belong to, a name of `NETWORKS`.
         read: Returns the bytes of the file.
-        sha256: Hash of the file. None if the publisher names none that could be checked here; the
-            reader then records the hash at the first use.
+        sha256: Hash of the file. None if the publisher gives no hash; the reader then records the
+            hash at the first use.
         licence: The licence, with the origin of the weights.
         size: Side of the images that the weights were trained on.
-        mean: Mean of each colour channel, as a share of 255.
-        std: Divisor of each colour channel, as a share of 255.
+        mean: Mean of each colour channel, as a fraction of 255.
+        std: Divisor of each colour channel, as a fraction of 255.
         options: Arguments of the network that the weights need, e.g. its padding.
         rename: Maps a name in the file to ours, or to None to leave the array out.
     """
@@ -51,7 +51,7 @@ class WeightsSource:
 
 
 def load_state(source: WeightsSource, name: str) -> StateDict:
-    """Read a source: check its hash first, then parse it with a loader that runs no code.
+    """Read a source, check its hash, and parse it with a loader that runs no code.
 
     Args:
         source: The source.
@@ -61,7 +61,7 @@ def load_state(source: WeightsSource, name: str) -> StateDict:
         The tensors under our names.
 
     Raises:
-        WeightsError: The file is missing, damaged or not the published one.
+        WeightsError: If the file is missing, damaged or not the published one.
     """
     data = source.read()
     check_sha256(data, source.sha256, name)
@@ -76,7 +76,7 @@ def load_file(path: Path, sha256: str | None = None) -> StateDict:
         sha256: The hash that the file must have, if any.
 
     Raises:
-        WeightsError: The file cannot be read, or its hash differs.
+        WeightsError: If the file cannot be read, or if its hash differs.
     """
     try:
         data = path.read_bytes()
@@ -93,12 +93,13 @@ def load_weights(body: nn.Module, state: StateDict, name: str) -> None:
 
     Args:
         body: The network.
-        state: Its tensors by name, perhaps under other names that the network knows (`own_name`);
-            those of a classifier, `fc.*` unless the network says otherwise, are ignored.
+        state: Its tensors by name, possibly under other names that the network translates
+            (`own_name`). Those of a classifier, `fc.*` unless the network defines others, are
+            ignored.
         name: The name of the weights for messages.
 
     Raises:
-        WeightsError: A tensor is missing, unknown, or has the wrong shape.
+        WeightsError: If a tensor is missing, unknown, or has the wrong shape.
     """
     own_name: Callable[[str], str] = getattr(body, "own_name", lambda key: key)
     classifier = getattr(body, "CLASSIFIER", ("fc.",))
@@ -136,7 +137,7 @@ def check_sha256(data: bytes, expected: str | None, name: str) -> None:
         name: The name of the weights for messages.
 
     Raises:
-        WeightsError: The hash differs.
+        WeightsError: If the hash differs.
     """
     actual = hashlib.sha256(data).hexdigest()
     if expected is not None and actual != expected:
@@ -157,7 +158,7 @@ def parse(data: bytes, name: str) -> StateDict:
         The tensors under the names that they have in the file.
 
     Raises:
-        WeightsError: The file is damaged, holds something other than tensors, or would run code.
+        WeightsError: If the file is damaged, holds anything but tensors, or would run code.
     """
     is_archive = data[:2] == b"PK" or data[:1] == b"\x80"
     try:
@@ -224,13 +225,13 @@ def _from_hub(repo: str, file: str) -> Callable[[], bytes]:
 
 
 def _pin_file(name: str) -> Path:
-    """Return the file that holds the hash and the revision of weights since their first use."""
+    """Return the file that records the hash and the revision of weights at their first use."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "primavista" / "pins" / f"{name.replace('/', '--')}.sha256"
 
 
 def _record_pin(pin: Path, data: bytes, path: Path) -> None:
-    """Record what is downloaded for the first time: nothing else will be taken for it."""
+    """Record the hash of a first download, so that later downloads must have the same hash."""
     revision = re.search(r"/snapshots/([0-9a-f]{40})/", path.as_posix())
     found = [hashlib.sha256(data).hexdigest(), *(revision.groups() if revision else ())]
     try:

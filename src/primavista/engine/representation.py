@@ -108,7 +108,7 @@ class Representation:
 
     def _check_engine(self, engine: EngineChoice) -> None:
         if engine not in ("auto", "torch", "onnx"):
-            raise InputError(f"engine is auto, torch or onnx; got {engine!r}")
+            raise InputError(f"engine must be auto, torch or onnx; got {engine!r}")
         if engine == "onnx" and self.device.type != "cpu":
             raise InputError(
                 "the engine onnx is for the CPU: choose device='cpu', or engine='torch'"
@@ -272,7 +272,7 @@ def check_finite(z: Tensor) -> None:
     if len(bad):
         raise InputError(
             f"the backbone gives NaN or infinity for frame {int(bad[0, 0])}: leave that frame out, "
-            "or mend the backbone"
+            "or fix the backbone"
         )
 
 

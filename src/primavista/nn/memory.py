@@ -42,10 +42,10 @@ class Memory(Rows):
     def __init__(self, limit: int, *, per_class: Collection[str] = (), **fields: Tensor) -> None:
         super().__init__()
         if limit < 1:
-            raise InputError(f"a memory holds at least 1 pattern; got limit={limit}")
+            raise InputError(f"a memory must hold at least 1 pattern; got limit={limit}")
         if "labels" in fields or any(len(tensor) for tensor in fields.values()):
             raise InputError(
-                "declare what a memory keeps by empty tensors; it keeps the labels anyway.\n"
+                "declare the fields of a memory by empty tensors; labels are always kept.\n"
                 "  right: Memory(500, frames=torch.zeros(0, 128, 128, 3, dtype=torch.uint8))"
             )
         self.limit = limit

@@ -411,7 +411,7 @@ class EmbeddingStrategy(Strategy):
         if not valid or z.shape[1] != dim or len(z) < 1:
             shape = tuple(getattr(z, "shape", ()))
             raise InputError(
-                f"features are float, N x {dim}, N at least 1, as embed() gives; got {shape}"
+                f"features must be float, N x {dim}, N at least 1, as from embed(); got {shape}"
             )
         check_finite(z)
         return z.to(self.device, torch.float32)

@@ -89,7 +89,7 @@ def check_mergeable(one: Strategy, other: Strategy) -> None:
     differ = _difference(_fields(one.backbone.spec), _fields(other.backbone.spec))
     if differ:
         raise InputError(
-            f"their backbones are fed differently: {differ}. Merge learners that were made alike"
+            f"their backbones are fed differently: {differ}. Merge learners with equal settings"
         )
     _check_same_features(one, other)
 

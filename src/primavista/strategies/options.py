@@ -108,7 +108,7 @@ def check_compat(compat: str | None) -> tuple[str, ...]:
     if compat is None:
         return ()
     if not isinstance(compat, str):
-        raise InputError(f"compat is None, 'caffe' or a text of switches; got {compat!r}")
+        raise InputError(f"compat must be None, 'caffe' or a text of switches; got {compat!r}")
     if compat == "caffe":
         return SWITCHES
     named = compat.split("+")
@@ -116,6 +116,6 @@ def check_compat(compat: str | None) -> tuple[str, ...]:
     if strange:
         known = ", ".join(sorted(SWITCHES))
         raise InputError(
-            f"compat has no {', '.join(strange)}: it is 'caffe', or some of {known} joined by +"
+            f"compat has no {', '.join(strange)}: choose 'caffe', or some of {known} joined by +"
         )
     return tuple(switch for switch in SWITCHES if switch in named)

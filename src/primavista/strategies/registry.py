@@ -496,7 +496,7 @@ def register_all(references: Mapping[str, str]) -> None:
 
 def _check_name(name: str, made: Code) -> None:
     if not _NAME.fullmatch(name):
-        raise InputError(f"a name has 1 to 60 letters, digits and . _ + * -; got {name!r}")
+        raise InputError(f"a name must have 1 to 60 letters, digits and . _ + * -; got {name!r}")
     taken = _OWN.get(name) or OWN_NETWORKS.get(name)
     other = taken is not None and reference_to(taken) != reference_to(made)
     if name in STRATEGIES or name in NETWORKS or other:

@@ -1,9 +1,9 @@
 """NICv2 orders: Algorithm 3 of the paper to the letter, and orders like the official ones.
 
-`paper_order` is the published pseudocode. It cannot have made the official orders: with their last
-introductions of a class as `max_start`, it nearly always ends in a state in which no batch has
-room. `sampled_order` draws orders with the statistics of the official ones, and serves wherever
-there is no official order.
+`paper_order` is the published pseudocode. It cannot have produced the official orders: if
+`max_start` is the last batch in which they introduce a class, it nearly always ends in a state in
+which no batch has room. `sampled_order` draws orders with the statistics of the official ones; it
+is used if there is no official order.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def paper_order(
 ) -> list[list[Session]]:
     """Algorithm 3 of the paper, one run; comments give its lines (the procedure's head is line 1).
 
-    Its batches count from 1. Lines 11 to 13 sample batches until one is not full; this is one draw
-    among the batches that are not full. If there is none, the pseudocode loops for ever.
+    Its batches count from 1. Lines 11 to 13 sample batches until one is not full, which is the same
+    as one draw among the batches that are not full. If there is none, the pseudocode loops for
+    ever.
 
     Args:
         queues: The training sessions of each class.
@@ -80,14 +81,14 @@ def sampled_order(
     *,
     exact: bool,
 ) -> list[list[Session]]:
-    """Draw an order with the statistics of the official ones: every session once, no batch short.
+    """Draw an order with the statistics of the official ones: every session once, all batches full.
 
-    Batches count from 0 here. The insertion point of each new class is drawn uniformly in [2,
-    last]. Then, batch by batch, the
-    classes that are due get their first session, and each free slot gets the next session of an
-    introduced class, drawn in proportion to the sessions that the class has left. Insertion points
-    under which some slot would find no session, or some class no slot by `last`, are drawn again,
-    at most 200 times; after that, such slots bring the next class forward.
+    Batches count from 0 here. The insertion point of each new class is drawn uniformly from
+    [2, last]. Then, batch by batch, the classes that are due get their first session, and each free
+    slot gets the next session of an introduced class, drawn with a probability proportional to the
+    number of sessions that the class has left. If some slot would find no session, or some class no
+    slot by `last`, the insertion points are drawn again, at most 200 times; after that, the next
+    class is introduced earlier to fill such a slot.
 
     Args:
         queues: The training sessions of each class, in the order in which they are to come.
@@ -95,7 +96,7 @@ def sampled_order(
         batches: The number of batches.
         last: The last batch, counted from 0, in which a class may be introduced.
         draw: The random numbers of this run.
-        exact: Keep `last` as it is; otherwise it is raised as far as the number of classes needs.
+        exact: True to keep `last`; otherwise it is raised if the number of classes requires it.
 
     Returns:
         The sessions of each batch.
@@ -118,13 +119,13 @@ def sampled_order(
 
 
 def _sizes(rest: int, batches: int) -> list[int]:
-    """The slots of each batch; they differ by at most one, spread evenly. The first entry is 0."""
+    """Return the number of slots of each batch; they differ by at most one. The first is 0."""
     later = batches - 1
     return [0] + [rest * (i + 1) // later - rest * i // later for i in range(later)]
 
 
 def _last_start(sizes: Sequence[int], new: int, earliest: int, last: int, *, exact: bool) -> int:
-    """The last batch in which a class may start; an error if not all classes find a slot by it."""
+    """Return the last batch in which a class may start; raise if not all classes find a slot."""
     least = _least_last(sizes, new, earliest)
     if not exact:
         last = min(max(last, least), len(sizes) - 1)
@@ -137,7 +138,7 @@ def _last_start(sizes: Sequence[int], new: int, earliest: int, last: int, *, exa
 
 
 def _least_last(sizes: Sequence[int], new: int, earliest: int) -> int:
-    """The first batch by which every new class finds a slot."""
+    """Return the first batch by which every new class finds a slot."""
     slots = 0
     for i in range(earliest, len(sizes)):
         slots += sizes[i]
@@ -154,8 +155,8 @@ def _draw_points(new: Sequence[int], earliest: int, last: int, draw: random.Rand
 def _feasible(
     points: Points, lengths: Mapping[int, int], kept: int, sizes: Sequence[int], last: int
 ) -> bool:
-    """True if every slot finds a session of a class due by then, and every class a slot in time."""
-    due, free = 0, kept  # sessions not placed, of the classes introduced so far
+    """Return True if every slot finds a session of an introduced class, and every class a slot."""
+    due, free = 0, kept  # `free` counts the sessions left of the classes introduced so far
     waiting = 0
     for i in range(1, len(sizes)):
         while due < len(points) and points[due][0] <= i:
@@ -178,7 +179,7 @@ def _place(
     """Fill the batches one after the other, given the insertion points of the new classes."""
     order = [[queues[label].pop(0) for label in opening]]
     introduced = {label: len(queues[label]) for label in opening if queues[label]}
-    slots_left = sum(sizes[: last + 1])  # in which a class may still start
+    slots_left = sum(sizes[: last + 1])  # slots in which a class may still start
     due = 0
     for i in range(1, len(sizes)):
         batch: list[Session] = []

@@ -1,9 +1,9 @@
 """Protocols order the training sessions of a data set into batches.
 
-An order depends on the data set, the parameters of the protocol and the number of the run alone.
-`ni`, `nc` and `nic` are those of CORe50 (2017); `nicv2` is the paper's (section 3);
-`class_incremental` and `domain_incremental` are those that most of the literature uses. Batches are
-counted from 0 in this module.
+An order depends only on the data set, the parameters of the protocol and the number of the run.
+`ni`, `nc` and `nic` are the protocols of CORe50 (2017); `nicv2` is that of the paper (section 3);
+`class_incremental` and `domain_incremental` are used by most of the literature. Batches are counted
+from 0 in this module.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from primavista.streams.nicv2 import paper_order, sampled_order
 
 # The last batch in which the official orders introduce a class, by the number of batches.
 MAX_START = {79: 68, 196: 165, 391: 340}
-MAX_START_SHARE = 0.86  # of the batches, for other numbers of them
-ICARL_SEED = 1993  # of the order of classes in iCaRL's code and in what compares with it
+MAX_START_SHARE = 0.86  # for other numbers of batches, as a fraction of them
+ICARL_SEED = 1993  # seed of the class order in iCaRL's code and in papers that compare with it
 Queues = dict[int, list[Session]]
 Parameter = int | str
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol by name, with its parameters, before it meets a data set.
+    """A protocol by name, with its parameters, independent of a data set.
 
-    Its text, such as "class-incremental:classes_per_batch=10,first=50", is how plans, results and
-    the command line write it. Two texts that mean the same have one canonical form, `str(self)`.
+    Plans, results and the command line write it as a text, such as
+    "class-incremental:classes_per_batch=10,first=50". Texts with the same meaning have one
+    canonical form, `str(self)`.
 
     Args:
         name: A key of `PROTOCOLS`.
-        parameters: Arguments of the function of that name, those that differ from its defaults or
-            were given.
+        parameters: Arguments of the function with that name: those that were given, or that differ
+            from its defaults.
     """
 
     name: str
@@ -74,15 +75,15 @@ def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
     """Read the text of a protocol, such as "nicv2-391" or "class-incremental:first=50".
 
     Args:
-        text: The name, in any case, and perhaps a colon and parameters as "key=value" with commas
-            between them.
+        text: The name, in upper or lower case, optionally followed by a colon and parameters as
+            "key=value", separated by commas.
         **parameters: Further parameters.
 
     Returns:
         The protocol; its parameters are in the order of the function's arguments.
 
     Raises:
-        InputError: If there is no such protocol or parameter, or a value is of the wrong kind.
+        InputError: If there is no such protocol or parameter, or if a value has the wrong type.
 
     >>> str(parse_protocol("Class_Incremental:first=50,classes_per_batch=10"))
     'class-incremental:classes_per_batch=10,first=50'
@@ -105,7 +106,7 @@ def parse_protocol(text: str, /, **parameters: Parameter) -> Protocol:
 
 
 def _written(rest: str, text: str, others: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """The parameters after the colon of a text; none may come twice, or be among the others."""
+    """Return the parameters after the colon of a text; none may be given twice."""
     found: dict[str, Parameter] = {}
     for part in filter(None, rest.split(",")):
         key, _, value = (piece.strip() for piece in part.partition("="))
@@ -116,7 +117,7 @@ def _written(rest: str, text: str, others: Mapping[str, Parameter]) -> dict[str,
 
 
 def _checked(name: str, given: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """The parameters in the order of the function's arguments; wrong ones are refused."""
+    """Return the parameters in the order of the function's arguments; reject wrong ones."""
     kinds = _parameters(name)
     unknown = [key for key in given if key not in kinds]
     if unknown:
@@ -132,7 +133,7 @@ def _checked(name: str, given: Mapping[str, Parameter]) -> dict[str, Parameter]:
 
 
 def _parameters(name: str) -> dict[str, type]:
-    """The parameters of a protocol that a text can give, and whether they are numbers or words."""
+    """Return the parameters of a protocol that a text can give, with their types."""
     arguments = inspect.signature(PROTOCOLS[name]).parameters.values()
     return {
         one.name: int if str(one.annotation).startswith("int") else str
@@ -170,13 +171,13 @@ def class_incremental(
     """Class-incremental learning: each batch holds all training frames of some new classes.
 
     Unlike `nc`, it does not spread batch 1 over the categories. "50 classes, then 10 at a time" of
-    CIFAR-100 is `first=50, classes_per_batch=10`. The last batch takes what remains.
+    CIFAR-100 is `first=50, classes_per_batch=10`. The last batch takes the remaining classes.
 
     Args:
         data: Any data set with two classes or more.
         run: The number of the random order.
-        classes_per_batch: The number of classes in each batch but the first; by default a tenth of
-            the classes, and at least two.
+        classes_per_batch: The number of classes in each batch except the first; by default a tenth
+            of the classes, and at least two.
         first: The number of classes in batch 1; `classes_per_batch` by default.
         order: The order of the classes. "random" differs from run to run; "given" is that of the
             data set, in every run; "icarl" is numpy's permutation with the seed 1993 + run, which
@@ -223,9 +224,9 @@ def domain_incremental(
     Args:
         data: A data set with two session numbers or more.
         run: The number of the random order.
-        domains_per_batch: The number of domains in each batch; the last batch takes what remains.
-        order: "given" has the domains by their numbers, in every run, as the periods of CLEAR-10
-            follow each other; "random" permutes them, as `ni` does.
+        domains_per_batch: The number of domains in each batch; the last batch takes the rest.
+        order: "given" orders the domains by their numbers in every run, for example the periods of
+            CLEAR-10 by time; "random" permutes them, like `ni`.
 
     Returns:
         The stream.
@@ -269,7 +270,7 @@ def ni(data: DataSet, run: int = 0) -> Stream:
 def nc(data: DataSet, run: int = 0, *, first: int | None = None, each: int | None = None) -> Stream:
     """New classes (NC): all sessions of a class come at once.
 
-    Batch 1 has as many categories as it can. The last batch takes what remains.
+    Batch 1 has as many categories as possible. The last batch takes the remaining classes.
 
     Args:
         data: Any data set.
@@ -352,7 +353,7 @@ def nicv2(
     max_start: int | None = None,
     method: Literal["statistics", "paper"] = "statistics",
 ) -> Stream:
-    """NICv2 (paper, section 3): batch 1 has one class of each category, the others few sessions.
+    """NICv2 (paper, section 3): batch 1 has one class per category, later batches few sessions.
 
     If the sessions do not divide evenly, batches differ by one session, spread evenly.
 
@@ -367,9 +368,9 @@ def nicv2(
             `method="paper"` it is the largest insertion point, counted from 1.
         method: "statistics" reproduces the statistics of the official orders (`sampled_order`).
             "paper" is Algorithm 3 to the letter (`paper_order`), which places no later session of
-            the classes of batch 1 and, with the last introductions of the official orders as
-            `max_start`, nearly always ends in a state in which no batch has room. That is an error
-            here instead of an endless loop.
+            the classes of batch 1. If `max_start` is the last batch in which the official orders
+            introduce a class, it nearly always ends in a state in which no batch has room, which is
+            an error here instead of an endless loop.
 
     Returns:
         The stream. With `method="paper"`, batches that stay empty are left out.
@@ -394,7 +395,7 @@ def nicv2(
 
 
 def _batch_count(batches: int | None, queues: Queues, opening: Sequence[int], name: str) -> int:
-    """The number of batches of NICv2, checked; by default one session per later batch."""
+    """Return the checked number of batches of NICv2; by default one session per later batch."""
     rest = sum(map(len, queues.values())) - len(opening)
     if not rest:
         raise InputError(
@@ -412,7 +413,7 @@ def _batch_count(batches: int | None, queues: Queues, opening: Sequence[int], na
 def _distinct(
     queues: Mapping[int, list[Session]], size: int, batches: int, draw: random.Random
 ) -> list[int]:
-    """Draw `size` different classes; those that need every batch that is left are among them."""
+    """Draw `size` different classes, including all that need every remaining batch."""
     forced = [label for label, queue in queues.items() if len(queue) == batches]
     free = [label for label, queue in queues.items() if 0 < len(queue) < batches]
     while len(forced) < size:
@@ -433,7 +434,7 @@ def _spread(labels: Sequence[int], categories: Sequence[int]) -> list[int]:
 
 
 def _groups(items: Sequence[int], first: int, each: int) -> list[list[int]]:
-    """Cut a sequence: `first` items, then `each` at a time; the last group takes what remains."""
+    """Split a sequence: `first` items, then `each` at a time; the last group takes the rest."""
     rest = items[first:]
     return [list(items[:first])] + [list(rest[i : i + each]) for i in range(0, len(rest), each)]
 
@@ -444,7 +445,7 @@ def _check_range(name: str, value: int, most: int, what: str) -> None:
 
 
 def _by_number(data: DataSet) -> dict[int, list[Session]]:
-    """The training sessions of each session number, by class."""
+    """Return the training sessions of each session number, by class."""
     found: dict[int, list[Session]] = {}
     for session in _sorted(data):
         found.setdefault(session.number, []).append(session)
@@ -464,7 +465,7 @@ def _sorted(data: DataSet) -> list[Session]:
 
 
 def _queues(data: DataSet) -> Queues:
-    """The training sessions of each class in ascending order, classes in ascending order."""
+    """Return the training sessions of each class; classes and sessions ascend."""
     queues: Queues = {}
     for session in _sorted(data):
         queues.setdefault(session.label, []).append(session)
@@ -472,7 +473,7 @@ def _queues(data: DataSet) -> Queues:
 
 
 def _opening(data: DataSet, queues: Queues) -> list[int]:
-    """The first class of each category, or a fifth of the classes if no category has two."""
+    """Return the first class of each category, or a fifth of the classes if no category has two."""
     firsts: dict[int, int] = {}
     for label in queues:
         firsts.setdefault(data.categories[label], label)

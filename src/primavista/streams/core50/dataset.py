@@ -1,7 +1,7 @@
 """CORe50: 50 objects of 10 categories, each filmed in 11 sessions; 3, 7 and 10 are the test set.
 
 data = CORe50("~/data/core50")
-batches = stream(data, "nicv2-391", run=0)     # official if its files are there, else drawn
+batches = stream(data, "nicv2-391", run=0)     # the official order if its files exist
 """
 
 from __future__ import annotations
@@ -41,18 +41,17 @@ OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)
 TOTAL_FRAMES = 164_866
 REDUCED_EVERY = 20  # the official 1-in-20 list: one frame per second
-PUBLISHED_MULTIPLE = 100  # the published accuracies are over a multiple of it
+PUBLISHED_MULTIPLE = 100  # published accuracies are over a multiple of this number of frames
 
 Sessions = Mapping[SessionKey, SessionRows]
 
 
 class CORe50(DataSet):
-    """CORe50 as it lies on disk. Frames are read when they are asked for.
+    """CORe50 on disk. Frames are read on demand.
 
     Labels come from the names of the files; `labels.pkl` is not needed. If `primavista data render`
-    wrote the pictures, then the categories, the test sessions and the name are those of the scene,
-    and the test set is the full one unless `test` says otherwise: the data set is the same as
-    `rendered(scene)`.
+    wrote the pictures, the data set is the same as `rendered(scene)`: the categories, the test
+    sessions and the name are those of the scene, and `test` is "full" by default.
 
     Args:
         path: The folder that holds `s1` .. `s11` (or `core50_128x128` with them), or
@@ -63,7 +62,7 @@ class CORe50(DataSet):
             "published" is what the public results use: the reduced list padded to a multiple of
             100 by its own first frames, 2,300. Anything else is the path of a file list.
         size: The side of the frames in pixels. The default is the size on disk.
-        skip_bad: Decode every picture once now; leave out and count those that are damaged.
+        skip_bad: True to decode every picture once now; damaged ones are left out and counted.
         progress: Called with (done, total) while `skip_bad` checks pictures.
 
     Raises:
@@ -128,7 +127,7 @@ class _Structure:
     def classes(
         self, sessions: Sessions, labels: Labels
     ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The names and categories of the classes, up to the last object that there is."""
+        """The names and categories of the classes, up to the last existing object."""
         objects = max(thing for _, thing in sessions)
         if labels == "category":
             names = category_names(-(-objects // self.per_category))
@@ -157,7 +156,7 @@ def _training_spans(sessions: Sessions, structure: _Structure, folder: Path) -> 
 
 
 def _test_spans(sessions: Sessions, structure: _Structure, test: str | Path) -> list[_Span]:
-    """The test frames; those of one session that follow each other make one span."""
+    """The test frames; consecutive frames of one session form one span."""
     spans = []
     chosen = _test_frames(sessions, test, structure)
     for key, frames in groupby(chosen, key=lambda frame: frame[0]):
@@ -197,7 +196,7 @@ def _facts(
         "full": "full",
     }
     kind = named.get(test, "list")
-    if kind == "list" and test is not None:  # perhaps the official file of the reduced one
+    if kind == "list" and test is not None:  # possibly the official list of the reduced test set
         listed = _test_frames(sessions, test, structure)
         if listed == _test_frames(sessions, "reduced", structure):
             kind = "reduced"
@@ -219,7 +218,7 @@ def _test_frames(
 ) -> list[tuple[SessionKey, int]]:
     """The test frames, as (session, position in it), in the order of the official list.
 
-    It sorts by session, then by object as a text, then by frame.
+    The list is sorted by session, then by object as a text, then by frame.
     """
     if test in ("full", "reduced", "published"):
         keys = [key for key in sessions if key[0] in structure.test]

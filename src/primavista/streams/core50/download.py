@@ -1,9 +1,9 @@
-"""Downloads CORe50 from its official hosts; no other module of `streams` touches the network.
+"""Downloads of CORe50 from its official hosts; no other module of `streams` uses the network.
 
 The hosts publish no checksums. The first download over https is therefore trusted if it is complete
-and has the right structure; its sha256 is written to `core50.sha256.json` beside it, and every
-later call checks it. The images are offered over plain http only, where anybody on the way could
-exchange them: they need a sha256 of the user's, or the user's consent.
+and has the right structure; its sha256 is written to `core50.sha256.json` in the same folder, and
+every later call checks it. The images are offered over plain http only, where an attacker on the
+network could replace them; they need a sha256 from the user, or the user's consent.
 """
 
 from __future__ import annotations
@@ -65,23 +65,23 @@ def download(
 ) -> None:
     """Download CORe50 and unpack its archives; the same call resumes an interrupted download.
 
-    Files that are there already are compared with their checksums.
+    Files that exist already are compared with their checksums.
 
     Args:
-        folder: Where to put the files; it is made if it does not exist.
+        folder: The folder of the files; it is made if it does not exist.
         progress: Called with (name, done, total), in bytes; total is None if the server does not
-            say, and entries are counted while an archive is unpacked.
-        files: What to download. The default is the images and the official lists;
-            "core50_imgs.npz" is the same images as one array.
+            report it. While an archive is unpacked, entries are counted instead.
+        files: The files to download. The default is the images and the official lists;
+            "core50_imgs.npz" has the same images as one array.
         urls: The address of each file.
         sha256: The hashes that files must have, by name, e.g. from the record of another machine.
-        insecure: Download files over plain http whose hash is not known.
-        pause: Seconds to wait after a cut connection, doubled each time.
+        insecure: True to download files without a known hash over plain http.
+        pause: Seconds to wait after a lost connection, doubled each time.
 
     Raises:
         InputError: If there is no such file.
-        FileError: If a file cannot be downloaded, is not CORe50's, has another hash, has changed
-            since the first download, or would come over plain http without a known hash.
+        FileError: If a file cannot be downloaded, does not belong to CORe50, has another hash, has
+            changed since the first download, or has no known hash and comes over plain http.
     """
     unknown = [name for name in files if name not in urls]
     if unknown:
@@ -99,7 +99,7 @@ def download(
 
 
 def _check_secure(name: str, url: str, record: Mapping[str, Any]) -> None:
-    """Reject plain http from another machine, unless the hash is recorded from before."""
+    """Reject plain http from another machine, unless the hash was recorded earlier."""
     parts = urllib.parse.urlsplit(url)
     here = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if parts.scheme != "https" and not here and name not in record:
@@ -127,7 +127,7 @@ class OnlyHttps(urllib.request.HTTPRedirectHandler):
             newurl: The address that it leads to.
 
         Raises:
-            FileError: If the new address gives up the encryption of the old one.
+            FileError: If the old address is encrypted and the new one is not.
         """
         if req.type == "https" and not newurl.startswith("https://"):
             raise FileError(f"{req.full_url} leads to {newurl}, which is not encrypted: refused")
@@ -142,15 +142,15 @@ def _obtain(
     progress: DownloadProgress | None,
     pause: float,
 ) -> None:
-    """Download one file if it is not there, check it, and unpack it if it is an archive."""
+    """Download one file unless it exists, check it, and unpack it if it is an archive."""
     record = _record(folder)
     entry = record.get(name)
     path = folder / name
     if entry and entry.get("unpacked") and not path.exists():
-        return  # the archive was deleted to save room after it was unpacked
+        return  # the archive was deleted after it was unpacked, to save space
     if not path.exists():
         part = _fetch(folder, name, url, progress, pause)
-        part.with_name(part.name + ".json").unlink(missing_ok=True)  # whole, or to be begun anew
+        part.with_name(part.name + ".json").unlink(missing_ok=True)  # complete, or to be restarted
         _check_structure(part, name)
         with file_errors("write", path):
             disk.replace(part, path)
@@ -169,13 +169,13 @@ def _obtain(
         raise FileError(_changed(path, name, folder))
     if name.endswith(".zip") and not entry.get("unpacked"):
         unzip(path, folder, progress)
-        disk.sync_all()  # the record must not be on the disk before the pictures are
+        disk.sync_all()  # the pictures must be on the disk before the record
         entry["unpacked"] = True
         _write_record(folder, record)
 
 
 def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file, which is read in pieces.
+    """Compute the sha256 of a file, reading it in pieces.
 
     Args:
         path: The file.
@@ -195,7 +195,7 @@ def _changed(path: Path, name: str, folder: Path) -> str:
 def _fetch(
     folder: Path, name: str, url: str, progress: DownloadProgress | None, pause: float
 ) -> Path:
-    """Download a whole file as `name`.part, in as many requests as it takes."""
+    """Download a whole file as `name`.part, in as many requests as necessary."""
     part = folder / f"{name}.part"
     idle, most, reason = 0, _size(part), ""
     while idle < ATTEMPTS:
@@ -218,7 +218,7 @@ def _fetch(
         most = max(most, _size(part))  # it only grows, so this ends
         time.sleep(min(60.0, pause * 2**idle) if pause else 0)
     raise FileError(
-        f"could not download {url} ({reason}). What came is in {part}: "
+        f"could not download {url} ({reason}). The part received is in {part}: "
         "the same command resumes from there"
     )
 
@@ -229,11 +229,11 @@ def _size(part: Path) -> int:
 
 
 def _request(part: Path, name: str, url: str, progress: DownloadProgress | None) -> bool:
-    """Request what is missing and append it to the part; True if the file is complete now."""
+    """Request the missing bytes and append them to the part; return True if it is complete now."""
     have = _size(part)
     validator = _validator(part)
     if have and not validator:
-        have = 0  # nothing says that the rest would be of the same file
+        have = 0  # the rest might belong to another version of the file
     headers = {"User-Agent": "primavista", "Accept-Encoding": "identity"}
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": validator}
@@ -262,7 +262,7 @@ def _request(part: Path, name: str, url: str, progress: DownloadProgress | None)
 
 
 def _append(answer: Any, part: Path, start: int) -> Iterator[int]:
-    """Write the answer's bytes from `start` on; gives the size of each piece."""
+    """Write the bytes of the answer from `start` on; yield the size of each piece."""
     sink = disk.open_regular(part)
     try:
         disk.truncate(sink, start)
@@ -289,7 +289,7 @@ def _extent(answer: Any, have: int, url: str) -> tuple[int, int | None]:
 
 
 def _version_of(headers: Any) -> str:
-    """Return the mark of this version of the file: its ETag or date."""
+    """Return the identifier of this version of the file, its ETag or date."""
     etag = headers.get("ETag", "")
     return str(etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", ""))
 
@@ -311,7 +311,7 @@ def _check_disk_space(part: Path, total: int | None, start: int) -> None:
 
 
 def _check_structure(path: Path, name: str) -> None:
-    """Reject a complete file of another kind, such as a page that says sorry."""
+    """Reject a complete file of another kind, such as the error page of a server."""
     try:
         if name.endswith(".pkl"):
             read_pickle(path)
@@ -323,7 +323,7 @@ def _check_structure(path: Path, name: str) -> None:
     except (FileError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise FileError(
             f"{path} is not the {name} of CORe50 ({error}). "
-            "Try again later, and delete it if it stays so"
+            "Try again later, and delete the file if the error persists"
         ) from error
 
 

@@ -24,7 +24,7 @@ COPY_BYTES = 1 << 22
 
 
 class MappedFrames:
-    """Frames that are rows of a memory-mapped array. Only those that are asked for are read.
+    """Frames that are rows of a memory-mapped array. Only the requested frames are read.
 
     Args:
         array: uint8, N x H x W x 3.
@@ -79,7 +79,7 @@ def open_image_array(folder: Path, size: int | None) -> tuple[MappedFrames, list
 def map_npz(path: Path, member: str = "x.npy") -> ImageArray:
     """Memory-map an array in an npz file, in place.
 
-    A compressed array is unpacked once, to an .npy file beside the archive.
+    A compressed array is unpacked once, to an .npy file next to the archive.
 
     Args:
         path: The npz file.
@@ -136,7 +136,7 @@ def _npy_header(stream: IO[bytes], path: Path) -> tuple[tuple[int, ...], int]:
 def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     """The first byte of a member's data.
 
-    It follows the local header, whose name and extra field have lengths of their own.
+    The data follow the local header, whose name and extra field vary in length.
     """
     with path.open("rb") as file:
         file.seek(info.header_offset)

@@ -1,4 +1,4 @@
-"""CORe50 as it lies on disk: a folder of images, or one array with its list of names."""
+"""The files of CORe50: a folder of images, or one array with its list of names."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ IMAGES = ("core50_128x128", "core50_350x350", "core50_32x32")
 
 @dataclass(frozen=True)
 class CORe50Files:
-    """All frames of CORe50 in the order in which they lie on disk, and how they form sessions.
+    """All frames of CORe50 in their order on disk, and the sessions that they form.
 
     Args:
         frames: The frames.
         sessions: The readable frames of each session.
-        whole: The same with the frames that could not be decoded.
+        whole: All frames of each session, including those that could not be decoded.
     """
 
     frames: Frames
@@ -118,15 +118,15 @@ def open_files(
     Args:
         folder: The folder of CORe50.
         size: The side of the frames in pixels; None keeps the size on disk.
-        bad: If it skips, each picture is decoded once now, and those that cannot be decoded are
-            left out of the sessions.
+        bad: The treatment of damaged pictures. If it skips them, each picture is decoded once now,
+            and pictures that cannot be decoded are left out of the sessions.
         progress: Called with (done, total), in pictures, while they are checked.
 
     Returns:
         The frames and the sessions that they form.
 
     Raises:
-        InputError: If `bad` skips but there is an array, not pictures.
+        InputError: If `bad` skips pictures but the folder holds an array.
         FileError: If there are no frames, or a file is missing, misplaced or damaged.
     """
     images, bad = _pictures(folder), bad or BadFiles()
@@ -214,7 +214,7 @@ def _open_images(
 ) -> CORe50Files:
     names = _image_names(folder)
     side = size or _side(folder, names, bad)
-    # Not a closure: it must be possible to send it to worker processes that pack.
+    # Not a closure, because it is sent to the worker processes that pack the frames.
     read = partial(_decode_row, folder, names, side)
     files = _files_of_names(LazyFrames(read, len(names)), names, folder)
     if not bad.skip:
@@ -236,7 +236,7 @@ def _side(folder: Path, names: list[str], bad: BadFiles) -> int:
 def _readable(
     folder: Path, names: list[str], side: int, bad: BadFiles, progress: Progress | None
 ) -> NDArray[np.bool_]:
-    """One truth value per picture: whether it can be decoded."""
+    """Return one truth value per picture: True if it can be decoded."""
     good = np.zeros(len(names), bool)
     for done, name in enumerate(names, 1):
         with bad.guard():

@@ -1,6 +1,6 @@
-"""The official orders: file lists, LUP.pkl with paths.pkl, or our JSON of them.
+"""The official orders, read from file lists, from LUP.pkl with paths.pkl, or from our JSON file.
 
-Each gives batches of (session, object).
+Every reader returns batches of (session, object).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def official_batches(
         dataset: CORe50, a packed copy of it, or any data set whose class i is object i + 1.
         protocol: The name of the protocol in lower case, such as "nicv2-391".
         run: The number of the run.
-        orders: The folder with the official files. The default is the folder of CORe50 and the one
-            above it; other data sets have none.
+        orders: The folder with the official files. By default, the folder of CORe50 and its parent
+            are searched; other data sets have no default.
 
     Returns:
         The training sessions of each batch, and the file that the order comes from; None if no file
@@ -75,10 +75,10 @@ def _order_folders(dataset: DataSet, orders: str | Path | None) -> list[Path]:
 
 
 def _known_rows(dataset: DataSet, by_key: Mapping[SessionKey, Session], *, given: bool) -> Sessions:
-    """The facts about each session that are compared with the lists.
+    """Return the facts about each session that are compared with the lists.
 
-    A packed copy may lack frames that could not be decoded, so that lists beside its origin are not
-    compared with it; lists from elsewhere are, by the number of frames.
+    A packed copy may lack frames that could not be decoded, so it is not compared with the lists
+    next to its origin; it is compared with other lists, by the number of frames.
     """
     if dataset.origin is not None and dataset.origin.sessions is not None:
         return dataset.origin.sessions
@@ -95,11 +95,11 @@ def official_order(
     """Read the official order of a run from a folder.
 
     Args:
-        folder: Where to look.
+        folder: The folder to search.
         protocol: The name of the protocol, such as "nicv2-391".
         run: The number of the run, from 0 to 9.
-        sessions: The training sessions that there are. A batch must hold each of its sessions
-            whole.
+        sessions: The existing training sessions. A batch must contain all frames of each of its
+            sessions.
 
     Returns:
         The keys of the sessions of each batch, and the file that they come from; None if no file of
@@ -132,9 +132,9 @@ def official_order(
 def read_list(path: Path) -> list[tuple[int, int, int]]:
     """Read a file list, with lines such as "s11/o1/C_11_01_000.png 0".
 
-    The object is the one in the name. The label must be a number, the same on all lines of an
-    object, and is not used further: the official NC lists number the classes of each run in the
-    order in which they come.
+    The object is taken from the name. The label must be a number, the same on all lines of an
+    object; it is not used otherwise, because the official NC lists number the classes of each run
+    in their order of appearance.
 
     Args:
         path: The file list.
@@ -143,7 +143,7 @@ def read_list(path: Path) -> list[tuple[int, int, int]]:
         The numbers of session, object and frame of each line.
 
     Raises:
-        FileError: If the file cannot be read, is empty, or has a line that is not like this.
+        FileError: If the file cannot be read, is empty, or has an invalid line.
     """
     labels: dict[int, str] = {}
     frames = []
@@ -195,7 +195,7 @@ def _from_lists(folder: Path, sessions: Sessions) -> Order:
 def _whole(
     frames: Iterable[tuple[int, int, int]], sessions: Sessions, where: Path
 ) -> list[SessionKey]:
-    """The sessions of a batch in the order of their first frames; each must be there whole."""
+    """Return the sessions of a batch in the order of their first frames; all must be complete."""
     numbers: dict[SessionKey, list[int]] = {}
     for session, thing, number in frames:
         numbers.setdefault((session, thing), []).append(number)
@@ -211,7 +211,7 @@ def _complete(key: SessionKey, listed: NDArray[Any], sessions: Sessions, where: 
         raise _not_on_disk(where, key)
     count, numbers = len(sessions[key].rows), sessions[key].numbers
     if numbers is None and not count:
-        return  # a packed copy of what lies beside these lists
+        return  # a packed copy of the frames next to these lists
     if len(listed) == count and (numbers is None or np.array_equal(listed, numbers)):
         return
     odd = [] if numbers is None else sorted(set(listed.tolist()) ^ set(numbers.tolist()))[:3]
@@ -258,7 +258,7 @@ def _from_json(path: Path, protocol: str, run: int) -> Order:
 
 
 def _check_order(order: Order, protocol: str, where: Path, sessions: Sessions) -> tuple[Order, str]:
-    """Check that an order has the protocol's number of batches, and each session once."""
+    """Check that an order has the number of batches of the protocol, and each session once."""
     if len(order) != BATCHES[protocol]:
         raise FileError(
             f"{where} has {len(order)} batches and {protocol} has {BATCHES[protocol]}: "

@@ -1,4 +1,4 @@
-"""Unpacks a downloaded archive into a folder, nowhere else, and no more than is plausible."""
+"""Safe unpacking of a downloaded archive: only into its folder, and only to a plausible size."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from primavista.storage.disk import replacing
 MAX_TOTAL = 32 * 2**30
 MAX_ENTRIES = 500_000
 MAX_RATIO = 300  # text compresses up to about 20 times, images hardly
-_SMALL = 1 << 20  # a file list of this size may compress as well as it likes
+_SMALL = 1 << 20  # files up to this size may have any compression ratio
 
 DownloadProgress = Callable[[str, int, int | None], None]
 
 
 def unzip(archive: Path, folder: Path, progress: DownloadProgress | None = None) -> int:
-    """Unpack an archive into a folder; nothing is written unless every entry is in order.
+    """Unpack an archive into a folder; nothing is written unless every entry is valid.
 
-    Files that are there with the right size are left alone.
+    Existing files of the right size are not written again.
 
     Args:
         archive: The zip file.
-        folder: Where to unpack it.
+        folder: The folder to unpack it into.
         progress: Called with (text, done, total), in entries.
 
     Returns:
@@ -61,7 +61,7 @@ def unzip(archive: Path, folder: Path, progress: DownloadProgress | None = None)
 def _check_entries(
     source: zipfile.ZipFile, archive: Path, folder: Path
 ) -> list[tuple[zipfile.ZipInfo, str]]:
-    """The files of an archive with their safe names; an error if anything is out of order."""
+    """Return the files of an archive with their safe names; raise if any entry is invalid."""
     infos = source.infolist()
     if len(infos) > MAX_ENTRIES:
         raise _refused(archive, f"it has {len(infos):,} entries, over the limit of {MAX_ENTRIES:,}")
@@ -96,7 +96,7 @@ def _check_entries(
 
 
 def _check_place(archive: Path, folder: Path, name: str) -> None:
-    """Reject an entry whose folder is a link that lies there already, or a file."""
+    """Reject an entry whose folder exists already as a link or a file."""
     place = folder
     for part in PurePosixPath(name).parts[:-1]:
         place /= part
@@ -105,13 +105,13 @@ def _check_place(archive: Path, folder: Path, name: str) -> None:
 
 
 def _check_ratio(archive: Path, what: str, unpacked: int, packed: int) -> None:
-    """Reject what grows implausibly: a bomb."""
+    """Reject an entry with an implausible compression ratio (a zip bomb)."""
     if unpacked > _SMALL and unpacked > MAX_RATIO * packed:
         raise _refused(archive, f"{what} would unpack to {unpacked:,} bytes from {packed:,}")
 
 
 def safe_name(info: zipfile.ZipInfo, archive: Path) -> str:
-    """Return the name of an entry, if it lies below the folder on every system.
+    """Return the name of an entry if it lies below the folder on every system.
 
     Args:
         info: The entry.
@@ -136,7 +136,7 @@ def safe_name(info: zipfile.ZipInfo, archive: Path) -> str:
 
 
 def _is_extracted(target: Path, info: zipfile.ZipInfo) -> bool:
-    """Return True if a file is there already; after a power cut it may have its size, all zeros."""
+    """Return True if a file is there; after a power cut it may have its size but hold zeros."""
     if target.is_symlink() or not target.is_file() or target.stat().st_size != info.file_size:
         return False
     found = 0

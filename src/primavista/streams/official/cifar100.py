@@ -27,7 +27,7 @@ FOLDER = "cifar-100-python"
 FILES = ("train", "test", "meta")
 SIDE = 32  # pixels
 WHERE = f"Download {ARCHIVE} from https://www.cs.toronto.edu/~kriz/cifar.html again"
-MAX_MEMBERS = 100  # of the archive; the official one has seven
+MAX_MEMBERS = 100  # the most files in the archive; the official one has seven
 
 
 def is_cifar100(path: str | Path) -> bool:
@@ -45,17 +45,17 @@ def cifar100(
 ) -> DataSet:
     """Open CIFAR-100 from its official files; nothing in them is executed or unpacked to disk.
 
-    All pictures are kept in memory, 184 MB (and 770 MB for a moment while they are read); they are
-    resized when they are asked for. The training pictures of a class make one session, or several
-    of equal size for protocols such as NICv2, in the order of the file. The official test pictures
-    of a class are its test session.
+    All pictures are kept in memory, 184 MB (770 MB for a moment while they are read), and resized
+    on demand. The training pictures of a class form one session, or several of equal size for
+    protocols such as NICv2, in the order of the file. The official test pictures of a class are its
+    test session.
 
     Args:
         path: `cifar-100-python.tar.gz`, the folder `cifar-100-python` that it unpacks to (with the
             files `train`, `test` and `meta`), or a folder that holds either.
-        labels: "object" for the 100 classes, "category" for the 20 superclasses. With superclasses
-            the five classes of each are its sessions, so that `domain-incremental` has one subclass
-            of every superclass per batch.
+        labels: "object" for the 100 classes, "category" for the 20 superclasses. With superclasses,
+            the five classes of each are its sessions, so `domain-incremental` has one class of
+            every superclass per batch.
         size: The side of the frames in pixels; 32 by default, as in the files.
         sessions: The number of sessions that the training pictures of each class are divided into.
 
@@ -64,7 +64,7 @@ def cifar100(
 
     Raises:
         InputError: If an argument is out of range.
-        FileError: If the files are missing, damaged, or hold something else.
+        FileError: If the files are missing or damaged, or hold other data.
     """
     if labels not in ("object", "category"):
         raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
@@ -164,7 +164,7 @@ def _read_member(source: tarfile.TarFile, member: tarfile.TarInfo, archive: Path
 
 
 def _value(table: Any, key: str, place: Path) -> Any:
-    """An entry of a file; Python 2 wrote texts as keys, which Python 3 may have made bytes."""
+    """Return an entry of a file; a key written by Python 2 may be read as bytes."""
     found = table if isinstance(table, dict) else {}
     value = found.get(key, found.get(key.encode()))
     if value is None:
@@ -204,7 +204,7 @@ def _labels(table: Any, key: str, count: int, classes: int, place: Path) -> NDAr
 
 
 def _categories(parts: Sequence[_Part], classes: int, place: Path) -> list[int]:
-    """The superclass of each class; an error if its pictures do not agree on it."""
+    """Return the superclass of each class; raise if its pictures have several."""
     fine = np.concatenate([part.fine for part in parts])
     coarse = np.concatenate([part.coarse for part in parts])
     found = []
@@ -234,6 +234,6 @@ def _sessions(
                 rows.append(own + offset)
                 start += len(own)
         offset += len(part.fine)
-    last = max(session.number for session in train)  # numbers are those among all of a class
+    last = max(session.number for session in train)  # numbers count all sessions of a class
     tested = [Session(s.label, s.number + last, s.start, s.stop) for s in test if len(s)]
     return np.concatenate(rows), tuple(train), tuple(tested)

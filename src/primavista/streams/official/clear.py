@@ -22,7 +22,7 @@ from primavista.streams.official.picture_files import (
 )
 from primavista.streams.video import subfolders
 
-TRAIN = ("train", "train_image_only")  # as the two archives unpack
+TRAIN = ("train", "train_image_only")  # the folder names in the two archives
 TEST = ("test",)
 IMAGES = "labeled_images"
 METADATA = "labeled_metadata.json"
@@ -49,22 +49,22 @@ def clear(
     """Open CLEAR-10 or CLEAR-100; both have the same layout.
 
     A session holds the pictures of one class in one period (`bucket`), and its number is that of
-    the period, so that `domain-incremental` follows time. All test pictures of all periods are the
-    test set.
+    the period, so `domain-incremental` follows time. The test set consists of the test pictures of
+    all periods.
 
     Args:
-        path: The folder with `train` (or `train_image_only`) and `test`, as the archives unpack.
-            Each has `class_names.txt` and `labeled_images/<period>/<class>/*.jpg`, and, in most
-            releases, `labeled_metadata.json`, which lists them.
+        path: The folder with `train` (or `train_image_only`) and `test`, the folders in the
+            archives. Each has `class_names.txt` and `labeled_images/<period>/<class>/*.jpg`, and,
+            in most releases, `labeled_metadata.json`, which lists the pictures.
         size: The side of the frames in pixels; 128 by default.
-        skip_bad: Decode every picture once now; leave out and count those that are damaged.
+        skip_bad: True to decode every picture once now; damaged ones are left out and counted.
         progress: Called with (done, total), in sessions, while pictures are checked.
 
     Returns:
-        The data set. Each class is a category of its own.
+        The data set. Each class is its own category.
 
     Raises:
-        FileError: If the folder is not laid out like this, or a list names what is not in it.
+        FileError: If the folder has another layout, or a list names a missing file.
     """
     root = Path(path).expanduser()
     train, test = _part(root, TRAIN), _part(root, TEST)
@@ -78,7 +78,7 @@ def clear(
     if not classes or len(set(classes)) < len(classes):
         raise FileError(f"{train / NAMES} should have one class per line, each once")
     sessions = _sessions(train, classes, offset=0, is_test=False)
-    last = max(one.number for one in sessions)  # numbers are those among all of a class
+    last = max(one.number for one in sessions)  # numbers count all sessions of a class
     sessions += _sessions(test, classes, offset=last, is_test=True)
     tested = sum(len(one.pictures) for one in sessions if one.is_test)
     note = f"the official test set of CLEAR, all periods: {tested:,} pictures"
@@ -120,7 +120,7 @@ def _by_folders(folder: Path) -> Periods:
 
 
 def _by_metadata(folder: Path) -> Periods:
-    """The pictures by `labeled_metadata.json`: period, class, and a file that lists pictures."""
+    """Return the pictures listed by `labeled_metadata.json`, by period and class."""
     table = read_json(folder / METADATA)
     found: Periods = {}
     for period, by_class in table.items():

@@ -24,7 +24,7 @@ from primavista.streams.video import subfolders
 
 # In the order of the authors' sequential benchmark.
 FACTORS = ("illumination", "occlusion", "pixel", "clutter")
-SEGMENTS = 9  # of each factor: three views at each of three levels of difficulty
+SEGMENTS = 9  # segments per factor: three views at each of three levels of difficulty
 _SEGMENT = re.compile(r"segment_?(\d{1,2})", re.IGNORECASE)
 
 
@@ -50,17 +50,18 @@ def openloris(
     """Open OpenLORIS-Object from its official folders.
 
     A session is one video of one object in one segment. Its number is that of the authors' task:
-    1 to 9 for illumination, then occlusion, pixel and clutter, up to 36, so that
-    `domain-incremental` is their sequential benchmark, or with one factor their benchmark of it.
+    1 to 9 for illumination, followed by occlusion, pixel and clutter, up to 36.
+    `domain-incremental` is therefore their sequential benchmark, or, with one factor, their
+    benchmark of that factor.
 
     Args:
-        path: The folder with `train/<factor>/segment<k>/<object>/*.jpg` and `test` likewise; a
-            folder `validation` is not used.
-        labels: "object" for the 121 objects, "category" for their kinds: the name of an object
-            without its number.
-        factors: Some of illumination, occlusion, pixel and clutter; by default all that are there.
+        path: The folder with `train/<factor>/segment<k>/<object>/*.jpg`, and `test` with the same
+            layout; a folder `validation` is not used.
+        labels: "object" for the 121 objects, "category" for their kinds. The kind of an object is
+            its name without its number.
+        factors: Some of illumination, occlusion, pixel and clutter; by default all that exist.
         size: The side of the frames in pixels; 128 by default.
-        skip_bad: Decode every picture once now; leave out and count those that are damaged.
+        skip_bad: True to decode every picture once now; damaged ones are left out and counted.
         progress: Called with (done, total), in sessions, while pictures are checked.
 
     Returns:
@@ -68,7 +69,7 @@ def openloris(
 
     Raises:
         InputError: If an argument is wrong.
-        FileError: If the folder is not laid out like this.
+        FileError: If the folder has another layout.
     """
     if labels not in ("object", "category"):
         raise InputError(f"labels must be 'object' or 'category'; got {labels!r}")
@@ -78,7 +79,7 @@ def openloris(
     objects = sorted({video.name for video in (*train, *test)})
     kinds = sorted(set(map(_kind, objects)))
     classes = objects if labels == "object" else kinds
-    # Numbers are those among all sessions of a class.
+    # Numbers count all sessions of a class.
     after = [replace(video, number=video.number + len(FACTORS) * SEGMENTS) for video in test]
     sessions = [video.session(classes, is_test=False) for video in train]
     sessions += [video.session(classes, is_test=True) for video in after]
@@ -91,14 +92,14 @@ def openloris(
 
 @dataclass(frozen=True)
 class _Video:
-    """The name of the object, the number of the task, and the pictures."""
+    """A video: the name of its object, the number of its task, and its pictures."""
 
     name: str
     number: int
     pictures: tuple[Path, ...]
 
     def session(self, classes: Sequence[str], *, is_test: bool) -> PictureSession:
-        """The session, labelled by the object if the classes have it, and by its kind otherwise."""
+        """Return the session, labelled by the object if it is a class, otherwise by its kind."""
         own = self.name if self.name in classes else _kind(self.name)
         return PictureSession(classes.index(own), self.number, self.pictures, is_test)
 

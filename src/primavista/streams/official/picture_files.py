@@ -1,4 +1,4 @@
-"""Data sets that are lists of picture files: nothing outside their folder is read."""
+"""Data sets made of lists of picture files; nothing outside their folder is read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PictureSession:
 
 @dataclass(frozen=True)
 class PictureList:
-    """The description of a data set, as its files give it.
+    """The sessions and classes of a data set, as listed by its files.
 
     Args:
         name: A short name.
@@ -64,19 +64,19 @@ def picture_data(
     skip_bad: bool = False,
     progress: Progress | None = None,
 ) -> DataSet:
-    """Make a data set of picture files; they are decoded when they are asked for.
+    """Make a data set from picture files, which are decoded on demand.
 
     Args:
         listed: The sessions and their pictures.
         size: The side of the frames in pixels; 128 by default.
-        skip_bad: Decode every picture once now; leave out and count those that are damaged.
+        skip_bad: True to decode every picture once now; damaged ones are left out and counted.
         progress: Called with (done, total), in sessions, while pictures are checked.
 
     Returns:
         The data set.
 
     Raises:
-        FileError: If there is nothing to learn from, or there are implausibly many pictures.
+        FileError: If there are no training pictures, or implausibly many pictures.
     """
     side, bad = size or DEFAULT_SIZE, BadFiles(skip_bad)
     if sum(len(one.pictures) for one in listed.sessions) > MAX_PICTURES:
@@ -123,18 +123,19 @@ def _readable(
 
 
 def inside(root: Path, name: object, where: Path) -> Path:
-    """Return the file that a list names, if it exists and lies in the folder of the data set.
+    """Return the file that a list names if it exists and lies in the folder of the data set.
 
     Args:
         root: The folder of the data set.
-        name: The path that the list gives, relative to the folder.
+        name: The path in the list, relative to the folder.
         where: The list, for messages.
 
     Returns:
         The path.
 
     Raises:
-        FileError: If the path leads out of the folder, also by a link, or there is no such file.
+        FileError: If the path leads out of the folder (even by a link), or if there is no such
+            file.
     """
     if not isinstance(name, str) or not 1 <= len(name) <= 1000 or "\0" in name or "\\" in name:
         raise FileError(f"{where} has {str(name)[:80]!r} as the name of a file: download it again")
@@ -159,7 +160,7 @@ def pictures_in(root: Path, folder: Path) -> tuple[Path, ...]:
         The paths of its pictures.
 
     Raises:
-        FileError: If the folder has none or cannot be read, or has a link that leads out of `root`.
+        FileError: If the folder has no pictures, cannot be read, or has a link out of `root`.
     """
     found = media_in(folder, IMAGES)
     if not found:
@@ -199,7 +200,7 @@ def read_json(path: Path) -> dict[str, Any]:
         path: The file.
 
     Raises:
-        FileError: If it cannot be read, or holds something else.
+        FileError: If it cannot be read, or does not hold a JSON object.
     """
     try:
         found = json.loads(read_text(path))

@@ -48,23 +48,23 @@ def tiny_imagenet(
 ) -> DataSet:
     """Open Tiny ImageNet from its official folder.
 
-    The labelled pictures of `val` are the test set, as everywhere in the literature, since those of
+    The labelled pictures of `val` are the test set, as is usual in the literature, because those of
     `test` have no labels.
 
     Args:
         path: The folder `tiny-imagenet-200` with `wnids.txt`, `words.txt`, `train` and `val`, or
-            the folder that it lies in.
-        size: The side of the frames in pixels; 128 by default, the pictures have 64.
+            its parent folder.
+        size: The side of the frames in pixels; 128 by default (64 in the files).
         sessions: The number of sessions that the training pictures of each class are divided into.
-        skip_bad: Decode every picture once now; leave out and count those that are damaged.
+        skip_bad: True to decode every picture once now; damaged ones are left out and counted.
         progress: Called with (done, total), in sessions, while pictures are checked.
 
     Returns:
-        The data set. Each class is a category of its own, named by the first word of its synset.
+        The data set. Each class is its own category, named by the first word of its synset.
 
     Raises:
         InputError: If a class has fewer pictures than `sessions`.
-        FileError: If the folder is not laid out like this, or a list names what is not in it.
+        FileError: If the folder has another layout, or a list names a missing file.
     """
     given = Path(path).expanduser()
     root = _home(given)
@@ -120,7 +120,7 @@ def _annotated(root: Path, ids: list[str]) -> dict[int, tuple[Path, ...]]:
 
 
 def _words(root: Path, ids: list[str]) -> list[str]:
-    """The first word of each synset; its id too if two have the same, or alone if there is none."""
+    """Return the first word of each synset, with its id if ambiguous; the id if there is none."""
     lines = read_text(root / WORDS).splitlines() if (root / WORDS).is_file() else []
     words = dict(line.split("\t", 1) for line in lines if "\t" in line)
     names = [words.get(name, name).partition(",")[0].strip() or name for name in ids]

@@ -1,7 +1,7 @@
 """The settings of the rendered sessions: cluttered backgrounds, light and camera response.
 
-A session number is one setting (style, light, colour cast, blur) for all objects. The layout and
-the clutter of the background differ from object to object, as if the camera had moved on.
+A session number stands for one setting (style, light, colour cast, blur) that all objects share.
+The layout and the clutter of the background differ between objects, as if the camera had moved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate
 from .shapes import turned
 from .traits import Colour, Dice
 
-OUTDOOR_SESSIONS = (4, 10, 11)  # of every eleven
+OUTDOOR_SESSIONS = (4, 10, 11)  # out of every eleven sessions
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Light:
         strength: The strength of the directed light.
         ambient: The strength of the ambient light.
         cast: A factor for each colour: exposure and tint.
-        gamma: The contrast; 1 leaves it as it is.
+        gamma: The contrast; 1 for no change.
         blur: The blur of the whole image, as a standard deviation in pixels.
         defocus: The blur of the background alone, before that of the whole image.
         noise: The amplitude of the grain.
@@ -54,7 +54,7 @@ class Backdrop:
     Args:
         side: The side of the canvas in pixels.
         dice: The source of all random numbers of this background.
-        device: Where to paint.
+        device: The device to paint on.
     """
 
     def __init__(self, side: int, dice: Dice, device: torch.device) -> None:
@@ -80,10 +80,10 @@ class Backdrop:
         self.canvas = self.colour(colour).repeat(1, self.side, self.side)
 
     def paint(self, mask: Tensor, colour: Colour, strength: float = 1.0) -> None:
-        """Paint a colour over the canvas where the mask says so.
+        """Paint a colour over the canvas, through a mask.
 
         Args:
-            mask: The opacity of each pixel, truth values or numbers in [0, 1].
+            mask: The opacity of each pixel, as truth values or numbers in [0, 1].
             colour: Red, green and blue in [0, 1].
             strength: A factor for the mask.
         """
@@ -119,7 +119,7 @@ class Backdrop:
 
         Args:
             bumps: The number of bumps of the lowest octave.
-            stretch: A factor > 1 draws the bumps out along x.
+            stretch: A factor > 1 stretches the bumps along x.
 
         Returns:
             A value in [0, 1] for each pixel.
@@ -172,7 +172,7 @@ class Backdrop:
             y: Its centre.
             wide: Half its width.
             tall: Half its height.
-            angle: How far it is turned, in radians.
+            angle: Its rotation in radians.
 
         Returns:
             The mask, and two coordinates in the rectangle, which go from -1 to 1 inside it.
@@ -183,7 +183,7 @@ class Backdrop:
         return (edge + 0.5).clamp(0, 1), a, b
 
     def lively(self) -> Colour:
-        """Draw any colour that a thing in a room may have, as red, green and blue in [0, 1]."""
+        """Draw a random colour of a thing in a room, as red, green and blue in [0, 1]."""
         hue, saturation, value = self.dice.table(3).tolist()
         return colorsys.hsv_to_rgb(hue, 0.85 * saturation, 0.1 + 0.85 * value)
 
@@ -248,7 +248,7 @@ class Backdrop:
 
 
 def _wood(b: Backdrop, tone: Colour, planks: int, upright: bool) -> Tensor:
-    """Planks of wood over the whole canvas, returned as a colour image."""
+    """Return planks of wood over the whole canvas, as a colour image."""
     along, over = (b.x, b.y) if upright else (b.y, b.x)
     grain = b.fractal(5, 6.0) if not upright else b.fractal(5, 6.0).t()
     rings = torch.sin((along * 9 + grain * 2.5) * 2 * pi) * 0.5 + 0.5
@@ -420,7 +420,7 @@ OUTDOORS: tuple[BackgroundPainter, ...] = (_lawn, _foliage, _bricks, _pavement)
 
 
 def is_outdoors(session: int) -> bool:
-    """Return True if a session happens outdoors, as three of every eleven do.
+    """Return True if a session is outdoors; three of every eleven are.
 
     Args:
         session: The number of the session, from 1.
@@ -429,9 +429,9 @@ def is_outdoors(session: int) -> bool:
 
 
 def _background_of(seed: int, session: int) -> BackgroundPainter:
-    """The painter of a session, in an order drawn from the seed.
+    """Return the painter of a session, in an order drawn from the seed.
 
-    None is repeated before all of its kind were used.
+    No painter is repeated before all painters of its kind were used.
     """
     outdoors = is_outdoors(session)
     painters = OUTDOORS if outdoors else INDOORS
@@ -452,8 +452,8 @@ def paint_background(
         session: The number of the session, which decides the kind of background.
         object: The number of the object, which decides its layout.
         side: The side of the picture in pixels.
-        clutter: The amount of other things in it, from 0 (none) to 1 (many).
-        device: Where to paint.
+        clutter: The amount of other things in the picture, from 0 (none) to 1 (many).
+        device: The device to paint on.
 
     Returns:
         3 x side x side, with values in [0, 1].
@@ -478,7 +478,7 @@ def paint_background(
 
 
 def light_of(seed: int, session: int, light_range: float, cast: float, blur: float) -> Light:
-    """Draw the light of a session; each range says how far sessions differ in it.
+    """Draw the light of a session; the ranges set how much sessions differ.
 
     Args:
         seed: The seed of the scene.

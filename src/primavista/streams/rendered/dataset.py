@@ -32,22 +32,22 @@ from primavista.streams.rendered.written import (
 )
 from primavista.streams.split import held_out
 
-CACHE_BYTES = 256 * 2**20  # of rendered sessions that are kept
-# If fewer than one frame in so many of a session is asked for, only those frames are rendered.
+CACHE_BYTES = 256 * 2**20  # the size of the cache of rendered sessions
+# If fewer than one in this many frames of a session are requested, only those are rendered.
 WHOLE_SESSION_SHARE = 8
-FPS = 20  # as CORe50's camera
+FPS = 20  # the frame rate of CORe50
 DEFAULT = Scene()
 
 
 def rendered(scene: Scene = DEFAULT, device: str | torch.device = "cpu") -> DataSet:
-    """Open the data set of a scene; its frames are rendered when they are asked for.
+    """Open the data set of a scene; its frames are rendered on demand.
 
-    Sessions are rendered whole, and the 256 MiB used last are kept. For access in random order,
-    `materialise` the data set or `pack` it. The test sessions are those of `held_out`.
+    Sessions are rendered as a whole, and the 256 MiB used last are cached. For access in random
+    order, `materialise` the data set or `pack` it. The test sessions are those of `held_out`.
 
     Args:
-        scene: What to render; by default 10 x 5 objects, 11 sessions, 60 frames of 128 pixels.
-        device: Where to render.
+        scene: The scene to render; by default 10 x 5 objects, 11 sessions, 60 frames of 128 pixels.
+        device: The device to render on.
 
     Returns:
         The data set, with one class per object.
@@ -63,8 +63,8 @@ def materialise(
     """Render the whole data set of a scene now, into one uint8 tensor.
 
     Args:
-        scene: What to render.
-        device: Where to render, and where the tensor stays.
+        scene: The scene to render.
+        device: The device to render on, which is also that of the tensor.
         progress: Called with (done, total), in frames.
 
     Returns:
@@ -83,13 +83,13 @@ def materialise(
 
 
 class RenderedFrames:
-    """The frames of a scene, rendered when they are asked for.
+    """The frames of a scene, rendered on demand.
 
     Session s of object o begins at ((o - 1) * sessions + s - 1) * frames.
 
     Args:
-        scene: What to render.
-        device: Where to render.
+        scene: The scene to render.
+        device: The device to render on.
         cache: The number of bytes of rendered sessions to keep.
     """
 
@@ -116,9 +116,10 @@ class RenderedFrames:
         return pictures
 
     def _some(self, index: int, frames: Tensor) -> Tensor:
-        """Some frames of a session.
+        """Return some frames of a session.
 
-        If few are asked for and not all sessions can be kept, only those are rendered.
+        If few frames are requested and the cache cannot hold all sessions, only these frames are
+        rendered.
         """
         fits = self._session_bytes * len(self) <= self.cache * self.scene.frames
         many = len(frames) * WHOLE_SESSION_SHARE >= self.scene.frames
@@ -128,7 +129,7 @@ class RenderedFrames:
         return render(self.scene, object + 1, session + 1, frames.tolist(), self.device)
 
     def _session(self, index: int) -> Tensor:
-        """All frames of a session, from the cache if they are there."""
+        """Return all frames of a session, from the cache if possible."""
         with self._lock:
             if index in self._kept:
                 self._kept.move_to_end(index)
@@ -155,22 +156,22 @@ def write(
     """Write a scene in CORe50's layout; the same call resumes after an interruption.
 
     The files are `s1/o1/C_01_01_000.png` (session, object, frame), or `s1/o1.mp4` at 20 frames per
-    second. Pictures as png are exact; jpg (quality 95) and mp4 (x264) are not. `scene.json` in the
-    folder says what is in it.
+    second. Pictures as png are lossless; jpg (quality 95) and mp4 (x264) are not. `scene.json` in
+    the folder describes its contents.
 
     Args:
-        scene: What to render.
+        scene: The scene to render.
         folder: The folder to write; it is made if it does not exist.
         format: The kind of files.
         progress: Called with (done, total), in frames.
-        device: Where to render.
+        device: The device to render on.
 
     Returns:
         The path of the folder.
 
     Raises:
         InputError: If the folder holds another scene or other files.
-        FileError: If it cannot be written; what is written is kept.
+        FileError: If it cannot be written; files written so far are kept.
     """
     if format not in FORMATS:
         raise InputError(f"format must be png, jpg or mp4; got {format!r}")
@@ -196,7 +197,7 @@ def write(
 def _write_session(
     final: Path, pictures: ImageArray, object: int, session: int, format: str
 ) -> None:
-    """Write a folder of pictures or a video; it appears under its name when it is complete."""
+    """Write a folder of pictures or a video, which gets its name only when it is complete."""
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(final)
     if format == "mp4":
@@ -211,7 +212,7 @@ def _write_session(
         for i, picture in enumerate(pictures):
             name = f"C_{session:02d}_{object:02d}_{i:03d}.{format}"
             Image.fromarray(picture).save(part / name, **options)
-        disk.sync_all()  # a folder that has its name must have its pictures, after a power cut too
+        disk.sync_all()  # a folder with its final name must be complete, even after a power cut
     disk.sync_folder(final.parent)
 
 
@@ -224,7 +225,7 @@ def _sync(path: Path) -> None:
 
 
 def _remove_leftovers(final: Path) -> None:
-    """Remove what a killed process left of this session."""
+    """Remove incomplete files of this session that a killed process left behind."""
     for part in final.parent.glob(f".{final.stem}.*part*"):
         if part.is_dir():
             shutil.rmtree(part, ignore_errors=True)
@@ -244,7 +245,7 @@ def _write_video(path: Path, pictures: ImageArray) -> None:
 
 
 def _claim(target: Path, written: WrittenScene) -> None:
-    """Mark the folder as holding this scene, or refuse it."""
+    """Mark the folder as holding this scene, or raise an error."""
     target.mkdir(parents=True, exist_ok=True)
     text = json.dumps(written.record, indent=1) + "\n"
     try:
@@ -264,7 +265,7 @@ def _claim(target: Path, written: WrittenScene) -> None:
 
 
 def _allocate(scene: Scene, device: str | torch.device) -> Tensor:
-    """Memory for all frames, or an error before any is rendered."""
+    """Allocate memory for all frames; raise an error before any frame is rendered."""
     need = _count(scene) * scene.size**2 * 3
     advice = (
         f"{need / 2**30:,.1f} GiB of frames do not fit in the memory of {device}: "
@@ -300,12 +301,12 @@ def _data_set(scene: Scene, frames: Frames) -> DataSet:
 
 
 def _sessions(scene: Scene) -> Iterator[tuple[int, int]]:
-    """(object, session) of all sessions, from 1, in the order of the data set."""
+    """Return (object, session) of all sessions, from 1, in the order of the data set."""
     for object in range(1, scene.categories * scene.objects + 1):
         for session in range(1, scene.sessions + 1):
             yield object, session
 
 
 def _count(scene: Scene) -> int:
-    """The number of frames of a scene."""
+    """Return the number of frames of a scene."""
     return scene.categories * scene.objects * scene.sessions * scene.frames

@@ -1,8 +1,8 @@
 """The hand that holds an object, and the movements of hand, object and camera in a session.
 
-The wrist's frame is the object's world: the hand is rigid in it, and the object lies in it, turned
-by a slow spin. The hand is a set of tapered capsules; a ray meets one if it passes its segment
-within the radius.
+In the coordinate system of the wrist, the hand is rigid and the object turns slowly. The hand is a
+set of tapered capsules; a ray meets a capsule if it passes the segment of the capsule within the
+radius.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .traits import Colour, Dice
 
 FINGER = 0.082  # decimetres, a finger's radius
 FINGER_LENGTH = 0.68
-BLEND = 22.0  # how sharply neighbouring capsules' normals blend, per decimetre
+BLEND = 22.0  # sharpness of the blend of normals of neighbouring capsules, per decimetre
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Hand:
     """A hand as K tapered capsules from start to end.
 
     Args:
-        start: Where each segment starts, 3 x K x 1.
+        start: The start of each segment, 3 x K x 1.
         edge: The vector from its start to its end, 3 x K x 1.
-        radii: The radius at the start, and what the end adds to it, K x 1 each.
+        radii: The radius at the start, and its increase towards the end, K x 1 each.
         skin: The colour of the skin.
         bounds: Two capsules (low, high, radius) that bound the whole hand.
     """
@@ -48,7 +48,7 @@ class Moves:
     Args:
         wrist: The rotations from wrist to camera, N x 3 x 3.
         spin: The rotations from object to wrist, N x 3 x 3.
-        position: Where the object is, N x 3, in decimetres.
+        position: The position of the object, N x 3, in decimetres.
         backdrop: The shift (x, y), zoom and turn of the background, N x 4.
     """
 
@@ -69,11 +69,11 @@ def hand_of(seed: int, session: int, object: int, hold: Hold, device: torch.devi
         seed: The seed of the scene.
         session: The number of the session, from 1.
         object: The number of the object, from 1.
-        hold: Where the object can be gripped.
-        device: Where to put the tensors.
+        hold: The grip of the object.
+        device: The device of the tensors.
 
     Returns:
-        The hand in the wrist's frame.
+        The hand in the coordinate system of the wrist.
     """
     dice = Dice("hand", seed, session, object)
     side = dice.pick((-1.0, 1.0))
@@ -156,15 +156,15 @@ def meet(hand: Hand, origin: Points, ray: Points, pixel: float) -> tuple[Tensor,
 
     Args:
         hand: The hand.
-        origin: Where each ray starts, in the wrist's frame.
-        ray: Its direction, a unit vector.
+        origin: The start of each ray, in the wrist's frame.
+        ray: The direction of each ray, a unit vector.
         pixel: The width of a pixel at the object, in decimetres.
 
     Returns:
         The depth along each ray, and its coverage.
     """
     near = _dot(origin, ray).neg_()
-    # From the point nearest the wrist's origin on, float32 loses nothing to the camera's distance.
+    # Starting at the point nearest the wrist's origin, float32 is precise at any camera distance.
     at = tuple(o + near * r for o, r in zip(origin, ray, strict=True))
     start, edge = hand.start, hand.edge
     size, ray_edge = _dot(edge, edge), _dot(edge, ray)
@@ -173,7 +173,7 @@ def meet(hand: Hand, origin: Points, ray: Points, pixel: float) -> tuple[Tensor,
     far = _dot(start, at).mul_(-2).add_(_dot(at, at)).add_(_dot(start, start))
 
     def passing(share: Tensor) -> tuple[Tensor, Tensor]:
-        """t = r·(s e - w) and |w + t r - s e|² = |w - s e|² - t² at share s of each segment."""
+        """t = r·(s e - w) and |w + t r - s e|² = |w - s e|² - t² at the fraction s of a segment."""
         along = ray_edge * share - ray_gap
         gap = torch.addcmul(far, share, edge_gap, value=-2).addcmul_(share * share, size)
         return along, gap.addcmul_(along, along, value=-1).clamp_min_(0)
@@ -200,8 +200,8 @@ def surface(hand: Hand, p: Points) -> tuple[Points, Tensor, Tensor]:
         p: The points, in the wrist's frame.
 
     Returns:
-        The blended unit normal, how open the surroundings are (1, towards 0 between fingers), and
-        how near a fingertip the point lies.
+        The blended unit normal, the openness of the surroundings (1, towards 0 between fingers),
+        and the closeness to a fingertip.
     """
     x, y, z = (v - s for v, s in zip(p, hand.start, strict=True))
     size = _dot(hand.edge, hand.edge)
@@ -233,7 +233,7 @@ def distance(hand: Hand, p: Points) -> Tensor:
 
 
 def _turn(axis: int, angle: Tensor) -> Tensor:
-    """N x 3 x 3 rotations about x, y or z."""
+    """Return N x 3 x 3 rotations about x, y or z."""
     one, zero, c, s = torch.ones_like(angle), torch.zeros_like(angle), angle.cos(), angle.sin()
     rows = (
         [one, zero, zero, zero, c, -s, zero, s, c],
@@ -244,12 +244,12 @@ def _turn(axis: int, angle: Tensor) -> Tensor:
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    # A sum of products, not a matrix product: its rounding must not depend on the number of frames.
+    # A sum of products, because the rounding of a matrix product depends on the number of frames.
     return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
 
 
 def _sway(dice: Dice, u: Tensor, size: float) -> Tensor:
-    """A smooth path within +-size that covers most of that range for u in [0, 1]."""
+    """Return a smooth path within +-size that covers most of that range for u in [0, 1]."""
     phase, second = dice.between(0, 1), dice.between(0, 1)
     slow = torch.sin((u * dice.between(0.7, 1.2) + phase) * (2 * pi))
     return size * (0.75 * slow + 0.25 * torch.sin((u * dice.between(1.8, 2.6) + second) * (2 * pi)))
@@ -262,9 +262,9 @@ def moves_of(seed: int, session: int, object: int, u: Tensor, free: str) -> Move
         seed: The seed of the scene.
         session: The number of the session, from 1.
         object: The number of the object, from 1.
-        u: The time of each frame as a share of the session, float64.
-        free: How the object may lie in the hand: "any" way, "round" its long axis, or "flat" with
-            its face or back outwards.
+        u: The time of each frame as a fraction of the session, float64.
+        free: The freedom of the object in the hand: "any" way, "round" its long axis, or "flat"
+            with its face or back outwards.
 
     Returns:
         The poses of the frames.

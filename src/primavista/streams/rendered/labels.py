@@ -33,9 +33,9 @@ LABEL_HEIGHT, LABEL_WIDTH = 96, 192
 
 
 class Label:
-    """A canvas that is wrapped round an object.
+    """A canvas that is wrapped around an object.
 
-    u in [0, 1) goes round it (or over front and back), and v in [0, 1] from low to high.
+    u in [0, 1) goes around the object (or over front and back), and v in [0, 1] from low to high.
 
     Args:
         base: The colour of the object.
@@ -53,10 +53,10 @@ class Label:
         )
 
     def paint(self, mask: Tensor, colour: Colour, strength: float = 1.0) -> None:
-        """Paint a colour where the mask says so.
+        """Paint a colour through a mask.
 
         Args:
-            mask: The opacity of each point, truth values or numbers in [0, 1].
+            mask: The opacity of each point, as truth values or numbers in [0, 1].
             colour: Red, green and blue in [0, 1].
             strength: A factor for the mask.
         """
@@ -161,7 +161,7 @@ PATTERNS: dict[str, tuple[Pattern, ...]] = {
 
 
 def _wrapped(label: Label, traits: Traits, name: str) -> None:
-    """Paint pattern, logo and writing of things that are round."""
+    """Paint the pattern, logo and writing of round things."""
     first, second = traits.colour("accent", ACCENTS), traits.colour("second", ACCENTS)
     label.paint(traits.pick("pattern", PATTERNS[name])(label, traits.number("count", 4, 9)), first)
     tall, at = traits.number("logo", 0.08, 0.2), traits.number("height", 0.45, 0.7)

@@ -33,9 +33,9 @@ class SurfaceMaterial:
     Args:
         colour: Red, green and blue in [0, 1].
         gloss: The strength of highlights.
-        metal: How far it reflects like metal, from 0 to 1.
+        metal: The strength of metallic reflection, from 0 to 1.
         alpha: Its opacity.
-        labelled: Whether the label is printed on it.
+        labelled: True if the label is printed on it.
     """
 
     colour: Colour
@@ -47,7 +47,7 @@ class SurfaceMaterial:
 
 @dataclass(frozen=True)
 class ObjectLook:
-    """The identity of an object.
+    """The look of an object, which is the same in all sessions.
 
     Args:
         family: The index of its shape in `FAMILIES`.
@@ -149,7 +149,7 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
 
 
 def _materials(name: str, body: Colour, traits: Traits) -> tuple[SurfaceMaterial, ...]:
-    """One material for each part that the family's shape returns, in its order."""
+    """Return one material for each part of the shape of a family, in the same order."""
     accent = traits.colour("part", ACCENTS)
     metal = SurfaceMaterial(STEEL, 0.9, 0.9)
     gloss = traits.number("gloss", 0.15, 0.7)
@@ -205,7 +205,7 @@ def look_of(seed: int, category: int, member: int, spread: float) -> ObjectLook:
         category: The number of the category, from 0. Beyond ten, families repeat with other traits
             and hues.
         member: The number of the object in its category, from 0.
-        spread: How far the members of a category differ, from 0 to 1.
+        spread: The difference between members of a category, from 0 to 1.
 
     Returns:
         The look, the same in all sessions.

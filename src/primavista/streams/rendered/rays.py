@@ -1,8 +1,8 @@
 """Ray casting for the rendered data set: culling, sphere tracing, the hand, and shading.
 
-Camera frame: x right, y up, the camera at (0, 0, CAMERA) looking along -z at the object near the
-origin. A body point p is at R p + T in it. Points and colours are tuples or 3 x P tensors over the
-rays that remain after culling.
+In the camera's frame, x points right and y up; the camera is at (0, 0, CAMERA) and looks along -z
+at the object near the origin. A point p of a body is at R p + T in this frame. Points and colours
+are tuples or 3 x P tensors over the rays that remain after culling.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .looks import ObjectLook
 from .shapes import FAMILIES, Hold, Points, Vector, length
 
 CAMERA = 4.5  # decimetres from the camera to the object
-STEPS = 16  # of sphere tracing; grazing rays that need more count as edge pixels
-CONTACT = 0.14  # decimetres: how near the hand begins to darken the object, and the object the hand
+STEPS = 16  # steps of sphere tracing; grazing rays that need more count as edge pixels
+CONTACT = 0.14  # decimetres: the distance at which hand and object begin to darken each other
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Bodies:
         thing: The poses of the object.
         wrist: The poses of the wrist.
         spin: The nine entries of the rotation from object to wrist.
-        position: Where the bodies are in the camera's frame, 3 x N.
+        position: The position of the bodies in the camera's frame, 3 x N.
     """
 
     thing: Tensor
@@ -49,11 +49,11 @@ class Hits:
     """The rays that met a body.
 
     Args:
-        index: The index of each ray's pixel among N * size * size.
-        frame: Its frame.
-        alpha: Its coverage, from 0 to 1.
+        index: The index of the pixel of each ray among N * size * size.
+        frame: The frame of each ray.
+        alpha: The coverage of each pixel, from 0 to 1.
         depth: The distance from the camera.
-        point: Where it met the body, in the body's frame.
+        point: The point on the body, in the body's frame.
     """
 
     index: Tensor
@@ -69,7 +69,7 @@ class Rays:
     Args:
         size: The side of the image in pixels.
         tan: The tangent of half the field of view.
-        device: Where to put the tensors.
+        device: The device of the tensors.
     """
 
     def __init__(self, size: int, tan: float, device: torch.device) -> None:
@@ -88,7 +88,7 @@ class Rays:
 
         Args:
             table: The poses of the body.
-            position: Where the body is, 3 x N.
+            position: The position of the body, 3 x N.
             bounds: The capsules as (low, high, radius) in the body's frame.
 
         Returns:
@@ -115,7 +115,7 @@ class Rays:
     def _seen(
         self, table: Tensor, position: Tensor, point: Vector, radius: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """A body point on the image plane, and the radius of a ball round it there (N x 1)."""
+        """Project a point of a body, and the radius of a ball around it, to the image (N x 1)."""
         x, y, z = (
             table[3 * i] * point[0]
             + table[3 * i + 1] * point[1]
@@ -151,11 +151,11 @@ class Rays:
 
 
 def bodies_of(moves: Moves, device: torch.device) -> Bodies:
-    """Tabulate poses, in float64, so that they do not depend on how many frames there are.
+    """Tabulate poses in float64, so that they do not depend on the number of frames.
 
     Args:
         moves: The poses of the frames.
-        device: Where to put the tables.
+        device: The device of the tables.
     """
     camera = -moves.position.clone()
     camera[:, 2] += CAMERA
@@ -224,7 +224,7 @@ def meet_object(look: ObjectLook, hold: Hold, rays: Rays, bodies: Bodies) -> Hit
 
     Args:
         look: The object.
-        hold: What bounds it.
+        hold: The bounds of the object.
         rays: The rays of an image.
         bodies: The poses of the frames.
 
@@ -280,10 +280,10 @@ def _along(origin: Points, ray: Points, depth: Tensor) -> Points:
 
 
 def _normal(look: ObjectLook, p: Points, step: float) -> Points:
-    """The distance's gradient from four samples at the corners of a tetrahedron.
+    """Estimate the gradient of the distance from four samples at the corners of a tetrahedron.
 
-    With a step of one pixel it is also the mean normal of what the pixel sees, which keeps thin
-    edges from sparkling.
+    With a step of one pixel, this is also the mean normal over the pixel, which keeps thin edges
+    from sparkling.
     """
     total = [torch.zeros_like(p[0]) for _ in range(3)]
     for signs in ((1, -1, -1), (-1, -1, 1), (-1, 1, -1), (1, 1, 1)):
@@ -352,7 +352,7 @@ def object_colour(
     Args:
         look: The object.
         label: Its label.
-        hand: The hand, which darkens what it touches.
+        hand: The hand, which darkens the object where it touches it.
         hits: The rays that met the object.
         bodies: The poses of the frames.
         light: The light of the session.
@@ -384,9 +384,9 @@ def object_colour(
 
 
 def _printed(look: ObjectLook, label: Tensor, p: Points, labelled: Tensor) -> tuple[Tensor, Tensor]:
-    """The label's colour at points (3 x P), and where it is printed.
+    """Return the colour of the label at points (3 x P), and a mask of the printed points.
 
-    That is all round, or on the front and back of flat things.
+    The label is printed all around the object, or on the front and back of flat things.
     """
     x, y, z = p
     k, name = look.measures, FAMILIES[look.family][0]

@@ -1,9 +1,9 @@
-"""Object videos that we draw ourselves, with CORe50's structure: the embedded data set.
+"""The renderer of the built-in data set: object videos with the structure of CORe50.
 
-Ten families of hand-held things, any number of objects in each, filmed at 20 frames per second in
-sessions that differ in background, light, colour cast, blur, grip and camera path. Everything
-follows from the `Scene` (its seed above all), so that the data set needs no download and no disk,
-and renders alike on CPU and CUDA.
+There are ten families of hand-held things with any number of objects each, filmed at 20 frames per
+second in sessions that differ in background, light, colour cast, blur, grip and camera path.
+Everything follows from the `Scene`, in particular from its seed, so the data set needs no download
+and no disk, and looks the same on CPU and CUDA.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from .rays import CAMERA, Rays, bodies_of, hand_colour, meet_hand, meet_object, 
 from .shapes import FAMILIES, Hold, hold_of
 from .traits import Dice
 
-# The version of what is drawn. Every change of pixels raises it, so that kept frames and results
-# never mix.
+# The version of the renderer. Every change of pixels raises it, so that stored frames and results
+# of different versions never mix.
 VERSION = 1
 
-# How hard the data set is; each may be changed alone.
-IDENTITY = 0.8  # 0-1: how far the objects of a category differ in shape and colour
-CLUTTER = 0.8  # 0-1: how many other things stand in the background, and their contrast
-LIGHT_RANGE = 0.9  # 0-1: how far exposure and contrast differ between sessions
-CAST = 0.8  # 0-1: how far the colour cast differs between sessions
+# The difficulty of the data set; each number may be changed independently.
+IDENTITY = 0.8  # 0-1: the difference of the objects of a category in shape and colour
+CLUTTER = 0.8  # 0-1: the number of other things in the background, and their contrast
+LIGHT_RANGE = 0.9  # 0-1: the difference of exposure and contrast between sessions
+CAST = 0.8  # 0-1: the difference of the colour cast between sessions
 BLUR = 0.9  # pixels at size 128: the standard deviation of the most blurred session
 ZOOM = (0.85, 1.3)  # the range of object sizes; at 1 the image shows 22 cm
 
 CATEGORIES: tuple[str, ...] = tuple(name for name, _ in FAMILIES)
-# How an object may lie in the hand (see moves_of); the others turn round their long axis.
+# The freedom of objects in the hand (see moves_of); the others turn around their long axis.
 FREEDOM = {
     "balls": "any",
     "mobile phones": "flat",
@@ -48,7 +48,7 @@ FREEDOM = {
 }
 
 HALF_WIDTH = 1.1  # decimetres from the image's centre to its side, at the object and at zoom 1
-# The least and the most of each number of a scene.
+# The smallest and the largest value of each number of a scene.
 BOUNDS = {
     "categories": (1, 1000),
     "objects": (1, 1000),
@@ -64,7 +64,7 @@ PIXELS_AT_ONCE = {"cpu": 1 << 17, "cuda": 1 << 23}  # a CPU's cache, a GPU's mem
 
 @dataclass(frozen=True)
 class Scene:
-    """A description of what to render; equal scenes give equal pixels.
+    """The description of a data set to render; equal scenes give equal pixels.
 
     Args:
         categories: The number of categories. Beyond ten, the families repeat with other hues.
@@ -110,7 +110,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class _Stage:
-    """The part that is the same for all frames of one session of one object."""
+    """Everything that is the same for all frames of one session of one object."""
 
     look: ObjectLook
     hold: Hold
@@ -131,16 +131,16 @@ def render(
 ) -> Tensor:
     """Render frames of one session of one object.
 
-    A frame's pixels do not depend on which others are asked for. Frame f shows the path at
-    u = f / scene.frames, so a session's range of poses is the same at any length.
+    The pixels of a frame do not depend on the other frames requested. Frame f shows the path at
+    u = f / scene.frames, so the range of poses of a session does not depend on its length.
 
     Args:
-        scene: What to render.
-        object: The object, from 1 as CORe50's o1 .. o50; objects 1 .. scene.objects are category 1,
-            and so on.
-        session: The session, from 1 as CORe50's s1 .. s11.
-        frames: Indices within the session; all by default.
-        device: Where to render.
+        scene: The scene to render.
+        object: The object, from 1 like o1 .. o50 of CORe50; objects 1 .. scene.objects are
+            category 1, and so on.
+        session: The session, from 1 like s1 .. s11 of CORe50.
+        frames: Indices within the session; by default all frames.
+        device: The device to render on.
 
     Returns:
         uint8, N x size x size x 3, RGB, on `device`.
@@ -197,12 +197,12 @@ def _stage(scene: Scene, object: int, session: int, device: torch.device) -> _St
 
 
 def label_of(look: ObjectLook, size: int, device: torch.device) -> Tensor:
-    """Return the label of an object, no finer than an image can show it.
+    """Return the label of an object, at a resolution that the image can show.
 
     Args:
         look: The object.
         size: The side of the image in pixels.
-        device: Where to put the label.
+        device: The device of the label.
 
     Returns:
         1 x 3 x H x W.
@@ -215,7 +215,7 @@ def label_of(look: ObjectLook, size: int, device: torch.device) -> Tensor:
 
 
 def _draw(stage: _Stage, moves: Moves, frames: Tensor) -> Tensor:
-    """Background, then hand and object in the order of their depth, then the camera's response."""
+    """Draw the background, then hand and object by depth, then apply the camera's response."""
     canvas = _backdrop(stage, moves)
     bodies = bodies_of(moves, canvas.device)
     thing = meet_object(stage.look, stage.hold, stage.rays, bodies)
@@ -234,7 +234,7 @@ def _draw(stage: _Stage, moves: Moves, frames: Tensor) -> Tensor:
 
 
 def _backdrop(stage: _Stage, moves: Moves) -> Tensor:
-    """3 x N x size x size: the background as the moving camera sees it."""
+    """Return the background as the moving camera sees it, 3 x N x size x size."""
     rays, count = stage.rays, len(moves.backdrop)
     right, down, zoom, turn = moves.backdrop.to(torch.float64).unbind(1)
     rows = torch.stack([zoom * turn.cos(), zoom * turn.sin(), right, down], 0).to(
@@ -253,16 +253,16 @@ def blend(pixels: Tensor, index: Tensor, colour: Tensor, alpha: Tensor) -> None:
 
     Args:
         pixels: The picture, 3 x P.
-        index: Which pixels to draw over.
-        colour: Their colours, 3 x the number of them.
-        alpha: The opacity of each, from 0 to 1.
+        index: The indices of the pixels to draw over.
+        colour: The colour of each of these pixels, 3 x their number.
+        alpha: The opacity of each of these pixels, from 0 to 1.
     """
     below = pixels.index_select(1, index)
     pixels.index_copy_(1, index, torch.lerp(below, colour, alpha.expand_as(below)))
 
 
 def _develop(canvas: Tensor, stage: _Stage, frames: Tensor) -> Tensor:
-    """Blur, exposure and cast, contrast x (1 + c (1 - x)), grain, and 8 bits."""
+    """Apply blur, exposure and cast, contrast x (1 + c (1 - x)) and grain; round to 8 bits."""
     light, size = stage.light, stage.rays.size
     cast = torch.tensor(light.cast, device=canvas.device).view(3, 1, 1, 1)
     x = blurred(canvas, light.blur).mul_(cast).clamp_(0, 1)
@@ -276,7 +276,7 @@ def _develop(canvas: Tensor, stage: _Stage, frames: Tensor) -> Tensor:
 
 
 def blurred(canvas: Tensor, deviation: float) -> Tensor:
-    """Blur by a Gaussian, as shifted sums: unlike a convolution's, their rounding is always equal.
+    """Blur by a Gaussian with shifted sums, whose rounding, unlike a convolution's, never varies.
 
     Args:
         canvas: 3 x N x H x W.

@@ -1,8 +1,8 @@
 """The ten shape families of the rendered data set, as signed-distance functions.
 
-A family maps points in the object's own frame (decimetres; y along the object, z towards the
-viewer) and its measures to one distance per part. The object is the union of its parts:
-distance(p) = min_i part_i(p), and the nearest part decides the material.
+The function of a family maps points in the object's own frame (decimetres; y along the object, z
+towards the viewer) and the measures of the object to one distance per part. The object is the union
+of its parts, distance(p) = min_i part_i(p), and the nearest part determines the material.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Hold:
         wide: The half-axis of the grip along x.
         deep: The half-axis of the grip along z.
         low: One end of the bounding capsule.
-        high: The other end.
-        radius: Its radius.
+        high: The other end of the bounding capsule.
+        radius: The radius of the bounding capsule.
     """
 
     grip: Vector
@@ -192,7 +192,7 @@ def scissors(p: Points, k: Measures) -> list[Tensor]:
         k: Its measures.
     """
     x, y, z = p
-    # Both halves are mirror images, so one is drawn; the blades cross by leaning over the pivot.
+    # The halves are mirror images, so only one is drawn; the blades lean over the pivot and cross.
     fold = x.abs()
     u, v = turned(fold, y, -k["open"])
     taper = (v - k["blade"] * 0.15).clamp_min_(0).mul_(0.09 / k["blade"])
@@ -379,7 +379,7 @@ def remote_control(p: Points, k: Measures) -> list[Tensor]:
 
 
 def _upright(reach: float, radius: float, at: float, wide: float, deep: float) -> Hold:
-    """A hold for objects along y: bounded by |y| <= reach and radius, gripped at `at`."""
+    """Return the hold of an object along y, bounded by |y| <= reach and radius, gripped at `at`."""
     span = max(reach - radius, 0.01)
     return Hold((0.0, at, 0.0), wide, deep, (0.0, -span, 0.0), (0.0, span, 0.0), radius)
 

@@ -1,6 +1,7 @@
-"""Pictures with true boxes: several objects in one place, and one object that wanders about.
+"""Pictures with true boxes: several objects in one room, or one object that wanders about.
 
-The first are the test set of localisation, the others are lessons of which a box is learned.
+Pictures of several objects are the test set of localisation; a wandering object is a lesson in
+which its box has to be found.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ from .renderer import (
 from .shapes import hold_of
 from .traits import Dice
 
-SIZES = (0.2, 1.0)  # of the longer side of a true box, in heights of the picture
-FIELD = 2.2  # an object is drawn into a square that shows so many times 22 cm
-MARGIN = 4  # pixels between an object and the edge of the picture, at least
-TRIES = 40  # places that are tried for one object before it is left out
-OVERLAP = 0.15  # the share of a box that others may cover
-HELD = 0.5  # the share of objects that a hand holds
-ROOMS = 10_000  # from here on, numbers of backgrounds belong to pictures, not to lessons
+SIZES = (0.2, 1.0)  # range of the longer side of a true box, in heights of the picture
+FIELD = 2.2  # the side of the square in which an object is drawn, in units of 22 cm
+MARGIN = 4  # the fewest pixels between an object and the edge of the picture
+TRIES = 40  # positions tried for one object before it is left out
+OVERLAP = 0.15  # the largest fraction of a box that other objects may cover
+HELD = 0.5  # the fraction of objects that a hand holds
+ROOMS = 10_000  # background numbers from here on belong to pictures, not to lessons
 CPU = torch.device("cpu")
 
 
@@ -61,7 +62,7 @@ class Shown:
 
     Args:
         object: Its number in the scene, from 1.
-        box: The box around what is seen of it.
+        box: The box around its visible part.
     """
 
     object: int
@@ -109,12 +110,13 @@ def tableau(
 
     Args:
         scene: The objects; its `size` and `frames` do not matter.
-        objects: The numbers of those to show, from 1. One that finds no free place is left out.
-        session: Decides the background, the light and how objects are held.
-        number: Another number gives another picture.
+        objects: The numbers of the objects to show, from 1. An object without a free position is
+            left out.
+        session: The session, which determines the background, the light and the grips.
+        number: The number of the picture; each number gives another picture.
         size: The width and the height of the picture.
-        sizes: The range of the longer sides of boxes, in heights of the picture; evenly in their
-            logarithm.
+        sizes: The range of the longer sides of boxes, in heights of the picture; their logarithm
+            is uniform.
 
     Returns:
         The picture with the true boxes.
@@ -136,16 +138,16 @@ def wandering_lesson(
     size: tuple[int, int] = (320, 240),
     share: float = 0.45,
 ) -> list[Tableau]:
-    """Draw a lesson whose object wanders through the picture of a camera that stands still.
+    """Draw a lesson in which the object wanders through the picture of a fixed camera.
 
-    A hand moves the object along a figure of eight, so the middle of the picture shows it only now
-    and then. Everything follows from the arguments.
+    A hand moves the object along a figure of eight, so the object is in the centre of the picture
+    only now and then. Everything follows from the arguments.
 
     Args:
         scene: The objects; its `size` and `frames` do not matter.
         object: The number of the object, from 1.
-        session: Decides the background, the light and how the object is held.
-        frames: How many pictures, evenly over the path.
+        session: The session, which determines the background, the light and the grip.
+        frames: The number of pictures, spread evenly over the path.
         size: The width and the height of the pictures.
         share: The longer side of the object at the start, in heights of the picture.
 
@@ -175,12 +177,12 @@ def wandering_lesson(
 
 
 def _along(first: int | float, length: float, room: int, way: float) -> float:
-    """Return where the square of an object begins, for an outline at `way`, from -1 to 1."""
+    """Return the start of the square that puts the outline at `way`, from -1 to 1, in the room."""
     return (room - length) * (0.5 + 0.5 * way) - first
 
 
 def _shown(objects: Sequence[int], owner: Tensor) -> tuple[Shown, ...]:
-    """The true boxes of objects, the largest first, from the object that each pixel shows."""
+    """Return the true boxes of objects, largest first, from the object visible in each pixel."""
     shown = []
     for one in objects:
         rows, columns = (owner == one).nonzero(as_tuple=True)
@@ -191,7 +193,7 @@ def _shown(objects: Sequence[int], owner: Tensor) -> tuple[Shown, ...]:
 
 
 def _room(scene: Scene, session: int, number: int, size: tuple[int, int], light: Light) -> Tensor:
-    """The background, 3 x H x W, painted as for lessons."""
+    """Return the background, 3 x H x W, painted as for lessons."""
     (width, height), side = size, max(size)
     painted = paint_background(scene.seed, session, ROOMS + number, side, CLUTTER, CPU)
     top, left = (side - height) // 2, (side - width) // 2
@@ -207,7 +209,7 @@ def _places(
     sizes: tuple[float, float],
     dice: Dice,
 ) -> list[tuple[_Posed, int, int]]:
-    """Pose each object and find a free place for it, the largest first."""
+    """Pose each object and find a free position for it, the largest first."""
     (width, height), (low, high) = size, sizes
     wanted = sorted((low * (high / low) ** dice.between(0, 1), one) for one in objects)
     taken: list[Box] = []
@@ -240,13 +242,13 @@ def _posed(scene: Scene, object: int, session: int, u: float, held: bool, side: 
     bodies, rays = bodies_of(moves, CPU), Rays(side, HALF_WIDTH * FIELD / CAMERA, CPU)
     hand = hand_of(scene.seed, session, object, hold, CPU)
     if not held:
-        hand = replace(hand, start=hand.start + 1e3)  # far away: it neither shows nor darkens
+        hand = replace(hand, start=hand.start + 1e3)  # far away, hence invisible
     thing = meet_object(look, hold, rays, bodies)
     return _Posed(object, look, hand, held, bodies, rays, thing)
 
 
 def _outline(posed: _Posed) -> Box:
-    """The box around a posed object in its square."""
+    """Return the box around a posed object in its square."""
     index = posed.thing.index[posed.thing.alpha > 0.5]
     rows, columns = index // posed.rays.size, index % posed.rays.size
     left, right = int(columns.min()), int(columns.max()) + 1
@@ -256,7 +258,7 @@ def _outline(posed: _Posed) -> Box:
 def _draw(
     canvas: Tensor, owner: Tensor, posed: _Posed, corner: tuple[int, int], light: Light
 ) -> None:
-    """Draw an object and its hand into a picture, and note which pixels show the object."""
+    """Draw an object and its hand into a picture, and mark the pixels that show the object."""
     side, (left, top) = posed.rays.size, corner
     height, width = owner.shape
     # the part of its square that is inside the picture
@@ -290,7 +292,7 @@ def _draw(
 
 
 def _developed(canvas: Tensor, light: Light, dice: Dice) -> Tensor:
-    """Blur, exposure and cast, contrast and grain, as those of lessons."""
+    """Apply blur, exposure and cast, contrast and grain, as in lessons."""
     x = blurred(canvas[:, None], light.blur)[:, 0] * torch.tensor(light.cast).view(3, 1, 1)
     x = x.clamp(0, 1)
     x = x + x * (1 - x) * (1 - light.gamma)

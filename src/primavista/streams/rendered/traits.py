@@ -1,4 +1,4 @@
-"""Chance in the rendered data set: seeded dice, traits that keep objects apart, and colours."""
+"""Randomness in the rendered data set: seeded dice, distinct traits of objects, and colours."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ STRATA = 5  # members whose traits are kept apart from one another
 
 
 class Dice:
-    """Random numbers from a CPU generator that is seeded by blake2b of a key.
+    """Random numbers from a CPU generator that is seeded by the blake2b hash of a key.
 
     They are the same on every machine and device.
 
     Args:
-        *key: Numbers and texts that name what the numbers are for.
+        *key: Numbers and texts that name the purpose of the random numbers.
     """
 
     def __init__(self, *key: int | str) -> None:
@@ -78,8 +78,8 @@ class Dice:
         """Draw a number uniformly from [low, high).
 
         Args:
-            low: The least value.
-            high: The bound above.
+            low: The smallest value.
+            high: The upper bound, which is excluded.
         """
         return low + (high - low) * float(torch.rand((), generator=self.generator))
 
@@ -109,7 +109,7 @@ class Traits:
         seed: The seed of the scene.
         category: The number of the category, from 0.
         member: The number of the object in its category, from 0.
-        spread: 0 makes all members equal, and 1 uses the whole range.
+        spread: 0 to make all members equal, 1 to use the whole range.
     """
 
     def __init__(self, seed: int, category: int, member: int, spread: float) -> None:
@@ -142,9 +142,9 @@ class Traits:
         return options[int(order[self.member % len(options)])]
 
     def colour(self, name: str, options: Sequence[Colour]) -> Colour:
-        """Return one of several colours, pulled towards their mean by 1 - spread.
+        """Return one of several colours, moved towards their mean by 1 - spread.
 
-        Categories beyond the tenth, which repeat a family, turn the hues.
+        Categories beyond the tenth, which repeat a family, have other hues.
 
         Args:
             name: The name of the trait.

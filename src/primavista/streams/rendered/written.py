@@ -1,4 +1,4 @@
-"""Scenes that were written to a folder: `scene.json` says what the folder should hold."""
+"""Scenes that were written to a folder, in which `scene.json` describes the contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WrittenScene:
     """The contents of a folder that `primavista data render` writes.
 
     Args:
-        scene: What was rendered.
+        scene: The scene that was rendered.
         format: "png" or "jpg" for pictures, "mp4" for videos.
     """
 
@@ -55,7 +55,7 @@ class WrittenScene:
 
 
 def read_scene(folder: Path) -> WrittenScene | None:
-    """Read which scene `primavista data render` wrote to a folder.
+    """Read the description of the scene that `primavista data render` wrote to a folder.
 
     Args:
         folder: Any folder; it need not exist.
@@ -64,7 +64,7 @@ def read_scene(folder: Path) -> WrittenScene | None:
         The scene; None if the folder has no scene.json of ours.
 
     Raises:
-        FileError: If scene.json is damaged, or the scene was not written to its end.
+        FileError: If scene.json is damaged, or the scene was not written completely.
     """
     try:
         record = json.loads((folder / SCENE).read_bytes())
@@ -73,10 +73,10 @@ def read_scene(folder: Path) -> WrittenScene | None:
     except (OSError, ValueError, RecursionError) as error:
         raise FileError(
             f"cannot read {folder / SCENE} ({error}): "
-            "restore it, or delete it if it is not one of ours"
+            "restore it, or delete it if primavista did not write it"
         ) from error
     if not isinstance(record, dict) or set(record) != {"scene", "format"}:
-        return None  # a file of somebody else's
+        return None  # the file belongs to another program
     try:
         written = WrittenScene(Scene(**record["scene"]), record["format"])
     except (TypeError, ValueError) as error:
@@ -102,14 +102,14 @@ def _check_complete(folder: Path, written: WrittenScene) -> None:
     total = len(objects) * scene.sessions
     if found < total:
         raise FileError(
-            f"{folder} holds {found} of the {total} videos of its scene: its drawing was stopped, "
+            f"{folder} holds {found} of the {total} videos of its scene: it was interrupted, "
             "or some were deleted. Finish it with the same command: "
             f"{written.command(folder)}"
         )
 
 
 def scene_name(scene: Scene) -> str:
-    """Return the name of the data set of a scene, which has all its numbers.
+    """Return the name of the data set of a scene, which contains all its numbers.
 
     Args:
         scene: The scene.
