@@ -390,11 +390,10 @@ def _printed(look: ObjectLook, label: Tensor, p: Points, labelled: Tensor) -> tu
     """
     x, y, z = p
     k, name = look.measures, FAMILIES[look.family][0]
-    tall = (
-        k["size"] * k["stretch"]
-        if name == "balls"
-        else k.get("half" if name in ("cans", "cups", "markers") else "tall", 1.0)
-    )
+    if name == "balls":
+        tall = k["size"] * k["stretch"]
+    else:
+        tall = k.get("half" if name in ("cans", "cups", "markers") else "tall", 1.0)
     if name in ("mobile phones", "remote controls", "plug adapters"):
         wide = k.get("wide", k.get("half", 1.0))
         thick = k.get("thick", k.get("half", 1.0) * k.get("depth", 1.0))
