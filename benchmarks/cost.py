@@ -33,7 +33,8 @@ from matplotlib.axes import Axes
 from primavista.backbones.base import build
 from primavista.bench.cost import state_bytes
 from primavista.nn.memory import memories
-from primavista.strategies.registry import STRATEGIES, create
+from primavista.strategies.builtin import STRATEGIES
+from primavista.strategies.registry import create
 
 LESSONS = 5
 DOCS = Path(__file__).parents[1] / "docs"

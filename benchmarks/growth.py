@@ -29,8 +29,9 @@ from torch import Tensor, nn
 
 from primavista.backbones.base import Backbone, Spec
 from primavista.strategies.base import Strategy, is_frozen
+from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import CountOperations, hidden_size
-from primavista.strategies.registry import STRATEGIES, create, names
+from primavista.strategies.registry import create, names
 
 SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes per batch, two patterns of each
 

@@ -21,7 +21,7 @@ from safetensors.numpy import save as save_safetensors
 
 from primavista import FileError, Learner
 from primavista.storage import learner_file as files
-from primavista.strategies.registry import STRATEGIES
+from primavista.strategies.builtin import STRATEGIES
 
 GOLDEN = Path(__file__).parent / "golden"
 

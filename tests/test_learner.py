@@ -14,7 +14,7 @@ from primavista import InputError, Learner
 from primavista.errors import FileError
 from primavista.frames import LazyFrames
 from primavista.learner import AlreadyTaughtError, open_learner
-from primavista.strategies.registry import STRATEGIES
+from primavista.strategies.builtin import STRATEGIES
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32}
 

@@ -40,6 +40,7 @@ COMPLEXITY = 12
 LONG_FUNCTION = 50
 ALGORITHM = ("strategies", "nn", "heads", "parts")  # `parts` was nn and heads in version 0.1.0
 AR1_FILES, AR1_LINES = 7, 900
+LEARN_FILES = 20
 LAZY_ROOT = {"__getattr__", "__dir__"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -772,7 +773,14 @@ def run_rows(source: Source) -> list[Row]:
             f"{sum(n for n, _ in read.values())} / {sum(lines for _, lines in read.values()):,}",
             details=[f"{file}: {n} / {lines}" for file, (n, lines) in read.items()],
         ),
-        Row("files touched by `primavista learn`", str(len(learned)), details=learned),
+        Row(
+            "files touched by `primavista learn`",
+            str(len(learned)),
+            len(learned),
+            f"at most {LEARN_FILES}",
+            lambda count: count <= LEARN_FILES,
+            learned,
+        ),
     ]
 
 

@@ -26,8 +26,8 @@ _WHERE = {
     # strategies
     "Strategy": "strategies.base",
     "LearnReport": "strategies.base",
-    "StrategyInfo": "strategies.registry",
-    "Look": "strategies.registry",
+    "StrategyInfo": "strategies.info",
+    "Look": "strategies.info",
     "strategy_info": "strategies.registry",
     "create": "strategies.registry",
     "register": "strategies.registry",
@@ -123,7 +123,8 @@ if TYPE_CHECKING:
     from primavista.report.records import load_results
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy
-    from primavista.strategies.registry import Look, StrategyInfo, create, register, strategy_info
+    from primavista.strategies.info import Look, StrategyInfo
+    from primavista.strategies.registry import create, register, strategy_info
     from primavista.streams.core50.dataset import CORe50
     from primavista.streams.dataset import DataSet, Session, Stream
     from primavista.streams.folder import folder

@@ -23,7 +23,8 @@ from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.errors import InputError
 from primavista.learner.learner import Learner
 from primavista.nn.freezing import set_freezing
-from primavista.strategies.registry import STRATEGIES, create
+from primavista.strategies.builtin import STRATEGIES
+from primavista.strategies.registry import create
 
 TINY = {"patch": 8, "dim": 24, "depth": 6, "heads": 3, "grid": 4}
 

@@ -10,7 +10,8 @@ from primavista.bench.executors.local import Inline
 from primavista.bench.plan import make_plan
 from primavista.bench.run import Suite, counts
 from primavista.errors import InputError
-from primavista.strategies.registry import STRATEGIES, create
+from primavista.strategies.builtin import STRATEGIES
+from primavista.strategies.registry import create
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from primavista.bench.evaluate import TestSet
 from primavista.bench.features import FeatureCache
 from primavista.bench.plan import load_plan, make_plan, shipped
 from primavista.errors import InputError
-from primavista.strategies.registry import RENORM
+from primavista.strategies.builtin import RENORM
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import DataSet
 from primavista.streams.open import stream as open_stream

@@ -16,7 +16,7 @@ from primavista import InputError, Learner
 from primavista.cli.app import app
 from primavista.engine.representation import onnx_installed
 from primavista.learner.export import export
-from primavista.strategies.registry import STRATEGIES
+from primavista.strategies.builtin import STRATEGIES
 
 pytestmark = pytest.mark.skipif(not onnx_installed(), reason="the extra onnx is not installed")
 

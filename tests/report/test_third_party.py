@@ -11,7 +11,7 @@ import pytest
 from primavista.report import write_report
 from primavista.strategies import registry
 from primavista.strategies.base import Strategy
-from primavista.strategies.registry import Look, StrategyInfo
+from primavista.strategies.info import Look, StrategyInfo
 
 from .test_report import make_cell, read
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from primavista.errors import InputError
 from primavista.heads.statistics import SufficientStatistics, add_gram
+from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone
 from primavista.strategies.merging import merge
-from primavista.strategies.registry import STRATEGIES, create
+from primavista.strategies.registry import create
 
 DIM = 16
 ANALYTIC = {name: {} for name, preset in STRATEGIES.items() if preset.analytic} | {

@@ -13,8 +13,10 @@ from torch import nn
 import primavista as pv
 from primavista.backbones.base import OWN_NETWORKS, Backbone, build
 from primavista.strategies import registry
+from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.registry import OTHER_LOOKS, STRATEGIES, register_all, registered
+from primavista.strategies.info import OTHER_LOOKS
+from primavista.strategies.registry import look_of, register_all, registered
 
 CODE = """
 import torch
@@ -92,7 +94,7 @@ def test_a_reference_is_imported_when_it_is_registered_and_not_before(ran):
 def test_a_class_is_known_by_its_name_and_its_reference(ran):
     made = pv.register("code_of_a_test:Named")
     assert pv.strategy_info("named-of-a-test") is made.info
-    assert pv.strategy_info("code_of_a_test:Named").drawn.light == "#123abc"
+    assert look_of(pv.strategy_info("code_of_a_test:Named")).light == "#123abc"
     assert type(pv.create("named-of-a-test", tiny_backbone())) is made
     assert pv.register(made, "other-of-a-test") is made
     assert {"named-of-a-test", "other-of-a-test"} <= set(registry.names())
@@ -158,13 +160,13 @@ def test_a_name_cannot_be_taken_from_another_class_but_a_class_can_be_defined_ag
 
 
 def test_every_strategy_has_a_colour_of_its_own(ran):
-    ours = [info.drawn.light for info in STRATEGIES.values()]
+    ours = [look_of(info).light for info in STRATEGIES.values()]
     others = [look.light for look in OTHER_LOOKS]
     assert len({*ours, *others}) == len(ours) + len(others)
     names = [f"mine-{k}" for k in range(len(OTHER_LOOKS))]
     for name in names:
         pv.register(type(name, (pv.Strategy,), {"__module__": name}), name)
-    assert len({pv.strategy_info(name).drawn for name in names}) == len(names)
+    assert len({look_of(pv.strategy_info(name)) for name in names}) == len(names)
 
 
 def test_an_own_strategy_that_rehearses_says_so(ran):

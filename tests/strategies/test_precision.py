@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.registry import STRATEGIES, create
+from primavista.strategies.registry import create
 
 
 @pytest.mark.slow

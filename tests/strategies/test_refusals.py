@@ -15,8 +15,9 @@ from primavista.backbones.base import build
 from primavista.frames import Selection, crop_and_resize
 from primavista.learner.prediction import is_known
 from primavista.nn.norm_replacement import replace_batch_norm
+from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
-from primavista.strategies.registry import STRATEGIES, create
+from primavista.strategies.registry import create, hyperparameters
 
 
 def state(module) -> dict[str, torch.Tensor]:
@@ -290,7 +291,7 @@ def test_the_papers_hyperparameters():
         "dslda": {"shrinkage": 1e-4},
     }
     for name, row in rows.items():
-        found = STRATEGIES[name].hyperparameters
+        found = hyperparameters(STRATEGIES[name])
         made = create(name, tiny_backbone()).options
         for option, value in row.items():
             assert found[option] == getattr(made, option) == value, (name, option)

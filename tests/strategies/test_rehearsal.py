@@ -16,6 +16,7 @@ from primavista import Learner, evaluate
 from primavista.errors import FileError, InputError
 from primavista.frames import read_frames
 from primavista.nn.sgd import generator
+from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.er import Reservoir
 from primavista.strategies.gdumb import (
@@ -26,7 +27,7 @@ from primavista.strategies.gdumb import (
     warm_restarts,
 )
 from primavista.strategies.icarl import herding
-from primavista.strategies.registry import STRATEGIES, create, strategy_info
+from primavista.strategies.registry import create, strategy_info
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.protocols import nicv2
 

@@ -12,8 +12,9 @@ from primavista.frames import Frames
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
 from primavista.strategies.base import Batch, Strategy
+from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import CountOperations, tiny_backbone, toy_batch
-from primavista.strategies.registry import STRATEGIES, create
+from primavista.strategies.registry import create
 
 FRAMES, SIDE = 30, 32
 

@@ -32,7 +32,8 @@ from primavista.errors import FileError, file_errors
 from primavista.progress import Progress
 from primavista.storage.disk import write_atomically
 from primavista.strategies import registry
-from primavista.strategies.registry import STRATEGIES, registered, strategy_info
+from primavista.strategies.builtin import STRATEGIES
+from primavista.strategies.registry import registered, strategy_info
 from primavista.streams.store.index import INDEX
 from primavista.streams.store.reading import is_store
 
@@ -48,6 +49,7 @@ RELEASE = "primavista.strategies.caffe"  # what the option `compat` changes in a
 NO_NUMBERS = (
     *("primavista.errors", "primavista.notebook", "primavista.progress", "primavista.storage"),
     *("primavista.bench.resolve", "primavista.strategies.registry"),
+    *("primavista.strategies.builtin", "primavista.strategies.info"),
 )
 BLOCK = 2**20  # bytes that are hashed at a time
 FRESH = 2 * 10**9  # nanoseconds; a file as young as this may change again within one tick

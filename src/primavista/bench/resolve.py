@@ -12,7 +12,7 @@ from typing import Any
 from primavista.backbones.base import build
 from primavista.errors import InputError
 from primavista.storage.settings import OptionValue
-from primavista.strategies.registry import create, current_names, strategy_info
+from primavista.strategies.registry import create, current_names, renorm_limits, strategy_info
 
 
 def preset_options(
@@ -32,7 +32,7 @@ def preset_options(
     >>> preset_options("ridge", "nicv2-79", {})
     {}
     """
-    return {**strategy_info(strategy).limits(protocol), **current_names(options)}
+    return {**renorm_limits(strategy_info(strategy), protocol), **current_names(options)}
 
 
 def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def main_strategies() -> list[str]:
 
     Processes that run in parallel then end at about the same time.
     """
-    from primavista.strategies.registry import STRATEGIES
+    from primavista.strategies.builtin import STRATEGIES
 
     main = [info for info in STRATEGIES.values() if info.main]
     return [info.name for info in sorted(main, key=lambda info: -info.cost)]

@@ -11,7 +11,7 @@ from primavista.bench.resolve import all_options
 from primavista.errors import InputError
 from primavista.report.read import StoredCell
 from primavista.report.titles import protocol_order
-from primavista.strategies.registry import STRATEGIES
+from primavista.strategies.builtin import STRATEGIES
 
 # Options that do not make a variant: `every` depends on the plan, and in version 0.1 the start-up
 # depended on the data set.

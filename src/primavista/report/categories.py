@@ -20,7 +20,7 @@ from primavista.report.figures import (
 from primavista.report.panels import accuracy_label, legend_columns, legend_height, place_legend
 from primavista.report.series import Panel, Series, mean_curve
 from primavista.report.titles import shorten_names
-from primavista.strategies.registry import strategy_info
+from primavista.strategies.registry import look_of, strategy_info
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +112,7 @@ def _draw_category(
     last = 1
     for one, line_style in series:
         points = mean_curve(_curves_of(one, labels))
-        look = strategy_info(one.strategy).drawn
+        look = look_of(strategy_info(one.strategy))
         if points:
             last = max(last, points[-1][0])
             axes.plot(

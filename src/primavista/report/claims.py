@@ -12,7 +12,7 @@ from primavista.report.comparison import RULE, Comparison, Estimate, Expectation
 from primavista.report.read import StoredCell
 from primavista.report.table import Difference, Row, Table, Verdict, format_value
 from primavista.report.titles import FREEZING, protocol_title
-from primavista.strategies.registry import strategy_info
+from primavista.strategies.registry import hyperparameters, strategy_info
 
 NICV2 = "nicv2"
 BASELINES = ("naive", "lwf", "ewc")
@@ -229,7 +229,7 @@ def _frozen(finals: Finals, setting: Mapping[str, Any], freeze: str) -> Runs:
 
 def _head_rate(finals: Finals) -> Comparisons:
     """Compare AR1* with AR1* whose head has the learning rate of the other layers."""
-    one_rate = {"lr_head": strategy_info("ar1*").hyperparameters["lr"]}
+    one_rate = {"lr_head": hyperparameters(strategy_info("ar1*"))["lr"]}
     return _variants(finals, ["ar1*"], ("two rates", "one rate"), ({}, one_rate), "better")
 
 

@@ -9,7 +9,8 @@ from primavista.report.figures import LINE_STYLES, LineStyle
 from primavista.report.published import PublishedResults
 from primavista.report.series import Points, Series
 from primavista.report.titles import FREEZING
-from primavista.strategies.registry import Look, strategy_info
+from primavista.strategies.info import Look
+from primavista.strategies.registry import look_of, strategy_info
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def strategy_lines(series: Sequence[Series], published: PublishedResults) -> lis
     lines = []
     for one, line_style in zip(series, line_styles(series), strict=True):
         over = _published_points(one, published) if one.panel.comparison.comparable else []
-        look = strategy_info(one.strategy).drawn
+        look = look_of(strategy_info(one.strategy))
         ours = one.curve(), over, one.test_frames, bool(one.done)
         lines.append(Line(one.name, look, line_style, *ours))
     return [line for line in lines if line.points]
@@ -88,7 +89,7 @@ def published_lines(series: Sequence[Series], published: PublishedResults) -> li
     for one, line_style in zip(series, line_styles(series), strict=True):
         if not one.panel.comparison.comparable:
             theirs = _published_points(one, published)
-            look = strategy_info(one.strategy).drawn
+            look = look_of(strategy_info(one.strategy))
             lines.append(Line(one.name, look, line_style, theirs, []))
     return [line for line in lines if line.points]
 
@@ -109,6 +110,6 @@ def freezing_lines(series: Sequence[Series]) -> list[Line]:
     lines = []
     for one in series:
         scheme = FREEZING.get(str(one.options.get("freeze")))
-        look = scheme.look if scheme else strategy_info(one.strategy).drawn
+        look = scheme.look if scheme else look_of(strategy_info(one.strategy))
         lines.append(Line(one.name, look, "-", one.curve(), [], one.test_frames, bool(one.done)))
     return [line for line in lines if line.points]

@@ -16,7 +16,8 @@ from primavista.errors import CHOOSE_FOLDER, InputError, file_errors, require_ex
 from primavista.report.small_fonts import small_fonts
 from primavista.report.titles import FREEZING
 from primavista.storage.disk import replacing
-from primavista.strategies.registry import Look, strategy_info
+from primavista.strategies.info import Look
+from primavista.strategies.registry import look_of, strategy_info
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,7 +118,7 @@ def palette_of(strategies: Iterable[str]) -> Palette:
     Args:
         strategies: the names of the strategies.
     """
-    looks = [strategy_info(name).drawn for name in dict.fromkeys(strategies)]
+    looks = [look_of(strategy_info(name)) for name in dict.fromkeys(strategies)]
     return Palette((*looks, *(scheme.look for scheme in FREEZING.values())))
 
 

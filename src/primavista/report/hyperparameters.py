@@ -12,7 +12,9 @@ from primavista.report.read import StoredCell
 from primavista.report.series import Series
 from primavista.report.table import Row, Table
 from primavista.report.titles import protocol_title, strategy_order
-from primavista.strategies.registry import RENORM, StrategyInfo, strategy_info
+from primavista.strategies.builtin import RENORM
+from primavista.strategies.info import StrategyInfo
+from primavista.strategies.registry import hyperparameters, renorm_limits, strategy_info
 
 # In the order of the columns; options without a title follow by name.
 OPTION_TITLES = {
@@ -49,12 +51,12 @@ def preset_table(cells: Iterable[StoredCell]) -> Table | None:
     infos = [info for info in _infos(cells) if _has_preset(info)]
     if not infos:
         return None
-    used = {key for info in infos for key in info.hyperparameters}
+    used = {key for info in infos for key in hyperparameters(info)}
     titled = [key for key in OPTION_TITLES if key in used]
     keys = [*titled, *sorted(used - set(titled))]
     rows: list[Row] = []
     for info in infos:
-        own = info.hyperparameters
+        own = hyperparameters(info)
         values = (plain_text(own.get(key)) for key in keys)
         rows.append((info.title, *values, info.source))
     columns = ("strategy", *(OPTION_TITLES.get(key, key) for key in keys), "source")
@@ -138,7 +140,7 @@ def _changes(series: Series) -> list[str]:
     info = strategy_info(series.strategy)
     if not _has_preset(info):
         return []  # `own_options_table` has all its options
-    preset = {**info.hyperparameters, **info.limits(series.panel.protocol)}
+    preset = {**hyperparameters(info), **renorm_limits(info, series.panel.protocol)}
     changes = []
     for key, usual in {**preset, **_defaults(series, preset)}.items():
         value = series.options.get(key, usual)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from primavista.report.figures import INK, MARKER, SMALL, LineStyle
-from primavista.strategies.registry import Look
+from primavista.strategies.info import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from primavista.strategies.registry import STRATEGIES, Look
+from primavista.strategies.builtin import STRATEGIES
+from primavista.strategies.info import Look
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from primavista.errors import InputError
 from primavista.strategies.base import EmbeddingStrategy, Strategy
-from primavista.strategies.registry import STRATEGIES
+from primavista.strategies.builtin import STRATEGIES
 
 
 class MergeableStrategy(EmbeddingStrategy):

@@ -8,10 +8,10 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, TypeGuard, TypeVar, overload
+from typing import Any, TypeGuard, TypeVar, overload
 
 from torch import nn
 
@@ -21,6 +21,8 @@ from primavista.option_types import UnknownOptionError
 from primavista.references import is_reference, load_reference, must_be_registered, reference_to
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
+from primavista.strategies.builtin import RENORM, STRATEGIES
+from primavista.strategies.info import OTHER_LOOKS, Look, StrategyInfo
 
 ENTRY_POINTS = "primavista.strategies"
 _NAME = re.compile(r"[\w.+*-]{1,60}")
@@ -28,379 +30,6 @@ RENAMED = {"past": "moments_decay"}  # options that had another name before vers
 # Options of gradient descent that version 0.1 did not have, with the values that reproduce it.
 ADDED: dict[str, OptionValue] = {"moments": "pretrained", "unseen": "reset"}
 ADDED_TO_PRIMA: dict[str, OptionValue] = {"rule": "frames"}
-
-
-@dataclass(frozen=True)
-class Look:
-    """The look of a strategy in figures.
-
-    Args:
-        light: the colour on white paper.
-        dark: the colour on a dark page.
-        marker: the marker, in matplotlib's notation.
-    """
-
-    light: str
-    dark: str
-    marker: str
-
-
-# For the user's own strategies without a look; none of these belongs to a strategy of the package.
-OTHER_LOOKS = (
-    Look("#e7298a", "#ff7dbd", "P"),
-    Look("#1b4dff", "#86a0ff", "X"),
-    Look("#00a5b5", "#5be0ec", "*"),
-    Look("#7cae00", "#b6e34a", "s"),
-    Look("#5e2ca5", "#b08ae8", "D"),
-    Look("#ff6f61", "#ff9f95", "^"),
-    Look("#795548", "#c7a397", "o"),
-    Look("#607d8b", "#a9bfca", "v"),
-)
-
-
-@dataclass(frozen=True)
-class StrategyInfo:
-    """Everything that the package needs to know about a strategy without building it.
-
-    Your own strategy class may have a class attribute `info` of this type. Without it, the strategy
-    gets the defaults, and a look that depends on its name and on the strategies registered before.
-
-    Args:
-        name: the name for `create` and the command line, such as `ar1*`.
-        title: the name in figures and tables, such as `AR1*`.
-        where: `module:Class`.
-        source: the origin of the hyperparameters.
-        options: options that differ from the defaults of the class.
-        table: the names of the hyperparameters that tables show.
-        training_options: True if it takes the options of gradient descent: `capacity`,
-            `first_batch`, the limits of batch renormalisation.
-        analytic: True if it keeps sums over frames, so that learners can be merged.
-        rehearsal_free: False if it stores frames or activations.
-        open_set_option: True if the option `open_set=True` makes it recognise strangers.
-        joint: True if it trains on all data at once, like the upper bound Cumulative.
-        retrains: True if it trains from scratch on stored data, so that a plan sets how often.
-        stackable: True if several runs on one GPU can learn and be tested as one stack.
-        norm: its default normalisation, which reports do not mention; None if it has none.
-        cost: the time of one batch relative to AR1*, for estimates of the remaining time.
-        main: True if `primavista run` includes it when no strategy is named.
-        look: its colours and marker in figures.
-    """
-
-    name: str
-    title: str
-    where: str = ""
-    source: str = ""
-    options: Mapping[str, OptionValue] = field(default_factory=dict)
-    table: tuple[str, ...] = ()
-    training_options: bool = False
-    analytic: bool = False
-    rehearsal_free: bool = True
-    open_set_option: bool = False
-    joint: bool = False
-    retrains: bool = False
-    stackable: bool = False
-    norm: Literal["bn", "brn"] | None = None
-    cost: float = 1.0
-    main: bool = False
-    look: Look | None = None
-
-    @property
-    def hyperparameters(self) -> dict[str, OptionValue]:
-        """The hyperparameters of `table` with their values, and all other `options`."""
-        if not self.table:
-            return dict(self.options)
-        defaults = asdict(load_strategy(self).OPTIONS())
-        return {**{name: defaults[name] for name in self.table}, **self.options}
-
-    def limits(self, protocol: str) -> dict[str, OptionValue]:
-        """Return the column of Table 5 for a protocol, without the values that `options` sets.
-
-        Args:
-            protocol: a protocol, with its parameters if it has any. A protocol without a column
-                keeps the defaults, which are those of NICv2-391.
-        """
-        if not self.training_options:
-            return {}
-        column = RENORM.get(protocol.partition(":")[0], {})
-        return {name: value for name, value in column.items() if name not in self.options}
-
-    @property
-    def drawn(self) -> Look:
-        """The look; if the strategy has none, one is chosen by its name."""
-        if self.look is not None:
-            return self.look
-        return _OWN_LOOKS.get(self.name) or OTHER_LOOKS[_first_choice(self.name)]
-
-
-_TABLE = "tab:hyper_core50"
-_RATES = ("epochs_1", "lr_1", "epochs", "lr")
-_SI = ("w_1", "w_i", "max_f")
-_REPLAY: dict[str, Any] = {
-    "table": ("memory", *_RATES, "lr_head"),
-    "training_options": True,
-    "rehearsal_free": False,
-    "norm": "brn",
-}
-_MINIBATCH = ("minibatch", "momentum", "weight_decay")
-# The weight of the past in the moments is that of their papers, for every protocol.
-_KEEPS_FRAMES: dict[str, Any] = {
-    "options": {"moments_decay": 0.9},
-    "training_options": True,
-    "rehearsal_free": False,
-    "norm": "bn",
-}
-_PUBLISHED_REPLAY: dict[str, OptionValue] = {
-    "guard": "none",
-    "lr": 3e-4,
-    "lr_head": 3e-3,
-    "r_max": 1.25,
-    "d_max": 0.5,
-    "new_patterns": 21,
-}
-
-
-def _builtin(name: str, title: str, where: str, **facts: Any) -> StrategyInfo:
-    return StrategyInfo(name, title, f"primavista.strategies.{where}", **facts)
-
-
-# Every legend and table uses this order. The colours are Okabe and Ito's, which colour-blind
-# readers can distinguish; the markers distinguish the strategies without colour.
-_OURS = (
-    _builtin(
-        "ar1*",
-        "AR1*",
-        "ar1:AR1",
-        source=f"{_TABLE}, AR1",
-        table=("head", "guard", *_SI, *_RATES, "lr_head"),
-        training_options=True,
-        norm="brn",
-        main=True,
-        look=Look("#d55e00", "#ff8a3c", "o"),
-    ),
-    _builtin(
-        "cwr*",
-        "CWR*",
-        "cwr:CWR",
-        source=f"algo:cwr*; {_TABLE}, CWR*",
-        table=("head", *_RATES),
-        training_options=True,
-        open_set_option=True,
-        norm="brn",
-        cost=0.1,
-        main=True,
-        look=Look("#0072b2", "#4db2ec", "s"),
-    ),
-    _builtin(
-        "dslda",
-        "DSLDA",
-        "frozen:DSLDA",
-        source=f"{_TABLE}, DSLDA",
-        table=("shrinkage",),
-        training_options=True,
-        open_set_option=True,
-        stackable=True,
-        cost=0.05,
-        main=True,
-        look=Look("#009e73", "#2fcb9c", "D"),
-    ),
-    _builtin(
-        "ewc",
-        "EWC",
-        "ewc:EWC",
-        source=f"{_TABLE}, EWC",
-        table=("max_f", "lam", *_RATES, "guard"),
-        training_options=True,
-        norm="brn",
-        cost=0.75,
-        main=True,
-        look=Look("#cc79a7", "#e59ac4", "^"),
-    ),
-    _builtin(
-        "lwf",
-        "LwF",
-        "lwf:LwF",
-        source=f"{_TABLE}, LWF",
-        table=("lam", *_RATES),
-        training_options=True,
-        norm="brn",
-        cost=0.6,
-        main=True,
-        look=Look("#e69f00", "#f5bd45", "v"),
-    ),
-    _builtin(
-        "naive",
-        "Naive",
-        "naive:Naive",
-        source=f"{_TABLE}, Naive",
-        table=_RATES,
-        training_options=True,
-        norm="brn",
-        cost=0.5,
-        main=True,
-        look=Look("#4a4a4a", "#b9c0c8", "X"),
-    ),
-    _builtin(
-        "cumulative",
-        "Cumulative",
-        "cumulative:Cumulative",
-        source="ours: the paper gives no recipe",
-        table=("norm", "freeze", *_RATES),
-        training_options=True,
-        rehearsal_free=False,
-        joint=True,
-        retrains=True,
-        norm="bn",
-        look=Look("#3f9fd6", "#8ecdf4", "*"),
-    ),
-    _builtin(
-        "ar1",
-        "AR1",
-        "ar1:AR1",
-        source=f"{_TABLE}, AR1; lambda is EWC's, ours",
-        options={"head": "cwr+", "guard": "penalty"},
-        table=("head", "guard", "lam", *_SI, *_RATES, "lr_head"),
-        training_options=True,
-        norm="brn",
-        look=Look("#8a3a00", "#d9824a", "P"),
-    ),
-    _builtin(
-        "cwr+",
-        "CWR+",
-        "cwr:CWR",
-        source=f"algo:cwr+; {_TABLE}, CWR*",
-        options={"head": "cwr+"},
-        table=("head", *_RATES),
-        training_options=True,
-        open_set_option=True,
-        norm="brn",
-        cost=0.1,
-        look=Look("#00406b", "#7d9fe0", "p"),
-    ),
-    _builtin(
-        "prima",
-        "prima",
-        "frozen:Prima",
-        source="ours: nothing to set",
-        analytic=True,
-        cost=0.15,
-        main=True,
-        look=Look("#5c7a29", "#a9c95f", "<"),
-    ),
-    _builtin(
-        "latent-replay",
-        "latent replay (rehearses)",
-        "latent_replay:LatentReplay",
-        source="Pellegrini et al. 2020, on AR1*; NOT rehearsal-free",
-        **_REPLAY,
-        cost=2.0,
-        look=Look("#a02c7a", "#e38cc6", "d"),
-    ),
-    _builtin(
-        "latent-replay-2020",
-        "latent replay 2020 (rehearses)",
-        "latent_replay:LatentReplay",
-        source="Pellegrini et al. 2020, AR1*free; NOT rehearsal-free",
-        options={"cut": "conv5_4/dw", "moments_decay": 0.99995, **_PUBLISHED_REPLAY},
-        **_REPLAY,
-        cost=2.0,
-        look=Look("#7f3c8d", "#c58fd3", "h"),
-    ),
-    _builtin(
-        "rehearsal",
-        "native rehearsal (rehearses)",
-        "latent_replay:LatentReplay",
-        source="Pellegrini et al. 2020, AR1*free with images; NOT rehearsal-free",
-        options={"cut": "input", **_PUBLISHED_REPLAY},
-        **_REPLAY,
-        cost=6.0,
-        look=Look("#937860", "#d3b8a0", "H"),
-    ),
-    _builtin(
-        "er",
-        "ER (rehearses)",
-        "er:ExperienceReplay",
-        source="Chaudhry et al. 2019, Algorithm 1; NOT rehearsal-free",
-        table=("memory", "replayed", *_MINIBATCH, *_RATES),
-        **_KEEPS_FRAMES,
-        cost=1.0,
-        look=Look("#a5402d", "#e08573", ">"),
-    ),
-    _builtin(
-        "der++",
-        "DER++ (rehearses)",
-        "derpp:DERpp",
-        source="Buzzega et al. 2020, equation 6; NOT rehearsal-free",
-        table=("memory", "replayed", "alpha", "beta", *_MINIBATCH, *_RATES),
-        **_KEEPS_FRAMES,
-        cost=2.0,
-        look=Look("#3d5a80", "#8fb0da", "d"),
-    ),
-    _builtin(
-        "gdumb",
-        "GDumb (rehearses)",
-        "gdumb:GDumb",
-        source="Prabhu et al. 2020, Algorithm 1; NOT rehearsal-free",
-        table=("memory", "cutmix", "clip", "lr_min", "epochs_1", "lr_1", *_MINIBATCH),
-        **_KEEPS_FRAMES,
-        retrains=True,
-        cost=100.0,
-        look=Look("#6b6b00", "#c9c94f", "8"),
-    ),
-    _builtin(
-        "icarl",
-        "iCaRL (rehearses)",
-        "icarl:ICaRL",
-        source="Rebuffi et al. 2017, Algorithms 1 to 5; NOT rehearsal-free",
-        table=("memory", *_MINIBATCH, *_RATES),
-        **_KEEPS_FRAMES,
-        cost=4.0,
-        look=Look("#005f60", "#4fb8b9", "p"),
-    ),
-    _builtin(
-        "ncm",
-        "ncm",
-        "frozen:NCM",
-        source="the baseline everybody expects",
-        analytic=True,
-        stackable=True,
-        cost=0.04,
-        look=Look("#6a5acd", "#a79bf0", "^"),
-    ),
-    _builtin(
-        "lda",
-        "lda",
-        "frozen:LDA",
-        source=f"{_TABLE}, DSLDA, with the exact pooled covariance",
-        analytic=True,
-        stackable=True,
-        cost=0.05,
-        look=Look("#b8860b", "#e5c15a", ">"),
-    ),
-    _builtin(
-        "ridge",
-        "ridge",
-        "frozen:Ridge",
-        source="ours: nothing to set",
-        analytic=True,
-        cost=0.06,
-        look=Look("#c0392b", "#f08a7d", "H"),
-    ),
-)
-STRATEGIES: dict[str, StrategyInfo] = {info.name: info for info in _OURS}
-
-# The columns of Table 5 (table:renormpar). The columns of NI, NC, NIC and of the class- and
-# domain-incremental protocols are our own: their batches are at least as large as those of
-# NICv2-79, so they have the same limits.
-RENORM: dict[str, dict[str, Any]] = {
-    "nicv2-79": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
-    "nicv2-196": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
-    "nicv2-391": {"r_max": 1.5, "d_max": 2.5, "moments_decay": 0.9999},
-    "ni": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
-    "nc": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
-    "nic": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
-    "class-incremental": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
-    "domain-incremental": {"r_max": 1.25, "d_max": 0.5, "moments_decay": 0.9999},
-}
 
 
 Code = Callable[..., nn.Module]  # a class of a strategy, or a function that returns a module
@@ -568,6 +197,43 @@ def strategy_info(name: str) -> StrategyInfo:
     return StrategyInfo(name, title if free else f"{title} (rehearses)", rehearsal_free=free)
 
 
+def hyperparameters(info: StrategyInfo) -> dict[str, OptionValue]:
+    """Return the hyperparameters that tables show with their values, and all other `options`.
+
+    Args:
+        info: the facts about a strategy.
+    """
+    if not info.table:
+        return dict(info.options)
+    defaults = asdict(load_strategy(info).OPTIONS())
+    return {**{name: defaults[name] for name in info.table}, **info.options}
+
+
+def renorm_limits(info: StrategyInfo, protocol: str) -> dict[str, OptionValue]:
+    """Return the column of Table 5 for a protocol, without the values that `options` sets.
+
+    Args:
+        info: the facts about a strategy.
+        protocol: a protocol, with its parameters if it has any. A protocol without a column
+            keeps the defaults, which are those of NICv2-391.
+    """
+    if not info.training_options:
+        return {}
+    column = RENORM.get(protocol.partition(":")[0], {})
+    return {name: value for name, value in column.items() if name not in info.options}
+
+
+def look_of(info: StrategyInfo) -> Look:
+    """Return the look of a strategy in figures; if it has none, one is chosen by its name.
+
+    Args:
+        info: the facts about the strategy.
+    """
+    if info.look is not None:
+        return info.look
+    return _OWN_LOOKS.get(info.name) or OTHER_LOOKS[_first_choice(info.name)]
+
+
 def load_strategy(info: StrategyInfo) -> Any:
     """Import the class of a strategy of this package.
 
@@ -610,7 +276,7 @@ def create(
     if name in STRATEGIES:
         info = STRATEGIES[name]
         make: Callable[..., Strategy] = load_strategy(info)
-        limits = info.limits(protocol) if protocol else {}
+        limits = renorm_limits(info, protocol) if protocol else {}
         options = {**info.options, **limits, **overrides}
     else:
         make = _own_or_refused(name)

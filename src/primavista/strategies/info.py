@@ -1,0 +1,84 @@
+"""The facts about a strategy that the rest of the package asks for, without building it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from primavista.storage.settings import OptionValue
+
+
+@dataclass(frozen=True)
+class Look:
+    """The look of a strategy in figures.
+
+    Args:
+        light: the colour on white paper.
+        dark: the colour on a dark page.
+        marker: the marker, in matplotlib's notation.
+    """
+
+    light: str
+    dark: str
+    marker: str
+
+
+# For the user's own strategies without a look; none of these belongs to a strategy of the package.
+OTHER_LOOKS = (
+    Look("#e7298a", "#ff7dbd", "P"),
+    Look("#1b4dff", "#86a0ff", "X"),
+    Look("#00a5b5", "#5be0ec", "*"),
+    Look("#7cae00", "#b6e34a", "s"),
+    Look("#5e2ca5", "#b08ae8", "D"),
+    Look("#ff6f61", "#ff9f95", "^"),
+    Look("#795548", "#c7a397", "o"),
+    Look("#607d8b", "#a9bfca", "v"),
+)
+
+
+@dataclass(frozen=True)
+class StrategyInfo:
+    """Everything that the package needs to know about a strategy without building it.
+
+    Your own strategy class may have a class attribute `info` of this type. Without it, the strategy
+    gets the defaults, and a look that depends on its name and on the strategies registered before.
+
+    Args:
+        name: the name for `create` and the command line, such as `ar1*`.
+        title: the name in figures and tables, such as `AR1*`.
+        where: `module:Class`.
+        source: the origin of the hyperparameters.
+        options: options that differ from the defaults of the class.
+        table: the names of the hyperparameters that tables show.
+        training_options: True if it takes the options of gradient descent: `capacity`,
+            `first_batch`, the limits of batch renormalisation.
+        analytic: True if it keeps sums over frames, so that learners can be merged.
+        rehearsal_free: False if it stores frames or activations.
+        open_set_option: True if the option `open_set=True` makes it recognise strangers.
+        joint: True if it trains on all data at once, like the upper bound Cumulative.
+        retrains: True if it trains from scratch on stored data, so that a plan sets how often.
+        stackable: True if several runs on one GPU can learn and be tested as one stack.
+        norm: its default normalisation, which reports do not mention; None if it has none.
+        cost: the time of one batch relative to AR1*, for estimates of the remaining time.
+        main: True if `primavista run` includes it when no strategy is named.
+        look: its colours and marker in figures.
+    """
+
+    name: str
+    title: str
+    where: str = ""
+    source: str = ""
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    table: tuple[str, ...] = ()
+    training_options: bool = False
+    analytic: bool = False
+    rehearsal_free: bool = True
+    open_set_option: bool = False
+    joint: bool = False
+    retrains: bool = False
+    stackable: bool = False
+    norm: Literal["bn", "brn"] | None = None
+    cost: float = 1.0
+    main: bool = False
+    look: Look | None = None
