@@ -179,5 +179,5 @@ def _norm_note(series: Sequence[Series]) -> list[str]:
         return []
     return [
         "All runs here have plain batch normalisation: the paper does not name the one it used, "
-        "and shows this experiment before it brings in renormalisation for NICv2."
+        "and applies renormalisation only in section 4."
     ]
