@@ -18,14 +18,17 @@ from ..streams.camera_servers import MjpegCamera
 
 pytestmark = in_a_browser
 
-# A camera of this device that gives two and a half frames per second; `filmed` counts them.
+# A camera of this device that gives two and a half frames per second, or none while `stands` is
+# true; `filmed` counts them.
 SLOW_CAMERA = """
 (() => {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [64, 48];
   const context = canvas.getContext("2d");
   window.filmed = 0;
+  window.stands = false;
   const draw = () => {
+    if (stands) return;
     context.fillStyle = `hsl(${37 * filmed} 80% 50%)`;
     context.fillRect(0, 0, 64, 48);
     filmed += 1;
@@ -37,6 +40,7 @@ SLOW_CAMERA = """
 """
 NO_CALLBACKS = "delete HTMLVideoElement.prototype.requestVideoFrameCallback;"
 NO_CAMERA = "delete Navigator.prototype.mediaDevices;"
+ON_THE_WAY = 3  # frames that were filmed before the count began, and come after it
 BUSY = "too many frames wait to be recognised"
 
 
@@ -73,15 +77,15 @@ def each_frame_counts_once(page, tap, filmed) -> None:
     answers, frames = tap.count, filmed()
     page.wait_for_timeout(3000)
     answers, frames = tap.count - answers, filmed() - frames
-    assert 3 <= answers <= frames + 1
+    assert 3 <= answers <= frames + ON_THE_WAY
     page.fill("#name", "mug")
     page.locator("#hold").hover()
     frames = filmed()
     page.mouse.down()
-    until(page, lambda: captured(page) >= 6, "no frames")
+    until(page, lambda: captured(page) >= 10, "no frames")
     taken, frames = captured(page), filmed() - frames
     page.mouse.up()
-    assert taken <= frames + 1
+    assert taken <= frames + ON_THE_WAY
     page.locator("#hint[data-kind=good]").wait_for()
 
 
@@ -109,6 +113,26 @@ def test_a_frame_of_a_slow_camera_of_the_service_is_sent_and_taught_once(browser
         opened_page(browser, url, tap, NO_CAMERA) as page,
     ):
         each_frame_counts_once(page, tap, lambda: camera.sent)
+
+
+def test_a_picture_that_stands_still_is_recognised_again_when_the_model_changes(browser, tmp_path):
+    """It is sent once per version of the model; the third one here knows it, and no other does."""
+    tap = StreamTap()
+    tap.change = lambda number, said: said["recent"].update(known=said["version"] == 3)
+    with (
+        served(tmp_path / "kitchen.pv") as (url, made),
+        opened_page(browser, url, tap, SLOW_CAMERA) as page,
+    ):
+        teach(url, "mug", "kettle")
+        assert made.snapshot.version == 3
+        page.locator("#verdict[data-state=known]").wait_for()
+        page.evaluate("stands = true")
+        page.wait_for_timeout(1000)
+        before = tap.count
+        page.focus("#threshold")
+        page.keyboard.press("End")
+        page.locator("#verdict[data-state=unknown]").wait_for()
+        assert tap.count == before + 1
 
 
 def test_an_error_is_shown_and_no_verdict_stays_beside_it(browser, tmp_path):

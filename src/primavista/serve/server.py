@@ -178,7 +178,7 @@ def serve(
     if tls:
         _check_certificate(tls)
     limits = limits or ServiceLimits()
-    own = None if camera is None else ServiceCamera(camera)
+    service_camera = None if camera is None else ServiceCamera(camera)
     return_large_blocks()
     _raise_descriptor_limit()
     with listen(host, port) as listening:
@@ -187,7 +187,7 @@ def serve(
         addresses = addresses_of(listening, tls is not None)
         certificate, key = tls or (None, None)
         config = uvicorn.Config(
-            create_app(LearnerService(learner, path, limits), host, token, own),
+            create_app(LearnerService(learner, path, limits), host, token, service_camera),
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -12,6 +12,7 @@ import * as use from "./use.js";
 import { $, announce, banner, dialog, hint, isPressed, make, press, sureness } from "./view.js";
 
 const STEADY = 300; // milliseconds that a new verdict must last before it is shown
+const LAST_ANSWER = 2000; // milliseconds after which a new verdict is shown if no other answer has come
 const FIND_CHECK = 1000; // milliseconds between two requests that check if the model can find objects
 const LOCAL = ["localhost", "127.0.0.1", "[::1]"];
 let refreshing = false;
@@ -77,7 +78,7 @@ function showVerdict(verdict) {
   const waits = ["known", "unknown", "failed"].includes(verdict.state) && !steadyVerdict.shown.startsWith("learning");
   const changed = steadyVerdict.shown !== key;
   if (steadyVerdict.take(key, !waits) !== key) {
-    confirming = setTimeout(() => showVerdict(verdict), STEADY); // it also lasts if no other answer comes, as with a slow camera
+    confirming = setTimeout(() => showVerdict(verdict), LAST_ANSWER); // the picture stands still, and is not sent again
     return;
   }
   if (verdict.state === "failed") clearAnswers();
