@@ -379,6 +379,9 @@ def test_a_token_a_denied_camera_and_a_service_that_goes_away(browser, tmp_path)
             opened.locator("#link[data-state=live]").wait_for()
             assert opened.locator("#banner").is_hidden()
             assert again.learner.labels == ["mug"]
+            # other images: the same frames as before would be left out
+            opened.set_input_files("#files", coloured_files(tmp_path, "kettle"))
+            opened.locator("#stage[data-ready=true]").wait_for()
             assert "learned" in hold(opened, "kettle", 6)
         opened.context.close()
 
