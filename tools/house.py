@@ -41,6 +41,7 @@ LONG_FUNCTION = 50
 ALGORITHM = ("strategies", "nn", "heads", "parts")  # `parts` was nn and heads in version 0.1.0
 AR1_FILES, AR1_LINES = 7, 900
 LEARN_FILES = 20
+QUESTION_WORDS = ("What", "How", "Whether", "Where")
 LAZY_ROOT = {"__getattr__", "__dir__"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -537,7 +538,20 @@ def docstring_rows(source: Source) -> list[Row]:
     return [
         Row("public docstrings", f"{share:.1%}", details=missing),
         Row("median words per public docstring", plain(median), median, ">= 25", lambda n: n >= 25),
+        none_of("docstrings that begin with What, How, Whether, Where", indirect(source)),
     ]
+
+
+def indirect(source: Source) -> list[str]:
+    """Return the places of docstrings that begin with a question word, public or not."""
+    places = []
+    for module in source:
+        nodes = [("", module.tree), *definitions(module.tree)]
+        for name, node in nodes:
+            first, *_ = (ast.get_docstring(node) or ".").split(maxsplit=1)
+            if first in QUESTION_WORDS:
+                places.append(f"{module.path}:{getattr(node, 'lineno', 1)} {name}")
+    return places
 
 
 def is_overload(node: Definition) -> bool:
