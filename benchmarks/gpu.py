@@ -137,7 +137,7 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
         g = sgd.gradient(made.cross_entropy(x, y), len(x))
         dtheta = sgd.step(g)
         if si is not None:
-            si.observe(sgd.guarded(g), sgd.guarded(dtheta))
+            si.observe(sgd.select_guarded(g), sgd.select_guarded(dtheta))
 
     made._train_mode(batch)
     goal = labels.cuda()

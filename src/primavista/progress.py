@@ -33,7 +33,7 @@ class TrainingStep:
     """One step of gradient descent, for logs and plots; see `Strategy.on_step`.
 
     Args:
-        batch: The number of the batch, from 1; 1 also for a training from scratch.
+        batch: The number of the batch, as `Batch.i` counts; 1 also for a training from scratch.
         epoch: The number of the epoch in the batch, from 0.
         step: The number of the step in the batch, from 0.
         loss: The mean loss of the minibatch before the step.

@@ -134,7 +134,8 @@ def run_cell(
         job: the cell and its folder.
         settings: how cells are run.
         on_event: called with every event.
-        should_stop: asked after every batch; True writes a checkpoint and raises `Interrupted`.
+        should_stop: asked after every batch but the last; True writes a checkpoint and raises
+            `Interrupted`.
         on_checkpoint: called after each checkpoint.
 
     Raises:

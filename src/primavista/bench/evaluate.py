@@ -54,8 +54,9 @@ class Step:
         transfer_frames: the number of their frames that were asked.
         task_accuracy: R[i, j]: percent for the classes first met in batch j, by j.
         test_frames: the number of frames of the test.
-        solve_seconds: time of the first prediction from features after a batch, which is of one
-            frame: a head that keeps sums solves for its weights then. 0 if there are no features.
+        solve_seconds: time of the first prediction from features after a batch, and before it if
+            forward transfer is measured. It is of one frame: a head that keeps sums solves for its
+            weights then. 0 if there are no features.
     """
 
     batch: int
@@ -375,8 +376,9 @@ class LabelledFrames:
 
 
 class TestSet:
-    """The test frames of a stream: decoded once, with features that are kept until the
-    representation changes.
+    """The test frames of a stream, with features that are kept until the representation changes.
+
+    The frames are decoded once if they fit into `kept_frames`.
 
     Args:
         stream: the stream whose data set is tested on.

@@ -1,4 +1,4 @@
-"""Decoded test frames: they are decoded once, and serve every test of every run."""
+"""Decoded test frames that serve every test of every run, as many as fit into memory."""
 
 from __future__ import annotations
 

@@ -259,7 +259,8 @@ class Teacher:
 
     Args:
         learner: The learner.
-        target: Its file, which always holds the last lesson that was learned.
+        target: Its file. It holds every lesson that was learned here; the lessons of a cluster are
+            written together at the end.
         reading: How sources are read.
         as_json: Whether to print JSON lines instead of text.
         statuses: How many lessons were "learned", "already taught" or "failed".

@@ -39,8 +39,8 @@ def run(
     strategies: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Strategies, e.g. 'ar1*' 'cwr*', or your own, package.module:Class; all of the "
-            "paper's if none."
+            help="Strategies, e.g. 'ar1*' 'cwr*', or your own, package.module:Class; prima "
+            "and the paper's without Cumulative if none."
         ),
     ] = None,
     objects: Annotated[int, typer.Option(help="Objects in each of the 10 categories.", min=1)] = 2,

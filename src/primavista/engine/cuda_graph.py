@@ -130,7 +130,7 @@ class ReusedOnGPU(NotCopiedCache):
 def copied_in_place(values: Sequence[Tensor], places: Sequence[Tensor]) -> bool:
     """Copy values into the tensors of the previous batch; return False if they do not fit.
 
-    On a GPU a captured step reads these tensors. On a CPU, two new copies of the weights per batch
+    On a GPU a captured step reads these tensors. On a CPU, new copies of the weights in each batch
     would fragment the heap, which grew by 300 MB over 25 batches.
 
     Args:

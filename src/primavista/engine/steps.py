@@ -27,7 +27,7 @@ class CountedSteps:
         self._loss_sum = torch.zeros((), device=device)
         self._captured: CapturedFunction | None = None
 
-    def count(self, loss: Tensor, patterns: int) -> None:
+    def add_loss(self, loss: Tensor, patterns: int) -> None:
         """Add the loss of a step.
 
         Args:
@@ -59,7 +59,7 @@ class CountedSteps:
         return self._captured
 
     @contextmanager
-    def told(
+    def reporting_step(
         self, on_step: OnStep | None, i: int, epoch: int, t: int, patterns: int
     ) -> Iterator[None]:
         """Report the step that is taken inside the block to `on_step`, unless it is None.

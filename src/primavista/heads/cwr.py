@@ -39,7 +39,7 @@ def consolidate(
         cw: the consolidated weights, rows x D; updated in place.
         past: the pattern counts, rows; updated in place.
         tw: the temporary weights of the classes of the batch only.
-        present: the columns of these classes.
+        present: the rows of these classes.
         cur: the number of patterns of each of these classes in the batch.
         consolidation: the algorithm, `cwr*` or `cwr+`.
         wpast_rule: `sqrt`, or `ratio`, which omits the square root.

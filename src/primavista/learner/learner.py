@@ -67,9 +67,9 @@ class Learner(LearnerRecognition):
         engine: What computes frozen features: "torch", "onnx" (ONNX Runtime), or "auto", the faster
             one of those that are installed.
         threshold: From 0 to 1; a frame whose familiarity is lower counts as unknown. By default 0.9
-            for `prima` and 0.25 for the others. For strategies without familiarity, 0.1: how far
-            the confidence p must be on the way from an even share to certainty, (p - 1/K) / (1 -
-            1/K).
+            for `prima` (0.3 with `rule="frames"`) and 0.25 for the others. For strategies without
+            familiarity, 0.1: how far the confidence p must be on the way from an even share to
+            certainty, (p - 1/K) / (1 - 1/K).
         first_batch: Whether to learn the first lesson as the paper learns batch 1, training the
             whole network; by default it is learned as batch 2 (small learning rate, moments
             inherited).
@@ -172,8 +172,8 @@ class Learner(LearnerRecognition):
     ) -> LessonReport:
         """Learn one lesson: frames of one object and its name. A lesson that fails changes nothing.
 
-        If the object is known already, up to ten frames are predicted before the lesson is learned:
-        `advice` is drawn from how many were right.
+        If the object and another one are known already, up to ten frames of it are predicted before
+        a new lesson is learned: `advice` is drawn from how many were right.
 
         Args:
             frames: Images of any size: a uint8 array N x H x W x 3 (RGB), a list of images, the
@@ -287,8 +287,8 @@ class Learner(LearnerRecognition):
     def advice(self) -> list[Advice]:
         """Say what to teach next, urgent things first.
 
-        Each lesson of an object that was known already has been predicted before it was learned;
-        the advice says how well the last three lessons of each object were recognised.
+        Lessons of objects that were known already have been predicted before they were learned; the
+        advice says how well the last three lessons of each object were recognised.
 
         Returns:
             One `Advice` per pair of objects that are confused, and one per other object.

@@ -41,7 +41,7 @@ class AnySize(nn.Module):
 class Rows(AnySize):
     """A module in which some tensors have one row per class.
 
-    The rows beyond the known classes are 0. `Strategy` appends rows to these tensors when new
+    Rows that are appended are 0. `Strategy` appends rows to these tensors when new
     classes come, and drops a row when a class is forgotten.
 
     >>> module = Rows()

@@ -67,13 +67,13 @@ class BatchRenorm(nn.Module):
         """Compute y from the moments of the minibatch x, and update mu and sigma with them."""
         (mu, sigma), (r_max, d_max, _) = self.moments(), renorm_function.limit_values(self.limits)
         with torch.no_grad():
-            mu_mb, sigma_mb, *others = renorm_function.minibatch_moments(x, self.eps)
+            mu_mb, sigma_mb, var_mb, invstd = renorm_function.minibatch_moments(x, self.eps)
             r = torch.clamp(sigma_mb / sigma, 1 / r_max, r_max)
             d = torch.clamp((mu_mb - mu) / sigma, -d_max, d_max)
             self._update(mu_mb, sigma_mb, x.numel() // x.shape[1])
         # equation 2: y = gamma ((x - mu_mb) / sigma_mb * r + d) + beta
         y: Tensor = renorm_function.RenormFunction.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, r, d, mu_mb, *others, self.eps, clip
+            x, self.weight, self.bias, r, d, mu_mb, var_mb, invstd, self.eps, clip
         )
         return y
 
@@ -101,10 +101,11 @@ class RenormLimits:
 class RenormSchedule:
     """r_max = 1 + 2 (t - startup + 1) / startup,  d_max = 5 (t - startup + 1) / startup
 
-    In batch 1 (section 4) the limits rise in this way up to 3 and 5, after `startup` iterations of
-    pure batch norm; t counts from 0. The moments are averaged with decay 0.99 over batch 1 alone
-    and inherited by batch 2. Minibatch t has the weight (1 - decay) / (1 - decay^(t + 1)), so the
-    first one replaces the old moments. From batch 2 on the limits are those of Table 5.
+    In batch 1 (section 4) the limits rise up to 3 and 5, after `startup` iterations of pure batch
+    norm; t counts from 0. The moments are averaged with decay 0.99 over batch 1 alone and inherited
+    by batch 2. The paper leaves open how the limits rise, here linearly, and how the average
+    begins: minibatch t has the weight (1 - decay) / (1 - decay^(t + 1)), so the first one replaces
+    the old moments. From batch 2 on the limits are those of Table 5.
 
     >>> paper = RenormSchedule(r_max=1.5, d_max=2.5)
     >>> paper.at(1, 0, 24)

@@ -51,7 +51,7 @@ class Guard:
     """direction <- factor direction + strength (theta - theta*),  direction = g + wd theta
 
     Learning-rate modulation (section 2.4, AR1*): factor = 1 - F / max_F. Penalty (equation 5, with
-    lambda of equation 4): strength = lambda F, and theta* are the weights after the last batch.
+    lambda of equation 4): strength = lambda F, and theta* are the weights before this batch.
     With momentum mu its step is stable if eta lambda F < 2 (1 + mu). Unused fields are empty.
     """
 
@@ -120,7 +120,7 @@ class Importance(PerWeight):
 
     @torch.no_grad()
     def make_guard(self, rule: GuardRule, lam: float, theta: Sequence[Tensor]) -> Guard:
-        """Make the guard for one batch from the present F, in the memory of the previous guard.
+        """Make the guard for one batch from the present F; it overwrites the previous guard.
 
         `lam` is lambda of the penalty; theta are the guarded weights before the batch, its theta*.
         """
@@ -142,7 +142,7 @@ class Importance(PerWeight):
         return made
 
     def saturated(self) -> Tensor:
-        """Return the fraction of weights with F = max_F; near 1, nothing can be learned."""
+        """Return the fraction of weights with F = max_F; near 1, modulation fixes them all."""
         f = self.clipped()
         if not f:
             return torch.zeros(())
@@ -184,13 +184,13 @@ class SGD(CountedSteps):
         self.velocity = velocity or [torch.zeros_like(theta) for theta in self.theta]
         self._guarded = [k for k, weight in enumerate(weights) if weight.guarded]
 
-    def guarded(self, per_weight: Sequence[Tensor]) -> list[Tensor]:
+    def select_guarded(self, per_weight: Sequence[Tensor]) -> list[Tensor]:
         """Select the entries that belong to guarded weights, from `theta` or a gradient."""
         return [per_weight[k] for k in self._guarded]
 
-    def gradient(self, loss: Tensor, count: int) -> Sequence[Tensor]:
+    def gradient(self, loss: Tensor, patterns: int) -> Sequence[Tensor]:
         """Return g = dL / dtheta; `count` is the weight of the minibatch in the reported loss."""
-        self.count(loss, count)
+        self.add_loss(loss, patterns)
         return gradient(loss, self.theta)
 
     @torch.no_grad()
@@ -203,7 +203,9 @@ class SGD(CountedSteps):
         direction = torch._foreach_mul(self.theta, self.decay)
         torch._foreach_add_(direction, list(g))
         if self._guarded:
-            self.guard.protect(self.guarded(direction), self.guarded(self.theta))  # in place
+            self.guard.protect(
+                self.select_guarded(direction), self.select_guarded(self.theta)
+            )  # in place
         torch._foreach_mul_(self.velocity, self.momentum)
         torch._foreach_add_(self.velocity, direction)
         dtheta = list(torch._foreach_mul(self.velocity, [-lr for lr in self.lr]))

@@ -51,12 +51,13 @@ class AR1(GradientStrategy):
 
     This is the update rule of section 2.4. With `guard="penalty"` it is that of AR1,
     theta' = theta - eta dL_cross / dtheta - eta lambda F (theta - theta*). F comes from Synaptic
-    Intelligence and guards the convolutions; norm scales and the head are not guarded. With
+    Intelligence and guards the matrices of Theta that train after `freeze_from`: pointwise
+    convolutions by default; norm scales and the head are not guarded. With
     `guard="none"` there is no Synaptic Intelligence (AR1*free of Pellegrini et al. 2020).
 
     Args:
         backbone: the network. The strategy works on a copy of it.
-        settings: `seed`, `options`, and options by name; see `GradientStrategy`.
+        settings: `seed`, `options`, and options by name; see `TrainableStrategy`.
     """
 
     OPTIONS = AR1Options
@@ -67,12 +68,12 @@ class AR1(GradientStrategy):
         super().__init__(backbone, **settings)
         o = self.options
         # Only the weights that still train after `freeze_from`: fixed weights need no guard.
-        convolutions = {
+        guarded = {
             weight.name: weight.tensor
             for weight in self.set_trainable(max(o.freeze_from, 2))
             if o.guard != "none" and weight.name.startswith("backbone.") and weight.tensor.ndim > 1
         }
-        self.importance = SynapticIntelligence(convolutions, o.max_f, o.path)
+        self.importance = SynapticIntelligence(guarded, o.max_f, o.path)
 
     def learn_batch(self, B: Batch) -> LearnReport:
         """Learn one batch; see `Strategy.learn_batch`.
@@ -93,7 +94,7 @@ class AR1(GradientStrategy):
         def step(x: Tensor, y: Tensor) -> None:
             g = sgd.gradient(self.cross_entropy(x, y), len(x))  # dL_cross / dtheta
             dtheta = sgd.step(g)  # -eta (1 - F / max_F) g, with momentum and weight decay
-            si.observe(sgd.guarded(g), sgd.guarded(dtheta))  # sum(-g dtheta), for Omega
+            si.observe(sgd.select_guarded(g), sgd.select_guarded(dtheta))  # sum(-g dtheta)
 
         for x, y in self.minibatches(B, sgd):  # line 8; renormalised by the schedule of section 4
             step(x, y)
@@ -116,37 +117,37 @@ class SynapticIntelligence(Importance):
     ) -> None:
         super().__init__(weights, max_f)
         self.path = path
-        self._path: list[Tensor] = []
+        self._path_sum: list[Tensor] = []
         self._theta_start: list[Tensor] = []
 
     @torch.no_grad()
     def start(self, theta: Sequence[Tensor]) -> None:
-        """Store a copy of theta as theta_start; a view of the weights would make Omega 0."""
+        """Store a copy of theta as theta_start: with a view, Omega would have the divisor 1e-7."""
         if copied_in_place(theta, self._theta_start):
-            torch._foreach_zero_(self._path)
+            torch._foreach_zero_(self._path_sum)
             return
         self._theta_start = [t.detach().clone() for t in theta]
-        self._path = [torch.zeros_like(t) for t in self._theta_start]
+        self._path_sum = [torch.zeros_like(t) for t in self._theta_start]
 
     @torch.no_grad()
     def observe(self, g: Sequence[Tensor], dtheta: Sequence[Tensor]) -> None:
         """Add one step dtheta to the path; g is the gradient of the cross-entropy."""
-        if not self._path:  # nothing is guarded
+        if not self._path_sum:  # nothing is guarded
             return
         if self.path == "gradient":
-            torch._foreach_addcmul_(self._path, list(g), list(dtheta), -1.0)
+            torch._foreach_addcmul_(self._path_sum, list(g), list(dtheta), -1.0)
         else:
-            torch._foreach_addcmul_(self._path, list(dtheta), list(dtheta), 1.0)
+            torch._foreach_addcmul_(self._path_sum, list(dtheta), list(dtheta), 1.0)
 
     @torch.no_grad()
     def consolidate(self, theta: Sequence[Tensor], w: float) -> None:
         """Add the batch to Omega with its weight w_i; theta are the weights after the batch."""
-        if not self._path:
+        if not self._path_sum:
             return
         denominator = torch._foreach_sub(list(theta), self._theta_start)
         torch._foreach_mul_(denominator, denominator)
         torch._foreach_add_(denominator, self.EPSILON)
         omega = self.tensors
-        torch._foreach_addcdiv_(omega, self._path, denominator, w)
-        if not self._path[0].is_cuda:  # on a GPU, the captured step refers to them
-            self._path, self._theta_start = [], []
+        torch._foreach_addcdiv_(omega, self._path_sum, denominator, w)
+        if not self._path_sum[0].is_cuda:  # on a GPU, the captured step refers to them
+            self._path_sum, self._theta_start = [], []

@@ -33,7 +33,7 @@ class Batch:
     """One training batch B_i: any number of patterns, of any classes.
 
     Args:
-        i: the number of the batch, from 1.
+        i: the number of the batch, from 1; from 2 if `first_batch=False`.
         inputs: the frames; or, if the representation is frozen, their features (float, N x D).
         columns: the column in the scores (the row in the head) of the class of each pattern, on
             the CPU.
@@ -76,7 +76,7 @@ class LearnReport:
     """The outcome of learning one batch.
 
     Args:
-        batch: the number of the batch, from 1.
+        batch: the number of the batch, from 1; from 2 if `first_batch=False`.
         patterns: the number of patterns learned.
         new_classes: the labels that were never seen before.
         losses: the mean loss of each epoch; empty for strategies without gradient descent.
@@ -161,7 +161,8 @@ class Strategy(AnySize, ABC):
             images: frames, uint8, N x H x W x 3.
             labels: one label >= 0 per frame.
             sessions: the session that each frame belongs to; None if unknown.
-            progress: called with the number of patterns learned so far and their total number.
+            progress: called with the number of patterns learned so far and their total, over all
+                epochs.
 
         Raises:
             InputError: if the frames or labels are not valid. Nothing has changed then.
@@ -263,13 +264,14 @@ class Strategy(AnySize, ABC):
 
         This is Algorithm 1, line 6: expand the output layer with neurons for the classes never
         seen before. A maximal head has `capacity` rows from the start, so it grows only when they
-        are used up. The callers are `learn`, and the benchmark when it learns several runs at once.
+        are used up. The callers are `learn`, `learn_embedded`, and the benchmark when it learns several
+        runs at once.
 
         Args:
             inputs: frames or features.
             labels: one label per pattern.
             sessions: the session of each pattern; None if unknown.
-            progress: called with the number of patterns learned so far.
+            progress: called with the number of patterns learned so far and their total.
         """
         unique, inverse, cur = labels.unique(return_inverse=True, return_counts=True)
         before = set(self.classes.tolist())

@@ -231,7 +231,7 @@ class Cumulative(FromScratch):
         for epoch in count():
             for index in self.shuffled(B, epoch):
                 limits = self._set_limits(B, t, limits)
-                with sgd.told(self.on_step, B.i, epoch, t, len(index)):
+                with sgd.reporting_step(self.on_step, B.i, epoch, t, len(index)):
                     yield self._select(inputs, index), y[index]
                 t += 1
 

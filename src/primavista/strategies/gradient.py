@@ -109,7 +109,7 @@ class GradientStrategy(TrainableStrategy):
             for index in minibatches:
                 if trains:
                     limits = self._set_limits(B, t, limits)
-                with sgd.told(self.on_step, B.i, epoch, t, len(index)):
+                with sgd.reporting_step(self.on_step, B.i, epoch, t, len(index)):
                     yield self._select(inputs, index), y[index]  # here the caller takes its step
                 t, done = t + 1, done + len(index)
                 if B.progress is not None:

@@ -25,7 +25,7 @@ class TrainableStrategy(Strategy):
 
     Args:
         backbone: the network. The strategy works on a copy of it.
-        seed: the seed of the order of the patterns.
+        seed: the seed of the order of the patterns and of the first weights of a linear head.
         options: the options; by default those of the class.
         overrides: options by name.
     """
