@@ -264,8 +264,8 @@ class Strategy(AnySize, ABC):
 
         This is Algorithm 1, line 6: expand the output layer with neurons for the classes never
         seen before. A maximal head has `capacity` rows from the start, so it grows only when they
-        are used up. The callers are `learn`, `learn_embedded`, and the benchmark when it learns several
-        runs at once.
+        are used up. The callers are `learn`, `learn_embedded`, and the benchmark when it learns
+        several runs at once.
 
         Args:
             inputs: frames or features.
