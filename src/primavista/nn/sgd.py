@@ -203,9 +203,7 @@ class SGD(CountedSteps):
         direction = torch._foreach_mul(self.theta, self.decay)
         torch._foreach_add_(direction, list(g))
         if self._guarded:
-            self.guard.protect(
-                self.select_guarded(direction), self.select_guarded(self.theta)
-            )  # in place
+            self.guard.protect(self.select_guarded(direction), self.select_guarded(self.theta))
         torch._foreach_mul_(self.velocity, self.momentum)
         torch._foreach_add_(self.velocity, direction)
         dtheta = list(torch._foreach_mul(self.velocity, [-lr for lr in self.lr]))
