@@ -82,7 +82,9 @@ def test_every_frame_comes_in_order_and_in_its_colours(cameras: Path, kind: str)
         assert columns[0] == pytest.approx(2 * (i % 20), abs=1)
         assert columns[-1] == pytest.approx(2 * (i % 20) + 15, abs=1)
     gaps = np.diff([frame.at for frame in frames])
-    assert 0.01 < np.median(gaps) < 0.15  # 50 per second; a busy machine is slower
+    # 50 per second, if the machine is not busy: then some gaps are longer, but not all of them
+    assert np.quantile(gaps, 0.1) < 0.04
+    assert np.median(gaps) > 0.01
 
 
 @pytest.mark.parametrize("kind", ["YUYV", "MJPG"])
