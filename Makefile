@@ -26,8 +26,8 @@ test-avalanche:
 	.venv-avalanche/bin/python -m pytest tests/neighbours/test_avalanche.py tests/benchmarks/test_peers.py
 
 lint: $(STAMP)
-	$(BIN)/ruff check src edge tests benchmarks examples tools
-	$(BIN)/ruff format --check src edge tests benchmarks examples tools
+	$(BIN)/ruff check src tests benchmarks examples tools
+	$(BIN)/ruff format --check src tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -39,7 +39,6 @@ docs: $(STAMP)
 dist: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist/primavista .
-	$(BIN)/python -m build --wheel --outdir dist/primavista-edge edge
 
 # hashes for every file that `make` installs; constraints.txt has the versions
 lock: $(STAMP)

@@ -32,8 +32,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from primavista.backbones.base import build
-from primavista.frames import crop_and_resize
+from primavista.media.frames import crop_and_resize
+from primavista.networks.base import build
 from primavista.strategies.from_scratch import FromScratch
 from primavista.strategies.registry import create, strategy_info
 from primavista.streams.dataset import DataSet, Session

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 
 from primavista import Learner
-from primavista.backbones.multidepth import generic_frames
 from primavista.learner.export import export
+from primavista.networks.multidepth import generic_frames
 
 Image: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 

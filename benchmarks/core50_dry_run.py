@@ -36,14 +36,14 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from primavista.backbones.base import NETWORKS
-from primavista.backbones.mobilenet_v1 import MobileNetV1
 from primavista.bench.data import compare_with_core50, data_settings
 from primavista.bench.executors.local import Inline
 from primavista.bench.folder import CellContents, read_cell, read_lines, write_json
 from primavista.bench.plan import Group, Plan, load_plan
 from primavista.bench.run import Suite
 from primavista.cli.data import progress_bar
+from primavista.networks.base import NETWORKS
+from primavista.networks.mobilenet_v1 import MobileNetV1
 from primavista.report import write_report
 from primavista.report.write import FIGURE_KINDS
 from primavista.streams.core50.dataset import CORe50

@@ -30,8 +30,8 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 
-from primavista.backbones.base import build
 from primavista.bench.cost import state_bytes
+from primavista.networks.base import build
 from primavista.nn.memory import memories
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.registry import create

@@ -29,13 +29,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import build
 from primavista.bench.cell import machine
 from primavista.bench.features import FeatureCache
 from primavista.bench.stacked import evaluate_stacked
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
+from primavista.networks.base import build
 from primavista.strategies.registry import create
 from primavista.streams.dataset import DataSet, Session, Stream
 

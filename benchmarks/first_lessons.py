@@ -33,11 +33,11 @@ import numpy as np
 import torch
 from accuracy import pack, pack_rendered
 
-from primavista.backbones.base import build
-from primavista.backbones.multidepth import MiddleBackbone, MultiDepthBackbone, generic_frames
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.prima_frames import FrameHead
 from primavista.heads.statistics import SufficientStatistics
+from primavista.networks.base import build
+from primavista.networks.multidepth import MiddleBackbone, MultiDepthBackbone, generic_frames
 
 SETS = ("core50", "signs", "rendered")
 READERS: dict[str, Any] = {"middle": MiddleBackbone, "today": MultiDepthBackbone}

@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from primavista.backbones.base import Precision, build
 from primavista.bench.evaluate import evaluate
 from primavista.bench.features import FeatureCache
 from primavista.bench.stacked import evaluate_stacked
+from primavista.networks.base import Precision, build
 from primavista.nn.renorm import BatchRenorm
 from primavista.nn.sgd import UNGUARDED
 from primavista.strategies.ar1 import SynapticIntelligence

@@ -28,8 +28,8 @@ import torch
 from PIL import Image, ImageDraw
 
 from primavista import Learner
-from primavista.boxes import Box, non_maximum_suppression
-from primavista.locating import Located
+from primavista.learner.locating import Located
+from primavista.media.boxes import Box, non_maximum_suppression
 from primavista.streams.rendered.renderer import Scene, render
 from primavista.streams.rendered.tableau import Shown, Tableau, tableau
 

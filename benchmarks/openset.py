@@ -29,8 +29,8 @@ import torch
 from accuracy import data_set, pack, pack_rendered, parse
 from torch import Tensor
 
-from primavista.backbones.base import build
 from primavista.heads.open_set import KNOWN_THRESHOLD
+from primavista.networks.base import build
 from primavista.strategies.registry import create
 from primavista.streams.dataset import DataSet, Session
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import primavista as pv
-from primavista.backbones.base import Backbone
+from primavista.networks.base import Backbone
 from primavista.nn.renorm import set_limits
 
 SIZE, CLASSES = 64, 8

@@ -82,7 +82,7 @@ def _tracks(tar: Path, classes: int, size: int) -> list[tuple[int, Any]]:
     import numpy as np
     from PIL import Image
 
-    from primavista.frames import crop_and_resize
+    from primavista.media.frames import crop_and_resize
 
     with tarfile.open(tar) as archive:
         files: dict[str, dict[str, list[str]]] = {}

@@ -31,8 +31,6 @@ from accuracy import data_set, pack, pack_rendered
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from primavista.backbones.base import build
-from primavista.backbones.multidepth import ROOT_SOFTENING, grid_average_pool
 from primavista.heads.prima_frames import (
     OWN_FEATURES_PRIOR,
     SIGNAL_TO_NOISE_POWER,
@@ -42,6 +40,8 @@ from primavista.heads.prima_frames import (
 )
 from primavista.heads.ridge import Regression, choose_rho, regression, ridge_weights
 from primavista.heads.statistics import SufficientStatistics, packed_size
+from primavista.networks.base import build
+from primavista.networks.multidepth import ROOT_SOFTENING, grid_average_pool
 from primavista.strategies.frozen import Prima
 from primavista.strategies.registry import create
 from primavista.streams.dataset import Session

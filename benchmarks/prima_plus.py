@@ -23,9 +23,9 @@ import torch
 from accuracy import data_set, pack
 from torch import Tensor
 
-from primavista.backbones.base import Backbone, build
-from primavista.frames import Frames, read_frames
 from primavista.heads.statistics import add_gram
+from primavista.media.frames import Frames, read_frames
+from primavista.networks.base import Backbone, build
 from primavista.strategies.base import Strategy
 from primavista.strategies.frozen import Prima
 from primavista.strategies.registry import create

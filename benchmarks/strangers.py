@@ -48,9 +48,9 @@ from first_lessons import (
 )
 from torch.nn import functional
 
-from primavista.backbones.base import build
-from primavista.backbones.multidepth import MiddleBackbone
 from primavista.heads.open_set import LESSON_THRESHOLD
+from primavista.networks.base import build
+from primavista.networks.multidepth import MiddleBackbone
 
 BACKBONE = "mobilenet_v1"
 LESSONS = (1, 3)

@@ -38,9 +38,9 @@ from accuracy import pack, pack_rendered, parse
 from openset import auroc, features, sessions
 from torch import Tensor
 
-from primavista.backbones.base import build
 from primavista.learner.prediction import Prediction, is_known
 from primavista.learner.watch import SAME_SCENE, Watch, correlation, fuse, thumbnail
+from primavista.networks.base import build
 from primavista.strategies.registry import create
 from primavista.streams.dataset import DataSet, Session
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from primavista import InputError, Learner
-from primavista.boxes import Box
 from primavista.learner.boxed import cut_square, moving_boxes
+from primavista.media.boxes import Box
 
 
 def learner() -> Learner:

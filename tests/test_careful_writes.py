@@ -14,12 +14,12 @@ import torch
 
 import primavista
 from primavista.backbones import weights
+from primavista.media.video import Clip
 from primavista.storage import disk
 from primavista.streams import video_cache
 from primavista.streams.core50 import download
 from primavista.streams.core50.unzip import unzip
 from primavista.streams.rendered import dataset as rendered
-from primavista.streams.video import Clip
 
 SOURCES = Path(primavista.__file__).parent
 # These write what nobody reads after a crash, or what the user named and looks at.

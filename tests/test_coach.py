@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from primavista import Advice, FileError, InputError, Learner
-from primavista.coach import (
+from primavista.engine.representation import Representation
+from primavista.learner import fleet
+from primavista.learner.coach import (
     TESTS,
     Answer,
     advise,
@@ -20,11 +22,9 @@ from primavista.coach import (
     with_ids,
     with_tests,
 )
-from primavista.engine.representation import Representation
-from primavista.learner import fleet
+from primavista.media.video import Lesson
 from primavista.storage import learner_file
 from primavista.storage.manifest import parse_manifest
-from primavista.streams.video import Lesson
 
 GOLDEN = Path(__file__).parent / "golden"
 RED, BLUE, GREEN = (220, 40, 40), (40, 40, 220), (40, 220, 40)

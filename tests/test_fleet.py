@@ -10,7 +10,7 @@ from PIL import Image
 
 from primavista import FileError, InputError, Learner, open_frames
 from primavista.learner.fleet import RayMachines, ThisProcess, ray_cluster, teach, teach_shard
-from primavista.streams.video import Lesson
+from primavista.media.video import Lesson
 
 
 def clip(seed: int, size: int = 32) -> np.ndarray:

@@ -12,8 +12,9 @@ from PIL import Image
 
 from primavista import InputError, Learner
 from primavista.errors import FileError
-from primavista.frames import LazyFrames
-from primavista.learner import AlreadyTaughtError, open_learner
+from primavista.learner.learner import open_learner
+from primavista.learner.lesson import AlreadyTaughtError
+from primavista.media.frames import LazyFrames
 from primavista.strategies.builtin import STRATEGIES
 
 TINY = {"weights": "random", "width": 0.0625, "size": 32}

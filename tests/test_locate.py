@@ -8,12 +8,8 @@ import torch
 from PIL import Image
 
 from primavista import InputError, Learner
-from primavista.backbones.base import build
-from primavista.backbones.maps import MapBackbone
-from primavista.backbones.multidepth import MiddleBackbone
-from primavista.boxes import Box, non_maximum_suppression
 from primavista.learner.boxed import connected
-from primavista.locating import (
+from primavista.learner.locating import (
     BOX_PRIOR,
     CORE,
     LINES,
@@ -33,6 +29,10 @@ from primavista.locating import (
     interval_weights,
     level_sizes,
 )
+from primavista.media.boxes import Box, non_maximum_suppression
+from primavista.networks.base import build
+from primavista.networks.maps import MapBackbone
+from primavista.networks.multidepth import MiddleBackbone
 from primavista.strategies.open_set import judge_features, judge_windows
 
 SIDE = 64

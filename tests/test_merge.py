@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from primavista import FileError, InputError, Learner
-from primavista.frames import lesson_id
 from primavista.heads.statistics import add_gram
+from primavista.media.frames import lesson_id
 
 CLIPS = {"mug": 0, "kettle": 1, "cup": 2, "pot": 3}
 

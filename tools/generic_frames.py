@@ -1,4 +1,4 @@
-"""Render the frames behind `primavista.backbones.multidepth`: backbones/generic.jpg.
+"""Render the frames behind `primavista.networks.multidepth`: backbones/generic.jpg.
 
     python tools/generic_frames.py                 # the frames
     python tools/generic_frames.py --references    # what prima makes of them, for our own network
@@ -19,8 +19,9 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from primavista.backbones.base import build
-from primavista.backbones.multidepth import (
+from primavista.heads.prima import LessonSample
+from primavista.networks.base import build
+from primavista.networks.multidepth import (
     REFERENCES,
     SHEET,
     SHEET_COLUMNS,
@@ -30,7 +31,6 @@ from primavista.backbones.multidepth import (
     generic_frames,
     reference_key,
 )
-from primavista.heads.prima import LessonSample
 from primavista.streams.rendered.renderer import Scene, render
 
 SIZES = (128, 160, 192, 224)

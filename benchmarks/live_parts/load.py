@@ -98,7 +98,7 @@ async def _remember(
 def _decoded(frame: bytes) -> Any:
     import io
 
-    from primavista.images import decode_image
+    from primavista.media.images import decode_image
 
     return decode_image(io.BytesIO(frame), "frame", None)
 

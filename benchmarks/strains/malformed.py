@@ -19,9 +19,9 @@ from live_parts.process import TINY, Service, drawn, service
 
 from primavista import Learner
 from primavista.errors import PrimavistaError, require_extra
-from primavista.images import decode_image
+from primavista.media.decode import video_frames
+from primavista.media.images import decode_image
 from primavista.streams.core50.unzip import unzip
-from primavista.streams.decode import video_frames
 from primavista.streams.pickles import loads
 from strains.endure import Step, Tally
 

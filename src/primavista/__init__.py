@@ -10,17 +10,17 @@ __version__ = "0.1.0"
 _WHERE = {
     # live learning
     "Learner": "learner.learner",
-    "Advice": "coach",
+    "Advice": "learner.coach",
     "Prediction": "learner.prediction",
-    "Located": "locating",
-    "Box": "boxes",
+    "Located": "learner.locating",
+    "Box": "media.boxes",
     "moving_boxes": "learner.boxed",
     "Watch": "learner.watch",
     "AlreadyTaughtError": "learner.lesson",
     "LessonReport": "learner.lesson_report",
     "Evaluation": "learner.evaluation",
-    "open_frames": "streams.video",
-    "Frames": "frames",
+    "open_frames": "media.video",
+    "Frames": "media.frames",
     "Progress": "progress",
     "TrainingStep": "progress",
     # strategies
@@ -33,7 +33,7 @@ _WHERE = {
     "register": "strategies.registry",
     "Memory": "nn.memory",
     "check_strategy": "strategies.conformance",
-    "build_backbone": "backbones.base:build",
+    "build_backbone": "networks.base:build",
     # data sets and the benchmark
     "DataSet": "streams.dataset",
     "Session": "streams.dataset",
@@ -103,20 +103,21 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from primavista.backbones.base import build as build_backbone
     from primavista.bench.evaluate import Step, evaluate
-    from primavista.boxes import Box
-    from primavista.coach import Advice
     from primavista.errors import FileError, InputError, PrimavistaError
-    from primavista.frames import Frames
     from primavista.learner.boxed import moving_boxes
+    from primavista.learner.coach import Advice
     from primavista.learner.evaluation import Evaluation
     from primavista.learner.learner import Learner
     from primavista.learner.lesson import AlreadyTaughtError
     from primavista.learner.lesson_report import LessonReport
+    from primavista.learner.locating import Located
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
-    from primavista.locating import Located
+    from primavista.media.boxes import Box
+    from primavista.media.frames import Frames
+    from primavista.media.video import open_frames
+    from primavista.networks.base import build as build_backbone
     from primavista.nn.memory import Memory
     from primavista.progress import Progress, TrainingStep
     from primavista.report.plot import plot
@@ -132,7 +133,6 @@ if TYPE_CHECKING:
     from primavista.streams.open import stream as open_stream
     from primavista.streams.protocols import class_incremental, domain_incremental, nicv2
     from primavista.streams.rendered.dataset import rendered
-    from primavista.streams.video import open_frames
 
 
 def __getattr__(name: str) -> object:

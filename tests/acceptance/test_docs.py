@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from primavista.backbones.base import build
+from primavista.networks.base import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -82,7 +82,7 @@ def test_the_commands_of_the_terminals_page_run(tmp_path, monkeypatch):
 
     from primavista.cli.app import app
     from primavista.learner import learner
-    from primavista.streams import camera
+    from primavista.media import camera
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(

@@ -43,7 +43,7 @@ def test_every_public_name_is_in_the_reference(site):
     """A public name has a heading of its own on one of the reference pages."""
     pages = " ".join(p.read_text(encoding="utf-8") for p in (site / "reference").rglob("*.html"))
     anchors = {name.rpartition(".")[2] for name in re.findall(r'id="(primavista\.[\w.]+)"', pages)}
-    anchors |= {"build_backbone"} if "primavista.backbones.base.build" in pages else set()
+    anchors |= {"build_backbone"} if "primavista.networks.base.build" in pages else set()
     anchors |= {"open_stream"} if "primavista.streams.open.stream" in pages else set()
     assert set(primavista.__all__) - {"__version__"} <= anchors
 

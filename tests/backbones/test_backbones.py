@@ -16,11 +16,11 @@ from safetensors.torch import load_file, save_file
 
 from primavista import InputError
 from primavista.backbones import weights
-from primavista.backbones.base import NETWORKS, build, rebuild
-from primavista.backbones.mobilenet_v1 import Conv
 from primavista.backbones.weights import SOURCES, WeightsError, load_state
 from primavista.errors import MissingExtraError
-from primavista.frames import crop_and_resize
+from primavista.media.frames import crop_and_resize
+from primavista.networks.base import NETWORKS, build, rebuild
+from primavista.networks.mobilenet_v1 import Conv
 
 CATS = range(281, 286)  # of the 1000 ImageNet classes: tabby, tiger, Persian, Siamese, Egyptian
 

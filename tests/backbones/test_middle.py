@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from primavista.backbones.base import Backbone, Spec, build
-from primavista.backbones.multidepth import MiddleBackbone, middle_weights
 from primavista.engine.representation import OnnxFeatures, onnx_installed
+from primavista.networks.base import Backbone, Spec, build
+from primavista.networks.multidepth import MiddleBackbone, middle_weights
 
 HALF = (0.5, 0.5, 0.5)
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from primavista.backbones.base import Backbone, Spec, build
-from primavista.backbones.multidepth import MAX_OWN_FEATURES, MultiDepthBackbone
+from primavista.networks.base import Backbone, Spec, build
+from primavista.networks.multidepth import MAX_OWN_FEATURES, MultiDepthBackbone
 
 HALF = (0.5, 0.5, 0.5)
 

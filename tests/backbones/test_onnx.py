@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.base import Backbone, build
-from primavista.backbones.multidepth import MultiDepthBackbone
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.learner.learner import Learner
+from primavista.networks.base import Backbone, build
+from primavista.networks.multidepth import MultiDepthBackbone
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import BatchRenorm
 from primavista.strategies.registry import create

@@ -10,18 +10,18 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from primavista.backbones.base import Spec, build, rebuild
-from primavista.backbones.multidepth import (
+from primavista.backbones.weights import WeightsError
+from primavista.engine.representation import OnnxFeatures, onnx_installed
+from primavista.errors import InputError
+from primavista.learner.learner import Learner
+from primavista.networks.base import Spec, build, rebuild
+from primavista.networks.multidepth import (
     MiddleBackbone,
     MultiDepthBackbone,
     as_map,
     blocks_with_maps,
 )
-from primavista.backbones.vision_transformer import VisionTransformer
-from primavista.backbones.weights import WeightsError
-from primavista.engine.representation import OnnxFeatures, onnx_installed
-from primavista.errors import InputError
-from primavista.learner.learner import Learner
+from primavista.networks.vision_transformer import VisionTransformer
 from primavista.nn.freezing import set_freezing
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.registry import create

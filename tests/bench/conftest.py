@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from primavista.backbones.base import Backbone, build
 from primavista.bench.cell import RunSettings
 from primavista.bench.plan import Plan, make_plan
 from primavista.bench.run import Suite
+from primavista.networks.base import Backbone, build
 from primavista.streams.dataset import DataSet
 from primavista.streams.rendered.dataset import materialise
 from primavista.streams.rendered.renderer import Scene

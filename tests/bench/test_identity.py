@@ -197,7 +197,7 @@ def test_strategies_depend_on_their_own_code_alone():
     assert "primavista.heads.prima" in prima
     for found in (ar1, prima):
         assert {"primavista.bench.evaluate", "primavista.bench.metrics"} <= found
-        assert {"primavista.streams.protocols", "primavista.backbones.mobilenet_v1"} <= found
+        assert {"primavista.streams.protocols", "primavista.networks.mobilenet_v1"} <= found
         assert not {
             name for name in found if name.startswith(("primavista.report", "primavista.cli"))
         }

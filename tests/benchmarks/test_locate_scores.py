@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from locate import Answer, Picture, average_precision, pointing, score
 
-from primavista.boxes import Box
 from primavista.learner.boxed import moving_boxes
+from primavista.media.boxes import Box
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.rendered.tableau import Shown, tableau, wandering_lesson
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from primavista.backbones.base import build
 from primavista.heads.prima_frames import fit_ridge
 from primavista.heads.ridge import regression
 from primavista.heads.statistics import SufficientStatistics
+from primavista.networks.base import build
 from primavista.strategies.frozen import Prima
 
 

@@ -25,9 +25,9 @@ from typer.testing import CliRunner, Result
 import primavista as pv
 from primavista.cli.app import app
 from primavista.cli.learn import LessonOptions, find_lessons, teach_lesson
+from primavista.media import camera
 from primavista.storage import learner_file as files
 from primavista.storage.disk import BusyError, FileLock, file_lock
-from primavista.streams import camera
 from primavista.streams.rendered.dataset import write
 from primavista.streams.rendered.renderer import Scene
 

@@ -24,8 +24,8 @@ from primavista.cli.annotate import draw
 from primavista.cli.app import app
 from primavista.cli.predict import PredictionReporter
 from primavista.learner.prediction import Prediction
+from primavista.media import camera
 from primavista.storage import learner_file as files
-from primavista.streams import camera
 
 from ..streams import media
 

@@ -11,10 +11,10 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from primavista import Learner
-from primavista.boxes import Box
 from primavista.cli.app import app
 from primavista.cli.locate import draw_boxes
-from primavista.locating import Located
+from primavista.learner.locating import Located
+from primavista.media.boxes import Box
 
 av = pytest.importorskip("av")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from primavista.boxes import Box
 from primavista.events.event import ChangeDetector, ObjectEvent, SceneDetector, event_record
+from primavista.learner.locating import Located
 from primavista.learner.prediction import Prediction
-from primavista.locating import Located
+from primavista.media.boxes import Box
 
 MUG = Prediction("mug", 0.91, True, {"mug": 0.91, "cup": 0.09}, 0.95)
 CUP = Prediction("cup", 0.8, True, {"mug": 0.2, "cup": 0.8}, 0.9)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from primavista.errors import InputError
-from primavista.heads.cwr_head import CWRHead
-from primavista.heads.linear import LinearHead
 from primavista.nn.class_rows import Rows, drop_all, grow_all
+from primavista.nn.cwr_head import CWRHead
+from primavista.nn.linear import LinearHead
 from primavista.nn.sgd import PerWeight
 from primavista.strategies.caffe import ReleasedCWRHead
 

@@ -17,7 +17,7 @@ from primavista.strategies.conformance import SIDE, tiny_backbone
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     pytest.importorskip("avalanche", reason="Avalanche is not installed: make test-avalanche")
-    from primavista.avalanche import AvalancheStrategy, stream_of, to_frames
+    from primavista.adapters.avalanche import AvalancheStrategy, stream_of, to_frames
 
 from avalanche.benchmarks import benchmark_from_datasets
 from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute

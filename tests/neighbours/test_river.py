@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from river import checks, datasets, evaluate, metrics, preprocessing
 
+from primavista.adapters.river import AnalyticClassifier
+from primavista.adapters.sklearn import DSLDAClassifier, EvidenceRidgeClassifier, LDAClassifier
 from primavista.errors import InputError
-from primavista.river import AnalyticClassifier
-from primavista.sklearn import DSLDAClassifier, EvidenceRidgeClassifier, LDAClassifier
 
 HEADS = ["lda", "dslda", "ncm", "ridge"]
 

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from primavista.sklearn import (
+from primavista.adapters.sklearn import (
     DSLDAClassifier,
     EvidenceRidgeClassifier,
     LDAClassifier,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from primavista.backbones.base import build
 from primavista.errors import InputError
+from primavista.networks.base import build
 from primavista.nn.freezing import is_pointwise, set_freezing
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import BatchRenorm

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from primavista.backbones.base import build
 from primavista.engine.renorm_function import mean_and_variance
+from primavista.networks.base import build
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import (
     BatchRenorm,

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from primavista.heads.shuffling import minibatch_count, permutation, seed_of
 from primavista.nn.sgd import SGD, Guard, Weight, generator, shuffled_minibatches
-from primavista.shuffling import minibatch_count, permutation, seed_of
 
 
 def f64(*values):

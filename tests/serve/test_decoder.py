@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from primavista.serve.decoder import Decoder, DecoderProcess
-from primavista.serve.decoder_child import DecodeJob
+from primavista.media.decoder import Decoder, DecoderProcess
+from primavista.media.decoder_child import DecodeJob
 from primavista.serve.limits import RefusedError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
@@ -85,8 +85,8 @@ def peak_data(pid):
 
 
 def test_pictures_and_videos_are_decoded_as_without_a_child(process):
-    from primavista.images import decode_image
-    from primavista.streams.decode import video_frames
+    from primavista.media.decode import video_frames
+    from primavista.media.images import decode_image
 
     png, mp4 = picture(noise=True), video()
     expected = decode_image(io.BytesIO(png), "x", 32)
@@ -99,7 +99,7 @@ def test_pictures_and_videos_are_decoded_as_without_a_child(process):
 
 
 def test_the_child_has_no_torch():
-    code = "import sys, primavista.serve.decoder_child; sys.exit('torch' in sys.modules)"
+    code = "import sys, primavista.media.decoder_child; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

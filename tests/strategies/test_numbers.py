@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from primavista.backbones.base import Backbone, Spec
 from primavista.errors import InputError
-from primavista.frames import Selection
+from primavista.media.frames import Selection
+from primavista.networks.base import Backbone, Spec
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import generator, shuffled_minibatches
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch

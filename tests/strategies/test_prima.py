@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import Learner
-from primavista.backbones.base import Backbone, build
-from primavista.backbones.multidepth import MiddleBackbone, generic_frames, shipped_reference
 from primavista.errors import InputError
-from primavista.frames import crop_and_resize
+from primavista.media.frames import crop_and_resize
+from primavista.networks.base import Backbone, build
+from primavista.networks.multidepth import MiddleBackbone, generic_frames, shipped_reference
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.registry import create, options_of_file
 

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from primavista import Learner
-from primavista.backbones.base import build
 from primavista.errors import InputError
-from primavista.frames import crop_and_resize
 from primavista.heads.prima_frames import (
     OWN_FEATURES_PRIOR,
     RELATIVE_RHO_GRID,
     SIGNAL_TO_NOISE_POWER,
     mixture_weights,
 )
+from primavista.media.frames import crop_and_resize
+from primavista.networks.base import build
 from primavista.strategies.conformance import tiny_backbone, toy_batch
 from primavista.strategies.registry import create
 

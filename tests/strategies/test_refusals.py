@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from primavista import FileError, InputError, Learner
-from primavista.backbones.base import build
-from primavista.frames import Selection, crop_and_resize
 from primavista.learner.prediction import is_known
+from primavista.media.frames import Selection, crop_and_resize
+from primavista.networks.base import build
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch

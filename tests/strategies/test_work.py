@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import build
 from primavista.engine.representation import OnnxFeatures, onnx_installed
-from primavista.frames import Frames
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
+from primavista.media.frames import Frames
+from primavista.networks.base import build
 from primavista.strategies.base import Batch, Strategy
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import CountOperations, tiny_backbone, toy_batch

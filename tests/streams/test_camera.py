@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import primavista as pv
-from primavista.addresses import is_live, read_address, shows_password
 from primavista.errors import FileError, InputError
-from primavista.images import read_region
-from primavista.streams.camera import (
+from primavista.media.addresses import is_live, read_address, shows_password
+from primavista.media.camera import (
     CameraLostError,
     CameraProcess,
     CameraView,
@@ -22,7 +21,8 @@ from primavista.streams.camera import (
     live_name,
     steady_frames,
 )
-from primavista.streams.video import Camera, find_source, open_frames
+from primavista.media.images import read_region
+from primavista.media.video import Camera, find_source, open_frames
 
 from . import media
 from .camera_servers import MjpegCamera, rtsp_camera
@@ -190,7 +190,7 @@ def test_an_address_that_is_not_a_stream(kind: str, expected: str) -> None:
 
 
 def test_frames_that_are_too_large_end_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    from primavista.streams import camera
+    from primavista.media import camera
 
     monkeypatch.setattr(camera, "MAX_PIXELS", 1000)
     with MjpegCamera() as server, pytest.raises(CameraLostError, match="64 x 48 pixels"):
@@ -198,7 +198,7 @@ def test_frames_that_are_too_large_end_the_stream(monkeypatch: pytest.MonkeyPatc
 
 
 def test_garbage_in_place_of_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    from primavista.streams import camera
+    from primavista.media import camera
 
     from . import camera_servers
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from primavista.errors import FileError
-from primavista.images import decode_image
+from primavista.media.images import decode_image
 
 SAVED = {
     "ordinary": {},

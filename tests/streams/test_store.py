@@ -25,7 +25,7 @@ import pytest
 import torch
 
 import primavista as pv
-from primavista.frames import LazyFrames
+from primavista.media.frames import LazyFrames
 from primavista.streams.core50.dataset import CORe50
 from primavista.streams.dataset import CORe50Facts, DataSet, Labels, Session
 from primavista.streams.rendered.dataset import write

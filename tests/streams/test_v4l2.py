@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 
 import primavista as pv
 from primavista.cli.app import app
-from primavista.streams.camera import CameraLostError, CameraView, camera_frames
-from primavista.streams.video import open_frames
+from primavista.media.camera import CameraLostError, CameraView, camera_frames
+from primavista.media.video import open_frames
 
 from ..events.event_servers import Receiver, until
 from .camera_servers import jpeg

@@ -18,10 +18,10 @@ import torch
 from PIL import Image
 
 import primavista as pv
-from primavista.frames import Frames, crop_and_resize
-from primavista.streams import camera, decode
-from primavista.streams import video as module
-from primavista.streams.video import (
+from primavista.media import camera, decode
+from primavista.media import video as module
+from primavista.media.frames import Frames, crop_and_resize
+from primavista.media.video import (
     BadFiles,
     Camera,
     Clip,
@@ -460,7 +460,7 @@ MEMORY = """
 import resource, sys, torch
 torch.set_num_threads(1)
 from primavista import Learner, open_frames
-from primavista.streams import decode
+from primavista.media import decode
 decode.threads = 1
 learner = Learner("cwr*", weights="random", width=0.0625, size=32)
 learner.learn(open_frames(sys.argv[1], size=32, max_frames=40), "short")

@@ -1,5 +1,1 @@
-"""Backbones: MobileNet v1, EfficientNet-Lite0, ViT, or any module from images to features."""
-
-from primavista.backbones.base import Backbone, Spec, build
-
-__all__ = ["Backbone", "Spec", "build"]
+"""Backbones: networks, their weights, and what is read of their maps."""

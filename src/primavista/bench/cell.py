@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from primavista import __version__
-from primavista.backbones.base import build
 from primavista.bench.cost import PeakMemory, count_flops
 from primavista.bench.data import Data, data_facts, kept_data, split_of
 from primavista.bench.evaluate import Step, evaluate
@@ -34,8 +33,9 @@ from primavista.bench.folder import (
 from primavista.bench.metrics import AccuracyMatrix, Tally
 from primavista.bench.plan import Cell, check_precision
 from primavista.errors import InputError, PrimavistaError
-from primavista.frames import read_frames
 from primavista.learner.state import strategy_arrays
+from primavista.media.frames import read_frames
+from primavista.networks.base import build
 from primavista.storage import learner_file
 from primavista.strategies import Strategy, create
 from primavista.strategies.registry import register_all

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.base import Backbone, build
 from primavista.bench import metrics
 from primavista.bench.clock import Clock
 from primavista.bench.cost import Retrainable, state_bytes
@@ -18,7 +17,8 @@ from primavista.bench.kept_frames import keep_decoded
 from primavista.bench.metrics import MEASURES, Measures, Tally
 from primavista.bench.resolve import preset_options
 from primavista.errors import InputError
-from primavista.frames import Selection
+from primavista.media.frames import Selection
+from primavista.networks.base import Backbone, build
 from primavista.notebook import html_table
 from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from primavista.bench.clock import now
 from primavista.errors import InputError
-from primavista.frames import Selection
+from primavista.media.frames import Selection
 from primavista.strategies.base import EmbeddingStrategy
 from primavista.streams.dataset import Patterns
 

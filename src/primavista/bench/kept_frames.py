@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from primavista.frames import Frames, Selection
+from primavista.media.frames import Frames, Selection
 from primavista.streams.dataset import Patterns
 from primavista.streams.store.reading import PackedFrames
 

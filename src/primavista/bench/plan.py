@@ -25,7 +25,6 @@ from pydantic import (
     model_validator,
 )
 
-from primavista.backbones.base import FROM_FUNCTION, OWN_NETWORKS, Precision
 from primavista.bench.data import (
     Data,
     Positive,
@@ -38,6 +37,7 @@ from primavista.bench.identity import code_fingerprint, data_fingerprint, finger
 from primavista.bench.resolve import all_options, freezes
 from primavista.engine.representation import Engine, choose_device
 from primavista.errors import InputError
+from primavista.networks.base import FROM_FUNCTION, OWN_NETWORKS, Precision
 from primavista.progress import Progress
 from primavista.references import is_reference
 from primavista.storage.settings import OptionValue, parse_setting
@@ -82,7 +82,7 @@ class BackboneSpec(StrictModel):
     """A backbone by name; its input has the size of the data's frames.
 
     Args:
-        name: the name of the backbone, as `primavista.backbones.base.build` takes it; or a
+        name: the name of the backbone, as `primavista.networks.base.build` takes it; or a
             function of your own, `package.module:function`, which returns a module.
         weights: `imagenet`, `random`, `timm`, or the path of a file. A function of your own gives
             its module weights itself, which is called `own`, unless this is the path of a file.

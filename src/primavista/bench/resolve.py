@@ -9,8 +9,8 @@ from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import Any
 
-from primavista.backbones.base import build
 from primavista.errors import InputError
+from primavista.networks.base import build
 from primavista.storage.settings import OptionValue
 from primavista.strategies.registry import create, current_names, renorm_limits, strategy_info
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from primavista.backbones.base import build
 from primavista.bench.cell import CellEvent, CellJob, OnEvent, RunSettings, cell_stream
 from primavista.bench.data import Data, open_cell_data, split_of
 from primavista.bench.folder import (
@@ -30,7 +29,8 @@ from primavista.bench.folder import (
 from primavista.bench.plan import Cell, Plan, PlannedCell, batches_in_name
 from primavista.bench.trackers import Tracker
 from primavista.errors import FileError, InputError
-from primavista.frames import read_frames
+from primavista.media.frames import read_frames
+from primavista.networks.base import build
 from primavista.progress import Progress
 from primavista.storage.disk import FileLock
 from primavista.strategies.registry import registered, strategy_info

@@ -20,8 +20,8 @@ from primavista.storage.disk import replacing
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
+    from primavista.media.video import BadFiles
     from primavista.progress import Progress
-    from primavista.streams.video import BadFiles
 
 SUFFIXES = (".mp4", ".mkv", ".mov")
 TICKS_PER_SECOND = 90_000  # of the time stamps that are written
@@ -77,8 +77,8 @@ def annotate_video(
         FileError: If the video cannot be read or written.
         MissingExtraError: If PyAV is not installed.
     """
-    from primavista.frames import crop_and_resize
-    from primavista.streams.decode import FrameTimer, timed_frames, turned, video_rate
+    from primavista.media.decode import FrameTimer, timed_frames, turned, video_rate
+    from primavista.media.frames import crop_and_resize
 
     av = require_extra("av", "video")
     rate, total = video_rate(source)
@@ -114,7 +114,7 @@ def written_video(source: Path, target: Path) -> Iterator[VideoWriter]:
     Yields:
         The writer, which is finished at the end.
     """
-    from primavista.streams.decode import video_rate
+    from primavista.media.decode import video_rate
 
     av = require_extra("av", "video")
     with replacing(target, keep_suffix=True) as part, _container(av, part, target) as container:

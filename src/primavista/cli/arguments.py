@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from primavista import __version__
-from primavista.addresses import shows_password
 from primavista.errors import InputError
+from primavista.media.addresses import shows_password
 from primavista.references import is_reference
 
 if TYPE_CHECKING:
-    from primavista.images import Region
+    from primavista.media.images import Region
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The learner's file, e.g. kitchen.pv.")
@@ -67,7 +67,7 @@ def chosen_region(text: str | None) -> Region | None:
     Raises:
         InputError: If it is not a part of the picture.
     """
-    from primavista.images import read_region
+    from primavista.media.images import read_region
 
     return None if text is None else read_region(text)
 

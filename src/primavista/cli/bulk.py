@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from primavista.addresses import is_live
 from primavista.cli.arguments import printable
 from primavista.cli.csv_file import write_csv
 from primavista.cli.data import progress_bar
 from primavista.cli.sampling import predict_frames, sample_frames
 from primavista.errors import FileError, InputError, PrimavistaError, file_errors
+from primavista.media.addresses import is_live
 
 if TYPE_CHECKING:
-    from primavista.images import Region
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
+    from primavista.media.images import Region
 
 COLUMNS = (
     "source",
@@ -103,8 +103,8 @@ def files_of(sources: Sequence[str]) -> list[Path]:
         InputError: If one is a camera, or not a kind of file that can be read.
         FileError: If one does not exist or cannot be read, or if there are no pictures and videos.
     """
-    from primavista.streams.camera import live_name
-    from primavista.streams.video import find_media
+    from primavista.media.camera import live_name
+    from primavista.media.video import find_media
 
     found: dict[Path, None] = {}
     for source in sources:
@@ -119,7 +119,7 @@ def files_of(sources: Sequence[str]) -> list[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    from primavista.streams.video import media_in, subfolders
+    from primavista.media.video import media_in, subfolders
 
     with file_errors("read the folder", folder, "Check the path and its permissions"):
         inside = [path for path in subfolders(folder) if not os.path.islink(path)]
@@ -128,7 +128,7 @@ def _below(folder: Path) -> list[Path]:
 
 def _row(learner: Learner, file: Path, reading: BulkReading) -> tuple[object, ...]:
     """Return the row of one file, which also reports an error that the file itself causes."""
-    from primavista.streams.video import is_image
+    from primavista.media.video import is_image
 
     kind = "picture" if is_image(file) else "video"
     try:
@@ -143,7 +143,7 @@ def _row(learner: Learner, file: Path, reading: BulkReading) -> tuple[object, ..
 def _answer(learner: Learner, file: Path, reading: BulkReading) -> tuple[Prediction, int]:
     """Return the answer for the whole file, and the number of its frames that were recognised."""
     from primavista.learner.watch import fuse
-    from primavista.streams.video import BadFiles
+    from primavista.media.video import BadFiles
 
     bad = BadFiles(reading.skip_bad, quiet=True)
     frames = sample_frames(str(file), learner.size, reading.fps, None, bad, reading.region)

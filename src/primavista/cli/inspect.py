@@ -51,7 +51,7 @@ def describe(path: Path) -> dict[str, Any]:
     Raises:
         FileError: If the file is missing, damaged or not a learner.
     """
-    from primavista.coach import advise, from_records
+    from primavista.learner.coach import advise, from_records
     from primavista.storage import learner_file
     from primavista.storage.manifest import parse_manifest
 

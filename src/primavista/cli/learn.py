@@ -38,15 +38,15 @@ from primavista.cli.arguments import (
     register_named,
     warn_of_password,
 )
-from primavista.coach import lessons_to_test
 from primavista.errors import InputError, PrimavistaError
+from primavista.learner.coach import lessons_to_test
 from primavista.storage.manifest import checked_name
 
 if TYPE_CHECKING:
-    from primavista.images import Region
     from primavista.learner.fleet import LessonOutcome
     from primavista.learner.learner import Learner
-    from primavista.streams.video import Camera, Lesson, MediaFiles
+    from primavista.media.images import Region
+    from primavista.media.video import Camera, Lesson, MediaFiles
 
     SourceLesson: TypeAlias = Lesson[Camera | MediaFiles]
 
@@ -227,8 +227,8 @@ def find_lessons(sources: Sequence[str], label: str | None) -> list[SourceLesson
         FileError: If a source cannot be read, or holds neither images nor videos.
         InputError: If it is not clear what a source shows, or if a name is not valid.
     """
+    from primavista.media.video import Camera, Lesson, find_source, lessons_of_object
     from primavista.streams.folder import lessons_of_objects
-    from primavista.streams.video import Camera, Lesson, find_source, lessons_of_object
 
     found: list[SourceLesson] = []
     for source in sources:
@@ -432,7 +432,7 @@ def teach_lesson(
         The fields of the outcome: the status "learned" or "already taught".
     """
     from primavista.learner.lesson import AlreadyTaughtError
-    from primavista.streams.video import Camera, open_frames
+    from primavista.media.video import Camera, open_frames
 
     stage = f"reading {lesson.name}"
     if isinstance(lesson.source, Camera):
@@ -494,7 +494,7 @@ def _strategy_options(texts: Sequence[str], reserved: Sequence[str]) -> dict[str
 
 def _resolved(lesson: SourceLesson) -> SourceLesson | None:
     """Return the lesson with absolute paths, or None if its source is a camera."""
-    from primavista.streams.video import Camera, MediaFiles
+    from primavista.media.video import Camera, MediaFiles
 
     if isinstance(lesson.source, Camera):
         return None

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 from PIL import Image, ImageDraw
 
-from primavista.addresses import is_live
 from primavista.cli.arguments import printable
 from primavista.cli.fonts import font_for
 from primavista.cli.sampling import is_video_file
 from primavista.errors import FileError, InputError, file_errors
+from primavista.media.addresses import is_live
 from primavista.storage.disk import replacing
 
 if TYPE_CHECKING:
     from primavista.learner.learner import Learner
-    from primavista.locating import Located
-    from primavista.streams.video import BadFiles
+    from primavista.learner.locating import Located
+    from primavista.media.video import BadFiles
 
 # one colour per object, by the order in which the objects were taught; told apart on any picture
 COLOURS = ("#3DDC97", "#FFB000", "#64B5F6", "#FF6E9C", "#C792EA", "#F4F269", "#FF8A50", "#7FFFD4")
@@ -60,7 +60,7 @@ def locate_in_files(
         bad: Decides what happens with files that cannot be decoded.
         as_json: Whether to print one line of JSON per frame instead.
     """
-    from primavista.streams.camera import live_name
+    from primavista.media.camera import live_name
 
     for one in sources:
         if is_live(one):
@@ -112,7 +112,7 @@ def as_record(found: FoundIn) -> dict[str, Any]:
 
 def _found(learner: Learner, source: str, fps: float, bad: BadFiles) -> Iterator[FoundIn]:
     """Yield what is found in a picture, in a video, or in those of a folder."""
-    from primavista.streams.video import media_in
+    from primavista.media.video import media_in
 
     path = Path(source).expanduser()
     if path.is_dir():
@@ -131,7 +131,7 @@ def _video_pictures(
     path: Path, fps: float, bad: BadFiles
 ) -> Iterator[tuple[float, Image.Image, bool]]:
     """The frames of a video: when, the picture, and whether it is one of those to be searched."""
-    from primavista.streams.decode import FrameTimer, timed_frames, turned
+    from primavista.media.decode import FrameTimer, timed_frames, turned
 
     timer = FrameTimer(fps)
     for seconds, frame in timed_frames(path):
@@ -146,7 +146,7 @@ def _annotated(
 ) -> Iterator[FoundIn]:
     """Yield what is found in a picture or a video, and write a copy of it with boxes."""
     from primavista.cli.annotate import SUFFIXES, check_copy, written_video
-    from primavista.images import decode_image
+    from primavista.media.images import decode_image
 
     if source.is_dir():
         raise InputError(f"--annotate is for one picture or one video, and {source} is a folder")

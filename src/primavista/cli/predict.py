@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.addresses import is_live
 from primavista.cli.arguments import (
     Device,
     Model,
@@ -34,6 +33,7 @@ from primavista.cli.sampling import (
     sample_frames,
 )
 from primavista.errors import FileError, InputError
+from primavista.media.addresses import is_live
 from primavista.storage.manifest import UNKNOWN
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
-    from primavista.streams.video import BadFiles
+    from primavista.media.video import BadFiles
 
 FPS = 2.0  # frames per second that are recognised, to be read as lines
 ANNOTATED_FPS = 10.0  # and in a video that is watched
@@ -113,7 +113,7 @@ def predict(
     `primavista predict kitchen.pv clip.mp4 --annotate out.mp4`,
     `primavista predict kitchen.pv table.jpg --locate --annotate found.png`
     """
-    from primavista.streams.video import BadFiles
+    from primavista.media.video import BadFiles
 
     if locate:
         bad = BadFiles(skip_bad or len(sources) > 1)
@@ -147,7 +147,7 @@ def _print_frames(
     annotate: Path | None,
 ) -> int:
     """Recognise the frames and print their lines; return how many could not be decoded."""
-    from primavista.streams.video import BadFiles
+    from primavista.media.video import BadFiles
 
     bad = BadFiles(reading.skip_bad or reporter.named)
     if annotate is None:
@@ -212,7 +212,7 @@ def _only(sources: list[str], annotate: Path | None) -> str:
             raise InputError("--annotate is for one video file: name one")
         for source in sources:
             if is_live(source):
-                from primavista.streams.camera import live_name
+                from primavista.media.camera import live_name
 
                 raise InputError(f"{live_name(source)} has no end: watch a camera by itself")
     return sources[0]
@@ -231,7 +231,7 @@ def _loaded(model: Path, device: str, threshold: float | None) -> Learner:
 def _check_target(source: str, target: Path, region: str | None) -> None:
     """Refuse a video that cannot be annotated, and a file that cannot or must not be written."""
     from primavista.cli.annotate import check_copy
-    from primavista.streams.camera import live_name
+    from primavista.media.camera import live_name
 
     if region is not None:
         raise InputError("--annotate draws on the whole picture: leave out --region")

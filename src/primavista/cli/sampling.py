@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from primavista.addresses import is_live
 from primavista.cli.arguments import printable
+from primavista.media.addresses import is_live
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from primavista.images import Region
     from primavista.learner.learner import Learner
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch
-    from primavista.streams.camera import CameraView
-    from primavista.streams.video import BadFiles
+    from primavista.media.camera import CameraView
+    from primavista.media.images import Region
+    from primavista.media.video import BadFiles
 
 BATCH = 16  # frames that are recognised together, except from a camera
 
@@ -79,11 +79,11 @@ def sample_frames(
         The frames, in order. A camera that is lost is waited for, with a message on standard error.
     """
     if is_live(source):
-        from primavista.streams.camera import CameraView
+        from primavista.media.camera import CameraView
 
         yield from _camera_frames(CameraView(source, size, fps, region), seconds)
         return
-    from primavista.streams.video import find_media, is_image
+    from primavista.media.video import find_media, is_image
 
     paths: list[Path] = []
     with bad.guard():
@@ -145,7 +145,7 @@ def is_video_file(source: str) -> bool:
     Returns:
         True if the file exists and has the suffix of a video.
     """
-    from primavista.streams.video import VIDEOS
+    from primavista.media.video import VIDEOS
 
     path = Path(source).expanduser()
     return path.is_file() and path.suffix.lower() in VIDEOS
@@ -153,7 +153,7 @@ def is_video_file(source: str) -> bool:
 
 def _camera_frames(view: CameraView, seconds: float | None) -> Iterator[SampledFrame]:
     """The newest frames of a camera, which is connected again if it is lost."""
-    from primavista.streams.camera import steady_frames
+    from primavista.media.camera import steady_frames
 
     began, name = None, view.name
     frames = steady_frames(
@@ -185,7 +185,7 @@ def tell_back(name: str) -> None:
 def _image_frame(
     path: Path, size: int | None, bad: BadFiles, region: Region | None
 ) -> Iterator[SampledFrame]:
-    from primavista.images import read_image
+    from primavista.media.images import read_image
 
     with bad.guard():
         yield SampledFrame(str(path), None, read_image(path, size, region))
@@ -194,7 +194,7 @@ def _image_frame(
 def _video_frames(
     path: Path, size: int | None, fps: float, bad: BadFiles, region: Region | None
 ) -> Iterator[SampledFrame]:
-    from primavista.streams.decode import timed_frames, upright
+    from primavista.media.decode import timed_frames, upright
 
     for seconds, frame in timed_frames(path, fps):
         with bad.guard():

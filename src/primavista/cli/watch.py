@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from primavista.addresses import is_live
 from primavista.cli.arguments import (
     Device,
     Model,
@@ -27,6 +26,7 @@ from primavista.cli.arguments import (
 )
 from primavista.cli.sampling import SampledFrame, is_video_file, sample_frames
 from primavista.errors import FileError, InputError
+from primavista.media.addresses import is_live
 from primavista.storage.manifest import checked_name
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from primavista.events.event import Event, EventSink, ObjectEvent
     from primavista.learner.learner import Learner
     from primavista.learner.watch import Watch
-    from primavista.streams.camera import CameraView
+    from primavista.media.camera import CameraView
 
 FPS = 5.0
 RELOADING = 2.0  # seconds of frames between two looks at the model's file
@@ -117,7 +117,7 @@ def watch(
     `DOOR=rtsp://ann:secret@10.0.0.5/live primavista watch kitchen.pv env:DOOR --name door
     --mqtt mqtt://homeassistant.local`
     """
-    from primavista.streams.video import BadFiles
+    from primavista.media.video import BadFiles
 
     for text in (source, webhook, mqtt):
         warn_of_password(text or "")
@@ -136,7 +136,7 @@ def watch(
         with suppress(KeyboardInterrupt), _stopped_by_systemd():
             sinks += _sinks(file.learner.labels, camera, webhook, mqtt, topic, discovery)
             if is_live(source):
-                from primavista.streams.camera import CameraView
+                from primavista.media.camera import CameraView
 
                 longest = WHOLE_SIDES * file.learner.size if locate else None
                 view = CameraView(source, size, fps, part, stall, longest)
@@ -311,7 +311,7 @@ class Watcher:
             view: The camera, and what is taken of its picture.
             seconds: How long; None for ever.
         """
-        from primavista.streams.camera import steady_frames
+        from primavista.media.camera import steady_frames
 
         began = None
         frames = steady_frames(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from primavista.caches import NotCopiedCache
+from primavista.heads.caches import NotCopiedCache
 
 T = TypeVar("T")
 EAGER = 2  # calls before the first shape is captured, in which kernels are chosen and compiled

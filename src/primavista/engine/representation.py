@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
-from primavista.backbones.maps import MapBackbone
-from primavista.caches import NotCopiedCache
 from primavista.engine.cuda_graph import CapturedFunction
 from primavista.engine.onnx_trace import CannotTraceError, trace
 from primavista.errors import InputError, require_extra
-from primavista.frames import Frames, are_features, read_frames, split_indices
+from primavista.heads.caches import NotCopiedCache
+from primavista.media.frames import Frames, are_features, read_frames, split_indices
+from primavista.networks.base import Backbone
+from primavista.networks.maps import MapBackbone
 from primavista.progress import Progress
 
 Engine = Literal["torch", "onnx"]

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
-from primavista.boxes import Box
+from primavista.learner.locating import Located
 from primavista.learner.prediction import Prediction
-from primavista.locating import Located
+from primavista.media.boxes import Box
 
 HOLD = 0.5  # seconds that an answer must last to be an event
 RECENT = 1.0  # seconds whose pictures decide together which objects are there

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from primavista.addresses import read_address
-from primavista.coach import NOTHING
 from primavista.errors import InputError, require_extra
 from primavista.events.event import CameraEvent, Event, ObjectEvent, event_record
 from primavista.events.home_assistant import (
@@ -26,6 +24,8 @@ from primavista.events.home_assistant import (
     discovery,
     seen_config,
 )
+from primavista.learner.coach import NOTHING
+from primavista.media.addresses import read_address
 
 EXAMPLE = "mqtt://USER:PASSWORD@HOST"
 PORTS = {"mqtt": 1883, "mqtts": 8883}

@@ -14,9 +14,9 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 
 from primavista import __version__
-from primavista.addresses import Address, read_address
-from primavista.backoff import Backoff
 from primavista.events.event import Event, event_record
+from primavista.media.addresses import Address, read_address
+from primavista.media.backoff import Backoff
 
 EXAMPLE = "https://HOST/PATH"
 TIMEOUT = 5.0  # seconds for one request

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj, to_device
 
-from ..caches import Derived
-from ..errors import InputError
-from ..storage.validate import check_shape, check_that, checked_array
+from primavista.errors import InputError
+from primavista.heads.caches import Derived
+from primavista.storage.validate import check_shape, check_that, checked_array
 
 Array = Any  # a numpy array or a torch tensor
 Arrays = MutableMapping[str, Array]

@@ -12,7 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..storage.validate import (
+from primavista.heads.base import Array, ClassArrays, Familiarity, Head, float32, float64, identity
+from primavista.heads.lda import lda_offsets, lda_weights, oas, oas_covariance, shrunk_covariance
+from primavista.heads.open_set import mahalanobis_familiarity
+from primavista.heads.solving import solve_positive_definite
+from primavista.storage.validate import (
     MAX_FEATURE,
     check_at_most,
     check_counts,
@@ -21,10 +25,6 @@ from ..storage.validate import (
     check_total,
     checked_array,
 )
-from .base import Array, ClassArrays, Familiarity, Head, float32, float64, identity
-from .lda import lda_offsets, lda_weights, oas, oas_covariance, shrunk_covariance
-from .open_set import mahalanobis_familiarity
-from .solving import solve_positive_definite
 
 STRIP = 256  # rows of a symmetric product computed at a time
 

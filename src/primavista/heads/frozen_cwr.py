@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import array_namespace
 
-from ..errors import InputError
-from ..shuffling import minibatch_count, permutation, seed_of
-from ..storage.validate import check_past, check_that, checked_array
-from .base import Array, ClassArrays, Familiarity, Head, float32, float64
-from .cwr import Consolidation, WPast, consolidate
-from .open_set import mahalanobis_familiarity
-from .statistics import SufficientStatistics
+from primavista.errors import InputError
+from primavista.heads.base import Array, ClassArrays, Familiarity, Head, float32, float64
+from primavista.heads.cwr import Consolidation, WPast, consolidate
+from primavista.heads.open_set import mahalanobis_familiarity
+from primavista.heads.shuffling import minibatch_count, permutation, seed_of
+from primavista.heads.statistics import SufficientStatistics
+from primavista.storage.validate import check_past, check_that, checked_array
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from .base import ClassArrays, Head
-from .dslda import DSLDAHead, StreamingStatistics
-from .frozen_cwr import softmax
-from .lda import LDAHead, lda_offsets
-from .ncm import NCMHead
-from .ridge import RidgeHead
-from .solving import solve_positive_definite
-from .statistics import AnalyticHead, SufficientStatistics, packed_blocks, unpack
+from primavista.errors import InputError
+from primavista.heads.base import ClassArrays, Head
+from primavista.heads.dslda import DSLDAHead, StreamingStatistics
+from primavista.heads.frozen_cwr import softmax
+from primavista.heads.lda import LDAHead, lda_offsets
+from primavista.heads.ncm import NCMHead
+from primavista.heads.ridge import RidgeHead
+from primavista.heads.solving import solve_positive_definite
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics, packed_blocks, unpack
 
 Features = np.ndarray[Any, np.dtype[np.float64]]
 HEADS: dict[str, Callable[..., Head]] = {

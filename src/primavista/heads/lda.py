@@ -6,9 +6,9 @@ that it can be inverted after few frames.
 
 from __future__ import annotations
 
-from .base import Array, identity
-from .solving import FLOOR, solve_positive_definite
-from .statistics import AnalyticHead, SufficientStatistics
+from primavista.heads.base import Array, identity
+from primavista.heads.solving import FLOOR, solve_positive_definite
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 
 
 class LDAHead(AnalyticHead):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Array
-from .statistics import AnalyticHead
+from primavista.heads.base import Array
+from primavista.heads.statistics import AnalyticHead
 
 
 class NCMHead(AnalyticHead):

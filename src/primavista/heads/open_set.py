@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Array, Familiarity
-from .solving import FLOOR
+from primavista.heads.base import Array, Familiarity
+from primavista.heads.solving import FLOOR
 
 LOGIT_AT_MEAN = 10.0  # the logit by which a class leads the average at its own mean
 KNOWN_THRESHOLD = 0.25  # most frames of a new video of a known object reach this familiarity

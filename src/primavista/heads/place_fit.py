@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from array_api_compat import array_namespace
 
-from .base import Array, float64, identity, to_library_of, zeros_like
-from .solving import solve_rows
-from .strangers import Integers
+from primavista.heads.base import Array, float64, identity, to_library_of, zeros_like
+from primavista.heads.solving import solve_rows
+from primavista.heads.strangers import Integers
 
 LEVEL = 0.1  # rho is this fraction of the variance tr C that one lesson of L contributes
 ROUNDING = 1e-7  # bound on the rounding error of an eigenvalue of G, relative to tr G

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .strangers import Floats, Integers
+from primavista.heads.strangers import Floats, Integers
 
 LOGIT_SCALE = 16.0  # the sum of the weights of the places in the prior
 WEIGHT_SPREAD = 1.0  # prior standard deviation of the logarithm of each weight

@@ -23,15 +23,8 @@ from typing import ClassVar, Self
 import numpy as np
 from array_api_compat import array_namespace, device, to_device
 
-from ..errors import InputError
-from ..storage.validate import (
-    MAX_FEATURE,
-    check_at_most,
-    check_shape,
-    check_that,
-    checked_array,
-)
-from .base import (
+from primavista.errors import InputError
+from primavista.heads.base import (
     Array,
     Arrays,
     ClassArrays,
@@ -47,9 +40,15 @@ from .base import (
     to_library_of,
     to_numpy,
 )
-from .place_fit import Lessons, PlaceFit, fit_place, origin_of_scores, strange_scores
-from .place_weights import PlaceJudgement, place_weights
-from .statistics import (
+from primavista.heads.place_fit import (
+    Lessons,
+    PlaceFit,
+    fit_place,
+    origin_of_scores,
+    strange_scores,
+)
+from primavista.heads.place_weights import PlaceJudgement, place_weights
+from primavista.heads.statistics import (
     CHUNK,
     AnalyticHead,
     SufficientStatistics,
@@ -58,13 +57,20 @@ from .statistics import (
     low_rank_factor,
     unpack_lower,
 )
-from .strangers import (
+from primavista.heads.strangers import (
     Floats,
     LessonFamiliarity,
     expected_strangers,
     lessons_lifted,
     middle_shares,
     usual_room,
+)
+from primavista.storage.validate import (
+    MAX_FEATURE,
+    check_at_most,
+    check_shape,
+    check_that,
+    checked_array,
 )
 
 MOST_CHANGED = 128  # the most rows of F in a file; with more rows, G itself is stored

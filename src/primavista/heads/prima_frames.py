@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from .base import Array, to_library_of
-from .open_set import CosineFamiliarity, cosine_familiarity
-from .ridge import RHO_GRID, Regression, regressions
-from .statistics import AnalyticHead, SufficientStatistics
+from primavista.heads.base import Array, to_library_of
+from primavista.heads.open_set import CosineFamiliarity, cosine_familiarity
+from primavista.heads.ridge import RHO_GRID, Regression, regressions
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 
 # Candidates for rho, in units of the mean eigenvalue of A: a fixed grid like `RHO_GRID`.
 RELATIVE_RHO_GRID: tuple[float, ...] = tuple(10.0 ** (k / 2) for k in range(-4, 7))

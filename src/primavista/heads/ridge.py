@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from .base import Array, float64, to_library_of
-from .solving import FLOOR, invert_positive_definite, solve_positive_definite
-from .statistics import AnalyticHead, SufficientStatistics
+from primavista.heads.base import Array, float64, to_library_of
+from primavista.heads.solving import FLOOR, invert_positive_definite, solve_positive_definite
+from primavista.heads.statistics import AnalyticHead, SufficientStatistics
 
 # This fraction of the mean second moment is added to each variance, so that standardisation does
 # not amplify the rounding errors of a feature that never varied.

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 
-from .base import Array
+from primavista.heads.base import Array
 
 FLOOR = 1e-6  # fraction of the second moment added to a variance, so that it is never near 0
 SOLVE_BLOCK = 96  # rows of the triangular blocks that `solve_rows` inverts

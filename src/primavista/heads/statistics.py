@@ -20,8 +20,11 @@ from typing import Self
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array, to_device
 
-from ..errors import InputError
-from ..storage.validate import (
+from primavista.errors import InputError
+from primavista.heads.base import Array, Arrays, ClassArrays, Familiarity, Head, float64, zeros_like
+from primavista.heads.open_set import mahalanobis_familiarity
+from primavista.heads.solving import linear_algebra_error
+from primavista.storage.validate import (
     MAX_FEATURE,
     NumpyArray,
     check_at_most,
@@ -32,9 +35,6 @@ from ..storage.validate import (
     check_total,
     checked_array,
 )
-from .base import Array, Arrays, ClassArrays, Familiarity, Head, float64, zeros_like
-from .open_set import mahalanobis_familiarity
-from .solving import linear_algebra_error
 
 CHUNK = 1024  # frames that are added to a Gram matrix at a time
 BLOCK = 256  # rows of G that are computed at a time

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from PIL import Image
 
-from primavista.boxes import Box
 from primavista.errors import InputError
-from primavista.frames import ImageLike, LearnerInput, whole_picture
-from primavista.images import ImageArray, centre_square, fit_within, read_region
+from primavista.media.boxes import Box
+from primavista.media.frames import ImageLike, LearnerInput, whole_picture
+from primavista.media.images import ImageArray, centre_square, fit_within, read_region
 
 BoxLike: TypeAlias = Box | Sequence[float]
 BoxesLike: TypeAlias = BoxLike | Sequence[BoxLike] | Literal["motion"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from primavista.backbones.base import NETWORKS
-from primavista.coach import with_ids
 from primavista.errors import InputError
+from primavista.learner.coach import with_ids
 from primavista.learner.loading import LearnerLoading
 from primavista.learner.state import LearnerState
+from primavista.networks.base import NETWORKS
 from primavista.storage.manifest import checked_name
 from primavista.strategies.merging import merge
 

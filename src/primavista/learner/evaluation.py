@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from primavista.errors import FileError, InputError
-from primavista.frames import Frames, Selection
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
+from primavista.media.frames import Frames, Selection
+from primavista.media.video import open_frames
 from primavista.notebook import html_table
 from primavista.progress import Progress
 from primavista.storage.manifest import UNKNOWN
 from primavista.streams.dataset import DataSet
 from primavista.streams.folder import lessons_of_objects
-from primavista.streams.video import open_frames
 
 if TYPE_CHECKING:
     from primavista.learner.recognition import LearnerRecognition

@@ -14,14 +14,14 @@ from typing import Any, Literal, Protocol
 
 from torch import nn
 
-from primavista.backbones.base import NETWORKS
 from primavista.engine.representation import Engine
 from primavista.errors import InputError, PrimavistaError, require_extra
-from primavista.frames import model_frames
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError
+from primavista.media.frames import model_frames
+from primavista.media.video import Lesson, open_frames
+from primavista.networks.base import NETWORKS
 from primavista.strategies.registry import register_all, registered
-from primavista.streams.video import Lesson, open_frames
 
 SHARDS_PER_PROCESSOR = 4  # small enough that the last shards end at about the same time
 

@@ -17,13 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.base import Backbone, build
-from primavista.coach import Advice, HeldOutTests, advise, count_answers, frames_to_test
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import InputError
-from primavista.frames import Frames, LearnerInput, check_frames, lesson_id, read_frames
-from primavista.images import LEARNER_SIZE
 from primavista.learner.boxed import BoxesLike, boxed_frames
+from primavista.learner.coach import Advice, HeldOutTests, advise, count_answers, frames_to_test
 from primavista.learner.lesson import (
     AlreadyTaughtError,
     LessonBuffer,
@@ -32,15 +29,18 @@ from primavista.learner.lesson import (
 from primavista.learner.lesson_report import LessonReport
 from primavista.learner.recognition import LearnerRecognition, named_predictions
 from primavista.learner.state import LearnerSettings, LearnerState, make_strategy
-from primavista.option_types import UnknownOptionError
+from primavista.media.frames import Frames, LearnerInput, check_frames, lesson_id, read_frames
+from primavista.media.images import LEARNER_SIZE
+from primavista.media.video import learner_frames
+from primavista.networks.base import Backbone, build
 from primavista.progress import Progress
 from primavista.storage.manifest import checked_name, checked_names
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.open_set import OpenSet, judge, judge_features
+from primavista.strategies.option_types import UnknownOptionError
 from primavista.strategies.options import Options
 from primavista.strategies.registry import current_names, strategy_info
-from primavista.streams.video import learner_frames
 
 CAPACITY = 64
 # the arguments of a learner that are not options of its strategy

@@ -10,11 +10,11 @@ from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError
-from primavista.frames import ImageLike, crop_and_resize
-from primavista.frames import lesson_id as lesson_id
+from primavista.media.frames import ImageLike, crop_and_resize
+from primavista.media.frames import lesson_id as lesson_id
+from primavista.media.video import Lesson as Lesson
 from primavista.progress import Progress
 from primavista.strategies.base import Strategy, is_frozen
-from primavista.streams.video import Lesson as Lesson
 
 # Frames whose features are computed together. Fixed, so that features do not depend on how fast the
 # frames came.

@@ -13,13 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.base import Backbone, Spec, rebuild
-from primavista.coach import from_records
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import FileError, InputError
-from primavista.frames import check_labels
 from primavista.heads.base import own_arrays, restored_beside
 from primavista.heads.statistics import packed_size
+from primavista.learner.coach import from_records
 from primavista.learner.state import (
     BACKBONE,
     UNDO,
@@ -32,6 +30,8 @@ from primavista.learner.state import (
     groups_of,
     make_strategy,
 )
+from primavista.media.frames import check_labels
+from primavista.networks.base import Backbone, Spec, rebuild
 from primavista.nn.class_rows import ArrayBuffers, Rows
 from primavista.nn.memory import memories
 from primavista.references import is_reference, must_be_registered

@@ -1,4 +1,4 @@
-"""Finds objects in a frame: gives `primavista.locating` the network and the head of a learner."""
+"""Finds objects in a frame with the network and the head of a learner."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from primavista.coach import NOTHING
 from primavista.errors import InputError
+from primavista.learner.coach import NOTHING
+from primavista.learner.locating import Floats, Judged, Level, Located, find, level_sizes
 from primavista.learner.prediction import is_known
 from primavista.learner.state import LearnerState
-from primavista.locating import Floats, Judged, Level, Located, find, level_sizes
 from primavista.strategies.base import is_frozen
 from primavista.strategies.open_set import judge_windows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from primavista.coach import NOTHING
+from primavista.learner.coach import NOTHING
 from primavista.notebook import html_bars
 
 

@@ -10,20 +10,20 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from primavista.frames import Frames, ImageLike, LearnerInput, whole_picture
-from primavista.images import ImageArray
 from primavista.learner.changes import LearnerChanges
 from primavista.learner.evaluation import Evaluation, Sessions, evaluate_learner
 from primavista.learner.locate import locate
+from primavista.learner.locating import Located
 from primavista.learner.prediction import Prediction, is_known
 from primavista.learner.state import LearnerState, checked_threshold
 from primavista.learner.watch import SECONDS, Watch, fuse
-from primavista.locating import Located
+from primavista.media.frames import Frames, ImageLike, LearnerInput, whole_picture
+from primavista.media.images import ImageArray
+from primavista.media.video import learner_frames
 from primavista.progress import Progress
 from primavista.storage.manifest import checked_names
 from primavista.strategies.open_set import Judgement, judge
 from primavista.streams.dataset import DataSet
-from primavista.streams.video import learner_frames
 
 # Arrays whose number of dimensions a type checker knows.
 GreyImage: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.uint8]]

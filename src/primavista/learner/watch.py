@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .prediction import Prediction, is_known
+from primavista.learner.prediction import Prediction, is_known
 
 if TYPE_CHECKING:
-    from primavista.frames import ImageLike
+    from primavista.media.frames import ImageLike
 
 SECONDS = 1.0  # that a window lasts
 MOST_FRAMES = 100  # in a window, whatever the rate of the frames

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.mobilenet_v1 import LAYERS, MobileNetV1
 from primavista.errors import InputError
+from primavista.heads.shuffling import minibatch_count
+from primavista.networks.mobilenet_v1 import LAYERS, MobileNetV1
 from primavista.nn.memory import Memory
-from primavista.shuffling import minibatch_count
 
 INPUT = "input"
 

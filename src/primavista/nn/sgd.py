@@ -9,11 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from primavista.caches import NotCopiedCache
 from primavista.engine.cuda_graph import copied_in_place
 from primavista.engine.steps import CountedSteps
+from primavista.heads.caches import NotCopiedCache
+from primavista.heads.shuffling import minibatch_count, seed_of
 from primavista.nn.class_rows import Rows
-from primavista.shuffling import minibatch_count, seed_of
 
 GuardRule = Literal["modulate", "penalty", "none"]
 

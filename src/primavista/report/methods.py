@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from primavista.backbones.base import FROM_FUNCTION
+from primavista.networks.base import FROM_FUNCTION
 from primavista.report.read import StoredCell
 from primavista.report.table import Row, Table
 from primavista.report.titles import DATA_TITLES, protocol_title, strategy_order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from primavista.backbones.base import FROM_FUNCTION
+from primavista.networks.base import FROM_FUNCTION
 from primavista.report.final_tables import tuned_runs, varying
 from primavista.report.hyperparameters import changed_table, own_options_table
 from primavista.report.methods import retrained_strategies

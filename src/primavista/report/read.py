@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from primavista.backbones.base import NETWORKS, OWN_NETWORKS
 from primavista.bench.data import CORe50Comparison, compare_with_core50
 from primavista.bench.folder import (
     FAILED,
@@ -31,6 +30,7 @@ from primavista.bench.identity import code_fingerprint, fingerprint_of
 from primavista.bench.metrics import Tally
 from primavista.bench.plan import Cell, batches_in_name
 from primavista.errors import FileError
+from primavista.networks.base import NETWORKS, OWN_NETWORKS
 from primavista.strategies.registry import names, rules_of_version_0_1
 
 CLAIM = "claim:"  # the names of groups that test a claim begin with it

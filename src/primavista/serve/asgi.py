@@ -17,9 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 from starlette.types import ASGIApp
 
+from primavista.media.decoder import shared_decoder
 from primavista.serve import camera_routes, frame_routes, model_routes, socket_routes
 from primavista.serve.api_page import api_page
-from primavista.serve.decoder import shared_decoder
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import Health

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Form, Response
 from fastapi.requests import HTTPConnection
 
-from primavista.images import centre_square
+from primavista.media.images import centre_square
 from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.frame_routes import AgainQuery, LabelForm, WaitQuery, learn_images
 from primavista.serve.limits import RefusedError, check_label

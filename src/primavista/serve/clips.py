@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from primavista.coach import NOTHING
-from primavista.images import ImageArray
+from primavista.learner.coach import NOTHING
 from primavista.learner.lesson import LessonBuffer
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import Thumbnail, correlation, fuse
+from primavista.media.images import ImageArray
 from primavista.serve.learner_service import LearnerService
 from primavista.serve.limits import RefusedError
 from primavista.serve.schemas import ClipNotice

@@ -1,6 +1,6 @@
 """Decodes what clients send, images and videos, to frames at model size, within the limits.
 
-The work is done in a child process, see `primavista.serve.decoder`. Nothing that a client sends
+The work is done in a child process, see `primavista.media.decoder`. Nothing that a client sends
 names a file on this machine, and nothing of it is written to a file.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import BinaryIO
 
-from primavista.images import ImageArray
-from primavista.serve.decoder import shared_decoder
-from primavista.serve.decoder_child import DecodeJob
+from primavista.media.decoder import shared_decoder
+from primavista.media.decoder_child import DecodeJob
+from primavista.media.images import ImageArray
 from primavista.serve.limits import RefusedError, ServiceLimits
 
 

@@ -11,11 +11,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, File, Form, Path, Query, Response, UploadFile
 
-from primavista.coach import NOTHING
-from primavista.images import ImageArray
+from primavista.learner.coach import NOTHING
 from primavista.learner.learner import Learner
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import fuse
+from primavista.media.images import ImageArray
 from primavista.serve.decoding import decode_frame, decode_frames, decode_video
 from primavista.serve.dependencies import Service, Threads, refusals
 from primavista.serve.learner_service import LearnerService

@@ -24,10 +24,10 @@ from typing import Literal
 import numpy as np
 
 from primavista.errors import InputError, PrimavistaError
-from primavista.images import ImageArray
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import AlreadyTaughtError, LessonBuffer
 from primavista.learner.prediction import Prediction
+from primavista.media.images import ImageArray
 from primavista.serve.journal import Journal, RecentChange, RecentLesson
 from primavista.serve.lesson_progress import LessonProgress, ReportProgress
 from primavista.serve.limits import ByteBudget, RefusedError, ServiceLimits

@@ -6,10 +6,10 @@ import asyncio
 from concurrent.futures import Future
 
 from primavista.errors import InputError
-from primavista.images import ImageArray
 from primavista.learner.boxed import boxed_squares
 from primavista.learner.learner import Learner
 from primavista.learner.lesson import LessonBuffer
+from primavista.media.images import ImageArray
 from primavista.serve.learner_service import ChangeJob, LearnerService
 from primavista.serve.lesson_progress import ReportProgress
 from primavista.serve.limits import RefusedError

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from primavista.coach import NOTHING, Kind
+from primavista.learner.coach import NOTHING, Kind
+from primavista.learner.locating import Located
 from primavista.learner.prediction import Prediction
-from primavista.locating import Located
 from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
 from primavista.serve.stream_frames import StreamFrame
 from primavista.storage.manifest import MAX_LABEL

@@ -10,11 +10,9 @@ from threading import Event, Thread
 
 from PIL import Image
 
-from primavista.addresses import is_live
 from primavista.errors import InputError
-from primavista.images import ImageArray
-from primavista.serve.limits import RefusedError
-from primavista.streams.camera import (
+from primavista.media.addresses import is_live
+from primavista.media.camera import (
     CameraFrame,
     CameraLostError,
     CameraView,
@@ -22,6 +20,8 @@ from primavista.streams.camera import (
     is_film,
     steady_frames,
 )
+from primavista.media.images import ImageArray
+from primavista.serve.limits import RefusedError
 
 FPS = 10.0
 LONGEST = 1280  # pixels of the longer side of a picture

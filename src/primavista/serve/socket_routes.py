@@ -12,9 +12,9 @@ import anyio
 from fastapi import APIRouter, Query, WebSocket, WebSocketDisconnect
 
 from primavista.errors import InputError
-from primavista.images import ImageArray, centre_square, read_region
 from primavista.learner.boxed import MOTION
 from primavista.learner.lesson import LessonBuffer
+from primavista.media.images import ImageArray, centre_square, read_region
 from primavista.serve.clips import StreamClips
 from primavista.serve.decoding import decode_frame
 from primavista.serve.dependencies import Service, Threads

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from primavista.images import ImageArray
 from primavista.learner.prediction import Prediction
 from primavista.learner.watch import Thumbnail
+from primavista.media.images import ImageArray
 from primavista.serve.learner_service import LearnerService
 
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 class WorkerThreads:
     """A small thread pool for work on lessons, models and boxes; it leaves cores to the network.
 
-    Pictures and videos are decoded elsewhere, see `primavista.serve.decoder`.
+    Pictures and videos are decoded elsewhere, see `primavista.media.decoder`.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # relative: the distribution for the edge has this module too, under its own name
-from ..errors import CHOOSE_FOLDER, FileError, file_error, file_errors
+from primavista.errors import CHOOSE_FOLDER, FileError, file_error, file_errors
 
 POLL_SECONDS = 0.05
 MAX_HOLDER = 300  # bytes of what a holder writes into the lock file about itself

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 # relative: the distribution for the edge has this module too, under its own name
-from ..errors import CHOOSE_FOLDER, FileError, file_error, file_errors
-from .disk import write_atomically
+from primavista.errors import CHOOSE_FOLDER, FileError, file_error, file_errors
+from primavista.storage.disk import write_atomically
 
 # The one metadata key: the header of a file with several would not have equal bytes each time.
 KEY = "primavista"

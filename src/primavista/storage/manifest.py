@@ -14,8 +14,8 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, TypeAlias
 
 # relative: the distribution for the edge has this module too, under its own name
-from ..errors import FileError, InputError
-from .settings import OptionValue
+from primavista.errors import FileError, InputError
+from primavista.storage.settings import OptionValue
 
 FORMAT = 1
 MAX_TESTS = 16  # of one object; more than any version keeps

@@ -6,7 +6,7 @@ import tomllib
 from typing import Any, TypeAlias
 
 # relative: the distribution for the edge has this module too, under its own name
-from ..errors import InputError
+from primavista.errors import InputError
 
 # The value of an option of a strategy or a backbone: what a saved file can hold.
 OptionValue: TypeAlias = bool | int | float | str | None

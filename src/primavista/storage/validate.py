@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from primavista.errors import InputError
 
 NumpyArray = np.ndarray[Any, Any]
 

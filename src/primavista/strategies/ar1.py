@@ -9,9 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
 from primavista.engine.cuda_graph import copied_in_place
 from primavista.heads.cwr import HeadKind
+from primavista.networks.base import Backbone
 from primavista.nn.sgd import GuardRule, Importance
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy

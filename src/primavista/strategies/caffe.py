@@ -17,15 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from primavista.errors import InputError
-from primavista.frames import Frames
 from primavista.heads.cwr import HeadKind
-from primavista.heads.cwr_head import CWRHead
-from primavista.heads.linear import LinearHead
+from primavista.heads.shuffling import minibatch_count
+from primavista.media.frames import Frames
+from primavista.nn.cwr_head import CWRHead
+from primavista.nn.linear import LinearHead
 from primavista.nn.norm_replacement import replace_batch_norm
 from primavista.nn.renorm import BatchRenorm, RenormSchedule, set_limits
 from primavista.nn.sgd import PerWeight, Weight, generator
 from primavista.progress import Progress
-from primavista.shuffling import minibatch_count
 from primavista.strategies.ar1 import SynapticIntelligence
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy

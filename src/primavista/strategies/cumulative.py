@@ -13,16 +13,16 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
 from primavista.errors import InputError
-from primavista.frames import Frames, Selection, read_frames, split_indices
+from primavista.media.frames import Frames, Selection, read_frames, split_indices
+from primavista.networks.base import Backbone
 from primavista.nn.class_rows import AnySize
 from primavista.nn.freezing import Freeze
 from primavista.nn.renorm import Norm
 from primavista.nn.sgd import SGD
-from primavista.option_types import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
+from primavista.strategies.option_types import Range
 from primavista.strategies.options import Options, Rate
 
 Steps = Annotated[int, Range(1, 2**31)]

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
 from primavista.heads.base import Familiarity
 from primavista.heads.cwr import HeadKind
-from primavista.heads.cwr_head import CWRHead
 from primavista.heads.frozen_cwr import cwr_familiarity
 from primavista.heads.open_set import KNOWN_THRESHOLD
 from primavista.heads.statistics import SufficientStatistics
+from primavista.networks.base import Backbone
 from primavista.nn.class_rows import ArrayBuffers
+from primavista.nn.cwr_head import CWRHead
 from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 from primavista.strategies.gradient import GradientStrategy
 from primavista.strategies.options import Count, Options, Rate

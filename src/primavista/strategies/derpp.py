@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.frames import split_indices
+from primavista.media.frames import split_indices
 from primavista.nn.memory import Memory
-from primavista.option_types import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.er import EROptions, ExperienceReplay
+from primavista.strategies.option_types import Range
 from primavista.strategies.options import Count, Lambda
 
 

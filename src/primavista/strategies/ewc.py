@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
 from primavista.engine.cuda_graph import CapturedFunction
+from primavista.networks.base import Backbone
 from primavista.nn.sgd import UNGUARDED, GuardRule, Importance, gradient
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.gradient import GradientStrategy

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
-from primavista.frames import Frames
+from primavista.media.frames import Frames
+from primavista.networks.base import Backbone
 from primavista.progress import Progress
 from primavista.strategies.base import Batch
 from primavista.strategies.gradient import GradientStrategy

@@ -13,13 +13,6 @@ from typing import Annotated, Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
-from primavista.backbones.multidepth import (
-    MiddleBackbone,
-    MultiDepthBackbone,
-    generic_frames,
-    shipped_reference,
-)
 from primavista.errors import InputError
 from primavista.heads.base import Familiarity, Head
 from primavista.heads.dslda import DSLDAHead, StreamingStatistics
@@ -30,12 +23,19 @@ from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.prima_frames import FrameHead
 from primavista.heads.ridge import RidgeHead
 from primavista.heads.statistics import AnalyticHead, SufficientStatistics
+from primavista.networks.base import Backbone
+from primavista.networks.multidepth import (
+    MiddleBackbone,
+    MultiDepthBackbone,
+    generic_frames,
+    shipped_reference,
+)
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.nn.norm_replacement import replace_batch_norm
-from primavista.option_types import Range, make_options
 from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 from primavista.strategies.merging import MergeableStrategy
 from primavista.strategies.naive import Naive
+from primavista.strategies.option_types import Range, make_options
 from primavista.strategies.options import Options
 
 MAX_EXPAND = 2**15  # the largest number of random features of Ridge

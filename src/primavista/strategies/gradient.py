@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.frames import Frames, are_features, read_frames
+from primavista.heads.shuffling import minibatch_count
+from primavista.media.frames import Frames, are_features, read_frames
 from primavista.nn.freezing import set_freezing
 from primavista.nn.renorm import RenormLimits, RenormSchedule, norm_layers, set_limits
 from primavista.nn.sgd import SGD, UNGUARDED, Guard, Weight, generator, shuffled_minibatches
-from primavista.shuffling import minibatch_count
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.trainable import TrainableStrategy
 

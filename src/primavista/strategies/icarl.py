@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
+from primavista.networks.base import Backbone
 from primavista.nn.class_rows import Rows
 from primavista.nn.sgd import SGD, generator
 from primavista.strategies.base import Batch, LearnReport

@@ -27,15 +27,15 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from primavista.backbones.base import Backbone
 from primavista.errors import InputError
-from primavista.frames import Frames, read_frames, split_indices
+from primavista.media.frames import Frames, read_frames, split_indices
+from primavista.networks.base import Backbone
 from primavista.nn.latents import INPUT, Cut, LatentMemory, composed_minibatches
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import Weight, generator
-from primavista.option_types import Range
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
+from primavista.strategies.option_types import Range
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from primavista.errors import InputError
 from primavista.heads.cwr import HeadKind, WPast
-from primavista.heads.linear import Unseen
 from primavista.nn.freezing import Freeze
+from primavista.nn.linear import Unseen
 from primavista.nn.renorm import Moments, Norm
-from primavista.option_types import Range as Range
-from primavista.option_types import UnknownOptionError as UnknownOptionError
-from primavista.option_types import check_options as check_options
-from primavista.option_types import make_options as make_options
+from primavista.strategies.option_types import Range as Range
+from primavista.strategies.option_types import UnknownOptionError as UnknownOptionError
+from primavista.strategies.option_types import check_options as check_options
+from primavista.strategies.option_types import make_options as make_options
 
 Count = Annotated[int, Range(1, 10_000)]
 Rate = Annotated[float, Range(0, 1e3)]

@@ -15,14 +15,14 @@ from typing import Any, TypeGuard, TypeVar, overload
 
 from torch import nn
 
-from primavista.backbones.base import NETWORKS, OWN_NETWORKS, Backbone, device_of
 from primavista.errors import InputError
-from primavista.option_types import UnknownOptionError
+from primavista.networks.base import NETWORKS, OWN_NETWORKS, Backbone, device_of
 from primavista.references import is_reference, load_reference, must_be_registered, reference_to
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
 from primavista.strategies.builtin import RENORM, STRATEGIES
 from primavista.strategies.info import OTHER_LOOKS, Look, StrategyInfo
+from primavista.strategies.option_types import UnknownOptionError
 
 ENTRY_POINTS = "primavista.strategies"
 _NAME = re.compile(r"[\w.+*-]{1,60}")
@@ -262,7 +262,7 @@ def create(
         seed: the seed of every random choice.
         overrides: options of the strategy that replace its hyperparameters.
 
-    >>> from primavista.backbones.base import build
+    >>> from primavista.networks.base import build
     >>> tiny = build("mobilenet_v1", "random", width=0.25, size=32)
     >>> create("ar1*", tiny, protocol="nicv2-79", norm="bn").options.r_max
     1.25

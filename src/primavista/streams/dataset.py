@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from primavista.errors import InputError
-from primavista.frames import Frames, Selection
+from primavista.media.frames import Frames, Selection
 from primavista.notebook import html_table
 
 SHOWN_BATCHES = 5  # in the HTML representation of a stream

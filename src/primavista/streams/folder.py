@@ -21,17 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from primavista.errors import FileError, InputError
-from primavista.images import ImageArray, read_image
-from primavista.progress import Progress
-from primavista.streams.dataset import DataSet, Session
-from primavista.streams.rendered.written import (
-    WrittenScene,
-    read_scene,
-    scene_classes,
-    scene_name,
-)
-from primavista.streams.split import held_out
-from primavista.streams.video import (
+from primavista.media.images import ImageArray, read_image
+from primavista.media.video import (
     IMAGES,
     VIDEOS,
     BadFiles,
@@ -42,6 +33,15 @@ from primavista.streams.video import (
     natural,
     subfolders,
 )
+from primavista.progress import Progress
+from primavista.streams.dataset import DataSet, Session
+from primavista.streams.rendered.written import (
+    WrittenScene,
+    read_scene,
+    scene_classes,
+    scene_name,
+)
+from primavista.streams.split import held_out
 from primavista.streams.video_cache import VideoCache, default_video_cache, map_video
 
 MAX_FRAMES = 600  # per video

@@ -15,7 +15,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from primavista.errors import FileError, InputError, require_extra
-from primavista.frames import Frames, crop_and_resize
+from primavista.media.frames import Frames, crop_and_resize
 from primavista.streams.dataset import DataSet, Session, Stream
 
 if TYPE_CHECKING:

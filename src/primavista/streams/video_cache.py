@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.images import ImageArray
+from primavista.media.images import ImageArray
+from primavista.media.video import Clip, open_frames
 from primavista.storage.disk import write_atomically
 from primavista.storage.learner_file import raw_bytes
-from primavista.streams.video import Clip, open_frames
 
 VERSION = 2  # of what is kept of a decoded video
 

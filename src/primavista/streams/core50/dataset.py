@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError
-from primavista.frames import Selection
+from primavista.media.frames import Selection
+from primavista.media.video import BadFiles
 from primavista.progress import Progress
 from primavista.streams.core50.layout import CORe50Files, core50_folder, open_files
 from primavista.streams.core50.orders import read_list
@@ -35,7 +36,6 @@ from primavista.streams.names import category_names, object_names
 from primavista.streams.rendered.renderer import Scene
 from primavista.streams.rendered.written import WrittenScene, read_scene, scene_name
 from primavista.streams.split import held_out
-from primavista.streams.video import BadFiles
 
 OBJECTS_PER_CATEGORY = 5
 TEST_SESSIONS = (3, 7, 10)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, file_errors
-from primavista.frames import crop_and_resize
-from primavista.images import ImageArray
+from primavista.media.frames import crop_and_resize
+from primavista.media.images import ImageArray
 from primavista.storage import disk
 from primavista.storage.disk import replacing
 from primavista.streams.pickles import read_pickle

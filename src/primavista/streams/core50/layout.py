@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError
-from primavista.frames import Frames, LazyFrames
-from primavista.images import ImageArray, read_image
+from primavista.media.frames import Frames, LazyFrames
+from primavista.media.images import ImageArray, read_image
+from primavista.media.video import BadFiles
 from primavista.progress import Progress
 from primavista.streams.core50.image_array import ARRAYS, open_image_array
 from primavista.streams.dataset import SessionKey, SessionRows
-from primavista.streams.video import BadFiles
 
 NAME = re.compile(
     r"s(\d{1,4})/o(\d{1,4})/C_(\d{1,4})_(\d{1,4})_(\d{1,6})\.(?:png|jpe?g)", re.IGNORECASE

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.images import ImageArray
+from primavista.media.images import ImageArray
 from primavista.streams.core50.image_array import MappedFrames
 from primavista.streams.dataset import DataSet, Labels, Session
 from primavista.streams.pickles import MAX_BYTES, loads, read_pickle

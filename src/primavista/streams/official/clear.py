@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from primavista.errors import FileError
+from primavista.media.video import subfolders
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
 from primavista.streams.official.picture_files import (
@@ -20,7 +21,6 @@ from primavista.streams.official.picture_files import (
     read_json,
     read_text,
 )
-from primavista.streams.video import subfolders
 
 TRAIN = ("train", "train_image_only")  # the folder names in the two archives
 TEST = ("test",)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from primavista.errors import FileError, InputError
+from primavista.media.video import subfolders
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Labels
 from primavista.streams.official.picture_files import (
@@ -20,7 +21,6 @@ from primavista.streams.official.picture_files import (
     picture_data,
     pictures_in,
 )
-from primavista.streams.video import subfolders
 
 # In the order of the authors' sequential benchmark.
 FACTORS = ("illumination", "occlusion", "pixel", "clutter")

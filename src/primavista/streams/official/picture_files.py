@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from primavista.errors import FileError, InputError, file_errors
-from primavista.images import read_image
+from primavista.media.images import read_image
+from primavista.media.video import IMAGES, BadFiles, media_in
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.folder import FolderFrames, SessionFiles
-from primavista.streams.video import IMAGES, BadFiles, media_in
 
 MAX_TEXT = 64 * 2**20  # bytes of one list or JSON file
 MAX_PICTURES = 4_000_000

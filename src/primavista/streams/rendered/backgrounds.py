@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from .shapes import turned
-from .traits import Colour, Dice
+from primavista.streams.rendered.shapes import turned
+from primavista.streams.rendered.traits import Colour, Dice
 
 OUTDOOR_SESSIONS = (4, 10, 11)  # out of every eleven sessions
 

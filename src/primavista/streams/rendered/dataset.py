@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError, file_errors, require_extra
-from primavista.frames import Frames
-from primavista.images import ImageArray
+from primavista.media.frames import Frames
+from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.storage import disk
 from primavista.storage.disk import replacing, write_atomically

@@ -14,8 +14,8 @@ from math import cos, pi, sin
 import torch
 from torch import Tensor
 
-from .shapes import Hold, Points, Vector
-from .traits import Colour, Dice
+from primavista.streams.rendered.shapes import Hold, Points, Vector
+from primavista.streams.rendered.traits import Colour, Dice
 
 FINGER = 0.082  # decimetres, a finger's radius
 FINGER_LENGTH = 0.68

@@ -8,7 +8,7 @@ from math import pi
 import torch
 from torch import Tensor
 
-from .traits import (
+from primavista.streams.rendered.traits import (
     ACCENTS,
     BLACK,
     BLUE,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .labels import PATTERNS, paint_label
-from .shapes import FAMILIES
-from .traits import (
+from primavista.streams.rendered.labels import PATTERNS, paint_label
+from primavista.streams.rendered.shapes import FAMILIES
+from primavista.streams.rendered.traits import (
     ACCENTS,
     BLACK,
     BLUE,

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from .backgrounds import Light
-from .hands import Hand, Moves, distance, meet, surface
-from .looks import ObjectLook
-from .shapes import FAMILIES, Hold, Points, Vector, length
+from primavista.streams.rendered.backgrounds import Light
+from primavista.streams.rendered.hands import Hand, Moves, distance, meet, surface
+from primavista.streams.rendered.looks import ObjectLook
+from primavista.streams.rendered.shapes import FAMILIES, Hold, Points, Vector, length
 
 CAMERA = 4.5  # decimetres from the camera to the object
 STEPS = 16  # steps of sphere tracing; grazing rays that need more count as edge pixels

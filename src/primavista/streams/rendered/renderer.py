@@ -17,13 +17,20 @@ from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate, pad
 
 from primavista.errors import InputError
-
-from .backgrounds import Light, light_of, paint_background
-from .hands import Hand, Moves, hand_of, moves_of
-from .looks import ObjectLook, look_of
-from .rays import CAMERA, Rays, bodies_of, hand_colour, meet_hand, meet_object, object_colour
-from .shapes import FAMILIES, Hold, hold_of
-from .traits import Dice
+from primavista.streams.rendered.backgrounds import Light, light_of, paint_background
+from primavista.streams.rendered.hands import Hand, Moves, hand_of, moves_of
+from primavista.streams.rendered.looks import ObjectLook, look_of
+from primavista.streams.rendered.rays import (
+    CAMERA,
+    Rays,
+    bodies_of,
+    hand_colour,
+    meet_hand,
+    meet_object,
+    object_colour,
+)
+from primavista.streams.rendered.shapes import FAMILIES, Hold, hold_of
+from primavista.streams.rendered.traits import Dice
 
 # The version of the renderer. Every change of pixels raises it, so that stored frames and results
 # of different versions never mix.

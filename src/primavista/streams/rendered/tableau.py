@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from primavista.boxes import Box
-
-from .backgrounds import Light, light_of, paint_background
-from .hands import Hand, hand_of, moves_of
-from .looks import ObjectLook, look_of
-from .rays import (
+from primavista.media.boxes import Box
+from primavista.streams.rendered.backgrounds import Light, light_of, paint_background
+from primavista.streams.rendered.hands import Hand, hand_of, moves_of
+from primavista.streams.rendered.looks import ObjectLook, look_of
+from primavista.streams.rendered.rays import (
     CAMERA,
     Bodies,
     Hits,
@@ -29,7 +28,7 @@ from .rays import (
     meet_object,
     object_colour,
 )
-from .renderer import (
+from primavista.streams.rendered.renderer import (
     BLUR,
     CAST,
     CATEGORIES,
@@ -43,8 +42,8 @@ from .renderer import (
     blurred,
     label_of,
 )
-from .shapes import hold_of
-from .traits import Dice
+from primavista.streams.rendered.shapes import hold_of
+from primavista.streams.rendered.traits import Dice
 
 SIZES = (0.2, 1.0)  # range of the longer side of a true box, in heights of the picture
 FIELD = 2.2  # the side of the square in which an object is drawn, in units of 22 cm

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from .shapes import FAMILIES
+from primavista.streams.rendered.shapes import FAMILIES
 
 Colour = tuple[float, float, float]
 Option = TypeVar("Option")

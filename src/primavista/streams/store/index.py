@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from primavista.errors import FileError, file_errors
-from primavista.frames import Frames
+from primavista.media.frames import Frames
 from primavista.streams.dataset import (
     CORe50Facts,
     DataSet,

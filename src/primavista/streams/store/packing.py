@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from primavista.errors import InputError, file_errors
-from primavista.frames import Frames
+from primavista.media.frames import Frames
 from primavista.progress import Progress
 from primavista.storage import disk
 from primavista.storage.disk import FileLock, remove_leftovers, write_atomically

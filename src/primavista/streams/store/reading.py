@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from primavista.errors import FileError, InputError, file_error
-from primavista.images import ImageArray
+from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.streams.dataset import DataSet
 from primavista.streams.store.index import (

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from primavista.errors import InputError, PrimavistaError
-from primavista.frames import Frames, read_frames
+from primavista.media import decode
+from primavista.media.frames import Frames, read_frames
 from primavista.storage import disk
-from primavista.streams import decode
 from primavista.streams.store.index import FRAMES, StoreIndex
 
 # Seconds of work that pay for starting workers: each takes about three to import torch.

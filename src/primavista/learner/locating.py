@@ -1,0 +1,494 @@
+"""Finds taught objects in a frame: windows over the maps of the network, scored by its head.
+
+A *window* is a square of the frame that is read as if it were a frame of its own: its features are
+the means of maps over the same parts of it that are read of a whole frame. The maps are computed
+once per level, which is the frame at one size, so a window costs a few additions.
+
+This module needs numpy alone; the edge runtime has a copy of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from primavista.media.boxes import Box, non_maximum_suppression
+
+# The pixels of the levels, in frames of the size that the network was taught with: 4:3 pictures
+# have 3/2 of its side and its side as their height.
+LEVEL_AREAS = (3.0, 4 / 3)
+CELL = 32  # the sides of levels are multiples of it
+SIDES = (0.85,)  # of windows, in sides of taught frames
+STEPS = 6.0  # windows per side of one
+CORE = 0.65  # of a window, where the object is
+MOST_OBJECTS = 20  # in a frame
+MIDDLE = 0.5  # of a window, which shows the object and little else
+REACH = 0.9  # how far from the centre of a window its object may reach, in sides of the window
+LINES = 36  # where boxes may begin and end, on each axis of this reach
+BOX_PRIOR = 0.05  # the weight of the usual size and place of a box, in evidence of a core
+SIZE_SPREAD = 0.7  # how much the logarithms of the sides of boxes usually differ
+ROUNDS = 8  # of the search for a box, at most
+PLACE_SPREAD = 0.25  # how far from the centre of the window boxes usually are, in its sides
+MOST_OVERLAP = 0.3  # of two objects, as intersection over union
+AGAIN = 3.0  # how many times the odds of a second object of a name may be worse than the best's
+MOST_PRODUCTS = 2**18  # up to here numpy's library multiplies by one thread
+ROOT_SOFTENING = 1e-3  # as in the features of whole frames
+
+Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
+
+
+@dataclass(frozen=True)
+class Located:
+    """An object that was found in a frame.
+
+    Args:
+        label: Its name.
+        box: Where it is, in pixels of the frame.
+        confidence: The probability of `label` among the known names, from 0 to 1.
+        familiarity: How much it looks like what was taught, as that of a `Prediction`; None if the
+            strategy cannot tell.
+    """
+
+    label: str
+    box: Box
+    confidence: float
+    familiarity: float | None = None
+
+
+class Place(NamedTuple):
+    """One part of the features: the mean of a map over the middle of a window.
+
+    Args:
+        map: Which of the maps.
+        share: How much of the side of the window is read.
+    """
+
+    map: int
+    share: float
+
+
+@dataclass(frozen=True)
+class WindowReader:
+    """Computes the features of windows from the maps of the network.
+
+    Args:
+        places: The parts of the features, one after the other.
+        root: Whether the signed root of each number is taken, x / sqrt(|x| + 0.001).
+        size: The side of taught frames, in pixels.
+    """
+
+    places: tuple[Place, ...]
+    root: bool
+    size: int
+
+    def features(
+        self,
+        maps: Sequence[Floats],
+        level: tuple[int, int],
+        xs: Floats,
+        ys: Floats,
+        side: float,
+    ) -> Floats:
+        """Compute the features of a grid of windows.
+
+        Args:
+            maps: Those of the level, C x h x w each.
+            level: The width and the height of the level, in pixels.
+            xs: The columns of the centres of windows, in pixels of the level.
+            ys: The rows of their centres.
+            side: The side of the windows; what is outside the picture does not count.
+
+        Returns:
+            float32, one row per window: all of the first row of windows, then the next.
+        """
+        channels = [len(maps[place.map]) for place in self.places]
+        # one row per feature: so are the products, and no copy has to be transposed
+        z = np.empty((sum(channels), len(ys), len(xs)), np.float32)
+        end = 0
+        for place, count in zip(self.places, channels, strict=True):
+            x, reach = maps[place.map], place.share * side / 2
+            columns = interval_weights(xs, reach, x.shape[2], level[0])
+            rows = interval_weights(ys, reach, x.shape[1], level[1])
+            across = product(x.reshape(-1, x.shape[2]), columns.T).reshape(count, -1, len(xs))
+            start, end = end, end + count
+            np.matmul(rows, across, out=z[start:end])
+        if self.root:
+            take_root(z)
+        found: Floats = z.reshape(end, -1).T
+        return found
+
+
+def product(a: Floats, b: Floats) -> Floats:
+    """Compute a b by one thread.
+
+    For a large product numpy's library wakes a thread per core, which afterwards waits in a loop
+    for the next one and takes the core away from the network's passes.
+
+    Args:
+        a: N x K.
+        b: K x M, M at least 2.
+
+    Returns:
+        N x M.
+    """
+    found: Floats = np.empty((len(a), b.shape[1]), np.result_type(a, b))
+    rows = max(MOST_PRODUCTS // b.size, 1)
+    for start in range(0, len(a), rows):
+        np.matmul(a[start : start + rows], b, out=found[start : start + rows])
+    return found
+
+
+def interval_weights(centres: Floats, reach: float, cells: int, length: float) -> Floats:
+    """Return the weights that take means over intervals of a line of cells; ends count in part.
+
+    Args:
+        centres: The middle of each interval, from 0 to `length`.
+        reach: Half its length.
+        cells: The number of cells.
+        length: The length of the line.
+
+    Returns:
+        One row per interval, of sum 1: float32, intervals x cells.
+
+    >>> interval_weights(np.array([1.0, 2.5]), 1.0, 4, 4.0).tolist()
+    [[0.5, 0.5, 0.0, 0.0], [0.0, 0.25, 0.5, 0.25]]
+    """
+    scale = cells / length
+    low = ((centres - reach) * scale).clip(0, cells)[:, None]
+    high = ((centres + reach) * scale).clip(0, cells)[:, None]
+    at = np.arange(cells)
+    inside = (np.minimum(at + 1, high) - np.maximum(at, low)).clip(0)
+    weights: Floats = (inside / inside.sum(1, keepdims=True)).astype(np.float32)
+    return weights
+
+
+def level_sizes(width: int, height: int, size: int) -> list[tuple[int, int]]:
+    """Return the width and the height of each level of a frame.
+
+    Args:
+        width: That of the frame, in pixels.
+        height: That of the frame.
+        size: The side of the frames that the network was taught with.
+
+    >>> level_sizes(640, 480, 192)
+    [(384, 288), (256, 192)]
+    """
+    found = []
+    for area in LEVEL_AREAS:
+        scale = size * math.sqrt(area / (width * height))
+        found.append((_multiple(width * scale), _multiple(height * scale)))
+    return list(dict.fromkeys(found))
+
+
+def _multiple(length: float) -> int:
+    return max(CELL, round(length / CELL) * CELL)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The judgement of a head on features.
+
+    Args:
+        shares: The probability of each class, N x K.
+        familiarity: One number per row; None if the head cannot tell.
+    """
+
+    shares: Floats
+    familiarity: Floats | None
+
+    def rank(self) -> Floats:
+        """Return how much each window shows each class: probability times familiarity, N x K."""
+        if self.familiarity is None:
+            return self.shares
+        ranks: Floats = self.shares * self.familiarity.clip(0, 1)[:, None]
+        return ranks
+
+
+Judge = Callable[[Floats], Judged]
+AT_ONCE = 256  # windows that are judged together, so that their features stay in the caches
+
+
+def _joined(parts: Sequence[Judged]) -> Judged:
+    told = [part.familiarity for part in parts if part.familiarity is not None]
+    shares = np.concatenate([part.shares for part in parts])
+    return Judged(shares, np.concatenate(told) if told else None)
+
+
+class Level(NamedTuple):
+    """The frame at one size.
+
+    Args:
+        maps: What the network makes of it, C x h x w each.
+        size: Its width and height, in pixels.
+        scale: How many pixels of the frame one pixel is, horizontally and vertically.
+    """
+
+    maps: Sequence[Floats]
+    size: tuple[int, int]
+    scale: tuple[float, float]
+
+    def box(self, left: float, top: float, right: float, bottom: float) -> Box:
+        """Return the box in the frame of a box in this level, clipped to the picture.
+
+        Args:
+            left: Its left end, in pixels of the level.
+            top: Its upper end.
+            right: Its right end.
+            bottom: Its lower end.
+        """
+        (width, height), (wide, high) = self.size, self.scale
+        xs = [min(max(float(x), 0.0), width) * wide for x in (left, right)]
+        ys = [min(max(float(y), 0.0), height) * high for y in (top, bottom)]
+        return Box(xs[0], ys[0], xs[1], ys[1])
+
+
+class Window(NamedTuple):
+    """A window that shows something that was taught.
+
+    Args:
+        level: Where it is.
+        x: The column of its centre, in pixels of the level.
+        y: The row of its centre.
+        side: Its side.
+        column: That of the class that it shows.
+        rank: How much, see `Judged.rank`.
+        confidence: The probability of the class.
+        familiarity: That of the window.
+    """
+
+    level: Level
+    x: float
+    y: float
+    side: float
+    column: int
+    rank: float
+    confidence: float
+    familiarity: float | None
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        """The centre of the window, in pixels of the frame."""
+        return self.x * self.level.scale[0], self.y * self.level.scale[1]
+
+    @property
+    def odds(self) -> float:
+        """The odds that it shows what was taught: familiarity, or else confidence, over the rest.
+
+        >>> level = Level([], (1, 1), (1, 1))
+        >>> Window(level, 0, 0, 1, 0, rank=0, confidence=1, familiarity=0.75).odds
+        3.0
+        """
+        share = self.confidence if self.familiarity is None else self.familiarity
+        return share / max(1 - share, 1e-6)
+
+    @property
+    def core(self) -> Box:
+        """The middle of the window, where an object is that was taught in the middle of frames."""
+        reach = CORE * self.side / 2
+        return self.level.box(self.x - reach, self.y - reach, self.x + reach, self.y + reach)
+
+
+def find(
+    levels: Sequence[Level],
+    reader: WindowReader,
+    judge: Judge,
+    is_known: Callable[[float, float | None], bool],
+) -> list[tuple[Window, Box]]:
+    """Find what was taught in a frame.
+
+    Every window gets the class that its features are most like. Of those that count as known and
+    overlap, the best stays; the box of what it shows is found in the cells of the map (`extents`),
+    and boxes are merged by non-maximum suppression. A second box of a name stays only if it is
+    nearly as sure as the best one (`AGAIN`): there may be two mugs, but a chair that looks like a
+    mug beside the mug is not a mug.
+
+    Args:
+        levels: The frame at several sizes.
+        reader: Reads the windows.
+        judge: The head: from features to probabilities and familiarity.
+        is_known: Tells from a confidence and a familiarity whether a window counts as known.
+
+    Returns:
+        The windows with the boxes of what they show, the best first.
+    """
+    known = [w for w in _windows(levels, reader, judge) if is_known(w.confidence, w.familiarity)]
+    best: list[Window] = []
+    for window in sorted(known, key=lambda one: -one.rank):
+        if len(best) < MOST_OBJECTS and not any(_covers(other, window) for other in best):
+            best.append(window)
+    boxes = extents(best)
+    kept = non_maximum_suppression(boxes, [window.rank for window in best], MOST_OVERLAP)
+    found: list[tuple[Window, Box]] = []
+    for i in kept:
+        if not any(_is_surer(other, best[i]) for other, _ in found):
+            found.append((best[i], boxes[i]))
+    return found
+
+
+def _is_surer(better: Window, worse: Window) -> bool:
+    """Return True if one window shows what another one shows, and much more surely."""
+    return better.column == worse.column and better.odds > AGAIN * worse.odds
+
+
+def _covers(better: Window, worse: Window) -> bool:
+    """Return True if the centre of one window lies in the core of the other, either way round."""
+    for one, other in ((better, worse), (worse, better)):
+        core, (x, y) = one.core, other.centre
+        if core.left <= x <= core.right and core.top <= y <= core.bottom:
+            return True
+    return False
+
+
+def _windows(levels: Sequence[Level], reader: WindowReader, judge: Judge) -> list[Window]:
+    """All windows of a frame."""
+    step = reader.size / STEPS
+    parts, places = [], []
+    for level in levels:
+        xs, ys = (np.arange(step / 2, length, step) for length in level.size)
+        for side in (share * reader.size for share in SIDES):
+            z = reader.features(level.maps, level.size, xs, ys, side)
+            parts += [judge(z[start : start + AT_ONCE]) for start in range(0, len(z), AT_ONCE)]
+            places += [(level, float(x), float(y), side) for y in ys for x in xs]
+    judged = _joined(parts)
+    columns = judged.shares.argmax(1)
+    ranks = judged.rank()
+    found = []
+    for k, (place, column) in enumerate(zip(places, columns.tolist(), strict=True)):
+        familiarity = None if judged.familiarity is None else float(judged.familiarity[k])
+        share, rank = float(judged.shares[k, column]), float(ranks[k, column])
+        found.append(Window(*place, column, rank, share, familiarity))
+    return found
+
+
+def extents(windows: Sequence[Window]) -> list[Box]:
+    """Find the box of what each window shows.
+
+    A cell of the finest map belongs to the object if it is more like the middle of the window than
+    like the rest of the frame (`evidence`). The box is the one with the most evidence for it
+    inside, and little more than the usual size and place (`best_box`).
+
+    Args:
+        windows: The windows.
+
+    Returns:
+        One box per window.
+    """
+    cells: dict[int, Floats] = {}
+    found = []
+    for window in windows:
+        level = window.level
+        if id(level) not in cells:
+            cells[id(level)] = rooted(max(level.maps, key=lambda x: x.shape[1] * x.shape[2]))
+        xs, ys = (at + np.array(OFFSETS) * window.side for at in (window.x, window.y))
+        found.append(best_box(window, evidence(cells[id(level)], window, xs, ys)))
+    return found
+
+
+def rooted(x: Floats) -> Floats:
+    """Return the signed root of each number, x / sqrt(|x| + 0.001).
+
+    Args:
+        x: Any numbers.
+    """
+    roots = x.copy()
+    take_root(roots)
+    return roots
+
+
+def take_root(x: Floats) -> None:
+    """Replace each number by its signed root, see `rooted`.
+
+    Args:
+        x: Any numbers.
+    """
+    size = np.abs(x)
+    size += np.float32(ROOT_SOFTENING)
+    x /= np.sqrt(size, out=size)
+
+
+def evidence(x: Floats, window: Window, xs: Floats, ys: Floats) -> Floats:
+    """(x_i - m) (f - m) / |f - m|^2 - 1/2
+
+    for the cell x_i at each of some places, the mean f of the middle of the window and the mean m
+    of the cells outside the window: positive where a cell is nearer to f than to m along the line
+    between them, 1/2 at f and -1/2 at m. Between the centres of cells it is interpolated.
+
+    Args:
+        x: The cells, C x h x w.
+        window: The window.
+        xs: Columns, in pixels of the level.
+        ys: Rows.
+
+    Returns:
+        ys x xs; -1/2 outside the picture.
+    """
+    (width, height), (_, rows, columns) = window.level.size, x.shape
+
+    def share(side: float) -> Floats:
+        across = interval_weights(np.array([window.x]), side / 2, columns, width)[0]
+        down = interval_weights(np.array([window.y]), side / 2, rows, height)[0]
+        weights: Floats = np.outer(down, across)
+        return weights
+
+    middle, outside = share(MIDDLE * window.side), share(window.side)
+    outside = 1 - outside / outside.max()
+    outside = (
+        outside / outside.sum() if outside.sum() >= 1 else np.full_like(outside, 1 / x[0].size)
+    )
+    weights = np.stack([middle.ravel(), outside.ravel()], axis=1).astype(x.dtype)
+    f, m = product(x.reshape(len(x), -1), weights).T
+    line = f - m
+    along = np.einsum("c,chw->hw", line, x) - line @ m
+    along = along / max(float(line @ line), 1e-12)
+    inside = ((ys > 0) & (ys < height))[:, None] & ((xs > 0) & (xs < width))
+    down = interval_weights(ys.clip(0, height), height / rows / 2, rows, height)
+    across = interval_weights(xs.clip(0, width), width / columns / 2, columns, width)
+    told: Floats = np.where(inside, down @ along @ across.T, 0) - 0.5
+    return told
+
+
+# The middles of the strips around a window, and the first and last line of each possible interval.
+OFFSETS = tuple(((np.arange(LINES) + 0.5) / LINES * 2 - 1) * REACH)
+FIRSTS, LASTS = np.triu_indices(LINES + 1, 3)
+
+
+def best_box(window: Window, evidence: Floats) -> Box:
+    """sum of the evidence inside - prior,  both in units of the cells of the core
+
+    is maximised by the best rows for some columns, the best columns for these rows, and so on. The
+    prior is BOX_PRIOR / 2 ((ln(side / core) / SIZE_SPREAD)^2 + (centre / PLACE_SPREAD)^2) for each
+    axis.
+
+    Args:
+        window: The window.
+        evidence: What speaks for the object at `OFFSETS` around the window, rows x columns.
+
+    Returns:
+        The box, in pixels of the frame.
+    """
+    lines = (np.arange(LINES + 1) / LINES * 2 - 1) * REACH
+    lows, highs = lines[FIRSTS], lines[LASTS]
+    usual = (np.log((highs - lows) / CORE) / SIZE_SPREAD) ** 2
+    usual += ((lows + highs) / 2 / PLACE_SPREAD) ** 2
+    core = (CORE / (lines[1] - lines[0])) ** 2
+    rows = columns = slice(*np.searchsorted(lines, (-CORE / 2, CORE / 2)).tolist())
+    for _ in range(ROUNDS):
+        before = rows, columns
+        rows = _best_interval(evidence[:, columns].sum(1) / core, usual)
+        columns = _best_interval(evidence[rows].sum(0) / core, usual)
+        if (rows, columns) == before:
+            break
+    xs = [window.x + float(lines[k]) * window.side for k in (columns.start, columns.stop)]
+    ys = [window.y + float(lines[k]) * window.side for k in (rows.start, rows.stop)]
+    return window.level.box(xs[0], ys[0], xs[1], ys[1])
+
+
+def _best_interval(evidence: Floats, usual: Floats) -> slice:
+    """The interval of strips with the most evidence in it, less the prior."""
+    sums = np.concatenate([[0], np.cumsum(evidence)])
+    best = int((sums[LASTS] - sums[FIRSTS] - BOX_PRIOR / 2 * usual).argmax())
+    return slice(int(FIRSTS[best]), int(LASTS[best]))

@@ -1,0 +1,1 @@
+"""Images, videos and cameras: what a learner sees."""

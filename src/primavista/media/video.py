@@ -1,0 +1,646 @@
+"""Frames from videos, images, folders and cameras: finds the files and samples them.
+
+Importing this module does not load torch: decoding and sampling do without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import stat
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from primavista.errors import FileError, InputError, file_errors
+from primavista.media.addresses import is_live
+from primavista.media.camera import (
+    LESSON_FRAMES,
+    STALL,
+    CameraView,
+    camera_frames,
+    check_filmed,
+    live_name,
+)
+from primavista.media.decode import VIDEOS as VIDEOS
+from primavista.media.decode import DecodedItem, video_frames, video_rate
+from primavista.media.images import LEARNER_SIZE, ImageArray, Region, read_image, without_skip
+from primavista.progress import Progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from primavista.media.frames import Frames, LearnerInput
+
+IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+WILDCARDS = "*?["
+MAX_PROBLEMS = 100
+SourceT_co = TypeVar("SourceT_co", covariant=True)
+log = logging.getLogger("primavista")
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera as the source of frames.
+
+    Args:
+        address: "camera:0", "/dev/video0", "rtsp://...", "http://..." or "env:NAME". It is not part
+            of the `repr`, since it may hold a password.
+    """
+
+    address: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the camera in messages: its address without user, password and query."""
+        return live_name(self.address)
+
+
+@dataclass(frozen=True)
+class MediaFiles:
+    """Image and video files as the source of frames.
+
+    Args:
+        paths: The files, in the order in which they are read.
+    """
+
+    paths: tuple[Path, ...]
+
+
+# Something to be looked up, as a user names it: a path, a glob or a camera, or several paths; or a
+# source that was looked up before.
+MediaSource = str | Path | Sequence[str | Path] | Camera | MediaFiles
+
+
+class Clip:
+    """Decoded frames, uint8, N x size x size x 3, as `open_frames` returns them.
+
+    Args:
+        frames: The frames.
+        source: What they were read from, for messages.
+        note: What was thinned or left out; empty if nothing was.
+        skipped: The number of files or frames that could not be decoded (with `skip_bad`).
+        problems: Why, one line each, for the first hundred.
+        thinned: What was thinned alone.
+    """
+
+    is_rgb = True
+
+    def __init__(
+        self,
+        frames: Tensor,
+        source: str,
+        note: str = "",
+        skipped: int = 0,
+        problems: Sequence[str] = (),
+        thinned: str = "",
+    ) -> None:
+        self.frames, self.source, self.note, self.thinned = frames, source, note, thinned
+        self.skipped, self.problems = skipped, tuple(problems)
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        return self.frames[indices]
+
+    def __repr__(self) -> str:
+        return f"Clip({len(self)} frames of {self.source})"
+
+
+@dataclass(frozen=True)
+class Lesson(Generic[SourceT_co]):
+    """One video (or the pictures) of one object, not opened yet.
+
+    Args:
+        label: The name of the object.
+        source: What an opener takes, such as the paths that `open_frames` takes.
+        name: What messages call the source.
+    """
+
+    label: str
+    source: SourceT_co
+    name: str = ""
+
+
+class FrameSampler:
+    """Keeps at most `limit` frames, evenly spread over all that were offered.
+
+    Args:
+        limit: The largest number of frames to keep.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.step, self.offered = limit, 1, 0
+        self.frames: list[ImageArray] = []
+        self.on_offer: Callable[[int], None] = lambda offered: None
+
+    def expect(self, count: int) -> None:
+        """Announce how many frames will be offered, if that is known.
+
+        Then every k-th frame is kept from the start, with the least k that keeps no more than
+        `limit`; frames that would be dropped later are not decoded at all. If more frames come than
+        were announced, k is doubled as often as needed.
+
+        Args:
+            count: The number of frames.
+        """
+        self.step = max(self.step, -(-count // self.limit))
+
+    def offer(self, frames: Iterable[DecodedItem], bad: BadFiles) -> None:
+        """Offer frames, in order; those that are not kept are not converted either.
+
+        Args:
+            frames: Functions that convert a frame, or errors in place of frames.
+            bad: Where frames that cannot be decoded are counted.
+        """
+        for read in frames:
+            self.offered += 1
+            self.on_offer(self.offered)
+            with bad.guard():
+                if isinstance(read, FileError):
+                    raise read
+                if self._wants(self.offered - 1):
+                    self.frames.append(read())
+
+    def _wants(self, index: int) -> bool:
+        if index % self.step == 0 and len(self.frames) == self.limit:
+            del self.frames[1::2]
+            self.step *= 2
+        return index % self.step == 0 and len(self.frames) < self.limit
+
+
+class ToldError(FileError):
+    """Raised if nothing of a source could be read and each reason has been logged already."""
+
+
+class BadFiles:
+    """Counts files and frames that could not be read, or raises their errors.
+
+    Args:
+        skip: Count them; otherwise the first one raises its error.
+        quiet: Do not log them.
+    """
+
+    def __init__(self, skip: bool = False, quiet: bool = False) -> None:
+        self.skip, self.quiet, self.skipped = skip, quiet, 0
+        self.problems: list[str] = []
+
+    @property
+    def note(self) -> str:
+        """The number that were skipped, and the first reason; empty if there were none."""
+        if not self.skipped:
+            return ""
+        return f"skipped {self.skipped} that could not be decoded, the first: {self.problems[0]}"
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Guard the reading of one file or frame.
+
+        Yields:
+            Nothing; a `FileError` of the block is counted if files are skipped, and raised
+            otherwise.
+        """
+        try:
+            yield
+        except FileError as error:
+            if not self.skip:
+                raise
+            self.skipped += 1
+            if len(self.problems) < MAX_PROBLEMS:
+                self.problems.append(without_skip(error))
+            if not self.quiet and not isinstance(error, ToldError):
+                log.warning("skipped: %s", without_skip(error))
+
+
+def open_frames(
+    source: MediaSource,
+    *,
+    size: int = LEARNER_SIZE,
+    max_frames: int = 600,
+    fps: float | None = None,
+    skip_bad: bool = False,
+    seconds: float = 5.0,
+    region: Region | None = None,
+    stall: float = STALL,
+    progress: Progress | None = None,
+    watch: Callable[[int, int], None] | None = None,
+) -> Clip:
+    """Read the frames of a video, an image, a folder, a glob, a list of these, or a camera.
+
+    There is one pass, and never more than `max_frames` frames are in memory: every k-th frame is
+    kept, with the least k for the number of frames that the files say they hold. If they do not say
+    it, or if more come, every second frame is dropped and k is doubled whenever `max_frames` are
+    kept. So the frames that are kept are evenly spread over the whole. A camera that is lost before
+    the time is over is an error: an incomplete lesson is not returned.
+
+    Args:
+        source: The path or paths, a glob pattern, or a camera: "camera:0", "/dev/video0",
+            "rtsp://door/live", "http://door/video.mjpg" or "env:NAME", which names the environment
+            variable that holds the address. A `Camera` and `MediaFiles` are not looked up again.
+        size: The side of the frames in pixels; that of a new learner by default.
+        max_frames: The largest number of frames to keep.
+        fps: The number of frames per second to read from videos; all by default.
+        skip_bad: Leave out and count damaged files. Of a video that breaks off, the frames before
+            stay.
+        seconds: How long to read from a camera.
+        region: The part of the picture to look at: left, top, right and bottom in shares of its
+            sides, from 0 to 1; None for all of it.
+        stall: After how many seconds without a frame a camera is lost.
+        progress: Called with the number of frames looked at, and their total if it is known; for a
+            camera with seconds.
+        watch: Deprecated name of `progress`; an unknown total is 0.
+
+    Returns:
+        The frames at model size, with a note on what was left out.
+
+    Raises:
+        InputError: If an argument is out of range, or the source is not a kind that can be read.
+        FileError: If a file is missing or damaged, or a camera is lost; the message names it.
+    """
+    _check(size, max_frames, fps, seconds)
+    if watch is not None:
+        message = "the argument 'watch' of open_frames is now called 'progress'"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        progress = _as_progress(watch)
+    sampler, bad = FrameSampler(max_frames), BadFiles(skip_bad)
+    found = find_source(source, bad)
+    if isinstance(found, Camera):
+        view = CameraView(found.address, size, fps, region, stall)
+        sampler.offer(_filmed(view, seconds, progress), bad)
+    else:
+        _sample_files(found.paths, sampler, bad, size, fps, region, progress)
+    return _clip(sampler, bad, _describe(source, found))
+
+
+def learner_frames(frames: LearnerInput, size: int, bgr: bool = False) -> tuple[Frames, bool]:
+    """Convert what a learner was given to frames at model size, in RGB.
+
+    Args:
+        frames: A path, one image, or several images.
+        size: The side of the frames that the learner takes, in pixels.
+        bgr: Whether the colours are in the order blue, green, red, as OpenCV has them.
+
+    Returns:
+        The frames, and whether there is one answer to give: for one image, and for a path.
+
+    Raises:
+        InputError: If these are not images, or if they are known to be RGB and `bgr` is set.
+        FileError: If the path cannot be read.
+    """
+    from primavista.media.frames import model_frames, refuse_if_rgb  # with torch
+
+    if not isinstance(frames, str | Path):
+        return model_frames(frames, size, bgr)
+    if bgr:
+        refuse_if_rgb(frames)
+    return open_frames(frames, size=size), True
+
+
+def _as_progress(watch: Callable[[int, int], None]) -> Progress:
+    def report(done: int, total: int | None) -> None:
+        watch(done, total or 0)
+
+    return report
+
+
+def _filmed(view: CameraView, seconds: float, progress: Progress | None) -> Iterator[DecodedItem]:
+    """The frames of a camera, none of which may be dropped; it must film to the end."""
+    times: list[float] = []
+    for at, image in camera_frames(view, seconds, keep=LESSON_FRAMES):
+        times.append(at)
+        if progress is not None:
+            progress(int(at - times[0]), math.ceil(seconds))
+        yield partial(_same, image)
+    check_filmed(view, times[0] + seconds - times[-1], seconds)
+
+
+def _same(image: ImageArray) -> ImageArray:
+    return image
+
+
+def _sample_files(
+    paths: Sequence[Path],
+    sampler: FrameSampler,
+    bad: BadFiles,
+    size: int,
+    fps: float | None,
+    region: Region | None,
+    progress: Progress | None,
+) -> None:
+    total = _count(paths, fps)
+    sampler.expect(total)
+    if progress is not None:
+        sampler.on_offer = lambda offered: progress(offered, total or None)
+    for path in paths:
+        with bad.guard():
+            if is_image(path):
+                sampler.offer([partial(read_image, path, size, region)], bad)
+            else:
+                sampler.offer(video_frames(path, size, fps, region=region), bad)
+
+
+def find_source(source: MediaSource, bad: BadFiles | None = None) -> Camera | MediaFiles:
+    """Find out if a source is a camera or files, and which files.
+
+    Args:
+        source: The source as the user names it. One that was found before is returned as it is.
+        bad: Where items of a list that cannot be read are counted; by default they are errors.
+
+    Raises:
+        InputError: If the source is empty or of an unknown kind.
+        FileError: If there are no such files.
+    """
+    if isinstance(source, Camera | MediaFiles):
+        return source
+    if isinstance(source, str) and is_live(source):
+        return Camera(source)
+    return MediaFiles(tuple(find_media(source, bad)))
+
+
+def find_media(
+    source: str | Path | Sequence[str | Path], bad: BadFiles | None = None
+) -> list[Path]:
+    """Find the image and video files that a source names, in natural order (2 before 10).
+
+    Args:
+        source: A path, a folder, a glob pattern, or a list of these; `find_source` also knows
+            cameras.
+        bad: Where items of a list that cannot be read are counted; by default they are errors.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        InputError: If the source is empty or of an unknown kind.
+        FileError: If there are no such files.
+    """
+    bad = bad or BadFiles()
+    if isinstance(source, str):
+        return _expand(source)
+    if isinstance(source, Path):
+        return _expand(_not_a_camera(source))
+    if not isinstance(source, Sequence) or not all(isinstance(item, str | Path) for item in source):
+        raise InputError(
+            "open_frames takes a path, a folder, a glob, a list of paths or 'camera:0'; "
+            f"got {type(source).__name__}.\n"
+            "  wrong: learner.learn(open_frames(array), 'mug')\n"
+            "  right: learner.learn(array, 'mug')   # frames that are already in memory"
+        )
+    paths: list[Path] = []
+    for item in source:
+        with bad.guard():
+            paths.extend(_expand(_not_a_camera(item)))
+    if not paths and not bad.problems:
+        raise InputError("the list of sources is empty: give at least one path")
+    return paths
+
+
+def clips_of_object(folder: Path) -> dict[Path, MediaFiles]:
+    """Find the clips in the folder of one object: its pictures, its videos, its folders.
+
+    Args:
+        folder: The folder; pictures directly in it are one clip.
+
+    Returns:
+        The files of each clip by the path of the clip, which is a video or a folder of pictures.
+
+    Raises:
+        FileError: If the folder cannot be read, or holds neither images nor videos.
+    """
+    pictures = media_in(folder, IMAGES)
+    found = {folder: MediaFiles(tuple(pictures))} if pictures else {}
+    parts = [*subfolders(folder), *media_in(folder, VIDEOS)]
+    for part in sorted(parts, key=lambda path: natural(path.name)):
+        files = media_in(part, IMAGES) if part.is_dir() else [part]
+        if not files:
+            raise FileError(
+                f"the folder {part} holds no pictures: remove it, or name the folders in it one by "
+                "one"
+            )
+        found[part] = MediaFiles(tuple(files))
+    if not found:
+        raise FileError(f"the folder {folder} holds no images and no videos")
+    return found
+
+
+def lessons_of_object(folder: Path, label: str) -> list[Lesson[MediaFiles]]:
+    """Return one lesson per clip in the folder of an object.
+
+    Args:
+        folder: The folder, as for `clips_of_object`.
+        label: The name of the object.
+
+    Raises:
+        FileError: If the folder cannot be read, or holds neither images nor videos.
+    """
+    clips = clips_of_object(folder)
+    return [Lesson(label, files, str(path)) for path, files in clips.items()]
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sorting key that reads numbers as numbers.
+
+    Args:
+        name: The text to sort by.
+
+    >>> sorted(["s10", "s2", "S1"], key=natural)
+    ['S1', 's2', 's10']
+    """
+    parts = re.findall(r"\d+|\D+", name)
+    return (*((0, int(p), p) if p.isdecimal() else (1, 0, p.lower()) for p in parts), (2, 0, name))
+
+
+def media_in(folder: Path, suffixes: Sequence[str] = (*IMAGES, *VIDEOS)) -> list[Path]:
+    """List the files of a folder with certain suffixes, in natural order, without hidden ones.
+
+    Args:
+        folder: The folder.
+        suffixes: The suffixes in lower case; by default all images and videos that can be read.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        FileError: If the folder cannot be read.
+    """
+    with file_errors("read the folder", folder, "Check the path and its permissions"):
+        entries = [e for e in os.scandir(folder) if not e.name.startswith(".")]
+    names = [
+        e.name for e in entries if Path(e.name).suffix.lower() in suffixes and not _is_folder(e)
+    ]
+    return [folder / name for name in sorted(names, key=natural)]
+
+
+def subfolders(path: Path) -> list[Path]:
+    """List the folders in a folder, in natural order; hidden ones are left out.
+
+    Args:
+        path: The folder.
+
+    Returns:
+        The paths of its subfolders.
+
+    Raises:
+        FileError: If the folder cannot be read.
+    """
+    with file_errors("read the folder", path, "Check the path and permissions"):
+        names = [entry.name for entry in os.scandir(path) if not entry.name.startswith(".")]
+        folders = [name for name in names if (path / name).is_dir()]
+    return [path / name for name in sorted(folders, key=natural)]
+
+
+def _not_a_camera(item: str | Path) -> str:
+    """Return an item of a list as text; a camera is refused there."""
+    text = str(item)
+    if is_live(text):
+        raise InputError(f"{live_name(text)} is a camera: give it alone, not in a list with files")
+    return text
+
+
+def _expand(source: str) -> list[Path]:
+    """The files that one source names: itself, those of a folder, or the matches of a pattern."""
+    if not source.strip():  # as from a variable that was not set; the folder itself is "."
+        raise InputError('the name of a source is empty: give a path, or "." for this folder')
+    path = Path(source).expanduser()
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        return _expand_pattern(source, path, error)
+    if stat.S_ISDIR(mode):
+        return _expand_folder(path)
+    if not stat.S_ISREG(mode):
+        raise FileError(
+            f"{path} is neither a file nor a folder (a device or a pipe): "
+            "for a camera write camera:0 or /dev/video0"
+        )
+    if path.suffix.lower() not in (*IMAGES, *VIDEOS):
+        raise InputError(
+            f"{path} is not a known kind of file: "
+            f"images are {_list(IMAGES)}, videos {_list(VIDEOS)}"
+        )
+    return [path]
+
+
+def _expand_pattern(source: str, path: Path, error: OSError | ValueError) -> list[Path]:
+    """The matches of a pattern; an error for a path that does not exist."""
+    if not any(c in source for c in WILDCARDS):
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(f"cannot open {source}: {reason}. Check the path") from error
+    found = _glob(path)
+    if not found:
+        raise FileError(f"cannot open {source}: the pattern matches no image or video") from error
+    return found
+
+
+def _expand_folder(path: Path) -> list[Path]:
+    found = media_in(path)
+    if not found:
+        raise FileError(
+            f"the folder {path} holds no images ({_list(IMAGES)}) and no videos ({_list(VIDEOS)})"
+        )
+    return found
+
+
+def _glob(pattern: Path) -> list[Path]:
+    """The files that match; `**` follows no links, so that a loop of them ends."""
+    parts = list(pattern.parts)
+    first = next(i for i, part in enumerate(parts) if any(c in part for c in WILDCARDS))
+    root = Path(*parts[:first]) if first else Path()
+    try:
+        matches = list(root.glob(str(Path(*parts[first:]))))
+        found = [p for p in matches if p.suffix.lower() in (*IMAGES, *VIDEOS) and p.is_file()]
+    except (OSError, ValueError, NotImplementedError):
+        return []
+    return sorted(found, key=lambda p: natural(str(p)))
+
+
+def _count(paths: Sequence[Path], fps: float | None) -> int:
+    """The number of frames that the files say they hold at this rate; 0 if one does not say."""
+    counts = []
+    for path in paths:
+        if is_image(path):
+            counts.append(1)
+            continue
+        try:
+            rate, frames = video_rate(path)
+        except FileError:
+            return 0  # reading it will say what is wrong
+        counts.append(round(frames * min(1, fps / float(rate))) if fps else frames)
+    return sum(counts) if all(counts) else 0
+
+
+def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
+    import torch  # the process that decodes for the service samples videos without it
+
+    if not sampler.frames:
+        why = f": {bad.problems[0]}" if bad.problems else ""
+        kind = ToldError if bad.problems else FileError
+        raise kind(f"no frame of {source} could be decoded ({bad.skipped} skipped){why}")
+    notes, thinned = [], ""
+    if sampler.step > 1:
+        thinned = (
+            f"kept {len(sampler.frames)} of {sampler.offered} frames (1 in {sampler.step}): "
+            f"max_frames is {sampler.limit}"
+        )
+        notes.append(thinned)
+        log.info("%s: %s", source, thinned)
+    if bad.skipped:
+        notes.append(bad.note)
+    return Clip(
+        frames=torch.from_numpy(np.stack(sampler.frames)),
+        source=source,
+        note="; ".join(notes),
+        skipped=bad.skipped,
+        problems=bad.problems,
+        thinned=thinned,
+    )
+
+
+def _check(size: int, max_frames: int, fps: float | None, seconds: float) -> None:
+    if not 1 <= size <= 4096:
+        raise InputError(f"size must lie from 1 to 4096 pixels; got {size}")
+    if max_frames < 1:
+        raise InputError(f"max_frames must be at least 1; got {max_frames}")
+    if fps is not None and not 0 < fps < float("inf"):
+        raise InputError(f"fps must be over 0; got {fps}")
+    if not 0 < seconds <= 3600:
+        raise InputError(f"seconds must lie from 0 to 3600; got {seconds}")
+
+
+def is_image(path: Path) -> bool:
+    """Return True if the suffix of a path is that of an image, not of a video.
+
+    Args:
+        path: The path; the file need not exist.
+    """
+    return path.suffix.lower() in IMAGES
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _list(suffixes: Sequence[str]) -> str:
+    return " ".join(suffix[1:] for suffix in suffixes)
+
+
+def _describe(source: MediaSource, found: Camera | MediaFiles) -> str:
+    """Return what messages call a source, by what the user named and what was found."""
+    if isinstance(found, Camera):
+        return found.name
+    if isinstance(source, str | Path):
+        return str(source)
+    named = source if isinstance(source, Sequence) else found.paths
+    return str(named[0]) if len(named) == 1 else f"{len(named)} sources from {named[0]}"

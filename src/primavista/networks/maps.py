@@ -1,0 +1,153 @@
+"""The maps of a backbone for pictures of any size, from which windows are read."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from primavista.errors import InputError
+from primavista.learner.locating import CELL, Place, WindowReader
+from primavista.networks.base import Backbone
+from primavista.networks.multidepth import MiddleBackbone, MultiDepthBackbone
+
+TOLERANCE = 1e-3
+# a context variable, since threads may share a backbone
+_maps: ContextVar[dict[int, Tensor] | None] = ContextVar("window maps", default=None)
+
+
+@dataclass(frozen=True)
+class _MapHook:
+    """The forward hook of a module whose map is read."""
+
+    number: int
+
+    def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> None:
+        maps = _maps.get()
+        if maps is not None:
+            maps[self.number] = output.to(torch.promote_types(output.dtype, torch.float32))
+
+
+class MapBackbone(nn.Module):
+    """The maps whose means are the features of a backbone, for pictures of any size.
+
+    The features of a window of a picture are means of these maps over parts of the window, which
+    `reader` defines. The hooks stay on the body, and do nothing unless this module runs.
+
+    Args:
+        backbone: The network, which is not copied. Its features must be means of maps, as in a
+            convolutional network; those of a transformer are not.
+
+    Raises:
+        InputError: If its features are not means of maps, or if it accepts only one size.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        if isinstance(backbone, MultiDepthBackbone):
+            raise InputError(
+                "the rule 'frames' of prima cannot locate: teach a new learner by the default rule"
+            )
+        # not a submodule: its state belongs to the strategy
+        self._backbone = (backbone,)
+        backbone.eval()
+        modules = [_feature_map(backbone)]
+        places = [Place(0, 1.0)]
+        if isinstance(backbone, MiddleBackbone):
+            for block, share in backbone.read:
+                if block not in modules:
+                    modules.append(block)
+                places.append(Place(modules.index(block), share))
+        _remove_hooks(backbone)
+        for number, module in enumerate(modules):
+            module.register_forward_hook(_MapHook(number))
+        self.count = len(modules)
+        root = isinstance(backbone, MiddleBackbone)
+        self.reader = WindowReader(tuple(places), root, backbone.spec.size)
+        self._check()
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the backbone."""
+        return self._backbone[0].scale.device
+
+    def forward(self, frames: Tensor) -> tuple[Tensor, ...]:
+        """Compute the maps of some pictures.
+
+        Args:
+            frames: uint8, N x H x W x 3, RGB, with sides that are multiples of 32.
+
+        Returns:
+            One tensor per map, N x C x h x w.
+        """
+        found: dict[int, Tensor] = {}
+        before = _maps.set(found)
+        try:
+            Backbone.forward(self._backbone[0], frames)
+        finally:
+            _maps.reset(before)
+        return tuple(found[number] for number in range(self.count))
+
+    @torch.no_grad()
+    def _check(self) -> None:
+        """Reject a network whose features are not means of maps, or that accepts only one size."""
+        backbone = self._backbone[0]
+        side = backbone.spec.size
+        frames = _noise(side, side, backbone.scale.device)
+        middle = torch.tensor([side / 2]).double().numpy()
+        try:
+            maps = [x[0].cpu().numpy() for x in self(frames)]
+            own = self.reader.features(maps, (side, side), middle, middle, side)
+            right = torch.allclose(
+                torch.from_numpy(own), backbone(frames)[:1].cpu(), rtol=TOLERANCE, atol=TOLERANCE
+            )
+            self(_noise(8 * CELL, 10 * CELL, backbone.scale.device))
+        except (RuntimeError, KeyError, ValueError, IndexError, AssertionError):
+            right = False
+        if not right:
+            raise _no_maps(backbone)
+
+
+@torch.no_grad()
+def _feature_map(backbone: Backbone) -> nn.Module:
+    """Find the module whose map has the features of the backbone as its means."""
+    found: dict[nn.Module, Tensor] = {}
+
+    def note(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor) and output.ndim == 4:
+            found[module] = output.mean((2, 3))
+
+    hooks = [module.register_forward_hook(note) for module in backbone.body.modules()]
+    side = backbone.spec.size
+    try:
+        own = Backbone.forward(backbone, _noise(side, side, backbone.scale.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for module, mean in reversed(found.items()):
+        if mean.shape == own.shape and torch.allclose(mean, own, TOLERANCE, TOLERANCE):
+            return module
+    raise _no_maps(backbone)
+
+
+def _remove_hooks(backbone: Backbone) -> None:
+    """Remove the hooks of an earlier reader, including those that a copy of a backbone has."""
+    for module in backbone.modules():
+        hooks = module._forward_hooks
+        for key in [key for key, hook in hooks.items() if isinstance(hook, _MapHook)]:
+            del hooks[key]
+
+
+def _noise(height: int, width: int, device: torch.device) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    shape = (2, height, width, 3)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
+
+
+def _no_maps(backbone: Backbone) -> InputError:
+    return InputError(
+        f"the features of {backbone.spec.name} are not means of maps that grow with the picture, "
+        "so objects cannot be located: use a convolutional network such as mobilenet_v1"
+    )
