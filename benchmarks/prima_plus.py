@@ -23,8 +23,9 @@ import torch
 from accuracy import data_set, pack
 from torch import Tensor
 
+from primavista.engine.frames import read_frames
 from primavista.heads.statistics import add_gram
-from primavista.media.frames import Frames, read_frames
+from primavista.media.frames import Frames
 from primavista.networks.base import Backbone, build
 from primavista.strategies.base import Strategy
 from primavista.strategies.frozen import Prima

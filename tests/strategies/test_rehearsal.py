@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primavista import Learner, evaluate
+from primavista.engine.frames import read_frames
 from primavista.errors import FileError, InputError
-from primavista.media.frames import read_frames
 from primavista.nn.sgd import generator
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import tiny_backbone, toy_batch

@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from primavista.media.frames import read_frames
+from primavista.engine.frames import read_frames
 from primavista.strategies import Strategy
 from primavista.streams.dataset import Patterns
 

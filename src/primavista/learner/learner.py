@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from primavista.engine.frames import check_frames, read_frames
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import InputError
 from primavista.learner.boxed import BoxesLike, boxed_frames
@@ -29,7 +30,7 @@ from primavista.learner.lesson import (
 from primavista.learner.lesson_report import LessonReport
 from primavista.learner.recognition import LearnerRecognition, named_predictions
 from primavista.learner.state import LearnerSettings, LearnerState, make_strategy
-from primavista.media.frames import Frames, LearnerInput, check_frames, lesson_id, read_frames
+from primavista.media.frames import Frames, LearnerInput, lesson_id
 from primavista.media.images import LEARNER_SIZE
 from primavista.media.video import learner_frames
 from primavista.networks.base import Backbone, build

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from primavista.engine.frames import check_labels
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import FileError, InputError
 from primavista.heads.base import own_arrays, restored_beside
@@ -30,7 +31,6 @@ from primavista.learner.state import (
     groups_of,
     make_strategy,
 )
-from primavista.media.frames import check_labels
 from primavista.networks.base import Backbone, Spec, rebuild
 from primavista.nn.class_rows import ArrayBuffers, Rows
 from primavista.nn.memory import memories

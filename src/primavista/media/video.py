@@ -36,9 +36,7 @@ from primavista.media.images import LEARNER_SIZE, ImageArray, Region, read_image
 from primavista.progress import Progress
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from primavista.media.frames import Frames, LearnerInput
+    from primavista.media.frames import FrameArray, Frames, Indices, LearnerInput
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 WILDCARDS = "*?["
@@ -96,7 +94,7 @@ class Clip:
 
     def __init__(
         self,
-        frames: Tensor,
+        frames: FrameArray,
         source: str,
         note: str = "",
         skipped: int = 0,
@@ -109,7 +107,7 @@ class Clip:
     def __len__(self) -> int:
         return len(self.frames)
 
-    def __getitem__(self, indices: Tensor) -> Tensor:
+    def __getitem__(self, indices: Indices) -> FrameArray:
         return self.frames[indices]
 
     def __repr__(self) -> str:
@@ -579,8 +577,6 @@ def _count(paths: Sequence[Path], fps: float | None) -> int:
 
 
 def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
-    import torch  # the process that decodes for the service samples videos without it
-
     if not sampler.frames:
         why = f": {bad.problems[0]}" if bad.problems else ""
         kind = ToldError if bad.problems else FileError
@@ -596,7 +592,7 @@ def _clip(sampler: FrameSampler, bad: BadFiles, source: str) -> Clip:
     if bad.skipped:
         notes.append(bad.note)
     return Clip(
-        frames=torch.from_numpy(np.stack(sampler.frames)),
+        frames=np.stack(sampler.frames),
         source=source,
         note="; ".join(notes),
         skipped=bad.skipped,

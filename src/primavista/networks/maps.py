@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from primavista.backbones.places import CELL, Place, WindowReader
 from primavista.errors import InputError
-from primavista.learner.locating import CELL, Place, WindowReader
 from primavista.networks.base import Backbone
 from primavista.networks.multidepth import MiddleBackbone, MultiDepthBackbone
 

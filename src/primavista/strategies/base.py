@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from primavista.engine.cuda_graph import ReusedOnGPU
+from primavista.engine.frames import are_features, check_frames, check_labels, split_indices
 from primavista.engine.representation import Representation, check_finite
 from primavista.errors import InputError
 from primavista.heads.caches import Derived, NotCopied
-from primavista.media.frames import Frames, are_features, check_frames, check_labels, split_indices
+from primavista.media.frames import Frames
 from primavista.networks.base import Backbone, check_seed
 from primavista.nn.class_rows import AnySize, drop_all, grow_all, stored_bytes
 from primavista.progress import OnStep, Progress

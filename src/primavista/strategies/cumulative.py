@@ -13,8 +13,9 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
+from primavista.engine.frames import read_frames, split_indices
 from primavista.errors import InputError
-from primavista.media.frames import Frames, Selection, read_frames, split_indices
+from primavista.media.frames import Frames, Selection
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import AnySize
 from primavista.nn.freezing import Freeze
@@ -105,7 +106,8 @@ class StoredData(AnySize):
                 first = read_frames(images, torch.tensor([0]), torch.device("cpu"))
                 self.frame_bytes = first.numel()
             self.source = images.source
-            self.indices = torch.cat([self.indices, images.indices.to(self.indices.device)])
+            indices = torch.from_numpy(images.indices).to(self.indices.device)
+            self.indices = torch.cat([self.indices, indices])
         else:
             if not len(self.frames):
                 warnings.warn(

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from primavista.media.frames import split_indices
+from primavista.engine.frames import split_indices
 from primavista.nn.memory import Memory
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.er import EROptions, ExperienceReplay

@@ -27,8 +27,9 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
+from primavista.engine.frames import read_frames, split_indices
 from primavista.errors import InputError
-from primavista.media.frames import Frames, read_frames, split_indices
+from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
 from primavista.nn.latents import INPUT, Cut, LatentMemory, composed_minibatches
 from primavista.nn.renorm import norm_layers

@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
+from primavista.engine.frames import read_frames, split_indices
 from primavista.errors import InputError
-from primavista.media.frames import Frames, read_frames, split_indices
+from primavista.media.frames import Frames
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import Rows
 from primavista.nn.freezing import Freeze
