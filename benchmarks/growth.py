@@ -27,7 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from primavista.networks.base import Backbone, Spec
+from primavista.backbones.spec import Spec
+from primavista.networks.base import Backbone
 from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import CountOperations, hidden_size

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from primavista import InputError, Learner
+from primavista.backbones.places import Place, WindowReader, interval_weights
 from primavista.learner.boxed import connected
 from primavista.learner.locating import (
     BOX_PRIOR,
@@ -19,14 +20,11 @@ from primavista.learner.locating import (
     SIZE_SPREAD,
     Judged,
     Level,
-    Place,
     Window,
-    WindowReader,
     best_box,
     evidence,
     extents,
     find,
-    interval_weights,
     level_sizes,
 )
 from primavista.media.boxes import Box, non_maximum_suppression

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from primavista.networks.base import Backbone, Spec, build
+from primavista.backbones.spec import Spec
+from primavista.networks.base import Backbone, build
 from primavista.networks.multidepth import MAX_OWN_FEATURES, MultiDepthBackbone
 
 HALF = (0.5, 0.5, 0.5)

@@ -10,11 +10,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from primavista.backbones.spec import Spec
 from primavista.backbones.weights import WeightsError
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.errors import InputError
 from primavista.learner.learner import Learner
-from primavista.networks.base import Spec, build, rebuild
+from primavista.networks.base import build, rebuild
 from primavista.networks.multidepth import (
     MiddleBackbone,
     MultiDepthBackbone,

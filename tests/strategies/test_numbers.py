@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from primavista.backbones.spec import Spec
 from primavista.errors import InputError
 from primavista.media.frames import Selection
-from primavista.networks.base import Backbone, Spec
+from primavista.networks.base import Backbone
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import generator, shuffled_minibatches
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from primavista.backbones.spec import Spec
 from primavista.engine.frames import check_labels
 from primavista.engine.representation import EngineChoice, choose_device
 from primavista.errors import FileError, InputError
@@ -31,7 +32,7 @@ from primavista.learner.state import (
     groups_of,
     make_strategy,
 )
-from primavista.networks.base import Backbone, Spec, rebuild
+from primavista.networks.base import Backbone, rebuild
 from primavista.nn.class_rows import ArrayBuffers, Rows
 from primavista.nn.memory import memories
 from primavista.references import is_reference, must_be_registered

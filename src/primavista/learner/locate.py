@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from primavista.backbones.places import Floats
 from primavista.errors import InputError
 from primavista.learner.coach import NOTHING
-from primavista.learner.locating import Floats, Judged, Level, Located, find, level_sizes
+from primavista.learner.locating import Judged, Level, Located, find, level_sizes
 from primavista.learner.prediction import is_known
 from primavista.learner.state import LearnerState
 from primavista.strategies.base import is_frozen

@@ -12,11 +12,12 @@ from typing import Any, NoReturn, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from primavista.backbones.spec import Spec
 from primavista.engine.representation import Engine
 from primavista.errors import InputError
 from primavista.heads.base import ClassArrays, own_arrays, stored_beside
 from primavista.learner.coach import HeldOutTests, to_records, with_tests
-from primavista.networks.base import Backbone, Spec
+from primavista.networks.base import Backbone
 from primavista.nn.class_rows import ArrayBuffers
 from primavista.notebook import html_table
 from primavista.storage import learner_file

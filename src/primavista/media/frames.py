@@ -65,7 +65,7 @@ class Selection:
         source: The frames to choose from.
         indices: The index in `source` of each chosen frame.
 
-    >>> source = np.zeros((5, 1, 1, 3), np.uint8) + np.arange(5, dtype=np.uint8)[:, None, None, None]
+    >>> source = np.arange(5, dtype=np.uint8).repeat(3).reshape(5, 1, 1, 3)
     >>> Selection(source, [4, 1])[np.array([0])][0, 0, 0].tolist()
     [4, 4, 4]
     """
@@ -355,9 +355,11 @@ def _resized_frames(frames: Frames, size: int) -> Frames:
     first = frames_at(frames, np.array([0]))
     if tuple(first.shape[1:3]) == (size, size):
         return frames
-    return LazyFrames(
-        lambda i: crop_and_resize(frames_at(frames, np.array([i]))[0], size), len(frames)
-    )
+
+    def read(i: int) -> ImageArray:
+        return crop_and_resize(frames_at(frames, np.array([i]))[0], size)
+
+    return LazyFrames(read, len(frames))
 
 
 def _no_images(images: object) -> InputError:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from primavista.backbones.spec import Spec
 from primavista.errors import InputError
-from primavista.networks.base import Backbone, Spec
+from primavista.networks.base import Backbone
 from primavista.nn.memory import Memory, memories
 from primavista.strategies.base import EmbeddingStrategy, Strategy
 from primavista.strategies.merging import MergeableStrategy, merge
