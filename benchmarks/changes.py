@@ -27,7 +27,7 @@ import torch
 
 from primavista import Learner
 from primavista.learner.export import export
-from primavista.networks.multidepth import generic_frames
+from primavista.networks.middle import generic_frames
 
 Image: TypeAlias = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 

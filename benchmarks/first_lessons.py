@@ -37,7 +37,7 @@ from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.heads.prima_frames import FrameHead
 from primavista.heads.statistics import SufficientStatistics
 from primavista.networks.base import build
-from primavista.networks.multidepth import MiddleBackbone, MultiDepthBackbone, generic_frames
+from primavista.networks.middle import MiddleBackbone, MultiDepthBackbone, generic_frames
 
 SETS = ("core50", "signs", "rendered")
 READERS: dict[str, Any] = {"middle": MiddleBackbone, "today": MultiDepthBackbone}

@@ -32,7 +32,8 @@ from primavista.networks.base import Backbone
 from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import CountOperations, hidden_size
-from primavista.strategies.registry import create, names
+from primavista.strategies.creation import create
+from primavista.strategies.registry import names
 
 SIDE, DIM, PRESENT, EACH = 4, 32, 10, 2  # ten classes per batch, two patterns of each
 

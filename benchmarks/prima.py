@@ -41,9 +41,9 @@ from primavista.heads.prima_frames import (
 from primavista.heads.ridge import Regression, choose_rho, regression, ridge_weights
 from primavista.heads.statistics import SufficientStatistics, packed_size
 from primavista.networks.base import build
-from primavista.networks.multidepth import ROOT_SOFTENING, grid_average_pool
-from primavista.strategies.frozen import Prima
-from primavista.strategies.registry import create
+from primavista.networks.middle import ROOT_SOFTENING, grid_average_pool
+from primavista.strategies.creation import create
+from primavista.strategies.prima import Prima
 from primavista.streams.dataset import Session
 
 BLOCKS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)

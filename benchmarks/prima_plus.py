@@ -28,8 +28,8 @@ from primavista.heads.statistics import add_gram
 from primavista.media.frames import Frames
 from primavista.networks.base import Backbone, build
 from primavista.strategies.base import Strategy
-from primavista.strategies.frozen import Prima
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
+from primavista.strategies.prima import Prima
 from primavista.streams.protocols import nicv2
 
 

@@ -30,7 +30,7 @@ from primavista.learner.locating import (
 from primavista.media.boxes import Box, non_maximum_suppression
 from primavista.networks.base import build
 from primavista.networks.maps import MapBackbone
-from primavista.networks.multidepth import MiddleBackbone
+from primavista.networks.middle import MiddleBackbone
 from primavista.strategies.open_set import judge_features, judge_windows
 
 SIDE = 64

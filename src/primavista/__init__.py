@@ -29,7 +29,7 @@ _WHERE = {
     "StrategyInfo": "strategies.info",
     "Look": "strategies.info",
     "strategy_info": "strategies.registry",
-    "create": "strategies.registry",
+    "create": "strategies.creation",
     "register": "strategies.registry",
     "Memory": "nn.memory",
     "check_strategy": "strategies.conformance",
@@ -124,8 +124,9 @@ if TYPE_CHECKING:
     from primavista.report.records import load_results
     from primavista.strategies.base import LearnReport, Strategy
     from primavista.strategies.conformance import check_strategy
+    from primavista.strategies.creation import create
     from primavista.strategies.info import Look, StrategyInfo
-    from primavista.strategies.registry import create, register, strategy_info
+    from primavista.strategies.registry import register, strategy_info
     from primavista.streams.core50.dataset import CORe50
     from primavista.streams.dataset import DataSet, Session, Stream
     from primavista.streams.folder import folder

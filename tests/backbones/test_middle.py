@@ -12,7 +12,7 @@ from torch import nn
 from primavista.backbones.spec import Spec
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.networks.base import Backbone, build
-from primavista.networks.multidepth import MiddleBackbone, middle_weights
+from primavista.networks.middle import MiddleBackbone, middle_weights
 
 HALF = (0.5, 0.5, 0.5)
 

@@ -15,7 +15,7 @@ from primavista.heads.prima_frames import fit_ridge
 from primavista.heads.ridge import regression
 from primavista.heads.statistics import SufficientStatistics
 from primavista.networks.base import build
-from primavista.strategies.frozen import Prima
+from primavista.strategies.prima import Prima
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,8 @@ from primavista.networks.base import Backbone, build
 from primavista.nn.latents import Cut, LatentMemory, composed_minibatches
 from primavista.nn.sgd import generator
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
-from primavista.strategies.registry import create, strategy_info
+from primavista.strategies.creation import create
+from primavista.strategies.registry import strategy_info
 
 PRESETS = ["latent-replay", "latent-replay-2020", "rehearsal"]
 

@@ -20,8 +20,8 @@ from primavista.networks.base import Backbone
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import generator, shuffled_minibatches
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
+from primavista.strategies.creation import create
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, LevelUntilFlat
-from primavista.strategies.registry import create
 
 SEED, SIZE, ROWS = 3, 4, 4
 LR_1, LR = 0.5, 0.25

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from primavista.errors import InputError
 
@@ -11,6 +14,8 @@ MAX_SIZE = 2048
 CUSTOM = "custom"  # the name of a module that the user provides
 
 NetworkOption = float | str
+NETWORK_NAMES = ("mobilenet_v1", "efficientnet_lite0", "vit")
+OWN_NETWORKS: dict[str, Callable[..., Any]] = {}  # the registered functions by name
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,20 @@ def check_size(size: int) -> None:
         raise InputError(
             f"size must be the side of the images in whole pixels, 1 to {MAX_SIZE}; got {size!r}"
         )
+
+
+def check_seed(seed: int) -> None:
+    """Check that a seed fits into 64 bits.
+
+    Args:
+        seed: The seed of random weights or of a strategy.
+
+    Raises:
+        InputError: If it is not an integer from -2^63 to 2^63 - 1.
+    """
+    try:
+        fits = -(2**63) <= operator.index(seed) < 2**63
+    except TypeError:
+        fits = False
+    if not fits:
+        raise InputError(f"seed must be a whole number from -2^63 to 2^63 - 1; got {seed!r}")

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from primavista.engine.frames import read_frames
-from primavista.strategies import Strategy
+from primavista.strategies.base import Strategy
 from primavista.streams.dataset import Patterns
 
 # Not state: the network, and the one that Cumulative begins anew with.

@@ -23,8 +23,8 @@ from primavista.networks.base import Backbone, build
 from primavista.notebook import html_table
 from primavista.progress import OnStep, Progress
 from primavista.storage.settings import OptionValue
-from primavista.strategies import Strategy, create
-from primavista.strategies.base import LearnReport, is_frozen
+from primavista.strategies.base import LearnReport, Strategy, is_frozen
+from primavista.strategies.creation import create
 from primavista.streams.dataset import Patterns, Stream
 
 

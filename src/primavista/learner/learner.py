@@ -34,12 +34,12 @@ from primavista.media.frames import Frames, LearnerInput, lesson_id
 from primavista.media.images import LEARNER_SIZE
 from primavista.media.video import learner_frames
 from primavista.networks.base import Backbone, build
+from primavista.options import UnknownOptionError
 from primavista.progress import Progress
 from primavista.storage.manifest import checked_name, checked_names
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy, is_frozen
 from primavista.strategies.open_set import OpenSet, judge, judge_features
-from primavista.strategies.option_types import UnknownOptionError
 from primavista.strategies.options import Options
 from primavista.strategies.registry import current_names, strategy_info
 

@@ -35,10 +35,10 @@ from primavista.learner.state import (
 from primavista.networks.base import Backbone, rebuild
 from primavista.nn.class_rows import ArrayBuffers, Rows
 from primavista.nn.memory import memories
-from primavista.references import is_reference, must_be_registered
 from primavista.storage import learner_file
 from primavista.storage.learner_file import GRAPHS
 from primavista.storage.manifest import Manifest, UndoRecord, check_cost, parse_manifest
+from primavista.storage.references import is_reference, must_be_registered
 from primavista.storage.validate import check_deviations, check_finite, check_past
 from primavista.strategies.base import Strategy
 from primavista.strategies.registry import current_names, options_of_file, registered

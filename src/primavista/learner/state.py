@@ -25,7 +25,7 @@ from primavista.storage.learner_file import exact_halves, same_bits
 from primavista.storage.manifest import FORMAT, MAX_COUNT, parse_manifest
 from primavista.storage.settings import OptionValue
 from primavista.strategies.base import Strategy
-from primavista.strategies.registry import create
+from primavista.strategies.creation import create
 
 NAMES_SHOWN = 8
 BACKBONE = "backbone."  # prefix of the arrays of the network

@@ -9,31 +9,39 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from primavista.backbones.spec import CUSTOM, HALF, NetworkOption, Spec, check_size
+from primavista.backbones.spec import (
+    CUSTOM,
+    HALF,
+    OWN_NETWORKS,
+    NetworkOption,
+    Spec,
+    check_seed,
+    check_size,
+)
 from primavista.backbones.weights import SOURCES
 from primavista.errors import InputError, PrimavistaError
 from primavista.networks.efficientnet_lite import EfficientNetLite0
 from primavista.networks.mobilenet_v1 import MobileNetV1, global_average_pool
 from primavista.networks.vision_transformer import VisionTransformer
 from primavista.networks.weights import load_file, load_state, load_weights
-from primavista.references import is_reference, must_be_registered
+from primavista.storage.references import is_reference, must_be_registered
 
 NETWORKS: dict[str, type[nn.Module]] = {
     "mobilenet_v1": MobileNetV1,
     "efficientnet_lite0": EfficientNetLite0,
     "vit": VisionTransformer,
 }
-OWN_NETWORKS: dict[str, Callable[..., nn.Module]] = {}  # the registered functions by name
 FROM_FUNCTION = "own"  # the name of weights that a function sets itself
 MAX_WIDTH = 8
+BATCH_COUNTER = "num_batches_tracked"  # a buffer of batch norm
 
 Precision = Literal["float32", "tf32", "bf16"]
 
@@ -351,18 +359,13 @@ def device_of(module: nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-def check_seed(seed: int) -> None:
-    """Check that a seed fits into 64 bits.
+def named_weights(backbone: Backbone) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays of a backbone by their names in files.
 
-    Args:
-        seed: The seed of random weights or of a strategy.
-
-    Raises:
-        InputError: If it is not an integer from -2^63 to 2^63 - 1.
+    The counters of batch norm are left out, since nothing depends on them.
     """
-    try:
-        fits = -(2**63) <= operator.index(seed) < 2**63
-    except TypeError:
-        fits = False
-    if not fits:
-        raise InputError(f"seed must be a whole number from -2^63 to 2^63 - 1; got {seed!r}")
+    return {
+        name: tensor.detach().cpu().contiguous().numpy()
+        for name, tensor in backbone.state_dict().items()
+        if not name.endswith(BATCH_COUNTER)
+    }

@@ -34,7 +34,7 @@ def check_strategy(factory: Factory) -> list[str]:
     Raises:
         AssertionError: if a check fails; the message says which requirement is violated.
 
-    >>> from primavista.strategies.registry import create
+    >>> from primavista.strategies.creation import create
     >>> len(check_strategy(lambda backbone: create("dslda", backbone))) == len(CHECKS)
     True
     """

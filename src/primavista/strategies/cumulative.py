@@ -18,12 +18,10 @@ from primavista.errors import InputError
 from primavista.media.frames import Frames, Selection
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import AnySize
-from primavista.nn.freezing import Freeze
-from primavista.nn.renorm import Norm
 from primavista.nn.sgd import SGD
+from primavista.options import Freeze, Norm, Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
-from primavista.strategies.option_types import Range
 from primavista.strategies.options import Options, Rate
 
 Steps = Annotated[int, Range(1, 2**31)]

@@ -34,9 +34,9 @@ from primavista.networks.base import Backbone
 from primavista.nn.latents import INPUT, Cut, LatentMemory, composed_minibatches
 from primavista.nn.renorm import norm_layers
 from primavista.nn.sgd import Weight, generator
+from primavista.options import Range
 from primavista.strategies.ar1 import AR1, AR1Options
 from primavista.strategies.base import Batch, LearnReport
-from primavista.strategies.option_types import Range
 
 
 @dataclass(frozen=True)

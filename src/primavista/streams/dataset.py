@@ -197,7 +197,7 @@ def patterns(
     def per_frame(values: list[int]) -> Tensor:
         return torch.from_numpy(np.repeat(np.array(values, np.int64), counts))
 
-    images = Selection(data.frames, torch.from_numpy(np.concatenate(indices)))
+    images = Selection(data.frames, np.concatenate(indices))
     labels = per_frame([s.label for s in sessions])
     return Patterns(images, labels, per_frame([s.number for s in sessions]))
 

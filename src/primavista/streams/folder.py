@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from primavista.errors import FileError, InputError
+from primavista.media.frames import as_numpy
 from primavista.media.images import ImageArray, read_image
 from primavista.media.video import (
     IMAGES,
@@ -90,7 +91,7 @@ class FolderFrames:
         return int(self.starts[-1])
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        asked = torch.arange(len(self))[indices.cpu()].numpy()
+        asked = np.arange(len(self))[as_numpy(indices)]
         session = np.searchsorted(self.starts, asked, "right") - 1
         pictures = np.empty((len(asked), self.size, self.size, 3), np.uint8)
         for i in np.unique(session).tolist():

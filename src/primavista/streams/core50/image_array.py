@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from primavista.errors import FileError, file_errors
-from primavista.media.frames import crop_and_resize
+from primavista.media.frames import as_numpy, crop_and_resize
 from primavista.media.images import ImageArray
 from primavista.storage import disk
 from primavista.storage.disk import replacing
@@ -38,7 +38,7 @@ class MappedFrames:
         return len(self.array)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        chunk = self.array[indices.cpu().numpy()]
+        chunk = self.array[as_numpy(indices)]
         if self.size is None or chunk.shape[1:3] == (self.size, self.size):
             return torch.from_numpy(np.ascontiguousarray(chunk))
         return torch.stack([torch.from_numpy(crop_and_resize(image, self.size)) for image in chunk])

@@ -11,12 +11,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from primavista.errors import InputError, file_errors, require_extra
-from primavista.media.frames import Frames
+from primavista.media.frames import Frames, as_numpy
 from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.storage import disk
@@ -106,7 +107,7 @@ class RenderedFrames:
 
     def __getitem__(self, indices: Tensor) -> Tensor:
         # Negative indices, masks and slices work as with any tensor.
-        asked = torch.arange(len(self))[indices.cpu()]
+        asked = torch.from_numpy(np.arange(len(self))[as_numpy(indices)])
         sessions = asked // self.scene.frames
         shape = (len(asked), self.scene.size, self.scene.size, 3)
         pictures = torch.empty(shape, dtype=torch.uint8, device=self.device)
