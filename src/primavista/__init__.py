@@ -17,7 +17,7 @@ _WHERE = {
     "moving_boxes": "learner.boxed",
     "Watch": "learner.watch",
     "AlreadyTaughtError": "learner.lesson",
-    "LessonReport": "learner.lesson_report",
+    "LessonReport": "learner.lesson",
     "Evaluation": "learner.evaluation",
     "open_frames": "media.video",
     "Frames": "media.frames",
@@ -109,8 +109,7 @@ if TYPE_CHECKING:
     from primavista.learner.coach import Advice
     from primavista.learner.evaluation import Evaluation
     from primavista.learner.learner import Learner
-    from primavista.learner.lesson import AlreadyTaughtError
-    from primavista.learner.lesson_report import LessonReport
+    from primavista.learner.lesson import AlreadyTaughtError, LessonReport
     from primavista.learner.locating import Located
     from primavista.learner.prediction import Prediction
     from primavista.learner.watch import Watch

@@ -68,9 +68,18 @@ class FixedRepresentation(ABC):
     def reference(self) -> tuple[Array, Array] | None:
         """Return the shipped centre and spread of generic frames, or None if there are none."""
 
-    def to_library(self, array: np.ndarray[Any, Any]) -> Array:
-        """Convert a numpy array to the library and the device of the features."""
+    def to_library(self, array: Array, *, on_cpu: bool = False) -> Array:
+        """Convert an array to the library of the features, and put it onto their device.
+
+        Args:
+            array: A numpy array, or one that was converted before.
+            on_cpu: True to leave it on the CPU.
+        """
         return array
+
+    def graph_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the arrays of a graph that the network came with in a file, if it did."""
+        return {}
 
     def features(self, frames: Frames, progress: Progress | None = None) -> Array:
         """Compute the features of frames, N x `dim`.

@@ -34,10 +34,11 @@ MAPS_READ = (12, 10, 8, 6)  # the blocks of MobileNet v1 whose maps are read, th
 NORMALISATION = ("scale", "shift")  # x = scale frame + shift
 LEAST_SIZE = 64  # smaller frames leave no map of more than one pixel at the end of MobileNet v1
 PREFIX = "body."  # of the names of weights in files
+GRAPH_ARRAYS = ("onnx/graph", "onnx/facts")  # the arrays of a graph in a file, as bytes
 
 
 @dataclass(frozen=True)
-class Graph:
+class NetworkGraph:
     """How a network computes, without its weights.
 
     Args:
@@ -91,7 +92,7 @@ class Graph:
         return json.dumps(told, sort_keys=True).encode()
 
 
-def shipped_graph(size: int, weights: Mapping[str, Array], *, places: bool) -> Graph:
+def shipped_graph(size: int, weights: Mapping[str, Array], *, places: bool) -> NetworkGraph:
     """Return the graph of MobileNet v1.
 
     Args:
@@ -118,7 +119,7 @@ def shipped_graph(size: int, weights: Mapping[str, Array], *, places: bool) -> G
     names = {name.removeprefix(PREFIX): name for name in weights}
     priors = PRIORS if places else (1.0,)
     reader = WindowReader(tuple(read), places, size)
-    return Graph(_shipped_model(), names, reader, tuple(sizes), priors)
+    return NetworkGraph(_shipped_model(), names, reader, tuple(sizes), priors)
 
 
 @cache
@@ -144,7 +145,7 @@ class OnnxRepresentation(FixedRepresentation):
     engine = "onnx"
 
     def __init__(
-        self, spec: Spec, weights: Mapping[str, np.ndarray[Any, Any]], graph: Graph
+        self, spec: Spec, weights: Mapping[str, np.ndarray[Any, Any]], graph: NetworkGraph
     ) -> None:
         super().__init__(spec, graph.sizes, graph.priors)
         self.graph = graph
@@ -177,6 +178,14 @@ class OnnxRepresentation(FixedRepresentation):
     def reference(self) -> tuple[Array, Array] | None:
         """Return the shipped centre and spread of generic frames, or None if there are none."""
         return shipped_reference(self.spec, self.sizes, self._weights)
+
+    def graph_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the graph for a file, unless it is the one in the package."""
+        if self.graph.model == _shipped_model():
+            return {}
+        parts = (self.graph.model, self.graph.facts())
+        arrays = [np.frombuffer(part, np.uint8) for part in parts]
+        return dict(zip(GRAPH_ARRAYS, arrays, strict=True))
 
     def _session(self, threads: int) -> Any:
         with self._making:
@@ -216,7 +225,7 @@ def make_session(
         threads: The number of threads of one operation.
         weights: The arrays that the model leaves out, by their names in it.
     """
-    import onnxruntime  # after the variable above is set  # type: ignore[import-untyped]
+    import onnxruntime  # after the variable above is set
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

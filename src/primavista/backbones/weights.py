@@ -221,6 +221,8 @@ def _lite_key(key: str) -> str | None:
     return f"{ends[module]}.{tensor}" if module in ends else key
 
 
+SHIPPED = "mobilenet_v1/imagenet"  # the weights in the package
+
 SOURCES: dict[str, WeightsSource] = {
     "mobilenet_v1/imagenet": WeightsSource(
         backbone="mobilenet_v1",

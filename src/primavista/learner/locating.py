@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from primavista.backbones.places import (
     CELL,
@@ -22,6 +23,10 @@ from primavista.backbones.places import (
     product,
     rooted,
 )
+from primavista.heads.frozen_cwr import softmax
+from primavista.learner.coach import NOTHING
+from primavista.learner.prediction import is_known
+from primavista.learner.strategy import TaughtStrategy
 from primavista.media.boxes import Box, non_maximum_suppression
 
 # The pixels of the levels, in frames of the size that the network was taught with: 4:3 pictures
@@ -364,3 +369,47 @@ def _best_interval(evidence: Floats, usual: Floats) -> slice:
     sums = np.concatenate([[0], np.cumsum(evidence)])
     best = int((sums[LASTS] - sums[FIRSTS] - BOX_PRIOR / 2 * usual).argmax())
     return slice(int(FIRSTS[best]), int(LASTS[best]))
+
+
+def locate(
+    strategy: TaughtStrategy,
+    columns: Sequence[str | None],
+    picture: Image.Image,
+    threshold: float,
+) -> list[Located]:
+    """Find what was taught in a picture.
+
+    Args:
+        strategy: The strategy that looks, which knows at least one object.
+        columns: The name of each column of its scores; None for one that was not taught yet.
+        picture: The whole picture, RGB.
+        threshold: The least familiarity, or without one confidence, with which a window counts.
+
+    Returns:
+        What was found, the best first.
+
+    Raises:
+        InputError: If the strategy trains its representation, or its network has no maps.
+    """
+    reader = strategy.window_reader()
+    levels = []
+    for size in level_sizes(*picture.size, reader.size):
+        resized = np.array(picture.resize(size, Image.Resampling.BILINEAR))
+        scale = picture.width / size[0], picture.height / size[1]
+        levels.append(Level(strategy.maps(resized), size, scale))
+    taught = [j for j, name in enumerate(columns) if name is not None]
+    names = [name for name in columns if name is not None]
+
+    def judge(z: Floats) -> Judged:
+        judged = strategy.judge_windows(z)
+        shares = softmax((judged.scores[:, taught] / judged.temperature).astype(np.float32))
+        return Judged(shares, judged.familiarity)
+
+    def known(confidence: float, familiarity: float | None) -> bool:
+        return is_known(confidence, len(names), familiarity, threshold)
+
+    return [
+        Located(names[window.column], box, window.confidence, window.familiarity)
+        for window, box in find(levels, reader, judge, known)
+        if names[window.column] != NOTHING
+    ]
