@@ -23,7 +23,7 @@ test-all: $(STAMP) lint chromium latex servers
 # (some minutes, 1.5 GB)
 test-avalanche:
 	$(PYTHON) benchmarks/peer_environment.py .venv-avalanche
-	.venv-avalanche/bin/python -m pytest tests/neighbours/test_avalanche.py tests/benchmarks/test_peers.py
+	.venv-avalanche/bin/python -m pytest tests/adapters/test_avalanche.py tests/benchmarks/test_peers.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks examples tools

@@ -58,7 +58,7 @@ def write_results(page: Path, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    # The page about Avalanche runs where it is installed, see tests/neighbours/test_avalanche.py;
+    # The page about Avalanche runs where it is installed, see tests/adapters/test_avalanche.py;
     # that on data sets, which opens the official file of CIFAR-100, has a test of its own below.
     [p for p in PAGES if BLOCK.search(p.read_text()) and p.stem not in ("avalanche", "data-sets")],
     ids=lambda p: p.stem,
