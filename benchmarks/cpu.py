@@ -30,11 +30,14 @@ import torch
 from torch import Tensor
 
 from primavista.bench.cell import machine
+from primavista.bench.features import FeatureCache
+from primavista.bench.stacked import evaluate_stacked
 from primavista.engine.representation import OnnxFeatures, onnx_installed
 from primavista.heads.dslda import lda_update
 from primavista.learner.learner import Learner
 from primavista.networks.base import build
 from primavista.strategies.registry import create
+from primavista.streams.dataset import DataSet, Session, Stream
 
 SIDE, FRAMES = 128, 300
 MEMORY = """
@@ -252,6 +255,33 @@ def streaming_lda(frames: int, repeats: int) -> list[dict[str, Any]]:
     ]
 
 
+def ten_runs(
+    engine: Any, frames: int, batches: int, repeats: int, name: str = "dslda"
+) -> list[dict[str, Any]]:
+    """Measure point 4: ten orders of the same batches, tested after each; shared features."""
+    sessions = [
+        Session(label=k % 5, number=k, start=k * frames, stop=(k + 1) * frames)
+        for k in range(batches + 1)
+    ]
+    images = random_frames(frames * len(sessions))
+    data = DataSet("random", images, tuple(sessions[1:]), (sessions[0],), tuple("abcde"), (0,) * 5)
+
+    def learn(runs: int) -> None:
+        strategies, streams = [], []
+        for run in range(runs):
+            order = torch.randperm(batches, generator=torch.Generator().manual_seed(run)).tolist()
+            strategy: Any = create(name, build(size=SIDE), seed=run)
+            strategy.representation.use_engine(engine)
+            strategies.append(strategy)
+            streams.append(Stream(data, [[data.train[k]] for k in order], "ten", run))
+        for _ in evaluate_stacked(strategies, streams, features=FeatureCache()):
+            pass
+
+    seconds = timed({"ten": lambda: learn(10), "one": lambda: learn(1)}, repeats)
+    what = f"ten runs of {name} / one, {batches} batches of {frames} frames, {engine}"
+    return [ratio(4, what, seconds, "ten", "one", "at most 3")]
+
+
 @contextmanager
 def busy_cores() -> Any:
     """Run another process on every core."""
@@ -335,7 +365,7 @@ def memory(engine: str) -> list[dict[str, Any]]:
 
 
 def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
-    """Return points 5 to 8 as rows: name, value, target, target met, and the times behind them."""
+    """Return points 4 to 8 as rows: name, value, target, target met, and the times behind them."""
     before, threads = torch.get_num_threads(), min(threads, os.cpu_count() or 1)
     repeats, frames = (3, 64) if quick else (9, FRAMES)
     rows = []
@@ -348,6 +378,7 @@ def measure(quick: bool = False, threads: int = 2) -> dict[str, Any]:
             rows += lessons(engine, frames, max(3, repeats // 2))
         rows += guarded(64 if quick else 192, max(2, repeats // 3))
         rows += streaming_lda(FRAMES, repeats)
+        rows += ten_runs(engines[-1], FRAMES, 3 if quick else 8, max(2, repeats // 3))
         for engine in engines:
             rows += predictions(
                 engine, threads, 20 * repeats
