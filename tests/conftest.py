@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from primavista.strategies.gdumb import GDumb, GDumbOptions
 from primavista.strategies.options import Count
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `fault_support`
 torch.set_num_threads(1)
 # What a shell starts in the background ignores Ctrl-C, and so does what it starts: tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 
-from fault_support import Operation
 from primavista import Learner
 from primavista.bench.data import RenderedData
 from primavista.bench.folder import CHECKPOINT, METRICS, RESULT, CellFolder
@@ -26,6 +25,8 @@ from primavista.storage import disk, learner_file
 from primavista.storage.disk import file_lock
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.store import open_store, pack, verify
+
+from .fault_support import Operation
 
 # a learner: a lesson, an undo, a merge
 

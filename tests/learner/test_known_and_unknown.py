@@ -15,7 +15,7 @@ from primavista.strategies.creation import create
 from primavista.strategies.open_set import judge
 from primavista.streams.rendered.renderer import Scene, render
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def clip(seed: int, count: int = 8, noise: int = 40) -> np.ndarray:

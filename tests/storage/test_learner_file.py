@@ -23,7 +23,7 @@ from primavista import FileError, Learner
 from primavista.storage import learner_file as files
 from primavista.strategies.builtin import STRATEGIES
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def frames(seed: int) -> np.ndarray:

@@ -26,7 +26,7 @@ from primavista.media.video import Lesson
 from primavista.storage import learner_file
 from primavista.storage.manifest import parse_manifest
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 RED, BLUE, GREEN = (220, 40, 40), (40, 40, 220), (40, 220, 40)
 NAMES = {0: "mug", 1: "cup", 2: "pot"}
 
