@@ -34,9 +34,9 @@ import numpy as np
 import torch
 from accuracy import pack, pack_rendered
 
+from primavista.backbones.reference import generic_frames
 from primavista.heads.prima import LessonHead, LessonSample, LessonStatistics
 from primavista.networks.base import build
-from primavista.backbones.reference import generic_frames
 from primavista.networks.middle import MiddleBackbone
 
 SETS = ("core50", "signs", "rendered")

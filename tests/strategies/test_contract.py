@@ -17,8 +17,8 @@ from primavista.strategies.base import EmbeddingStrategy, LearnReport
 from primavista.strategies.builtin import STRATEGIES
 from primavista.strategies.conformance import CHECKS, check_strategy, tiny_backbone, toy_batch
 from primavista.strategies.creation import create
-from primavista.strategies.ncm import NCM
 from primavista.strategies.naive import Naive
+from primavista.strategies.ncm import NCM
 from primavista.strategies.registry import names
 
 # Baselines that rehearse have batch norm and no batch 1 of their own; the release has none of them.

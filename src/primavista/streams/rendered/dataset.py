@@ -22,16 +22,16 @@ from primavista.media.images import ImageArray
 from primavista.progress import Progress
 from primavista.storage import disk
 from primavista.storage.disk import replacing, write_atomically
+from primavista.streams.conventions import held_out
 from primavista.streams.dataset import DataSet, Session
 from primavista.streams.rendered.renderer import Scene, render
-from primavista.streams.rendered.written import (
+from primavista.streams.rendered.scene import (
     FORMATS,
     SCENE,
     WrittenScene,
     scene_classes,
     scene_name,
 )
-from primavista.streams.split import held_out
 
 CACHE_BYTES = 256 * 2**20  # the size of the cache of rendered sessions
 # If fewer than one in this many frames of a session are requested, only those are rendered.
