@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def condense(cell: StoredCell) -> dict[str, Any]:
         "precision": cell.cell.precision,
         "test_thin": cell.test_thin,
         "groups": [group.name for group in cell.groups],
-        "final": cell.result.final.model_dump(),
+        "final": asdict(cell.result.final),
         "saturated": [saturated[0], saturated[-1]] if saturated else None,
         "learn_seconds": cell.result.learn_seconds,
         "test_seconds": cell.result.test_seconds,
