@@ -200,41 +200,6 @@ def learn_patterns(strategy: Strategy, batch: Patterns, z: Tensor | None) -> Lea
     return strategy.learn(batch.images, batch.labels, batch.sessions)
 
 
-def collect(
-    strategy: Strategy | str,
-    stream: Stream,
-    *,
-    backbone: Backbone | nn.Module | None = None,
-    seed: int = 0,
-    test_every: int = 1,
-    test_thin: int = 1,
-    retrain: int | None = None,
-    start: int = 0,
-    tally: Tally | None = None,
-    features: FeatureCache | None = None,
-    progress: Progress | None = None,
-    on_step: OnStep | None = None,
-    **options: OptionValue,
-) -> list[Step]:
-    """Return all the steps of `evaluate`, which has the same arguments, as a list."""
-    steps = evaluate(
-        strategy,
-        stream,
-        backbone=backbone,
-        seed=seed,
-        test_every=test_every,
-        test_thin=test_thin,
-        retrain=retrain,
-        start=start,
-        tally=tally,
-        features=features,
-        progress=progress,
-        on_step=on_step,
-        **options,
-    )
-    return list(steps)
-
-
 @dataclass(frozen=True)
 class TestSchedule:
     """The batches after which a run is tested and, for joint strategies, retrained.

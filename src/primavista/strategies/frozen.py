@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor
@@ -39,28 +39,6 @@ from primavista.strategies.option_types import Range, make_options
 from primavista.strategies.options import Options
 
 MAX_EXPAND = 2**15  # the largest number of random features of Ridge
-
-
-@runtime_checkable
-class Stackable(Protocol):
-    """A strategy whose linear equations a caller may solve together with those of others.
-
-    `bench/stacked.py` solves the equations of several runs as one stack.
-    """
-
-    def equations(self) -> tuple[Tensor, Tensor] | None:
-        """Set up the equations w A = B, whose solution the scores need.
-
-        Returns:
-            A (D x D, positive definite) and B (K x D); None if they are solved already.
-        """
-
-    def accept_solution(self, w: Tensor) -> None:
-        """Accept a solution of `equations`.
-
-        Args:
-            w: the solution, K x D.
-        """
 
 
 class FrozenStrategy(EmbeddingStrategy):
@@ -153,26 +131,6 @@ class AnalyticStrategy(MergeableStrategy, FrozenStrategy):
         self.head.merge(other.head, columns)
 
 
-class _Discriminant(FrozenStrategy):
-    """A linear discriminant, whose equations a caller may solve; see `Stackable`."""
-
-    head: LDAHead | DSLDAHead
-
-    def equations(self) -> tuple[Tensor, Tensor] | None:
-        """Set up the equations w A = mu that are not solved yet; see `Stackable`."""
-        if "solution" in self.derived or not len(self.classes):
-            return None
-        return self.head.equations(len(self.classes))
-
-    def accept_solution(self, w: Tensor) -> None:
-        """Accept a solution of `equations`.
-
-        Args:
-            w: the solution, classes x D.
-        """
-        self.derived["solution"] = self.head.weights(w, len(self.classes))
-
-
 class NCM(AnalyticStrategy):
     """Classification by the nearest class mean; see `NCMHead`.
 
@@ -202,7 +160,7 @@ class LDAOptions:
         _check_in_range("shrinkage", self.shrinkage, 1e-12, 1, optional=True)
 
 
-class LDA(AnalyticStrategy, _Discriminant):
+class LDA(AnalyticStrategy):
     """Linear discriminant analysis with the exact pooled covariance; see `LDAHead`.
 
     Args:
@@ -211,6 +169,7 @@ class LDA(AnalyticStrategy, _Discriminant):
         shrinkage: see `LDAOptions`.
     """
 
+    OPTIONS = LDAOptions
     head: LDAHead
 
     def __init__(
@@ -260,6 +219,7 @@ class Ridge(AnalyticStrategy):
         rho: see `RidgeOptions`.
     """
 
+    OPTIONS = RidgeOptions
     head: RidgeHead
 
     def __init__(
@@ -325,6 +285,7 @@ class Prima(AnalyticStrategy):
         rule: see `PrimaOptions`.
     """
 
+    OPTIONS = PrimaOptions
     head: LessonHead | FrameHead
 
     def __init__(
@@ -415,7 +376,7 @@ class DSLDAOptions(Options):
     open_set: bool = False
 
 
-class DSLDA(_Discriminant):
+class DSLDA(FrozenStrategy):
     """Deep streaming linear discriminant analysis (Hayes & Kanan 2020); see `DSLDAHead`.
 
     Args:

@@ -273,15 +273,10 @@ def create(
             f"there are no renormalisation limits for {protocol!r}: choose from {choice}"
         )
     overrides = current_names(overrides)
-    if name in STRATEGIES:
-        info = STRATEGIES[name]
-        make: Callable[..., Strategy] = load_strategy(info)
-        limits = renorm_limits(info, protocol) if protocol else {}
-        options = {**info.options, **limits, **overrides}
-    else:
-        make = _own_or_refused(name)
-        options = {**strategy_info(name).options, **overrides}
-    _check_options(name, make, options)
+    make, info = strategy_class(name), strategy_info(name)
+    limits = renorm_limits(info, protocol) if protocol else {}
+    options = {**info.options, **limits, **overrides}
+    check_option_names(name, options)
     device = device_of(backbone)
     if device.type == "cpu":
         return make(backbone, seed=seed, **options)
@@ -289,8 +284,9 @@ def create(
     return make(copy.deepcopy(backbone).cpu(), seed=seed, **options).to(device)
 
 
-def _own_or_refused(name: str) -> Callable[..., Strategy]:
-    make = own_strategy(name)
+def strategy_class(name: str) -> Callable[..., Strategy]:
+    """Return the class of a strategy, which is imported; `InputError` if there is none."""
+    make = load_strategy(STRATEGIES[name]) if name in STRATEGIES else own_strategy(name)
     if make is not None:
         return make
     if is_reference(name):
@@ -367,9 +363,9 @@ def _added_options(strategy: str) -> Mapping[str, OptionValue]:
     return ADDED if strategy_info(strategy).training_options else {}
 
 
-def _check_options(name: str, make: Callable[..., Strategy], given: dict[str, Any]) -> None:
-    """Reject unknown options; a constructor that takes any keyword checks them itself."""
-    _, *parameters = inspect.signature(make).parameters.values()
+def check_option_names(name: str, given: Mapping[str, Any]) -> None:
+    """Reject unknown options of a strategy; a constructor that takes any keyword checks them."""
+    _, *parameters = inspect.signature(strategy_class(name)).parameters.values()
     known = sorted(p.name for p in parameters if p.name != "seed")
     strange = sorted(set(given) - set(known))
     if strange and not any(p.kind is p.VAR_KEYWORD for p in parameters):
