@@ -250,7 +250,6 @@ import sys
 from pathlib import Path
 from primavista.bench.cell import RunSettings
 from primavista.bench.executors.local import Inline, Processes
-from primavista.bench.identity import package_version
 from primavista.bench.plan import load_plan
 from primavista.bench.run import Suite
 if __name__ == "__main__":

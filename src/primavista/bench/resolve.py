@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -55,7 +55,7 @@ def all_options(strategy: str, protocol: str, options: Mapping[str, OptionValue]
     return {**_defaults(made), **given}
 
 
-def _defaults(made: type) -> dict[str, Any]:
+def _defaults(made: Callable[..., Any]) -> dict[str, Any]:
     """Return the defaults of a constructor's arguments that JSON can hold."""
     parameters = inspect.signature(made).parameters.values()
     return {
