@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from primavista.cli.arguments import Model, printable
+from primavista.cli.arguments import AsJson, Model, printable
 
 # The part of a file that an array belongs to, by the beginning of its name; all others belong to
 # the strategy.
@@ -23,7 +23,7 @@ PARTS = {"undo/": "undo", "backbone.": "network", "head.": "head", "onnx/": "gra
 
 def inspect(
     model: Model,
-    as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a saved learner knows and how it was made, and verify its checksum.
 
@@ -40,17 +40,7 @@ def inspect(
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Return everything that the file of a learner says, and how large its parts are.
-
-    Args:
-        path: The file.
-
-    Returns:
-        A JSON object, as `--json` prints it.
-
-    Raises:
-        FileError: If the file is missing, damaged or not a learner.
-    """
+    """Return everything that the file of a learner says, and how large its parts are, for JSON."""
     from primavista.learner.coach import advise, from_records
     from primavista.storage import learner_file
     from primavista.storage.manifest import parse_manifest

@@ -14,7 +14,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from primavista.cli.arguments import MAX_SIZE, MIN_SIZE, printable, register_named, warn_of_password
+from primavista.cli.arguments import (
+    Device,
+    ImageSize,
+    Strategy,
+    Threshold,
+    printable,
+    register_named,
+    warn_of_password,
+)
 from primavista.errors import InputError, require_extra
 
 TOKEN_BYTES = 24  # of chance in a token that nobody chose
@@ -65,29 +73,10 @@ def teach(
             "Whoever has the token sees its picture."
         ),
     ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            help="Strategy of a new model: prima (default), 'cwr*', ..., or package.module:Class."
-        ),
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            help="Side in pixels of the images that a new model reads (default: 192).",
-            min=MIN_SIZE,
-            max=MAX_SIZE,
-        ),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Familiarity from which a frame counts as known, 0 to 1; 0.9 in a new model.",
-            min=0,
-            max=1,
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    strategy: Strategy = None,
+    size: ImageSize = None,
+    threshold: Threshold = None,
+    device: Device = "auto",
 ) -> None:
     """Teach objects in front of your camera: a page where you show an object and name it.
 
