@@ -94,7 +94,7 @@ def warn_of_password(text: str) -> None:
     """Warn if an address on the command line has a password, which other users can see there.
 
     Args:
-        text: What was typed: the address of a camera, a webhook or a broker.
+        text: What was typed: the address of a camera or of a broker.
     """
     if shows_password(text):
         typer.echo(

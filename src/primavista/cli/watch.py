@@ -55,10 +55,6 @@ def watch(
         str | None,
         typer.Option(help="What events call the camera (default: the name of the model's file)."),
     ] = None,
-    webhook: Annotated[
-        str | None,
-        typer.Option(help="POST each event as JSON to this address: http(s)://..., or env:NAME."),
-    ] = None,
     mqtt: Annotated[
         str | None,
         typer.Option(
@@ -119,7 +115,7 @@ def watch(
     """
     from primavista.media.video import BadFiles
 
-    for text in (source, webhook, mqtt):
+    for text in (source, mqtt):
         warn_of_password(text or "")
     part = chosen_region(region)
     if not is_live(source) and not is_video_file(source):
@@ -134,7 +130,11 @@ def watch(
     size = None if locate else file.learner.size
     try:
         with suppress(KeyboardInterrupt), _stopped_by_systemd():
-            sinks += _sinks(file.learner.labels, camera, webhook, mqtt, topic, discovery)
+            if mqtt is not None:
+                from primavista.events.mqtt import MqttSink
+
+                labels, prefix = file.learner.labels, discovery or None
+                sinks.append(MqttSink(mqtt, camera, labels, tell, base=topic, prefix=prefix))
             if is_live(source):
                 from primavista.media.camera import CameraView
 
@@ -157,25 +157,6 @@ def _stopped_by_systemd() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _sinks(
-    labels: Sequence[str],
-    camera: str,
-    webhook: str | None,
-    mqtt: str | None,
-    topic: str,
-    discovery: str,
-) -> Iterator[EventSink]:
-    """Make the places, beside standard output, to which events are sent."""
-    if webhook is not None:
-        from primavista.events.webhook import Webhook
-
-        yield Webhook(webhook, tell)
-    if mqtt is not None:
-        from primavista.events.mqtt import MqttSink
-
-        yield MqttSink(mqtt, camera, labels, tell, base=topic, prefix=discovery or None)
 
 
 def tell(text: str) -> None:
