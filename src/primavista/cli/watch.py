@@ -56,10 +56,6 @@ def watch(
         str | None,
         typer.Option(help="What events call the camera (default: the name of the model's file)."),
     ] = None,
-    webhook: Annotated[
-        str | None,
-        typer.Option(help="POST each event as JSON to this address: http(s)://..., or env:NAME."),
-    ] = None,
     mqtt: Annotated[
         str | None,
         typer.Option(
@@ -116,7 +112,7 @@ def watch(
     """
     from primavista.media.video import BadFiles
 
-    for text in (source, webhook, mqtt):
+    for text in (source, mqtt):
         warn_of_password(text or "")
     part = chosen_region(region)
     if not is_live(source) and not is_video_file(source):
@@ -132,10 +128,6 @@ def watch(
     size = None if locate else learner.size
     try:
         with suppress(KeyboardInterrupt), _stopped_by_systemd():
-            if webhook is not None:
-                from primavista.events.webhook import Webhook
-
-                sinks.append(Webhook(webhook, tell))
             if mqtt is not None:
                 from primavista.events.mqtt import MqttSink
 
