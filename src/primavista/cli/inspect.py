@@ -18,7 +18,7 @@ from primavista.cli.arguments import AsJson, Model, printable
 
 # The part of a file that an array belongs to, by the beginning of its name; all others belong to
 # the strategy.
-PARTS = {"undo/": "undo", "backbone.": "network", "head.": "head", "onnx/": "graph"}
+PARTS = {"undo/": "undo", "backbone.": "network", "head.": "head"}
 
 
 def inspect(
@@ -88,9 +88,6 @@ def _facts(facts: Mapping[str, Any]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     sizes = ", ".join(f"{name} {_size(count)}" for name, count in facts["tensor_bytes"].items())
-    edge = "no graph: primavista export"
-    if "graph" in facts["tensor_bytes"]:
-        edge = "holds a graph: primavista-edge reads it"
     rows = {
         "format": str(facts["format"]),
         "size": f"{_size(facts['bytes'])} ({sizes})",
@@ -100,7 +97,6 @@ def _facts(facts: Mapping[str, Any]) -> Table:
         "network": f"{backbone['name']} {_pairs(backbone['options'])}".strip(),
         "features by": facts["engine"],
         "images": f"{backbone['size']} x {backbone['size']} pixels: the centre square, resized",
-        "edge": edge,
         "threshold": f"{facts['threshold']:g} (below it a frame is unknown)",
         "lessons": str(len(facts["lessons"])),
         "undo": "the last change can be taken back" if facts["undo"] else "nothing to take back",

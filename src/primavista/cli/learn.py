@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -37,8 +36,6 @@ from primavista.errors import InputError
 from primavista.storage.manifest import checked_name
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
-
     from primavista.learner.distributed import LessonOutcome
     from primavista.learner.learner import Learner
     from primavista.media.video import Camera, Lesson, MediaFiles
@@ -150,7 +147,12 @@ def learn(
                 learner.save(target)
             for outcome in outcomes:
                 number = statuses.total()
-                _print_outcome(lessons[number], outcome, number, lessons, learner, bars, as_json)
+                if as_json:
+                    position = {"lesson": number + 1, "of": len(lessons)}
+                    typer.echo(json.dumps(position | _record(lessons[number], outcome)))
+                else:
+                    text = _outcome_text(lessons[number], outcome, learner.labels)
+                    Console(highlight=False).print(text, soft_wrap=True)
                 statuses[outcome.status] += 1
                 bars.advance(bars.task_ids[0])
         if changed and not statuses["learned"] and target.exists():
@@ -254,30 +256,14 @@ def _learn_on_cluster(
         yield from teach(learner, resolved, ray, partial(learn_lesson, **how))
 
 
-def _print_outcome(
-    lesson: SourceLesson,
-    outcome: LessonOutcome,
-    number: int,
-    lessons: Sequence[SourceLesson],
-    learner: Learner,
-    bars: Bars,
-    as_json: bool,
-) -> None:
-    if as_json:
-        position = {"lesson": number + 1, "of": len(lessons)}
-        named = {"label": lesson.label, "source": lesson.name, "status": outcome.status}
-        fields = {
-            "learned": ("id", "frames", "seconds", "note"),
-            ALREADY_TAUGHT: ("id",),
-            "failed": ("reason",),
-        }
-        facts = {name: getattr(outcome, name) for name in fields[outcome.status]}
-        typer.echo(json.dumps({**position, **named, **facts}))
-        return
-    # on a terminal, the line goes above the progress bars
-    above = sys.stdout.isatty() and not bars.disable
-    console = bars.console if above else Console(highlight=False)
-    console.print(_outcome_text(lesson, outcome, learner.labels), soft_wrap=True)
+def _record(lesson: SourceLesson, outcome: LessonOutcome) -> dict[str, Any]:
+    fields = {
+        "learned": ("id", "frames", "seconds", "note"),
+        ALREADY_TAUGHT: ("id",),
+        "failed": ("reason",),
+    }
+    facts = {name: getattr(outcome, name) for name in fields[outcome.status]}
+    return {"label": lesson.label, "source": lesson.name, "status": outcome.status, **facts}
 
 
 def _outcome_text(lesson: SourceLesson, outcome: LessonOutcome, labels: Sequence[str]) -> str:

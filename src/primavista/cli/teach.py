@@ -83,11 +83,11 @@ def teach(
     Robots and scripts can do the same over HTTP and WebSocket (docs/guides/live.md). Every lesson
     is saved in MODEL before it counts as done; no frame is kept.
     """
-    require_extra("uvicorn", "live")
-    require_extra("fastapi", "live")
-    require_extra("multipart", "live")
-    import torch
-
+    # one half of the processors recognises while the other half learns; read by libraries when they
+    # are first imported
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+    for module in ("uvicorn", "fastapi", "multipart"):
+        require_extra(module, "live")
     from primavista.serve.security import check_token
     from primavista.serve.server import open_for_teaching, serve
     from primavista.storage.disk import resolved
@@ -96,8 +96,6 @@ def teach(
     token = _chosen_token(token, no_token)
     check_token(host, token)
     register_named(strategy)
-    if not os.environ.get("OMP_NUM_THREADS"):  # one half recognises while the other half learns
-        torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
     def ready(*addresses: str) -> None:
         pages = [f"{one}/#token={token}" if token else f"{one}/" for one in addresses]
