@@ -129,7 +129,7 @@ class Measured:
         learner.forget("object 1")
         learner.save(self.file)
         found["after forgetting"] = self.file.stat().st_size
-        found["without undo"] = len(learner.settled().to_bytes())
+        found["without undo"] = len(learner.without_undo().to_bytes())
         return found
 
 

@@ -26,8 +26,8 @@ def class_curves(cell: StoredCell) -> dict[str, dict[int, float]]:
     """
     curves: dict[str, dict[int, float]] = {}
     for step in cell.steps:
-        for label, accuracy in (step.class_accuracy or {}).items():
-            curves.setdefault(label, {})[step.batch] = accuracy
+        for label, accuracy in step.class_accuracy.items():
+            curves.setdefault(str(label), {})[step.batch] = accuracy
     return {label: curves[label] for label in sorted(curves, key=_label_order)}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from primavista.bench import metrics
+from primavista.bench.metrics import Better
 from primavista.report.methods import retrained_strategies
-from primavista.report.ranking import Better, best_values, ranked
+from primavista.report.ranking import best_values, ranked
 from primavista.report.read import StoredCell
 from primavista.report.series import Series, mean_std
 from primavista.report.table import Row, Size, Table, without_empty
@@ -42,21 +44,12 @@ def tuned_note(cells: Sequence[StoredCell]) -> tuple[str, ...]:
     )
 
 
-# The measures of the final table after accuracy: the title of the column, the field, and which
-# values are better. Forward transfer has no best value: it rests on other frames in each run.
-MEASURE_COLUMNS: tuple[tuple[str, str, Better | None], ...] = (
-    ("on the classes seen (%)", "seen_accuracy", "high"),
-    ("average incremental (%)", "average", "high"),
-    ("average over tasks (%)", "average_accuracy", "high"),
-    ("average anytime (%)", "average_anytime", "high"),
-    ("forgetting", "forgetting", "low"),
-    ("backward transfer", "backward_transfer", "high"),
-    ("forward transfer", "forward_transfer", None),
-)
+# The measures of the final table after accuracy: the title of the column, and the field.
+MEASURE_COLUMNS = tuple((metrics.TITLES[name], name) for name in metrics.MEASURES[1:])
 FINAL = "final accuracy (%)"
 BETTER: dict[str, Better] = {
     FINAL: "high",
-    **{title: better for title, _, better in MEASURE_COLUMNS if better is not None},
+    **{metrics.TITLES[name]: better for name, better in metrics.BETTER.items() if better},
 }
 SPREAD = "Mean ± sample standard deviation over the finished runs; one run has no deviation."
 
@@ -73,7 +66,7 @@ def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
     shown = ["average", "forgetting", "backward_transfer"]
     if any(one.finals("seen_accuracy") != one.finals() for one in chosen):
         shown.append("seen_accuracy")
-    measures = [(column, field) for column, field, _ in MEASURE_COLUMNS if field in shown]
+    measures = [(column, field) for column, field in MEASURE_COLUMNS if field in shown]
     columns = (
         *("protocol", "strategy", FINAL, "stored data (MB)"),
         *(column for column, _ in measures),
@@ -163,7 +156,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
         "test frames",
         "stored data (MB)",
         f"without {tuned_title} (%)",
-        *(column for column, _, _ in MEASURE_COLUMNS),
+        *(column for column, _ in MEASURE_COLUMNS),
         "frames for forward transfer",
         "orders of batches",
         "unfinished",
@@ -216,13 +209,13 @@ def varying(cells: Sequence[StoredCell]) -> dict[str, bool]:
 def _final_row(series: Series, tuned: Sequence[int]) -> Row:
     finals = series.finals()
     untuned = mean_std([v for run, v in finals.items() if run not in tuned]) if tuned else None
-    metrics = [series.final(field) for _, field, _ in MEASURE_COLUMNS]
+    measures = [series.final(field) for _, field in MEASURE_COLUMNS]
     stored = _stored(series)
     accuracy = (series.final(), len(finals), series.test_frames, stored, untuned)
     asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
     frames = " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
     last = frames, series.orders, _unfinished_runs(series)
-    return series.panel.title, series.name, *accuracy, *metrics, *last
+    return series.panel.title, series.name, *accuracy, *measures, *last
 
 
 def _unfinished_runs(series: Series) -> str | None:

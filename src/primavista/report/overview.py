@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from primavista.bench.old_cells import old_rules_note
 from primavista.report.claims import Claim
 from primavista.report.final_tables import tuned_note
 from primavista.report.grouping import ReportData
@@ -69,9 +68,6 @@ def notes(results: FolderResults, count: Mapping[str, int]) -> tuple[str, ...]:
     cells = results.cells
     found = [*tuned_note([cell for cell in cells if cell.readable])]
     found += _identity_notes(results)
-    old = old_rules_note((cell.strategy, cell.stored_options) for cell in cells)
-    if old:
-        found.append(old)
     if results.waiting:
         have = "has" if results.waiting == 1 else "have"
         found.append(f"{_number_of(results.waiting, 'cell')} of the plan {have} not started yet.")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from primavista.bench.data import compare_with_core50
 from primavista.bench.evaluate import Step
-from primavista.bench.folder import BatchMetrics, CellResult, FinalMetrics
+from primavista.bench.folder import BatchMetrics, CellResult
 from primavista.errors import InputError
 from primavista.report.categories import draw_categories
 from primavista.report.class_figures import draw_class_accuracy, draw_confusion
@@ -104,7 +104,7 @@ def _cell_of_steps(path: str, steps: Sequence[Step]) -> StoredCell:
     confusion = last[0].confusion.tolist() if last and last[0].confusion is not None else None
     classes = [str(label) for label in range(len(confusion or ()))]
     result = CellResult(
-        final=FinalMetrics(accuracy=steps[-1].accuracy),
+        final=steps[-1].measures,
         confusion=confusion,
         classes=classes,
         batches=len(steps),

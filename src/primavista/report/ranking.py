@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Literal
 
+from primavista.bench.metrics import Better
 from primavista.report.series import MeanStd, Series, by_panel
 from primavista.report.table import Row, Size, Value, format_value
 from primavista.strategies.registry import strategy_info
-
-Better = Literal["high", "low"]
 
 
 def ranked(series: Sequence[Series]) -> list[Series]:

@@ -15,20 +15,19 @@ from primavista.backbones.spec import OWN_NETWORKS
 from primavista.bench.data import CORe50Comparison, compare_with_core50
 from primavista.bench.folder import (
     FAILED,
-    FORMATS,
+    FORMAT,
     PLAN,
     RESULT,
     RUN,
     BatchMetrics,
     CellResult,
-    FinalMetrics,
     GroupRecord,
     read_folder_record,
     read_json,
     read_metrics,
 )
 from primavista.bench.identity import code_fingerprint, fingerprint_of
-from primavista.bench.metrics import Tally
+from primavista.bench.metrics import Measures
 from primavista.bench.plan import Cell, batches_in_name
 from primavista.errors import FileError
 from primavista.networks.base import NETWORKS
@@ -216,13 +215,8 @@ class StoredCell:
 
     @property
     def tuned_on_run(self) -> int | None:
-        """The run on which the hyperparameters were chosen, if the plan named one.
-
-        Format 1 always named run 0, so its value says nothing.
-        """
-        if self.cell is None or self.cell.format == 1:
-            return None
-        return self.cell.hyperparameters_chosen_on_run
+        """The run on which the hyperparameters were chosen, if the plan named one."""
+        return self.cell.hyperparameters_chosen_on_run if self.cell else None
 
     @property
     def records_identity(self) -> bool:
@@ -251,7 +245,8 @@ class StoredCell:
     @cached_property
     def curve(self) -> dict[int, float]:
         """The accuracy in percent after each batch that was tested."""
-        return {step.batch: step.accuracy for step in self.steps if step.accuracy is not None}
+        pairs = ((step.batch, step.measures.accuracy) for step in self.steps)
+        return {batch: accuracy for batch, accuracy in pairs if accuracy is not None}
 
     @property
     def reached(self) -> int:
@@ -271,20 +266,15 @@ class StoredCell:
         """Return a metric after the last batch, or None if the cell is not done.
 
         Args:
-            metric: a field of `FinalMetrics`.
+            metric: a field of `Measures`.
         """
-        value: float | None = getattr(self.measures, metric) if self.measures else None
+        value: float | None = getattr(self.measures, metric)
         return value
 
-    @cached_property
-    def measures(self) -> FinalMetrics | None:
-        """The measures after the last batch, all as `bench.metrics` defines them now.
-
-        Those of a result of format 1 are computed from its accuracies by class.
-        """
-        if self.result is None or self.result.format > 1:
-            return self.result.final if self.result else None
-        return _measured_again(self.steps, self.result)
+    @property
+    def measures(self) -> Measures:
+        """The measures after the last batch; each is None if the cell is not done."""
+        return self.result.final if self.result else Measures()
 
     @property
     def machine(self) -> dict[str, Any]:
@@ -420,29 +410,6 @@ def _plan_title(folder: Path) -> str:
     return title if isinstance(title, str) else ""
 
 
-def _measured_again(steps: Sequence[BatchMetrics], result: CellResult) -> FinalMetrics:
-    """Compute the measures of a result of format 1 from the accuracies of its classes.
-
-    The numbers of test frames of the classes are the sums of the rows of the confusion matrix.
-    """
-    final = result.final
-    counts = dict(enumerate(map(sum, result.confusion or ())))
-    tally, found = Tally(), None
-    for step in steps:
-        tally.teach(step.new_classes, step.batch)
-        by_class = {int(label): value for label, value in (step.class_accuracy or {}).items()}
-        if by_class and all(counts.get(label) for label in by_class):
-            right = {c: (round(v * counts[c] / 100), counts[c]) for c, v in by_class.items()}
-            found = tally.test(right)
-    if found is None or not steps or steps[-1].batch != result.batches:
-        return final.model_copy(update={"forgetting": None})
-    told = {"accuracy": final.accuracy, "average": final.average}
-    told["forward_transfer"] = final.forward_transfer
-    return FinalMetrics.model_validate(
-        {**vars(found), "transfer_batches": None, "transfer_frames": None, **told}
-    )
-
-
 def _folders_with(name: str, folder: Path) -> Iterator[Path]:
     for place, _, files in os.walk(folder):
         if name in files:
@@ -479,9 +446,8 @@ def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> Sto
     except FileError as error:
         return StoredCell(path, failure=str(error))
     cell, foreign = _parse(Cell, run, CELL_DEFAULTS)
-    if run.get("format") not in FORMATS:
-        known = " and ".join(map(str, FORMATS))
-        reason = f"run.json has format {run.get('format')!r}; this version reads {known}"
+    if run.get("format") != FORMAT:
+        reason = f"run.json has format {run.get('format')!r}; this version reads {FORMAT}"
         return StoredCell(path, cell, foreign, failure=reason)
     result, failure = _read_outcome(place)
     groups = (*_own_group(foreign), *groups)

@@ -103,7 +103,7 @@ class Journal:
         while len(journal.entries) > lessons or journal.bytes > most_bytes:
             base = journal.base.copy()
             _make(base, journal.entries[0])
-            base = base.settled()
+            base = base.without_undo()
             base.strategy.derived.clear()  # values that it computed for predictions
             journal = Journal(base, journal.entries[1:])
         return journal
@@ -139,7 +139,7 @@ class Journal:
         for number, entry in enumerate(self.entries, 1):
             _make(learner, entry)
             report_progress(0.9 * number / len(self.entries))
-        return learner.settled()
+        return learner.without_undo()
 
 
 def _make(learner: Learner, entry: RecentLesson | RecentChange) -> None:

@@ -198,7 +198,7 @@ class LearnerService:
         The trial is learned by a copy of the learner and thrown away. It takes one epoch, however
         many the model asks for.
         """
-        trial = self.learner.short_of_epochs()
+        trial = self.learner.with_one_epoch()
         blank = _blank_frames(trial)
         # A strategy that accepts no more classes can still predict.
         with contextlib.suppress(PrimavistaError):

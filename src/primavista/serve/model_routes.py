@@ -174,7 +174,7 @@ async def load(
         report_progress(0.0)  # nothing is saved if it was cancelled
         learner.save(_unused_path(service.path, service.limits.replaced_models))
         # Undo takes back the load, and nothing that was done to the loaded model elsewhere.
-        return loaded.settled()
+        return loaded.without_undo()
 
     await wait_for_change(service, service.submit("load", replace))
     return Model.of(service)
