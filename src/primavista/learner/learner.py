@@ -250,8 +250,7 @@ class Learner(LearnerRecognition):
         with self._writing:
             state = self._state
             strategy = state.strategy.draft()
-            same = lesson.origin is self._origin
-            if not same or int(strategy.embedding_version) != lesson.version:
+            if not self.can_learn_again(lesson):
                 raise InputError(
                     "these features come from another learner, or from before its representation "
                     "was trained: teach the lesson from its frames"
@@ -269,6 +268,15 @@ class Learner(LearnerRecognition):
             self._change_to(state.taught(strategy, ids, counts, (lesson.id,), held_out))
         new = () if ids[name] in state.names else (name,)
         return LessonReport(lesson.id, {name: len(lesson)}, new, report.losses, report.stored_bytes)
+
+    def can_learn_again(self, lesson: LessonFeatures) -> bool:
+        """Return True if `learn_again` accepts these features: they come from this representation.
+
+        Args:
+            lesson: The lesson, made by `LessonBuffer.without_frames`.
+        """
+        same = lesson.origin is self._origin
+        return same and int(self.strategy.embedding_version) == lesson.version
 
     def _features(
         self, strategy: Strategy, images: Frames, progress: Progress | None

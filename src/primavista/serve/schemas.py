@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from primavista.learner.coach import NOTHING, Kind
 from primavista.learner.locating import Located
 from primavista.learner.prediction import Prediction
-from primavista.serve.learner_service import ChangeJob, JobKind, JobState, LearnerService
+from primavista.serve.jobs import ChangeJob, JobKind, JobState
+from primavista.serve.learner_service import LearnerService
 from primavista.serve.stream_frames import StreamFrame
 from primavista.storage.manifest import MAX_LABEL
 
@@ -303,7 +304,7 @@ class Model(ResponseModel):
             camera=service.camera,
             recall_seconds=service.limits.recall_seconds,
             lessons=[
-                RemovableLesson(id=one.id, label=one.label, frames=len(one.lesson))
+                RemovableLesson(id=one.id, label=one.label, frames=len(one.lesson or ()))
                 for one in snapshot.journal.lessons()
             ],
         )
