@@ -83,8 +83,7 @@ def create_app(
         openapi_url="/api/openapi.json",
     )
     app.state.service = service
-    app.state.camera = camera
-    service.camera = None if camera is None else camera.name
+    service.camera = camera
     app.include_router(frame_routes.router)
     app.include_router(model_routes.router)
     app.include_router(socket_routes.router)

@@ -11,7 +11,6 @@ from collections import Counter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Response, UploadFile
-from fastapi.requests import HTTPConnection
 
 from primavista.learner.coach import NOTHING
 from primavista.learner.learner import Learner
@@ -223,11 +222,10 @@ async def check(
     )
 
 
-def _camera(connection: HTTPConnection) -> ServiceCamera:
-    camera: ServiceCamera | None = connection.app.state.camera
-    if camera is None:
+def _camera(service: Service) -> ServiceCamera:
+    if service.camera is None:
         raise RefusedError(404, "this service has no camera: start it with teach --camera")
-    return camera
+    return service.camera
 
 
 OwnCamera = Annotated[ServiceCamera, Depends(_camera)]

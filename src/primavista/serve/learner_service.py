@@ -40,6 +40,7 @@ from primavista.serve.jobs import (
 from primavista.serve.journal import Journal, JournalEntry
 from primavista.serve.limits import ByteBudget, RefusedError, ServiceLimits
 from primavista.serve.metrics import ServiceMetrics
+from primavista.serve.service_camera import ServiceCamera
 
 T = TypeVar("T")
 MAX_FRAMES_PER_PASS = 16  # of all clients together
@@ -92,10 +93,10 @@ class LearnerService:
         limits: The limits on queues; the defaults if None.
 
     Attributes:
-        camera: The name of the service's own camera in messages, or None if it has none.
+        camera: The service's own camera, or None if it has none.
     """
 
-    camera: str | None = None
+    camera: ServiceCamera | None = None
 
     def __init__(self, learner: Learner, path: Path, limits: ServiceLimits | None = None) -> None:
         self.path = path
@@ -421,25 +422,17 @@ class LearnerService:
 
     def _answer_requests(self) -> None:
         """Recognise waiting frames, several per pass: the body of the reader thread."""
-        while (first := self._requests.get()) is not None:
-            requests = [first, *self._waiting_requests(MAX_FRAMES_PER_PASS - 1)]
-            wanted = [one for one in requests if one.answer.set_running_or_notify_cancel()]
+        stopping = False
+        while not stopping:
+            requests = [self._requests.get()]
+            with contextlib.suppress(queue.Empty):
+                while requests[-1] is not None and len(requests) < MAX_FRAMES_PER_PASS:
+                    requests.append(self._requests.get_nowait())
+            stopping = requests[-1] is None
+            frames = [one for one in requests if one is not None]
+            wanted = [one for one in frames if one.answer.set_running_or_notify_cancel()]
             if wanted:
                 self._answer(wanted)
-
-    def _waiting_requests(self, limit: int) -> list[_Request]:
-        """Take up to `limit` requests that are waiting now."""
-        requests: list[_Request] = []
-        while len(requests) < limit:
-            try:
-                request = self._requests.get_nowait()
-            except queue.Empty:
-                break
-            if request is None:
-                self._requests.put(None)  # the signal to stop is for the thread's own loop
-                break
-            requests.append(request)
-        return requests
 
     def _answer(self, requests: list[_Request]) -> None:
         snapshot = self._snapshot

@@ -54,13 +54,9 @@ async def rename(service: Service, body: Renaming) -> Model:
     The request is refused with 409 if there is no such object or if the new name is taken. The
     answer is the new state of the learner.
     """
-    old = body.label
-    new = check_label(body.to)
-
-    def work(learner: Learner) -> None:
-        learner.rename(old, new)
-
-    return await _change(service, "rename", new, work, JournalEntry(old, new))
+    old, new = body.label, check_label(body.to)
+    entry = JournalEntry(old, renamed=new)
+    return await _change(service, "rename", new, lambda one: one.rename(old, new), entry)
 
 
 @router.post("/forget", responses=refusals(400, 408, 409, 413, 422))
@@ -70,11 +66,9 @@ async def forget(service: Service, body: Forgetting) -> Model:
     The request is refused with 409 if there is no such object. The answer is the new state of the
     learner.
     """
-
-    def work(learner: Learner) -> None:
-        learner.forget(body.label)
-
-    return await _change(service, "forget", body.label, work, JournalEntry(body.label))
+    label = body.label
+    entry = JournalEntry(label)
+    return await _change(service, "forget", label, lambda one: one.forget(label), entry)
 
 
 @router.post("/remove", responses=refusals(400, 408, 409, 413, 422))

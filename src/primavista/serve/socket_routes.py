@@ -31,7 +31,6 @@ from primavista.serve.operations import (
 )
 from primavista.serve.schemas import JobStatus, StreamAnswer
 from primavista.serve.security import PROTOCOL
-from primavista.serve.stream_frames import StreamRecogniser
 
 router = APIRouter()
 STATUS_SECONDS = 0.1  # between two messages about the progress of a lesson
@@ -142,7 +141,7 @@ class _StreamClient:
     def __init__(self, service: LearnerService, remember: float) -> None:
         self.clips = StreamClips(service, remember)
         self._service = service
-        self._recogniser = StreamRecogniser(service)
+        self._watch, self._version = service.learner.watch(), service.snapshot.version
         self._locates = False
 
     async def answer(self, data: bytes) -> dict[str, Any]:
@@ -163,9 +162,13 @@ class _StreamClient:
         return {**answer.model_dump(), "objects": found.model_dump()["objects"]}
 
     async def _recognised(self, image: ImageArray) -> StreamAnswer:
-        frame = await self._recogniser.recognise(image)
-        self.clips.add(frame)
-        return StreamAnswer.of_frame(frame)
+        """Recognise a frame; a new version of the model starts a new last second."""
+        prediction, version = await asyncio.wrap_future(self._service.predict(image))
+        if version != self._version:
+            self._watch, self._version = self._service.learner.watch(), version
+        recent = self._watch.add(image, prediction)
+        self.clips.add(image, self._watch.newest_thumbnail, recent, version)
+        return StreamAnswer.of_stream(prediction, recent, len(self._watch), version)
 
     def obey(self, text: str) -> dict[str, Any] | ChangeJob:
         """Do what a text message asks for; return the answer, or the lesson that it began."""
