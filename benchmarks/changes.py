@@ -97,7 +97,7 @@ class Measured:
         elif change == "undo":
             learner.forget("object 1")
             learner.predict(frame)
-            learner.rest()  # as the service does
+            learner.free_undo_cache()  # as the service does
         elif change in ("load", "loaded"):
             learner.save(self.file)
         if change == "loaded":
@@ -115,7 +115,7 @@ class Measured:
                 learner.rename("object 1", "mug")
             elif change == "load":
                 answering = Learner.load(self.file, device="cpu")
-            answering.rest()
+            answering.free_undo_cache()
             answering.predict(frame)
 
         return milliseconds(work)

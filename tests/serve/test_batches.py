@@ -1,10 +1,8 @@
-"""Videos and batches over HTTP, what `wait` answers, and the human page for the interface."""
+"""Videos and batches over HTTP, and what `wait` answers."""
 
 from __future__ import annotations
 
 import io
-import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -102,36 +100,3 @@ def test_unknown_is_not_a_name_over_http(client):
     refused = client.post("/api/lessons", data={"label": "Unknown"}, files=frames("mug"))
     assert refused.status_code == 422
     assert "strangers" in refused.json()["detail"]
-
-
-class Links(HTMLParser):
-    """The links, the ids and the elements of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.links: set[str] = set()
-        self.ids: set[str] = set()
-        self.tags: set[str] = set()
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        given = dict(attrs)
-        self.ids.add(str(given.get("id")))
-        self.links.add(str(given.get("href")))
-        assert "style" not in given  # the policy of the page allows no inline style
-
-
-def test_the_page_for_people_has_every_request_and_loads_nothing_from_elsewhere(client):
-    answer = client.get("/api")
-    assert answer.headers["content-type"].startswith("text/html")
-    page = Links(answer.text)
-    document = client.get("/api/openapi.json").json()
-    for path, methods in document["paths"].items():
-        for method in methods:
-            assert f"<b>{method.upper()}</b> {path}</h2>" in answer.text
-    assert {link[1:] for link in page.links if link.startswith("#")} <= page.ids
-    assert not page.tags & {"script", "iframe", "img", "style"}
-    assert not [link for link in page.links if "//" in link]
-    assert client.get("/page/api.css").status_code == 200
-    assert re.search(r"curl -X POST .* -F label=mug -F frames=@photo.jpg", answer.text)
