@@ -17,9 +17,9 @@ from PIL import Image
 from primavista.networks.base import OWN_NETWORKS
 from primavista.strategies import registry
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, Steps
-from primavista.strategies.gdumb import GDumb, GDumbOptions
 from primavista.strategies.option_types import Range
 from primavista.strategies.options import Count
+from primavista.strategies.rehearsal.gdumb import GDumb, GDumbOptions
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `fault_support`

@@ -16,8 +16,8 @@ from torch import nn
 from primavista.errors import InputError
 from primavista.media.frames import Selection
 from primavista.networks.base import Backbone, Spec
+from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.nn.renorm import norm_layers
-from primavista.nn.sgd import generator, shuffled_minibatches
 from primavista.strategies.conformance import SIDE, tiny_backbone, toy_batch
 from primavista.strategies.cumulative import Cumulative, CumulativeOptions, LevelUntilFlat
 from primavista.strategies.registry import create

@@ -31,7 +31,7 @@ from primavista.networks.multidepth import (
     shipped_reference,
 )
 from primavista.nn.class_rows import ArrayBuffers
-from primavista.nn.norm_replacement import replace_batch_norm
+from primavista.nn.renorm import replace_batch_norm
 from primavista.strategies.base import Batch, EmbeddingStrategy, LearnReport
 from primavista.strategies.merging import MergeableStrategy
 from primavista.strategies.naive import Naive
