@@ -13,7 +13,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,8 @@ from torch import Tensor, nn
 
 from primavista.bench.evaluate import evaluate
 from primavista.networks.base import Precision, build
+from primavista.nn.guards import UNGUARDED, Fisher, SynapticIntelligence
 from primavista.nn.renorm import BatchRenorm
-from primavista.nn.sgd import UNGUARDED
-from primavista.strategies.ar1 import SynapticIntelligence
 from primavista.strategies.base import Batch
 from primavista.strategies.creation import create
 from primavista.streams.dataset import DataSet
@@ -122,26 +121,22 @@ def stepper(made: Any, eager: bool = False, first: bool = False) -> Callable[[],
     )
     made.head.load(batch.present)
     weights = made.set_trainable(batch.i)
-    theta = [weight.tensor for weight in weights if weight.guarded]
-    guard, si = UNGUARDED, None
-    if made.importance is not None:
-        guard = made.importance.make_guard(made.options.guard, 1.0, theta)
-    if isinstance(made.importance, SynapticIntelligence):
-        si = made.importance
-        si.start(theta)
+    if isinstance(made.importance, Fisher):
+        made.importance.count_batch()  # it guards after the first batch
+    guard = UNGUARDED if made.importance is None else made.importance.guard(weights)
     sgd = made.sgd(batch, weights, guard)
 
     def eager_step(x: Tensor, y: Tensor) -> None:
-        g = sgd.gradient(made.cross_entropy(x, y), len(x))
+        g = sgd.gradient(made.cross_entropy(x, y))
         dtheta = sgd.step(g)
-        if si is not None:
-            si.observe(sgd.select_guarded(g), sgd.select_guarded(dtheta))
+        if isinstance(made.importance, SynapticIntelligence):
+            made.importance.observe(g, dtheta)
 
     made._train_mode(batch)
     goal = labels.cuda()
     if made.__class__.__name__ == "LwF":
         goal = F.one_hot(goal, 50).float()
-    step = eager_step if eager else sgd.captured(eager_step)
+    step = eager_step if eager else partial(sgd.run, eager_step)
     for _ in range(5):
         step(frames, goal)
     return lambda: step(frames, goal) and None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from primavista.errors import InputError
-from primavista.heads.shuffling import minibatch_count
 from primavista.networks.mobilenet_v1 import LAYERS, MobileNetV1
 from primavista.nn.memory import Memory
 
@@ -41,10 +40,7 @@ class Cut:
     def check(self, network: Callable[[Tensor], Tensor], x: Tensor, other: Tensor) -> None:
         """Reject a cut that is bypassed, for example by a shortcut around the last layer.
 
-        Args:
-            network: a function that runs the body, in evaluation mode.
-            x: an input of the network.
-            other: another input.
+        `network` runs the body in evaluation mode; x and other are two of its inputs.
         """
         whole = network(x)
         parts = self.above(network, self.latents(network, x), other)
@@ -59,12 +55,7 @@ class Cut:
         return {id(p) for module in self.below for p in module.parameters(recurse=False)}
 
     def latents(self, network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """Compute the activations at the cut, without running the upper part.
-
-        Args:
-            network: a function that runs the body.
-            x: the input of the network.
-        """
+        """Compute the activations at the cut; `network` runs the body, up to the cut."""
         if self.last is None:
             return x
         found: list[Tensor] = []
@@ -87,10 +78,7 @@ class Cut:
     def above(self, network: Callable[[Tensor], Tensor], latents: Tensor, any_x: Tensor) -> Tensor:
         """Compute the output from activations at the cut.
 
-        Args:
-            network: a function that runs the body.
-            latents: the activations.
-            any_x: an input of the network; it has no influence on the output.
+        `network` runs the body on `any_x`, which has no influence on the output.
         """
         if self.last is None:
             return network(latents)
@@ -128,10 +116,7 @@ def _last_below(body: nn.Module, at: int | str | None) -> nn.Module:
 class LatentMemory(Memory):
     """RM, the memory of patterns: activations at the cut, or frames, and their labels.
 
-    Args:
-        limit: RM_size, the largest number of patterns.
-        shape: the shape of one pattern.
-        dtype: the type of stored patterns: half precision for activations, bytes for frames.
+    RM_size is `limit`. Activations are stored in half precision, frames as bytes.
     """
 
     latents: Tensor
@@ -145,12 +130,6 @@ class LatentMemory(Memory):
 
         R_add are h random patterns of batch B_i, or all of them if there are fewer. R_replace are
         random patterns of RM, as many as needed to make room; none before RM is full.
-
-        Args:
-            latents: the patterns of the batch at the cut.
-            labels: the label of each pattern.
-            i: the number of the batch.
-            random: the generator that selects the patterns to add and to replace.
         """
         h = min(self.limit // i, len(latents))
         r_add = torch.randperm(len(latents), generator=random)[:h].to(latents.device)
@@ -159,35 +138,3 @@ class LatentMemory(Memory):
         added = latents[r_add].to(self.latents.dtype)
         labels = torch.cat([self.labels[kept], labels[r_add].to(self.labels.device)])
         self.store(labels, latents=torch.cat([self.latents[kept], added]))
-
-
-def composed_minibatches(
-    counts: tuple[int, int],
-    sizes: tuple[int, int],
-    order: torch.Generator | None,
-    device: torch.device | str = "cpu",
-) -> Iterator[Tensor]:
-    """Compose minibatches of a fixed number of patterns from each of two shuffled groups.
-
-    One epoch is one pass over the first group. A group that runs out starts again in the same
-    order, so all minibatches have the same composition, however few patterns there are.
-
-    Args:
-        counts: the number of patterns in each group. The indices 0 .. counts[0] - 1 belong to the
-            first group, and the following ones to the second group.
-        sizes: the number of patterns of each group in a minibatch.
-        order: the generator of both permutations, the same on every device.
-        device: the device of the indices.
-
-    >>> from primavista.nn.sgd import generator
-    >>> minibatches = list(composed_minibatches((300, 1500), (21, 107), generator(0)))
-    >>> len(minibatches), [int((index < 300).sum()) for index in minibatches] == [21] * 15
-    (15, True)
-    """
-    steps = minibatch_count(counts[0], sizes[0])
-    groups, start = [], 0
-    for count, size in zip(counts, sizes, strict=True):
-        shuffled = start + torch.randperm(count, generator=order)
-        groups.append(shuffled[torch.arange(steps * size) % count].reshape(steps, size))
-        start += count
-    return iter(torch.cat(groups, 1).to(device))

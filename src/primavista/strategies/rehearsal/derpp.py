@@ -21,8 +21,8 @@ from primavista.engine.frames import split_indices
 from primavista.nn.memory import Memory
 from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
-from primavista.strategies.er import EROptions, ExperienceReplay
 from primavista.strategies.options import Count, Lambda
+from primavista.strategies.rehearsal.er import EROptions, ExperienceReplay
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,9 @@ class DERpp(ExperienceReplay):
         self.head.load(both.present)
         sgd = self.sgd(B, self.set_trainable(B.i))
 
-        @sgd.captured
         def step(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-            with torch.enable_grad():
-                h = self.logits(x)
-                g = sgd.gradient(self.loss(h, y, z), len(x))
+            h = self.logits(x)
+            g = sgd.gradient(self.loss(h, y, z))
             sgd.step(g)
             return h.detach()
 
@@ -88,21 +86,19 @@ class DERpp(ExperienceReplay):
         minibatches = self.minibatches(both, sgd, targets=everything, order=order)
         for (x, index), new in zip(minibatches, cycle(sizes), strict=False):
             stored = (len(index) - new) // 2
-            h = step(x, columns[index], Z[index[new : new + stored]])
+            h = sgd.run(step, x, columns[index], Z[index[new : new + stored]])
             assert h is not None
             Z[index[:new]] = h[:new].to(Z.dtype)  # z <- h(x)
-        self.head.consolidate(both.present, both.cur, len(self.classes))
+        self.head.consolidate(both.present, both.cur)
         self.remember(both, M.kept, logits=Z[torch.tensor(M.kept, device=self.device)])
         self.count_seen(B)
         return self.report(B, sgd)
 
     def loss(self, h: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        """Return the loss of equation 6.
+        """Return the loss of equation 6, from the outputs h for x, x' and x'', in this order.
 
-        Args:
-            h: the outputs of the network for x, x' and x'', in this order.
-            y: the columns of their classes; those of x' have no influence.
-            z: the stored outputs z' of x'; there are as many x'' as x'.
+        y are the columns of their classes, of which those of x' have no influence; z are the stored
+        outputs z' of x'. There are as many x'' as x'.
         """
         o, stored = self.options, len(z)
         new, dark, labelled = h.split([len(h) - 2 * stored, stored, stored])

@@ -75,11 +75,7 @@ class FrameRehearsal(GradientStrategy):
         return self.memory.fields["frames"]
 
     def with_memory(self, B: Batch) -> Batch:
-        """Return B_i u M as one batch of frames on the device; those of B_i come first.
-
-        Args:
-            B: the batch B_i.
-        """
+        """Return B_i u M as one batch of frames on the device; those of B_i come first."""
         chunks = split_indices(B.count, self.representation.chunk)
         new = [read_frames(B.images, indices, self.device) for indices in chunks]
         columns = torch.cat([B.columns, self.memory.columns(self.classes)])
@@ -88,12 +84,9 @@ class FrameRehearsal(GradientStrategy):
         return replace(B, inputs=inputs, columns=columns, present=present, cur=cur.float())
 
     def remember(self, both: Batch, chosen: Sequence[int], **fields: Tensor) -> None:
-        """Replace the memory by some patterns of B_i u M.
+        """Replace the memory by the patterns `chosen` of B_i u M, the batch of `with_memory`.
 
-        Args:
-            both: the batch of `with_memory`.
-            chosen: the indices of the patterns in it.
-            fields: further tensors of the memory, with one entry per chosen pattern.
+        `fields` are further tensors of the memory, with one entry per chosen pattern.
         """
         assert isinstance(both.inputs, Tensor)
         index = torch.tensor(chosen, dtype=torch.int64)
@@ -101,11 +94,7 @@ class FrameRehearsal(GradientStrategy):
         self.memory.store(labels, frames=both.inputs[index.to(self.device)], **fields)
 
     def count_seen(self, B: Batch) -> None:
-        """Add the patterns of a batch to n.
-
-        Args:
-            B: the batch B_i.
-        """
+        """Add the patterns of a batch to n."""
         n = self.seen.n
         n.index_add_(0, B.present.to(self.device), B.cur.to(self.device, n.dtype))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from primavista.media.frames import Frames
-from primavista.nn.sgd import generator
+from primavista.nn.minibatches import generator
 from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.from_scratch import FromScratch
 from primavista.strategies.options import Count, Rate, Share
-from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
+from primavista.strategies.rehearsal.frame_rehearsal import FrameRehearsal, RehearsalOptions
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,8 @@ class GDumbOptions(RehearsalOptions):
 class GreedySampler:
     """Algorithm 1: keeps k patterns, with classes as balanced as the stream allows.
 
-    The sampler holds the indices of patterns, so that frames are moved only once per batch.
-
-    Args:
-        k: the number of patterns to keep.
-        kept: the patterns that are kept already, each with its class.
-        random: the generator that selects the pattern to remove.
+    `kept` are the patterns that are kept already, each with its class. The sampler holds the
+    indices of patterns, so that frames are moved only once per batch.
     """
 
     def __init__(self, k: int, kept: Iterable[tuple[int, int]], random: torch.Generator) -> None:
@@ -73,12 +69,7 @@ class GreedySampler:
             self.D.setdefault(y, []).append(pattern)
 
     def offer(self, pattern: int, y: int) -> None:
-        """Keep a pattern if its class has less than its share; drop one of the largest if full.
-
-        Args:
-            pattern: the index of the pattern.
-            y: the class of the pattern.
-        """
+        """Keep a pattern of class y if y has less than its share; if full, drop another one."""
         C = Counter({label: len(kept) for label, kept in self.D.items()})
         if y in C and C[y] >= self.k / len(C):  # k_c = k / |Y|
             return
@@ -101,11 +92,7 @@ def warm_restarts(epoch: int, low: float) -> float:
     """Return the learning rate of an epoch relative to the highest one (SGDR, Loshchilov 2017).
 
     It is a tenth in epoch 0. Then, in cycles of 1, 2, 4, 8, ... epochs, it falls along half a
-    cosine.
-
-    Args:
-        epoch: the number of the epoch, from 0.
-        low: the relative rate towards which a cycle falls.
+    cosine towards `low`.
 
     >>> [round(warm_restarts(epoch, 0.01), 3) for epoch in range(8)]
     [0.1, 1.0, 1.0, 0.505, 1.0, 0.855, 0.505, 0.155]
@@ -156,22 +143,19 @@ class GDumb(FrameRehearsal, FromScratch):
         random = generator(int(self.seed), 1, -2)
         sgd = self.sgd(union, self.set_trainable(1))
 
-        @sgd.captured
-        def step(x: Tensor, y: Tensor, rate: Tensor, partner: Tensor, box: Tensor) -> None:
+        def step(x: Tensor, y: Tensor, partner: Tensor, box: Tensor) -> None:
             mixed, share = cut_and_mix(x, partner, box)
-            with torch.enable_grad():
-                h = self.logits(mixed)
-                loss = share * F.cross_entropy(h, y) + (1 - share) * F.cross_entropy(h, y[partner])
-                g = sgd.gradient(loss, len(x))
-            sgd.step(clipped(g, o.clip), rate)
+            h = self.logits(mixed)
+            loss = share * F.cross_entropy(h, y) + (1 - share) * F.cross_entropy(h, y[partner])
+            sgd.step(clipped(sgd.gradient(loss), o.clip))
 
         per_epoch = self._per_epoch(union)
         for t, (x, y) in enumerate(self.minibatches(union, sgd)):
-            rate = torch.tensor(warm_restarts(t // per_epoch, o.lr_min / max(o.lr_1, o.lr_min)))
-            partner = torch.randperm(len(x), generator=random)
-            box = random_box(x.shape[1], o.cutmix, random)
-            step(x, y, *(drawn.to(self.device) for drawn in (rate, partner, box)))
-        return tuple(torch.stack(sgd.losses).tolist())
+            sgd.set_rate(warm_restarts(t // per_epoch, o.lr_min / max(o.lr_1, o.lr_min)))
+            partner = torch.randperm(len(x), generator=random).to(self.device)
+            box = random_box(x.shape[1], o.cutmix, random).to(self.device)
+            sgd.run(step, x, y, partner, box)
+        return tuple(torch.stack(sgd.meter.means).tolist())
 
     def _forgot(self, label: int) -> None:
         super()._forgot(label)
@@ -182,12 +166,7 @@ def random_box(side: int, probability: float, random: torch.Generator) -> Tensor
     """Return the box of CutMix (Yun et al. 2019): top, bottom, left and right, in pixels.
 
     Its area is a fraction of the frame, uniform in [0, 1] (alpha = 1). Its centre is uniform in the
-    frame, and the box is clipped to the frame.
-
-    Args:
-        side: the side of the frame in pixels.
-        probability: the probability of a box; otherwise the box is empty.
-        random: the generator that draws the box.
+    frame, and the box is clipped to the frame. With the rest of the probability, it is empty.
     """
     use, area, y, x = torch.rand(4, generator=random).tolist()
     if use >= probability:
@@ -201,10 +180,7 @@ def random_box(side: int, probability: float, random: torch.Generator) -> Tensor
 def cut_and_mix(x: Tensor, partner: Tensor, box: Tensor) -> tuple[Tensor, Tensor]:
     """Paste a box of other frames into frames; return the result and the fraction left unchanged.
 
-    Args:
-        x: frames, N x H x W x 3.
-        partner: for each frame, the index of the frame that the box is taken from.
-        box: top, bottom, left and right.
+    `partner` has, for each frame, the index of the frame that the box is taken from.
     """
     top, bottom, left, right = box
     rows = torch.arange(x.shape[1], device=x.device)
@@ -213,12 +189,9 @@ def cut_and_mix(x: Tensor, partner: Tensor, box: Tensor) -> tuple[Tensor, Tensor
     return torch.where(inside[:, :, None], x[partner], x), 1 - inside.float().mean()
 
 
-def clipped(g: Sequence[Tensor], most: float) -> list[Tensor]:
-    """Scale a gradient down so that its norm over all weights is at most `most`.
-
-    Args:
-        g: the gradient, one tensor per weight.
-        most: the largest norm.
-    """
-    norm = torch.stack(torch._foreach_norm(list(g))).norm()
-    return list(torch._foreach_mul(list(g), (most / norm.clamp(min=1e-12)).clamp(max=1.0)))
+def clipped(g: Mapping[str, Tensor], most: float) -> dict[str, Tensor]:
+    """Scale a gradient down so that its norm over all weights is at most `most`."""
+    tensors = list(g.values())
+    norm = torch.stack(torch._foreach_norm(tensors)).norm()
+    scaled = torch._foreach_mul(tensors, (most / norm.clamp(min=1e-12)).clamp(max=1.0))
+    return dict(zip(g, scaled, strict=True))

@@ -29,10 +29,11 @@ from torch import Tensor
 
 from primavista.networks.base import Backbone
 from primavista.nn.class_rows import Rows
-from primavista.nn.sgd import SGD, generator
+from primavista.nn.minibatches import generator
+from primavista.nn.sgd import SGD
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.options import Count, Rate
-from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
+from primavista.strategies.rehearsal.frame_rehearsal import FrameRehearsal, RehearsalOptions
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,7 @@ def herding(phi: Tensor, mean: Tensor, m: int) -> Tensor:
     """p_k = argmin_x ||mu - (phi(x) + phi(p_1) + ... + phi(p_k-1)) / k||,  k = 1 .. m
 
     Algorithm 4: for every k, the mean of the first k exemplars is as close to mu as possible.
-
-    Args:
-        phi: the features of the patterns to choose from, N x D.
-        mean: mu, the mean to approach.
-        m: the number of exemplars.
-
-    Returns:
-        The indices of the exemplars, the most important first; all N if m is greater.
+    Return their indices, the most important first; all N if m is greater.
     """
     w = mean  # k mu - phi(p_1) - ... - phi(p_k-1); the factor k does not change the minimum
     taken, chosen = torch.zeros(len(phi), device=phi.device), []
@@ -78,11 +72,7 @@ def herding(phi: Tensor, mean: Tensor, m: int) -> Tensor:
 
 
 class ExemplarMeans(Rows):
-    """mu, the normalised mean of the features of the exemplars of each class.
-
-    Args:
-        dim: the number of features.
-    """
+    """mu, the normalised mean of the features of the exemplars of each class."""
 
     mu: Tensor
 
@@ -128,30 +118,22 @@ class ICaRL(FrameRehearsal):
         return -squared.clamp(min=0).sqrt()
 
     def update_representation(self, B: Batch, D: Batch) -> SGD:
-        """Train the network on D = B_i u P (Algorithm 3).
-
-        Args:
-            B: the batch B_i.
-            D: the batch with all exemplars.
-        """
+        """Train the network on D = B_i u P, the batch with all exemplars (Algorithm 3)."""
         q = self.targets(B, D)
         known = torch.arange(self.head.rows, device=self.device) < len(self.classes)
         self.head.load(D.present)
         sgd = self.sgd(B, self.set_trainable(B.i))
 
-        @sgd.captured
-        def step(x: Tensor, q: Tensor, known: Tensor, rate: Tensor) -> None:
-            with torch.enable_grad():
-                loss = self.loss(self.logits(x), q, known)
-                g = sgd.gradient(loss, len(x))
-            sgd.step(g, rate)
+        def step(x: Tensor, q: Tensor, known: Tensor) -> None:
+            g = sgd.gradient(self.loss(self.logits(x), q, known))
+            sgd.step(g)
 
         order = partial(self.whole_minibatches, D)
         steps = self.epochs_of(B.i) * len(order(0))
         for t, (x, y) in enumerate(self.minibatches(D, sgd, targets=q, order=order)):
-            rate = 5.0 ** -((t >= 0.7 * steps) + (t >= 0.9 * steps))
-            step(x, y, known, torch.tensor(rate).to(self.device))
-        self.head.consolidate(D.present, D.cur, len(self.classes))
+            sgd.set_rate(5.0 ** -((t >= 0.7 * steps) + (t >= 0.9 * steps)))
+            sgd.run(step, x, y, known)
+        self.head.consolidate(D.present, D.cur)
         return sgd
 
     def whole_minibatches(self, D: Batch, epoch: int) -> list[Tensor]:
@@ -159,10 +141,6 @@ class ICaRL(FrameRehearsal):
 
         The code of that paper does the same. Besides, a last minibatch whose size depends on the
         memory would cost seconds on a GPU whenever that size changes.
-
-        Args:
-            D: the batch with all exemplars.
-            epoch: the number of the epoch, from 0.
         """
         size = min(self.options.minibatch, D.count)
         shuffled = torch.randperm(D.count, generator=generator(int(self.seed), D.i, epoch))
@@ -174,10 +152,6 @@ class ICaRL(FrameRehearsal):
 
         The targets of the classes in B_i are 1 or 0. Those of the other known classes are the
         outputs of the network before it is updated.
-
-        Args:
-            B: the batch B_i.
-            D: the batch with all exemplars.
         """
         previous = self.head.scores(self.features(D)).sigmoid()
         onehot = F.one_hot(D.columns, self.head.rows).to(previous)
@@ -188,12 +162,8 @@ class ICaRL(FrameRehearsal):
     def loss(self, outputs: Tensor, q: Tensor, known: Tensor) -> Tensor:
         """-sum_y [q_y log g_y(x) + (1 - q_y) log(1 - g_y(x))],  g = sigmoid(outputs)
 
-        The loss is the sum over the known classes, averaged over the patterns.
-
-        Args:
-            outputs: the outputs of the network before the sigmoid, N x rows.
-            q: the targets of the outputs.
-            known: a mask of the outputs that belong to known classes.
+        The loss is the sum over the known classes, of which `known` is a mask, averaged over the
+        patterns.
         """
         each = F.binary_cross_entropy_with_logits(outputs, q, reduction="none")
         return (each * known).sum(1).mean()
@@ -203,12 +173,8 @@ class ICaRL(FrameRehearsal):
         """Return the indices of the exemplars in D, class by class, the most important first.
 
         Each class has m = K / t places. For the classes in B_i new exemplars are chosen by herding
-        (Algorithm 4); the other classes keep their first m exemplars (Algorithm 5).
-
-        Args:
-            B: the batch B_i, whose patterns come first in D.
-            columns: the column of each pattern of D.
-            phi: the normalised features of D.
+        (Algorithm 4); the other classes keep their first m exemplars (Algorithm 5). phi are the
+        normalised features of D, in which the patterns of B_i come first.
         """
         m = self.options.memory // len(self.classes)
         here, seen = set(B.present.tolist()), self.seen.n.tolist()
@@ -223,12 +189,9 @@ class ICaRL(FrameRehearsal):
         return torch.cat(chosen)
 
     def class_mean(self, phi: Tensor, is_new: Tensor, seen: int) -> Tensor:
-        """Return the mean of all frames of a class; its exemplars represent earlier frames.
+        """Return the mean of all frames of a class; its exemplars represent `seen` earlier frames.
 
-        Args:
-            phi: the features of its new frames and of its exemplars.
-            is_new: a mask of the new frames among them.
-            seen: the number of frames that the exemplars represent.
+        phi are the features of its new frames and of its exemplars; `is_new` tells them apart.
         """
         exemplars = int((~is_new).sum())
         weight = torch.ones(len(phi), device=phi.device)
@@ -240,11 +203,8 @@ class ICaRL(FrameRehearsal):
     def average(self, phi: Tensor, columns: Tensor, chosen: Tensor) -> None:
         """mu_y = mean of phi(p) over P_y, normalised again; unchanged without exemplars.
 
-        Args:
-            phi: the normalised features of D.
-            columns: the column of each pattern of D.
-            chosen: the indices of the exemplars; the patterns of B_i, if there are more classes
-                than places in the memory.
+        P are the patterns `chosen` of D: the exemplars, or the patterns of B_i if there are more
+        classes than places in the memory.
         """
         mu = self.exemplar_means.mu
         y = columns[chosen]

@@ -22,11 +22,11 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from primavista.nn.sgd import generator, shuffled_minibatches
+from primavista.nn.minibatches import generator, shuffled_minibatches
 from primavista.options import Range
 from primavista.strategies.base import Batch, LearnReport
 from primavista.strategies.options import Count, Rate, Share
-from primavista.strategies.rehearsing import FrameRehearsal, RehearsalOptions
+from primavista.strategies.rehearsal.frame_rehearsal import FrameRehearsal, RehearsalOptions
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,8 @@ class EROptions(RehearsalOptions):
 class Reservoir:
     """Algorithm 2: each of the n patterns offered so far is kept with equal probability.
 
-    The reservoir holds the indices of patterns, so that frames are moved only once per batch.
-
-    Args:
-        size: mem_sz, the number of patterns to keep.
-        kept: the patterns that are kept already.
-        n: the number of patterns that were offered already.
-        random: the generator for replacement and sampling.
+    It keeps `size` patterns, mem_sz in the paper. It holds the indices of patterns, so that frames
+    are moved only once per batch.
     """
 
     def __init__(self, size: int, kept: Iterable[int], n: int, random: torch.Generator) -> None:
@@ -69,11 +64,7 @@ class Reservoir:
         self.n = min(max(n, len(self.kept)), 2**62)
 
     def update(self, patterns: Sequence[int]) -> None:
-        """Offer patterns to the memory, one by one.
-
-        Args:
-            patterns: the indices of the patterns.
-        """
+        """Offer patterns to the memory, one by one."""
         for pattern in patterns:
             if len(self.kept) < self.size:
                 self.kept.append(pattern)
@@ -84,11 +75,7 @@ class Reservoir:
             self.n += 1
 
     def sample(self, count: int) -> Tensor:
-        """Draw patterns without replacement; all of them, if there are fewer than `count`.
-
-        Args:
-            count: the number of patterns.
-        """
+        """Draw patterns without replacement; all of them, if there are fewer than `count`."""
         drawn = torch.randperm(len(self.kept), generator=self.random)[:count]
         return torch.tensor(self.kept, dtype=torch.int64)[drawn]
 
@@ -118,24 +105,18 @@ class ExperienceReplay(FrameRehearsal):
         self.head.load(both.present)
         sgd = self.sgd(B, self.set_trainable(B.i))
 
-        @sgd.captured
         def step(x: Tensor, y: Tensor) -> None:
-            g = sgd.gradient(self.cross_entropy(x, y), len(x))  # line 7
+            g = sgd.gradient(self.cross_entropy(x, y))  # line 7
             sgd.step(g)
 
-        for x, y in self.minibatches(both, sgd, order=order):
-            step(x, y)
-        self.head.consolidate(both.present, both.cur, len(self.classes))
+        self.train(both, sgd, step, order=order)
+        self.head.consolidate(both.present, both.cur)
         self.remember(both, M.kept)
         self.count_seen(B)
         return self.report(B, sgd)
 
     def reservoir(self, B: Batch) -> Reservoir:
-        """Return the memory M as indices into B_i u M: its patterns follow those of B_i.
-
-        Args:
-            B: the batch B_i.
-        """
+        """Return the memory M as indices into B_i u M: its patterns follow those of B_i."""
         kept = range(B.count, B.count + len(self.memory))
         n = int(self.seen.n.sum())
         return Reservoir(self.options.memory, kept, n, generator(int(self.seed), B.i, -1))
@@ -146,18 +127,13 @@ class ExperienceReplay(FrameRehearsal):
         Each minibatch has its new patterns first, followed by `draws` samples of `replayed`
         patterns from M. M is updated after each minibatch of the first epoch, so every pattern is
         offered once.
-
-        Args:
-            B: the batch B_i.
-            epoch: the number of the epoch, from 0.
-            M: the memory.
-            draws: the number of samples from M per minibatch.
         """
-        o, found = self.options, []
+        o, minibatches = self.options, []
         random = generator(int(self.seed), B.i, epoch)
         for new in shuffled_minibatches(B.count, o.minibatch, random):  # line 5
-            found.append(torch.cat([new, *(M.sample(o.replayed) for _ in range(draws))]))  # line 6
+            replayed = [M.sample(o.replayed) for _ in range(draws)]  # line 6
+            minibatches.append(torch.cat([new, *replayed]))
             if epoch == 0:
                 M.update(new.tolist())  # lines 8 and 9
-        sizes = [len(index) for index in found]
-        return torch.split(torch.cat(found).to(self.device), sizes)
+        sizes = [len(index) for index in minibatches]
+        return torch.split(torch.cat(minibatches).to(self.device), sizes)  # one copy to the device
