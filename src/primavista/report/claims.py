@@ -26,9 +26,9 @@ class Claim:
     """A claim with its comparisons; it holds if all of them do.
 
     Args:
-        title: the claim in a sentence.
-        paper: the paper's words, or why it is measured if it is a claim of ours.
-        comparisons: one per strategy and protocol.
+        title: The claim in a sentence.
+        paper: The paper's words, or why it is measured if it is a claim of ours.
+        comparisons: One per strategy and protocol.
     """
 
     title: str
@@ -373,9 +373,6 @@ def check_claims(cells: Sequence[StoredCell]) -> list[Claim]:
     A claim uses whatever cells there are, of any group, so that the cells of the paper's figures
     are not run again for it. Comparisons without a result on both sides are left out, and claims
     without a comparison.
-
-    Args:
-        cells: all cells.
     """
     if not any(group.claim for cell in cells for group in cell.groups):
         return []
@@ -400,12 +397,7 @@ def _with_data_name(comparison: Comparison, finals: Finals, several: bool) -> Co
 
 
 def claims_table(claims: Sequence[Claim], *notes: str) -> Table | None:
-    """Return a table with one row per claim, or None if there is no claim.
-
-    Args:
-        claims: as `check_claims` returns them.
-        *notes: sentences below it, beside the rule of the verdicts.
-    """
+    """Return a table with one row per claim, or None if there is no claim. The notes stand below it."""
     if not claims:
         return None
     rows: list[Row] = [(one.title, one.paper, one.measured, one.verdict) for one in claims]
@@ -414,12 +406,7 @@ def claims_table(claims: Sequence[Claim], *notes: str) -> Table | None:
 
 
 def comparisons_table(claims: Sequence[Claim], *notes: str) -> Table | None:
-    """Return a table with one row per comparison, or None if there is no claim.
-
-    Args:
-        claims: as `check_claims` returns them.
-        *notes: sentences below it.
-    """
+    """Return a table with one row per comparison, or None if there is no claim. The notes stand below it."""
     rows = [_comparison_row(claim, one) for claim in claims for one in claim.comparisons]
     if not rows:
         return None

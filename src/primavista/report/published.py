@@ -61,11 +61,6 @@ TARGETS: dict[PublishedKey, tuple[float, float | None]] = {
 @dataclass(frozen=True)
 class Efficiency:
     """A row of tab:efficiency.
-
-    Args:
-        minutes: the run time of one run of NICv2-391.
-        data_mb: megabytes of stored data.
-        params_mb: megabytes of additional parameters.
     """
 
     minutes: float
@@ -122,10 +117,6 @@ HARDWARE: dict[str, str] = {
 def read_published(folder: Path) -> dict[PublishedKey, PublishedCurves]:
     """Read the authors' curves.
 
-    Args:
-        folder: the folder with the files `core50_results_nicv2_*.tsv`, which have decimal commas
-            and headers that name scenario and strategy.
-
     Raises:
         FileError: there is no such file, or one is damaged.
     """
@@ -144,9 +135,6 @@ def read_published(folder: Path) -> dict[PublishedKey, PublishedCurves]:
 
 def target_accuracies(published: PublishedResults) -> dict[PublishedKey, MeanStd]:
     """Return the authors' final accuracies.
-
-    Args:
-        published: the authors' curves; what they do not cover is taken from `TARGETS`.
     """
     targets = {key: MeanStd(mean, std, 10) for key, (mean, std) in TARGETS.items()}
     for key, curves in published.items():
