@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,17 @@ from primavista.report.read import StoredCell, read_results
 
 def condense(cell: StoredCell) -> dict[str, Any]:
     """Return the figures of one finished cell, the curve rounded to a thousandth of a percent."""
-    assert cell.cell is not None
     assert cell.result is not None
     saturated = [step.saturated for step in cell.steps if step.saturated is not None]
-    valid = cell.valid_cell
     return {
         "protocol": cell.protocol,
         "strategy": cell.strategy,
-        "changed": dict(cell.options) if valid is None else valid.changed_options,
+        "changed": cell.cell.changed_options,
         "run": cell.run,
         "precision": cell.cell.precision,
-        "test_thin": cell.test_thin,
+        "test_thin": cell.cell.test_thin,
         "groups": [group.name for group in cell.groups],
-        "final": cell.result.final.model_dump(),
+        "final": asdict(cell.result.final),
         "saturated": [saturated[0], saturated[-1]] if saturated else None,
         "learn_seconds": cell.result.learn_seconds,
         "test_seconds": cell.result.test_seconds,
@@ -42,7 +41,7 @@ def condense(cell: StoredCell) -> dict[str, Any]:
 def main() -> None:
     """Print the lines of the folder on the command line, in the order of the cells' folders."""
     for cell in read_results(Path(sys.argv[1])).cells:
-        if cell.readable and cell.status == "done":
+        if cell.status == "done":
             print(json.dumps(condense(cell)))
 
 

@@ -6,6 +6,7 @@ import torch
 import primavista.bench.evaluate as module
 from primavista.bench.evaluate import Clock, TestSet, collect, evaluate, spaced
 from primavista.bench.features import FeatureCache
+from primavista.bench.metrics import MEASURES, Measures
 from primavista.engine.representation import Representation
 from primavista.errors import InputError
 from primavista.strategies.registry import create
@@ -20,10 +21,10 @@ def test_one_step_a_batch_with_every_measure(tiny_data, tiny_backbone):
     test = stream.test()
     assert last.confusion.sum() == len(test.labels)
     assert last.accuracy == pytest.approx(100 * last.confusion.trace().item() / len(test.labels))
-    assert last.average == pytest.approx(sum(step.accuracy for step in steps) / 5)
+    assert last.measures.average == pytest.approx(sum(step.accuracy for step in steps) / 5)
     assert set(last.class_accuracy) == set(test.labels.tolist())
-    assert steps[0].forgetting is None
-    assert last.forgetting is not None
+    assert steps[0].measures.forgetting is None
+    assert last.measures.forgetting is not None
     assert all(step.learn_seconds > 0 and step.test_seconds > 0 for step in steps)
 
 
@@ -56,7 +57,7 @@ def test_forward_transfer_is_measured_before_the_batch_is_learned(tiny_data, tin
         strategy.learn(batch.images, batch.labels)
         known |= set(batch.labels.tolist())
     last = collect("dslda", stream, backbone=tiny_backbone)[-1]
-    assert last.forward_transfer == pytest.approx(sum(shares) / len(shares))
+    assert last.measures.forward_transfer == pytest.approx(sum(shares) / len(shares))
 
 
 def test_tests_come_after_the_first_each_nth_and_the_last_batch(tiny_data, tiny_backbone):
@@ -64,12 +65,9 @@ def test_tests_come_after_the_first_each_nth_and_the_last_batch(tiny_data, tiny_
     steps = collect("dslda", stream, backbone=tiny_backbone, test_every=3)
     assert [step.batch for step in steps if step.accuracy is not None] == [1, 3, 6, 8]
     untested = steps[1]
-    assert (untested.confusion, untested.average, untested.forgetting, untested.class_accuracy) == (
-        None,
-        None,
-        None,
-        {},
-    )
+    assert (untested.confusion, untested.class_accuracy) == (None, {})
+    assert untested.measures == Measures()
+    assert all(getattr(untested.measures, name) is None for name in MEASURES)
 
 
 def test_features_of_a_frozen_representation_are_computed_once(
@@ -224,5 +222,5 @@ def test_forward_transfer_says_how_many_frames_it_rests_on(tiny_data, tiny_backb
     last = collect("dslda", stream, backbone=tiny_backbone, test_every=6)[-1]
     met = {label for i in range(5) for label in stream[i].labels.tolist()}
     asked = sum(label in met for label in stream[5].labels.tolist())
-    assert last.transfer_frames == asked
-    assert last.transfer_batches == (1 if asked else 0)
+    assert last.measures.transfer_frames == asked
+    assert last.measures.transfer_batches == (1 if asked else 0)

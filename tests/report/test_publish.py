@@ -99,8 +99,9 @@ def test_groups_that_are_drawn_together_are_headed_by_all_their_titles(tmp_path:
     for strategy, title in (("naive", "Rehearsal-free"), ("er", "With a memory")):
         place = make_cell(tmp_path, strategy, **TOYS)
         cells = [str(place.relative_to(tmp_path))]
-        groups.append({"name": f"fig:signs {strategy}", "title": title, "cells": cells})
-    plan = {"format": 1, "name": "mine", "base": {}, "plan": {}, "groups": groups}
+        name = f"fig:signs {strategy}"
+        groups.append({"plan": "mine", "name": name, "title": title, "cells": cells})
+    plan = {"format": 1, "base": {}, "plans": {}, "groups": groups}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert build_page(read_results(tmp_path), {}).sections[0].title == (
         "Rehearsal-free; With a memory"

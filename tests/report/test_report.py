@@ -50,7 +50,7 @@ def make_cell(
     )
     place.mkdir(parents=True)
     record = {
-        "format": 2,
+        "format": 1,
         "strategy": strategy,
         "options": {"norm": "brn", "freeze": "depthwise", **(options or {})},
         "protocol": protocol,
@@ -77,11 +77,8 @@ def make_cell(
             "saturated": saturated[batch - 1] if saturated else None,
             "state_bytes": 2_000_000,
             "stored_bytes": stored * batch,
-            "accuracy": accuracy,
-            "average": accuracy,
-            "forgetting": None,
-            "forward_transfer": None,
-            "class_accuracy": None
+            "measures": {"accuracy": accuracy, "average": accuracy},
+            "class_accuracy": {}
             if accuracy is None
             else {str(label): accuracy for label in range(4)},
         }
@@ -92,7 +89,7 @@ def make_cell(
         (place / "failed.json").write_text(json.dumps({"reason": reason}))
     elif done:
         result = {
-            "format": 2,
+            "format": 1,
             "final": {
                 "accuracy": accuracies[-1],
                 "seen_accuracy": 50.0,
@@ -196,12 +193,13 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cells = [f"claims/{guard}{run}" for guard in ("modulate", "penalty") for run in (0, 1)]
     groups = [
         {
+            "plan": "mine",
             "name": "claim: guard",
             "title": "guards are alike",
             "cells": [*cells, "claims/not-begun"],
         }
     ]
-    plan = {"format": 1, "name": "mine", "base": {}, "plan": {}, "groups": groups}
+    plan = {"format": 1, "base": {}, "plans": {}, "groups": groups}
     (folder / "plan.json").write_text(json.dumps(plan))
     write_report(folder)
     return folder
@@ -385,7 +383,7 @@ def test_damaged_cells_are_listed_and_the_others_shown(tmp_path: Path) -> None:
     words = " ".join(read(write_report(tmp_path, figures=["svg"])).words)
     assert "result.json cannot be read" in words
     assert "it does not hold a JSON object" in words
-    assert "format 7; this version reads 1 and 2" in words
+    assert "format 7; this version reads 1" in words
     assert "3 of 7 cells failed" in words
     assert "2 of 7 cells are in progress" in words
 

@@ -19,9 +19,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
     model_validator,
 )
 
@@ -44,7 +42,7 @@ from primavista.storage.settings import OptionValue, parse_setting
 from primavista.strategies.registry import RENAMED, current_names, register, strategy_info
 from primavista.streams.protocols import parse_protocol
 
-# Fields of a cell that its plan does not set, or that format 1 did not have.
+# Fields of a cell that do not make it another question.
 IDENTITY = frozenset({"hyperparameters_chosen_on_run", "code", "data_sha256", "weights_sha256"})
 # Files and the names of folders keep the names that options had when the first results were
 # written, so that results of every version resume.
@@ -114,7 +112,7 @@ class Cell(StrictModel):
     stored names.
 
     Args:
-        format: the version of `run.json`; 1 had no fingerprints.
+        format: the version of `run.json`.
         strategy: the name of the strategy.
         options: every option of the strategy, under its present name.
         protocol: the protocol with its parameters, as `streams.protocols.Protocol` writes it.
@@ -133,14 +131,14 @@ class Cell(StrictModel):
         retrain: the number of evenly spaced retrainings of Cumulative or GDumb.
         limit: the number of batches to learn in a trial, which is not a result; None for all.
         hyperparameters_chosen_on_run: the run on which the hyperparameters were chosen, if the plan
-            says so; format 1 wrote 0 always.
+            says so.
         code: the fingerprint of the code that computes the cell; see `bench.identity`.
         data_sha256: the fingerprint of the files of the data; None if there are none.
         weights_sha256: the checksum of a file of weights that the network begins with; None for
             weights by name.
     """
 
-    format: Literal[1, 2] = 2
+    format: Literal[1] = 1
     strategy: str
     options: StrategyOptions
     protocol: str
@@ -161,12 +159,6 @@ class Cell(StrictModel):
     code: str | None = None
     data_sha256: str | None = None
     weights_sha256: str | None = None
-
-    @model_serializer(mode="wrap")
-    def _recorded(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out fields without a value: cells of format 1 are written as they were read."""
-        table: dict[str, Any] = write(self)
-        return {name: v for name, v in table.items() if v is not None or name not in IDENTITY}
 
     @property
     def question(self) -> str:

@@ -154,7 +154,7 @@ class StackedRun:
             self.stream,
             self.strategy,
             self.report,
-            self.measures,
+            self.measures or Measures(),
             self.confusion,
             self.clock,
         )

@@ -397,7 +397,7 @@ def _with_data_name(comparison: Comparison, finals: Finals, several: bool) -> Co
 
 
 def claims_table(claims: Sequence[Claim], *notes: str) -> Table | None:
-    """Return a table with one row per claim, or None if there is no claim. The notes stand below it."""
+    """Return a table with one row per claim, or None if there is no claim."""
     if not claims:
         return None
     rows: list[Row] = [(one.title, one.paper, one.measured, one.verdict) for one in claims]
@@ -406,7 +406,7 @@ def claims_table(claims: Sequence[Claim], *notes: str) -> Table | None:
 
 
 def comparisons_table(claims: Sequence[Claim], *notes: str) -> Table | None:
-    """Return a table with one row per comparison, or None if there is no claim. The notes stand below it."""
+    """Return a table with one row per comparison, or None if there is no claim."""
     rows = [_comparison_row(claim, one) for claim in claims for one in claim.comparisons]
     if not rows:
         return None

@@ -38,8 +38,8 @@ def class_curves(cell: StoredCell) -> dict[str, dict[int, float]]:
     """Return the accuracy of each class after each tested batch, in the order of the labels."""
     curves: dict[str, dict[int, float]] = {}
     for step in cell.steps:
-        for label, accuracy in (step.class_accuracy or {}).items():
-            curves.setdefault(label, {})[step.batch] = accuracy
+        for label, accuracy in step.class_accuracy.items():
+            curves.setdefault(str(label), {})[step.batch] = accuracy
     return {label: curves[label] for label in sorted(curves, key=lambda label: label.zfill(9))}
 
 
@@ -199,7 +199,8 @@ def _draw_matrix(
     for spine in axes.spines.values():
         spine.set_visible(True)
     key = figure.colorbar(image, ax=axes, ticks=[0, 50, 100], fraction=0.04, pad=0.02)
-    key.solids.set_rasterized(True)
+    if key.solids is not None:
+        key.solids.set_rasterized(True)
     key.ax.tick_params(length=0, pad=2)
     key.ax.grid(False)
     key.set_label(label, fontsize=SMALL, labelpad=0)

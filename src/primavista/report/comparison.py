@@ -82,8 +82,7 @@ def _t_quantile(degrees: int) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two accuracies that a claim compares.
-    """
+    """Two accuracies that a claim compares."""
 
     what: str
     where: str

@@ -69,7 +69,7 @@ class Line:
 
 
 def line_styles(series: Sequence[Series]) -> list[LineStyle]:
-    """Return the dashes of each series: the first of each strategy is solid, the next are dashed."""
+    """Return dashes for each series: the first of each strategy is solid, the next are dashed."""
     seen: dict[str, int] = {}
     styles = []
     for one in series:

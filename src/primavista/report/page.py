@@ -124,15 +124,19 @@ def render_page(page: Page, downloads: Mapping[str, Files]) -> str:
     """
     safe = require_extra("markupsafe", "plots").Markup
     style = files("primavista.report").joinpath("style.css").read_text("utf-8")
-    html: str = _templates().get_template("page.html.jinja").render(
-        page=page,
-        style=safe(style + page.palette.css()),
-        draw=lambda picture: safe(picture.inline(page.palette)),
-        downloads=downloads,
-        encode=lambda text: base64.b64encode(text.encode()).decode(),
-        media=MEDIA,
-        version=__version__,
-        paper=PAPER,
+    html: str = (
+        _templates()
+        .get_template("page.html.jinja")
+        .render(
+            page=page,
+            style=safe(style + page.palette.css()),
+            draw=lambda picture: safe(picture.inline(page.palette)),
+            downloads=downloads,
+            encode=lambda text: base64.b64encode(text.encode()).decode(),
+            media=MEDIA,
+            version=__version__,
+            paper=PAPER,
+        )
     )
     return html
 

@@ -60,8 +60,7 @@ TARGETS: dict[PublishedKey, tuple[float, float | None]] = {
 
 @dataclass(frozen=True)
 class Efficiency:
-    """A row of tab:efficiency.
-    """
+    """A row of tab:efficiency."""
 
     minutes: float
     data_mb: float
@@ -134,8 +133,7 @@ def read_published(folder: Path) -> dict[PublishedKey, PublishedCurves]:
 
 
 def target_accuracies(published: PublishedResults) -> dict[PublishedKey, MeanStd]:
-    """Return the authors' final accuracies.
-    """
+    """Return the authors' final accuracies."""
     targets = {key: MeanStd(mean, std, 10) for key, (mean, std) in TARGETS.items()}
     for key, curves in published.items():
         final = curves.final()

@@ -20,6 +20,7 @@ from primavista.bench.folder import (
     read_folder_record,
 )
 from primavista.bench.identity import code_fingerprint, fingerprint_of
+from primavista.bench.metrics import Measures
 from primavista.bench.plan import Cell, batches_in_name
 from primavista.errors import FileError
 from primavista.networks.base import NETWORKS, OWN_NETWORKS
@@ -168,7 +169,8 @@ class StoredCell:
     @cached_property
     def curve(self) -> dict[int, float]:
         """The accuracy in percent after each batch that was tested."""
-        return {step.batch: step.accuracy for step in self.steps if step.accuracy is not None}
+        pairs = ((step.batch, step.measures.accuracy) for step in self.steps)
+        return {batch: accuracy for batch, accuracy in pairs if accuracy is not None}
 
     @property
     def reached(self) -> int:
@@ -186,8 +188,13 @@ class StoredCell:
 
     def final(self, measure: str = "accuracy") -> float | None:
         """Return a measure after the last batch, or None if the cell is not done."""
-        value: float | None = getattr(self.result.final, measure) if self.result else None
+        value: float | None = getattr(self.measures, measure)
         return value
+
+    @property
+    def measures(self) -> Measures:
+        """The measures after the last batch; each is None if the cell is not done."""
+        return self.result.final if self.result else Measures()
 
     @property
     def machine(self) -> dict[str, Any]:
@@ -263,9 +270,7 @@ def _read_stored(place: Path, path: str, groups: tuple[FigureGroup, ...]) -> Sto
     return StoredCell(path, found.cell, found.metrics, found.result, found.failure, groups)
 
 
-def _latest(
-    cells: Sequence[StoredCell], folder: Path
-) -> tuple[list[StoredCell], list[StoredCell]]:
+def _latest(cells: Sequence[StoredCell], folder: Path) -> tuple[list[StoredCell], list[StoredCell]]:
     """Divide cells into those that count and those that were run again with other code or data.
 
     Among cells with equal settings, one that is not stale counts, then the one started last.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
+from primavista.bench import metrics
+from primavista.bench.metrics import Better
 from primavista.bench.significance import compare
 from primavista.report.methods import retrained_note
 from primavista.report.published import EFFICIENCY, PublishedKey
@@ -23,25 +24,15 @@ from primavista.report.table import (
 from primavista.report.titles import DATA_TITLES
 from primavista.strategies.registry import strategy_info
 
-Better = Literal["high", "low"]
 MEGABYTE = 1e6
 SIGNIFICANT = 0.05
 
-# The measures of the final table after accuracy: the title of the column, the field, and which
-# values are better. Forward transfer has no best value: it rests on other frames in each run.
-MEASURE_COLUMNS: tuple[tuple[str, str, Better | None], ...] = (
-    ("on the classes seen (%)", "seen_accuracy", "high"),
-    ("average incremental (%)", "average", "high"),
-    ("average over tasks (%)", "average_accuracy", "high"),
-    ("average anytime (%)", "average_anytime", "high"),
-    ("forgetting", "forgetting", "low"),
-    ("backward transfer", "backward_transfer", "high"),
-    ("forward transfer", "forward_transfer", None),
-)
+# The measures of the final table after accuracy: the title of the column, and the field.
+MEASURE_COLUMNS = tuple((metrics.TITLES[name], name) for name in metrics.MEASURES[1:])
 FINAL = "final accuracy (%)"
 BETTER: dict[str, Better] = {
     FINAL: "high",
-    **{title: better for title, _, better in MEASURE_COLUMNS if better is not None},
+    **{metrics.TITLES[name]: better for name, better in metrics.BETTER.items() if better},
 }
 
 
@@ -153,14 +144,14 @@ def accuracy_table(name: str, title: str, series: Sequence[Series]) -> Table:
     shown = ["average", "forgetting", "backward_transfer"]
     if any(one.finals("seen_accuracy") != one.finals() for one in chosen):
         shown.append("seen_accuracy")
-    measures = [(column, field) for column, field, _ in MEASURE_COLUMNS if field in shown]
+    measures = [(column, field) for column, field in MEASURE_COLUMNS if field in shown]
     titles = [column for column, _ in measures]
     columns = ("protocol", "strategy", FINAL, "stored data (MB)", *titles, "test frames", "runs")
     rows = []
     for one in chosen:
-        values = (one.final(field) for _, field in measures)
+        others = (one.final(field) for _, field in measures)
         first = one.panel.title, one.name, one.final(), _stored(one)
-        rows.append((*first, *values, one.test_frames, len(one.done)))
+        rows.append((*first, *others, one.test_frames, len(one.done)))
     kept, values = without_empty(columns, rows, 3)
     cells = [cell for one in chosen for cell in one.cells]
     notes = (*_bound_note(chosen), *_stored_note(kept), *_tests_note(cells))
@@ -211,7 +202,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
     columns = (
         *("protocol", "strategy", FINAL, "runs", "test frames", "stored data (MB)"),
         f"without run {', '.join(map(str, tuned))} (%)",
-        *(column for column, _, _ in MEASURE_COLUMNS),
+        *(column for column, _ in MEASURE_COLUMNS),
         *("frames for forward transfer", "orders of batches", "unfinished"),
     )
     notes = (
@@ -229,7 +220,7 @@ def final_table(name: str, title: str, series: Sequence[Series]) -> Table:
 def _final_row(series: Series, tuned: Sequence[int]) -> Row:
     finals = series.finals()
     untuned = mean_std([v for run, v in finals.items() if run not in tuned]) if tuned else None
-    measures = [series.final(field) for _, field, _ in MEASURE_COLUMNS]
+    measures = [series.final(field) for _, field in MEASURE_COLUMNS]
     asked = sorted({int(frames) for frames in series.finals("transfer_frames").values()})
     frames = " to ".join(f"{count:,}" for count in dict.fromkeys(asked[:1] + asked[-1:])) or None
     first = series.panel.title, series.name, series.final(), len(finals), series.test_frames
@@ -315,7 +306,8 @@ def efficiency_table(name: str, title: str, series: Sequence[Series]) -> Table |
     kept, rows = without_empty(columns, [_efficiency_row(one, scale) for one in done], 3)
     caption = "Run time and memory of one run, mean and sample standard deviation over runs."
     table = Table(name, title, kept, rows, tuple(_efficiency_notes(done, kept)), caption=caption)
-    compared = dict.fromkeys((learning, testing, "peak memory (MB)"), "low")
+    lower: Better = "low"
+    compared = dict.fromkeys((learning, testing, "peak memory (MB)"), lower)
     return best_values(table, compared, _rivals(done))
 
 
@@ -388,7 +380,7 @@ def _efficiency_notes(series: Sequence[Series], columns: Sequence[str]) -> list[
 
 
 def saturation_table(series: Sequence[Series]) -> Table | None:
-    """Return the share of guarded weights that are fixed, F = max_F, or None if there is no guard."""
+    """Return the share of guarded weights with F = max_F, or None if there is no guard."""
     rows: list[Row] = []
     for one in ranked(series):
         first = one.over_runs(lambda cell: _saturated(cell, 0))

@@ -144,9 +144,7 @@ def _warnings(results: FolderResults) -> tuple[str, ...]:
         )
     failed = _count(results, "failed") + len(results.damaged)
     if failed:
-        found.append(
-            f"Failed cells: {failed} of {_total(results)}; the reasons are listed below."
-        )
+        found.append(f"Failed cells: {failed} of {_total(results)}; the reasons are listed below.")
     if any(cell.cell.limit is not None for cell in results.cells):
         found.append(
             "Some cells learned only the first batches of their streams: a trial, not a result."
@@ -220,10 +218,10 @@ def _curve_pictures(data: ReportData, group: ReportGroup, theirs: Lines) -> Curv
     theirs = {panel: own for panel, own in theirs.items() if own and panel in ours}
     every = {**ours, **{authors_panel(panel): own for panel, own in theirs.items()}}
     columns, pages = [], []
-    for panel, lines in every.items():
+    for panel, curves in every.items():
         stem = group.file_stem("accuracy", panel.title)
-        columns.append(draw_panel(stem, panel, lines, WIDTHS["column"]))
-        pages.append(draw_panel(f"{stem}-page", panel, lines, data.page_width))
+        columns.append(draw_panel(stem, panel, curves, WIDTHS["column"]))
+        pages.append(draw_panel(f"{stem}-page", panel, curves, data.page_width))
     if len(every) < 2:
         return tuple(pages), tuple(columns)
     together = with_authors(ours, theirs)

@@ -25,16 +25,11 @@ from primavista.streams.rendered.dataset import rendered
 def rebuild_stream(cell: StoredCell) -> Stream | None:
     """Rebuild the stream that a cell learned, if its data can be described or found again.
 
-    Args:
-        cell: a cell.
-
     Returns:
         The stream; None if it cannot be rebuilt, or if its batches do not have the numbers of
         patterns that the cell recorded.
     """
-    if cell.valid_cell is None:
-        return None
-    stream = _try_stream(cell.valid_cell)
+    stream = _try_stream(cell.cell)
     if stream is None:
         return None
     for batch, step in zip(stream.batches, cell.steps, strict=False):
@@ -54,11 +49,7 @@ def _try_stream(cell: Cell) -> Stream | None:
 
 
 def panel_streams(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]:
-    """Return the stream of the lowest run of each panel, if it can be rebuilt.
-
-    Args:
-        panels: the series of each panel.
-    """
+    """Return the stream of the lowest run of each panel, if it can be rebuilt."""
     streams = {}
     for panel, series in panels.items():
         cells = [cell for one in series for cell in one.cells]
@@ -74,9 +65,6 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
     It is made from the data alone: no strategy has to learn it. If NIC is a panel already, or if
     the data cannot be found again, there is none; nor is there for other data than the paper's and
     rendered objects, since the paper's table compares the two protocols.
-
-    Args:
-        panels: the series of each panel.
     """
     present = {panel.key for panel in panels if panel.protocol == "nic"}
     streams: dict[Panel, Stream] = {}
@@ -84,9 +72,9 @@ def nic_of_2017(panels: Mapping[Panel, Sequence[Series]]) -> dict[Panel, Stream]
         if not panel.protocol.startswith("nicv2") or panel.key in present:
             continue
         cell = min((cell for one in series for cell in one.cells), key=lambda cell: cell.run)
-        if cell.valid_cell is None or cell.limited or not _is_of_paper(cell):
+        if cell.cell.limit is not None or not _is_of_paper(cell):
             continue
-        stream = _try_stream(cell.valid_cell.model_copy(update={"protocol": "nic"}))
+        stream = _try_stream(cell.cell.model_copy(update={"protocol": "nic"}))
         if stream:
             present.add(panel.key)
             title = panel.title.replace(protocol_title(panel.protocol), "NIC", 1)
@@ -100,12 +88,7 @@ def _is_of_paper(cell: StoredCell) -> bool:
 
 
 def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]:
-    """Draw the classes of each batch, one picture per stream.
-
-    Args:
-        streams: the stream of each panel; NI is left out, since every batch has every class.
-        width: the width of the figures in inches.
-    """
+    """Draw the classes of each batch, one picture per stream."""
     pictures = []
     for panel, stream in streams.items():
         if panel.protocol == "ni":
@@ -122,13 +105,7 @@ def draw_streams(streams: Mapping[Panel, Stream], width: float) -> list[Picture]
 def composition_table(
     panels: Mapping[Panel, Sequence[Series]], streams: Mapping[Panel, Stream]
 ) -> Table:
-    """Return the number of batches and what they are made of.
-
-    Args:
-        panels: the series of each panel.
-        streams: the streams that could be rebuilt, and others to show beside them; for other
-            panels the table has what the cells recorded.
-    """
+    """Return the number of batches and what they are made of."""
     rows: list[Row] = []
     for panel, series in panels.items():
         if panel in streams:
@@ -179,11 +156,7 @@ def _stream_composition(stream: Stream) -> tuple[Value, ...]:
 
 
 def stream_order(stream: Stream) -> str:
-    """Return `official` if the order of the batches comes from the authors' files, or `generated`.
-
-    Args:
-        stream: a stream.
-    """
+    """Return `official` if the order of the batches comes from the authors' files, or `generated`."""
     return "generated" if stream.source == "generated" else "official"
 
 
